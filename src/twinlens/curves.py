@@ -1,0 +1,199 @@
+"""Curves: what a metric returns. They are frozen, hold NumPy arrays, and remember the table they came from.
+
+Shapes: N samples, L levels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+
+from twinlens.maps import ArrayLike, check_maps
+from twinlens.ordering import count_removed, kept_mass, rank_features
+from twinlens.performance import Protocol
+from twinlens.table import Floats, Integers, ProbeTable
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Curve:
+    """What all curves have in common."""
+
+    levels: Floats
+    """(L,) shares removed, or thresholds."""
+
+    performance: Floats
+    """(L,) performance of the model at each level, over the data set."""
+
+    values: Floats
+    """(L,) the metric at each level."""
+
+    measure: str
+    """The measure of performance."""
+
+    protocol: Protocol
+    """The fine print that was followed."""
+
+    table: ProbeTable
+    """The probe table that the curve was computed from."""
+
+    def __repr__(self) -> str:
+        degenerate = "".join(f", {count} {kind} maps" for kind, count in self.degenerate.items() if count)
+        return (
+            f"{type(self).__name__}({len(self.levels)} levels, {len(self.table)} samples, {self.measure}, "
+            f"protocol {self.protocol.name}{degenerate})"
+        )
+
+    @property
+    def degenerate(self) -> dict[str, int]:
+        """Number of maps that rank no feature above another, by kind."""
+        return {kind: self.table.map_kinds.count(kind) for kind in ("constant", "zero")}
+
+    def to_frame(self) -> pd.DataFrame:
+        """Gives one row per level."""
+        return pd.DataFrame({"level": self.levels, "performance": self.performance, "value": self.values})
+
+    def _position(self, level: float) -> int:
+        nearest = int(np.argmin(np.abs(self.levels - level)))
+        if abs(self.levels[nearest] - level) > 1e-9:
+            known = ", ".join(f"{known:g}" for known in self.levels)
+            raise ValueError(f"`level` must be one of those measured ({known}); got {level!r}.")
+        return nearest
+
+    def _plot(self, ax: Axes | None, x: Floats, labels: tuple[str, str]) -> Axes:
+        if ax is None:
+            try:
+                from matplotlib import pyplot  # noqa: PLC0415
+            except ImportError as error:
+                raise ImportError("Plotting needs matplotlib. Run: pip install 'twinlens[plot]'") from error
+            ax = pyplot.subplots()[1]
+        ax.plot(x, self.values, marker=".")
+        ax.set_xlabel(labels[0])
+        ax.set_ylabel(labels[1])
+        return ax
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class SoundnessCurve(Curve):
+    """Which part of the attribution rests on features that are truly predictive, as features are added."""
+
+    epsilon: float
+    """A step that gains less performance than this adds false attribution."""
+
+    per_sample: Floats
+    """(N, L) the value of each sample; NaN where nothing that is kept has any attribution."""
+
+    judged_false: NDArray[np.bool_]
+    """(N, L) whether the features that a sample gained at a level were judged false."""
+
+    @property
+    def defined(self) -> Integers:
+        """(L,) number of samples with a defined value; `values` is the mean over these."""
+        return np.asarray(np.isfinite(self.per_sample).sum(axis=0))
+
+    def at(self, v: float) -> float | None:
+        """Gives the soundness at predictive level v: the value when performance first reaches v.
+
+        Returns:
+            The value, or None where v is not reached.
+        """
+        reached = np.flatnonzero(self.performance >= v)
+        return float(self.values[reached[0]]) if reached.size else None
+
+    def area(self, low: float = 0.0, high: float | None = None) -> float | None:
+        """Gives the mean of the soundness at v, over predictive levels v from low to high.
+
+        To compare methods, name a `high` that all of them reach; by default it is the highest level reached.
+
+        Returns:
+            The mean, or None where `high` is not reached.
+        """
+        best = np.maximum.accumulate(self.performance)
+        top = float(best[-1]) if high is None else high
+        if top > best[-1] or not top > low:
+            return None
+        # Between two records of performance the soundness at v is constant: that of the level that reached v.
+        edges = np.clip(np.concatenate([[-np.inf], best]), low, top)
+        return float(np.sum(np.diff(edges) * self.values, where=np.diff(edges) > 0) / (top - low))
+
+    def false_features(self, maps: ArrayLike, *, level: float | None = None) -> torch.Tensor:
+        """Shows which features were judged to be falsely attributed.
+
+        Args:
+            maps: the maps that were probed.
+            level: judged up to this level; up to the last one where none is given.
+
+        Returns:
+            (N, *S) bool, True where a feature has attribution and was judged false.
+        """
+        table, settings = self.table, self.table.settings
+        values = check_maps(maps, settings.spatial, ids=table.ids, sign=settings.sign, channels=settings.channels)
+        ranking = rank_features(values, ids=table.ids, seed=settings.seed)
+        self._refuse_other_maps(kept_mass(ranking, count_removed(ranking, settings.schedule), "lerf"))
+        last = len(self.levels) if level is None else self._position(level) + 1
+        # A feature enters at the first level that removes no more features than its rank: after as many steps as
+        # there are levels that remove more. One that never enters gets the step past the end, which judges nothing.
+        fewest_first = torch.from_numpy(self.table.removed[:, ::-1].copy()).to(ranking.rank.device)
+        step = fewest_first.shape[1] - torch.searchsorted(fewest_first, ranking.rank.long(), right=True)
+        judged = np.pad(self.judged_false[:, :last], ((0, 0), (0, len(self.levels) + 1 - last)))
+        false = torch.from_numpy(judged).to(step.device).gather(1, step)
+        return false.reshape(values.shape) & (values > 0)
+
+    def _refuse_other_maps(self, mass: torch.Tensor) -> None:
+        differ = ~np.isclose(mass.cpu().numpy(), self.table.kept_mass, rtol=1e-9).all(axis=1)
+        if differ.any():
+            name = self.table.ids[int(np.flatnonzero(differ)[0])]
+            raise ValueError(f"`maps` must be those that were probed; the map of sample {name!r} is another one.")
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draws soundness against the performance at each level."""
+        return self._plot(ax, self.performance, (f"predictive level ({self.measure})", "soundness"))
+
+    def to_frame(self) -> pd.DataFrame:
+        """Gives one row per level."""
+        return super().to_frame().assign(defined=self.defined)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class _DropCurve(Curve):
+    """A curve whose values are the performance lost against the untouched inputs."""
+
+    baseline: float
+    """Performance with nothing removed."""
+
+    def at(self, level: float) -> float:
+        """Gives the value at one of the levels."""
+        return float(self.values[self._position(level)])
+
+    def area(self) -> float:
+        """Gives the mean of the values over the range of the levels (trapezoidal rule)."""
+        if len(self.levels) == 1:
+            return float(self.values[0])
+        return float(np.trapezoid(self.values, self.levels) / (self.levels[-1] - self.levels[0]))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class CompletenessCurve(_DropCurve):
+    """How much performance is lost when the features above a threshold are removed: the more, the more complete."""
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draws the loss of performance against the threshold."""
+        axes = self._plot(ax, self.levels, ("attribution threshold", f"completeness (loss of {self.measure})"))
+        axes.invert_xaxis()
+        return axes
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class RemovalCurve(_DropCurve):
+    """How much performance is lost as a growing share of features is removed by rank."""
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draws the loss of performance against the share of features removed."""
+        return self._plot(ax, self.levels, ("share of features removed", f"loss of {self.measure}"))

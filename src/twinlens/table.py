@@ -1,0 +1,233 @@
+"""The probe table: everything that the model was ever asked, one row per sample and level.
+
+All metrics are pure functions of this table, so it can be stored, cut into shards and asked again.
+
+Shapes: N samples, L levels. Arrays named per row are (N, L); per sample (N,); per level (L,).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from twinlens.ordering import Schedule
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+FORMAT = 1
+_ROWS = ("removed", "kept_mass", "predicted", "probability", "logit", "target_rank")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProbeSettings:
+    """What a probe table was made with; tables can be joined only if they agree in all of it."""
+
+    schedule: Schedule
+    """Which features were removed at which level."""
+
+    imputer: str
+    """The imputer, as it prints."""
+
+    seed: int
+    """Ties and noise come from the seed, the sample's id and the level."""
+
+    spatial: tuple[int, ...]
+    """Shape of one map."""
+
+    sign: str = "error"
+    """How negative values of the maps were read."""
+
+    channels: str | None = None
+    """How the channels of the maps were reduced."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class ProbeTable:
+    """What the model answered for every sample at every level, and how much attribution was kept there."""
+
+    settings: ProbeSettings
+    """What the table was made with."""
+
+    ids: tuple[str, ...]
+    """One name per sample."""
+
+    labels: NDArray[Any]
+    """(N,) target class as int64, or target value as float64 for a regression model."""
+
+    map_kinds: tuple[str, ...]
+    """(N,) "regular", or a degenerate map: "constant" or "zero"."""
+
+    removed: Integers
+    """(N, L) number of features removed."""
+
+    kept_mass: Floats
+    """(N, L) attribution of the features that were kept, for maps scaled to a maximum of 1."""
+
+    predicted: NDArray[Any]
+    """(N, L) predicted class as int64, or predicted value as float64."""
+
+    probability: Floats
+    """(N, L) probability of the target class; NaN for a regression model."""
+
+    logit: Floats
+    """(N, L) logit of the target class; NaN for a regression model."""
+
+    target_rank: Integers
+    """(N, L) number of classes that the model puts before the target class; -1 for a regression model."""
+
+    @property
+    def levels(self) -> Floats:
+        """(L,) the levels of the schedule."""
+        return np.array(self.settings.schedule.levels)
+
+    @property
+    def task(self) -> str:
+        """The kind of model by the type of its labels: "classification" or "regression"."""
+        return "regression" if self.labels.dtype.kind == "f" else "classification"
+
+    @property
+    def correct(self) -> NDArray[np.bool_]:
+        """(N, L) whether the target class was predicted."""
+        return np.equal(self.target_rank, 0)
+
+    @property
+    def added_mass(self) -> Floats:
+        """(N, L) attribution newly kept since the previous level; at the first level, all that is kept."""
+        return np.diff(self.kept_mass, axis=1, prepend=0.0)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __repr__(self) -> str:
+        schedule = self.settings.schedule
+        return (
+            f"ProbeTable({len(self)} samples × {len(schedule.levels)} levels, "
+            f"by {schedule.by}, {schedule.order}, {self.task})"
+        )
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ProbeTable):
+            return NotImplemented
+        return (
+            self.settings == other.settings
+            and self.ids == other.ids
+            and self.map_kinds == other.map_kinds
+            and np.array_equal(self.labels, other.labels)
+            and all(np.array_equal(getattr(self, n), getattr(other, n), equal_nan=True) for n in _ROWS)
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @staticmethod
+    def _rows(column: Callable[[str], Any]) -> dict[str, Any]:
+        return {name: column(name) for name in _ROWS}
+
+    def take(self, positions: Sequence[int] | NDArray[np.integer]) -> ProbeTable:
+        """Gives the table of the samples at these positions, in this order."""
+        index = np.asarray(positions, dtype=np.int64)
+        return dataclasses.replace(
+            self,
+            ids=tuple(self.ids[i] for i in index),
+            map_kinds=tuple(self.map_kinds[i] for i in index),
+            labels=self.labels[index],
+            **self._rows(lambda name: getattr(self, name)[index]),
+        )
+
+    @staticmethod
+    def concatenate(tables: Sequence[ProbeTable]) -> ProbeTable:
+        """Joins tables of different samples that were made with the same settings."""
+        if not tables:
+            raise ValueError("`tables` must hold at least one probe table; got none.")
+        first = tables[0]
+        for position, table in enumerate(tables):
+            if table.settings != first.settings:
+                raise ValueError(
+                    f"`tables` must have been made with the same settings; table {position} differs from the first: "
+                    f"{_difference(first.settings, table.settings)}."
+                )
+        ids = [name for table in tables for name in table.ids]
+        if len(set(ids)) != len(ids):
+            twice = next(name for name in ids if ids.count(name) > 1)
+            raise ValueError(f"`tables` must hold different samples; {twice!r} occurs more than once.")
+        return dataclasses.replace(
+            first,
+            ids=tuple(ids),
+            map_kinds=tuple(kind for table in tables for kind in table.map_kinds),
+            labels=np.concatenate([table.labels for table in tables]),
+            **ProbeTable._rows(lambda name: np.concatenate([getattr(table, name) for table in tables])),
+        )
+
+    def join_levels(self, later: ProbeTable) -> ProbeTable:
+        """Appends the levels of a table of the same samples and settings."""
+        levels = self.settings.schedule.levels + later.settings.schedule.levels
+        settings = dataclasses.replace(
+            self.settings, schedule=dataclasses.replace(self.settings.schedule, levels=levels)
+        )
+        rejoined = dataclasses.replace(later.settings, schedule=settings.schedule)
+        if rejoined != settings or later.ids != self.ids:
+            raise ValueError("`later` must hold the same samples, made with the same settings but for the levels.")
+        rows = self._rows(lambda name: np.concatenate([getattr(self, name), getattr(later, name)], axis=1))
+        return dataclasses.replace(self, settings=settings, **rows)
+
+    def to_frame(self) -> pd.DataFrame:
+        """Gives the table in long form, one row per sample and level."""
+        n, levels = len(self), self.levels
+        per_sample = {"sample": self.ids, "label": self.labels, "map_kind": self.map_kinds}
+        columns: dict[str, Any] = {name: np.repeat(np.asarray(v), len(levels)) for name, v in per_sample.items()}
+        columns["level"] = np.tile(levels, n)
+        columns |= {name: getattr(self, name).ravel() for name in _ROWS}
+        columns |= {"added_mass": self.added_mass.ravel(), "correct": self.correct.ravel()}
+        return pd.DataFrame(columns)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the table as Parquet, under another name first, so that a file of this name is always whole."""
+        settings = json.dumps({"format": FORMAT, **dataclasses.asdict(self.settings)}, sort_keys=True)
+        arrow = pa.Table.from_pandas(self.to_frame(), preserve_index=False)
+        arrow = arrow.replace_schema_metadata({"twinlens": settings})
+        unfinished = Path(f"{os.fspath(path)}.unfinished")
+        pq.write_table(arrow, unfinished)
+        unfinished.replace(path)
+
+    @staticmethod
+    def load(path: str | os.PathLike[str]) -> ProbeTable:
+        """Reads a table that `save` wrote."""
+        arrow = pq.read_table(path)
+        metadata = (arrow.schema.metadata or {}).get(b"twinlens")
+        if metadata is None:
+            raise ValueError(f"`path` must be a probe table written by twinlens; {os.fspath(path)!r} is not one.")
+        stored = json.loads(metadata)
+        if (found := stored.pop("format")) != FORMAT:
+            raise ValueError(
+                f"`path` must be a probe table of format {FORMAT}; {os.fspath(path)!r} has format {found}. "
+                "Read it with the twinlens that wrote it."
+            )
+        stored["schedule"] = Schedule(**stored["schedule"])
+        stored["spatial"] = tuple(stored["spatial"])
+        settings = ProbeSettings(**stored)
+        levels = len(settings.schedule.levels)
+        column = {name: arrow.column(name).to_numpy() for name in ("label", *_ROWS)}
+        names, kinds = (arrow.column(name).to_pylist()[::levels] for name in ("sample", "map_kind"))
+        return ProbeTable(
+            settings=settings,
+            ids=tuple(names),
+            map_kinds=tuple(kinds),
+            labels=column["label"][::levels].copy(),
+            **ProbeTable._rows(lambda name: column[name].reshape(-1, levels)),
+        )
+
+
+def _difference(one: ProbeSettings, other: ProbeSettings) -> str:
+    a, b = dataclasses.asdict(one), dataclasses.asdict(other)
+    return "; ".join(f"{name} is {a[name]!r} there and {b[name]!r} here" for name in a if a[name] != b[name])
