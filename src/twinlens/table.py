@@ -171,13 +171,12 @@ class ProbeTable:
 
     def join_levels(self, later: ProbeTable) -> ProbeTable:
         """Appends the levels of a table of the same samples and settings."""
-        levels = self.settings.schedule.levels + later.settings.schedule.levels
-        settings = dataclasses.replace(
-            self.settings, schedule=dataclasses.replace(self.settings.schedule, levels=levels)
-        )
-        rejoined = dataclasses.replace(later.settings, schedule=settings.schedule)
-        if rejoined != settings or later.ids != self.ids:
+        schedule, more = self.settings.schedule, later.settings.schedule
+        same_levels = dataclasses.replace(more, levels=schedule.levels)
+        if dataclasses.replace(later.settings, schedule=same_levels) != self.settings or later.ids != self.ids:
             raise ValueError("`later` must hold the same samples, made with the same settings but for the levels.")
+        joined = dataclasses.replace(schedule, levels=schedule.levels + more.levels)
+        settings = dataclasses.replace(self.settings, schedule=joined)
         rows = self._rows(lambda name: np.concatenate([getattr(self, name), getattr(later, name)], axis=1))
         return dataclasses.replace(self, settings=settings, **rows)
 

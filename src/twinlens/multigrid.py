@@ -1,0 +1,879 @@
+"""Linear imputation by geometric multigrid: the fast solver of the system in ``linear_system``.
+
+The whole grid is solved for, without a right-hand side: kept pixels stand in the solution and never change,
+removed pixels satisfy diagonal·x = Σ weight·neighbour with integer weights. One cycle is a Jacobi sweep, a
+correction from the coarser grids, and a second Jacobi sweep. Coarse point (Y, X) lies on fine point
+(2Y, 2X); interpolation is bilinear, scaled at every fine point by its *dip*: the share of its diagonal that
+couples it to other unknowns. The dip is 0 where all neighbours are kept and 1 where none is, so that a
+correction fades towards kept pixels. Coarse operators are Galerkin products, 3×3 stencils again.
+
+Shapes: N images, C channels, H×W pixels. A *plane* is one channel of one grid, flattened: rows of ``stride``
+numbers with at least one zero after the last column, one zero row above and one below, and one zero in
+front, so that every neighbour is a shift of the plane and whole blocks of rows are a single loop. The stride
+is even, so that halving a row never crosses into the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import count
+from typing import Any, NamedTuple
+
+import numba
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from twinlens.linear_system import solve_direct
+
+# NaN and infinity keep their meaning: a diverging image must be seen as such and solved otherwise.
+_jit = numba.njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract", "reassoc", "nsz"})
+
+_BLOCK = 16  # rows handled at once, so that what one pass writes is still in cache when the next one reads it
+_COARSEST = 16  # grids of at most this height and width are solved by factorisation
+_PRE, _POST = 1.3, 0.81  # the Chebyshev pair for [2/3, 4/3], where the finest grid's high frequencies lie
+_COARSE_DAMPING = 0.9
+_OVERCORRECTION = 1.05  # grid 1, visited once, removes 90 to 100 % of a smooth error: this makes it ±5 %
+_VISIT_ONCE = 32  # larger coarse grids are visited twice from the grid above
+# The error estimate, calibrated on true errors: what the next corrections would add, if they go on shrinking at
+# the measured rate, plus a share of the last Jacobi step for errors that the coarse grids cannot see.
+_SAFETY, _LEAST_RATE, _STEP_SHARE = 2.0, 0.08, 0.3
+_MOST_CYCLES = 30
+_ROUNDING_SHARE = 0.1  # of the tolerance may be rounding
+_TINY = 256  # "auto" factorises systems of at most this many pixels
+_PIXELS_PER_TASK = 2**17
+_METHODS = ("auto", "multigrid", "torch", "direct")
+_Runner = Callable[[Tensor, Tensor, float], tuple[Tensor, Tensor, Tensor]]
+_CENTRE, _EAST, _SOUTH, _SOUTHEAST, _SOUTHWEST, _INVERSE, _DIP = range(7)  # the planes of a coarse operator
+
+
+class _Workspace(NamedTuple):
+    """The buffers of one thread. Planes of all grids follow each other in flat arrays, finest grid first."""
+
+    layout: Any  # (grids, 5): height, width, stride, offset of the grid's first plane, size of a plane
+    solution: Any
+    smoothed: Any
+    rhs: Any
+    operator: Any  # seven planes per grid, see _CENTRE and so on
+    weight: Any  # how much of a point is known, for the first guess
+    finest: Any  # (4, plane): gain = removed / diagonal, dip, diagonal + 4, removed
+    residual: Any  # one block of rows each, down to `steps`
+    missed: Any
+    sums: Any
+    steps: Any
+    rows: Any  # single rows
+    scaled: Any  # one block of stencils, and the same after folding its columns
+    folded: Any
+    band: Any  # the factorised operator of the coarsest grid and its unknowns
+    column: Any
+    visits: Any
+
+
+def _workspace(channels: int, height: int, width: int, dtype: Any) -> _Workspace:
+    shapes = [(height, width)]
+    while len(shapes) < 2 or max(shapes[-1]) > _COARSEST:
+        shapes.append((shapes[-1][0] // 2 + 1, shapes[-1][1] // 2 + 1))
+    layout, total = [], 0
+    for h, w in shapes:
+        stride = 2 * (w // 2 + 1)
+        size = (h + 3) * stride + 2
+        layout.append((h, w, stride, total, size))
+        total += size
+    h, w, stride, size = *shapes[-1], layout[0][2], layout[0][4]
+    block = (_BLOCK + 3) * stride + 2
+    return _Workspace(
+        layout=np.array(layout, dtype=np.int64),
+        **{name: np.zeros(channels * total, dtype) for name in ("solution", "smoothed", "rhs")},
+        operator=np.zeros(7 * total, dtype),
+        weight=np.zeros(total, dtype),
+        finest=np.zeros((4, size), dtype),
+        **{name: np.zeros(block, dtype) for name in ("residual", "missed", "sums", "steps")},
+        rows=np.zeros((3, stride + 2), dtype),
+        scaled=np.zeros((5, block), dtype),
+        folded=np.zeros((5, block), dtype),
+        band=np.zeros((h * w + w + 2, w + 2)),
+        column=np.zeros((channels, h * w + w + 2)),
+        visits=np.zeros(len(shapes), dtype=np.int64),
+    )
+
+
+@_jit
+def _planes(flat, planes, grid, layout):
+    start, size = planes * layout[grid, 3], layout[grid, 4]
+    return flat[start : start + planes * size].reshape((planes, size))
+
+
+@_jit
+def _sum_down(x, first, last, stride, sums):
+    """[1, 2, 1] down the columns, for some rows of the finest grid."""
+    n, k = (last - first) * stride, (first + 1) * stride + 1
+    above, here = x[k - stride - 1 : k - stride + n + 1], x[k - 1 : k + n + 1]
+    below = x[k + stride - 1 : k + stride + n + 1]
+    for j in range(n + 2):
+        sums[j] = above[j] + below[j] + (here[j] + here[j])
+
+
+@_jit
+def _sum_across(sums, j):
+    """[1, 2, 1] along the row: with _sum_down, Σ weight·neighbour plus four times the pixel itself."""
+    return sums[j] + sums[j + 2] + (sums[j + 1] + sums[j + 1])
+
+
+@_jit
+def _restrict(fine, out, first, rows, width, stride, coarse_stride, sums):
+    """The transpose of the interpolation; row 0 of `fine` is the one above fine row 2·first."""
+    half = out.dtype.type(0.5)
+    for i in range(rows):
+        k, o = 2 * i * stride, (first + i + 1) * coarse_stride + 1
+        above, here = fine[k : k + stride], fine[k + stride : k + 2 * stride]
+        below = fine[k + 2 * stride : k + 3 * stride]
+        sums[0] = 0
+        middle = sums[1 : stride + 1]
+        for j in range(stride):
+            middle[j] = here[j] + half * (above[j] + below[j])
+        target = out[o : o + width]
+        for j in range(width):
+            target[j] = sums[2 * j + 1] + half * (sums[2 * j] + sums[2 * j + 2])
+
+
+@_jit
+def _widen(coarse, row, width, coarse_stride, out):
+    """Interpolates one coarse row along the row."""
+    half = out.dtype.type(0.5)
+    k = (row + 1) * coarse_stride + 1
+    here = coarse[k : k + width + 1]
+    for j in range(width):
+        out[2 * j] = here[j]
+        out[2 * j + 1] = half * (here[j] + here[j + 1])
+
+
+@_jit
+def _correct(coarse, y, dip, first, last, width, stride, coarse_stride, rows, factor, largest):
+    """Adds the interpolated correction, times dip and factor, to rows first (even) to last."""
+    half = y.dtype.type(0.5) * factor
+    here, below = rows[0][:stride], rows[1][:stride]
+    _widen(coarse, first // 2, width, coarse_stride, here)
+    for i in range(first, last, 2):
+        k = (i + 1) * stride + 1
+        out, share = y[k : k + stride], dip[k : k + stride]
+        for j in range(stride):
+            change = factor * share[j] * here[j]
+            out[j] += change
+            largest[j] = max(largest[j], abs(change))
+        if i + 1 < last:
+            _widen(coarse, i // 2 + 1, width, coarse_stride, below)
+            out, share = y[k + stride : k + 2 * stride], dip[k + stride : k + 2 * stride]
+            for j in range(stride):
+                out[j] += half * share[j] * (here[j] + below[j])
+        here, below = below, here
+
+
+@_jit
+def _descend_finest(w, channels):
+    """Smooths on the finest grid and hands the residual down."""
+    H, W, stride, coarse_stride = w.layout[0, 0], w.layout[0, 1], w.layout[0, 2], w.layout[1, 2]
+    solution, smoothed = _planes(w.solution, channels, 0, w.layout), _planes(w.smoothed, channels, 0, w.layout)
+    rhs = _planes(w.rhs, channels, 1, w.layout)
+    omega, sums, missed = solution.dtype.type(_PRE), w.sums, w.residual[stride:]
+    for c in range(channels):
+        x, y = solution[c], smoothed[c]
+        w.residual[:stride] = 0
+        done = 0
+        for first in range(0, H, _BLOCK):
+            last = min(first + _BLOCK, H)
+            ahead = min(last + 1, H)  # the residual of a row needs the smoothed row below it
+            n, k = (ahead - done) * stride, (done + 1) * stride + 1
+            _sum_down(x, done, ahead, stride, sums)
+            here, out, gain, diagonal = x[k : k + n], y[k : k + n], w.finest[0, k : k + n], w.finest[2, k : k + n]
+            for j in range(n):
+                out[j] = here[j] + omega * gain[j] * (_sum_across(sums, j) - diagonal[j] * here[j])
+            done = ahead
+            n, k = (last - first) * stride, (first + 1) * stride + 1
+            _sum_down(y, first, last, stride, sums)
+            here, dip, diagonal = y[k : k + n], w.finest[1, k : k + n], w.finest[2, k : k + n]
+            for j in range(n):
+                missed[j] = dip[j] * (_sum_across(sums, j) - diagonal[j] * here[j])
+            _hand_down(w.residual, rhs[c], first, last, H, W, stride, coarse_stride, w.rows[0])
+
+
+@_jit
+def _hand_down(residual, rhs, first, last, H, W, stride, coarse_stride, sums):
+    """Restricts a block of residual rows and keeps its last row for the next block."""
+    rows = _BLOCK // 2
+    if last == H:
+        residual[(last - first + 1) * stride :] = 0
+        rows = H // 2 + 1 - first // 2
+    _restrict(residual, rhs, first // 2, rows, W // 2 + 1, stride, coarse_stride, sums)
+    residual[:stride] = residual[_BLOCK * stride : (_BLOCK + 1) * stride]
+
+
+@_jit
+def _ascend_finest(w, channels):
+    """Corrects and smooths on the finest grid; returns the largest correction and the largest step."""
+    H, W, stride, coarse_stride = w.layout[0, 0], w.layout[0, 1], w.layout[0, 2], w.layout[1, 2]
+    solution, smoothed = _planes(w.solution, channels, 0, w.layout), _planes(w.smoothed, channels, 0, w.layout)
+    coarse = _planes(w.solution, channels, 1, w.layout)
+    omega, factor = solution.dtype.type(_POST), solution.dtype.type(_OVERCORRECTION)
+    sums, steps, corrections = w.sums, w.steps, w.rows[2]
+    steps[:] = 0
+    corrections[:] = 0
+    for c in range(channels):
+        x, y = solution[c], smoothed[c]
+        done = 0
+        for first in range(0, H, _BLOCK):
+            last = min(first + _BLOCK, H)
+            _correct(
+                coarse[c], y, w.finest[1], first, last, W // 2 + 1, stride, coarse_stride, w.rows, factor, corrections
+            )
+            ready = last if last == H else last - 1  # the row below the last one is not corrected yet
+            n, k = (ready - done) * stride, (done + 1) * stride + 1
+            _sum_down(y, done, ready, stride, sums)
+            here, out, gain, diagonal = y[k : k + n], x[k : k + n], w.finest[0, k : k + n], w.finest[2, k : k + n]
+            for j in range(n):
+                step = omega * gain[j] * (_sum_across(sums, j) - diagonal[j] * here[j])
+                out[j] = here[j] + step
+                steps[j] = max(steps[j], abs(step))
+            done = ready
+    return _largest(corrections), _largest(steps)
+
+
+@_jit
+def _coarse_miss(a, x, b, k, n, stride, out):
+    """b - A x on the n numbers from k on; in two loops, for the sake of registers."""
+    rhs, out = b[k : k + n], out[:n]
+    above = x[k - stride - 1 : k - stride + n + 1]
+    here = x[k - 1 : k + n + 1]
+    below = x[k + stride - 1 : k + stride + n + 1]
+    centre, east, south = a[_CENTRE, k : k + n], a[_EAST, k - 1 : k + n], a[_SOUTH, k : k + n]
+    for j in range(n):
+        out[j] = rhs[j] - (
+            centre[j] * here[j + 1] + east[j + 1] * here[j + 2] + east[j] * here[j] + south[j] * below[j + 1]
+        )
+    north = a[_SOUTH, k - stride : k - stride + n]
+    southeast, southwest = a[_SOUTHEAST, k : k + n], a[_SOUTHWEST, k : k + n]
+    northwest = a[_SOUTHEAST, k - stride - 1 : k - stride + n]
+    northeast = a[_SOUTHWEST, k - stride : k - stride + n + 1]
+    for j in range(n):
+        out[j] -= (
+            north[j] * above[j + 1]
+            + southeast[j] * below[j + 2]
+            + southwest[j] * below[j]
+            + northwest[j] * above[j]
+            + northeast[j + 1] * above[j + 2]
+        )
+
+
+@_jit
+def _relax(a, x, b, H, stride, missed, out):
+    """One damped Jacobi sweep on a coarse grid."""
+    omega = x.dtype.type(_COARSE_DAMPING)
+    for first in range(0, H, _BLOCK):
+        n, k = (min(first + _BLOCK, H) - first) * stride, (first + 1) * stride + 1
+        _coarse_miss(a, x, b, k, n, stride, missed)
+        inverse, here, target = a[_INVERSE, k : k + n], x[k : k + n], out[k : k + n]
+        for j in range(n):
+            target[j] = here[j] + omega * inverse[j] * missed[j]
+
+
+@_jit
+def _descend(w, channels, grid, fresh):
+    """Smooths on a coarse grid, from zero if it is fresh, and hands the residual down."""
+    H, W, stride, coarse_stride = w.layout[grid, 0], w.layout[grid, 1], w.layout[grid, 2], w.layout[grid + 1, 2]
+    solution = _planes(w.solution, channels, grid, w.layout)
+    smoothed = _planes(w.smoothed, channels, grid, w.layout)
+    rhs, coarse_rhs = _planes(w.rhs, channels, grid, w.layout), _planes(w.rhs, channels, grid + 1, w.layout)
+    a = _planes(w.operator, 7, grid, w.layout)
+    omega = solution.dtype.type(_COARSE_DAMPING)
+    missed = w.residual[stride:]
+    for c in range(channels):
+        y, b = smoothed[c], rhs[c]
+        if fresh:
+            inverse = a[_INVERSE]
+            for j in range(y.size):
+                y[j] = omega * inverse[j] * b[j]
+        else:
+            _relax(a, solution[c], b, H, stride, w.missed, y)
+        w.residual[:stride] = 0
+        for first in range(0, H, _BLOCK):
+            last = min(first + _BLOCK, H)
+            n, k = (last - first) * stride, (first + 1) * stride + 1
+            _coarse_miss(a, y, b, k, n, stride, missed)
+            share = a[_DIP, k : k + n]
+            for j in range(n):
+                missed[j] *= share[j]
+            _hand_down(w.residual, coarse_rhs[c], first, last, H, W, stride, coarse_stride, w.rows[0])
+
+
+@_jit
+def _ascend(w, channels, grid):
+    """Corrects and smooths on a coarse grid."""
+    H, W, stride, coarse_stride = w.layout[grid, 0], w.layout[grid, 1], w.layout[grid, 2], w.layout[grid + 1, 2]
+    solution = _planes(w.solution, channels, grid, w.layout)
+    smoothed = _planes(w.smoothed, channels, grid, w.layout)
+    rhs, coarse = _planes(w.rhs, channels, grid, w.layout), _planes(w.solution, channels, grid + 1, w.layout)
+    a = _planes(w.operator, 7, grid, w.layout)
+    for c in range(channels):
+        _correct(coarse[c], smoothed[c], a[_DIP], 0, H, W // 2 + 1, stride, coarse_stride, w.rows, w.rows.dtype.type(1), w.rows[2])
+        _relax(a, smoothed[c], rhs[c], H, stride, w.missed, solution[c])
+
+
+@_jit
+def _factor(w):
+    """L·D·L' of the coarsest operator, in float64: its smallest eigenvalue can be near float32's resolution."""
+    grid = w.layout.shape[0] - 1
+    H, W, stride = w.layout[grid, 0], w.layout[grid, 1], w.layout[grid, 2]
+    a, band = _planes(w.operator, 7, grid, w.layout), w.band
+    band[:] = 0
+    for i in range(H):
+        for j in range(W):
+            row, k = i * W + j, (i + 1) * stride + 1 + j
+            band[row, 0] = a[_CENTRE, k]
+            # On a grid one or two pixels wide some of these share a place in the band: hence +=.
+            if j + 1 < W:
+                band[row, 1] += a[_EAST, k]
+            if i + 1 < H:
+                band[row, W] += a[_SOUTH, k]
+                if j + 1 < W:
+                    band[row, W + 1] += a[_SOUTHEAST, k]
+                if j > 0:
+                    band[row, W - 1] += a[_SOUTHWEST, k]
+    for row in range(H * W):
+        pivot = band[row, 0]
+        whole = a[_CENTRE, (row // W + 1) * stride + 1 + row % W]
+        inverse = 1.0 / pivot if whole > 1e-5 and pivot > 1e-7 * whole else 0.0  # 0: no unknown there
+        for p in range(1, W + 2):
+            factor = band[row, p] * inverse
+            for q in range(p, W + 2):
+                band[row + p, q - p] -= factor * band[row, q]
+        for p in range(1, W + 2):
+            band[row, p] *= inverse
+        band[row, 0] = inverse
+
+
+@_jit
+def _solve_coarsest(w, channels):
+    grid = w.layout.shape[0] - 1
+    H, W, stride = w.layout[grid, 0], w.layout[grid, 1], w.layout[grid, 2]
+    rhs, solution = _planes(w.rhs, channels, grid, w.layout), _planes(w.solution, channels, grid, w.layout)
+    band, column, n = w.band, w.column, H * W
+    for c in range(channels):
+        for i in range(H):
+            for j in range(W):
+                column[c, i * W + j] = rhs[c, (i + 1) * stride + 1 + j]
+        column[c, n:] = 0
+    # Channels inside the rows: their chains of dependent operations overlap.
+    for row in range(n):
+        factors = band[row, 1 : W + 2]
+        for c in range(channels):
+            head, tail = column[c, row], column[c, row + 1 : row + W + 2]
+            for p in range(W + 1):
+                tail[p] -= factors[p] * head
+    column[:, n:] = 0
+    for row in range(n - 1, -1, -1):
+        factors, inverse = band[row, 1 : W + 2], band[row, 0]
+        for c in range(channels):
+            total, tail = 0.0, column[c, row + 1 : row + W + 2]
+            for p in range(W + 1):
+                total += factors[p] * tail[p]
+            column[c, row] = column[c, row] * inverse - total
+    for c in range(channels):
+        for i in range(H):
+            for j in range(W):
+                solution[c, (i + 1) * stride + 1 + j] = column[c, i * W + j]
+
+
+@_jit
+def _coarse_cycle(w, channels):
+    """One cycle from grid 1 on, without recursion: a W-cycle between large grids, a V-cycle below.
+
+    V-cycles alone leave too much of the smooth error where nearly everything was removed.
+    """
+    last = w.layout.shape[0] - 1
+    visits = w.visits
+    visits[:] = 0
+    grid = 1
+    while True:
+        while grid < last:
+            _descend(w, channels, grid, visits[grid] == 0)
+            visits[grid] += 1
+            grid += 1
+        _solve_coarsest(w, channels)
+        while grid > 1:
+            grid -= 1
+            _ascend(w, channels, grid)
+            if grid > 1 and visits[grid] == 1 and max(w.layout[grid, 0], w.layout[grid, 1]) > _VISIT_ONCE:
+                break
+            visits[grid] = 0
+        if grid == 1 and (last == 1 or visits[1] == 0):
+            return
+
+
+@_jit
+def _couple(coefficient, here, there, out):
+    for j in range(out.size):
+        out[j] = coefficient[j] * here[j] * there[j]
+
+
+@_jit
+def _couple_finest(weight, here, there, out):
+    for j in range(out.size):
+        out[j] = -weight * here[j] * there[j]
+
+
+@_jit
+def _scale(a, finest, dip, diagonal, k, n, stride, out):
+    """The stencils of some rows, each coefficient times the dips at both of its ends."""
+    t = dip[k : k + n]
+    east, south = dip[k + 1 : k + 1 + n], dip[k + stride : k + stride + n]
+    southeast, southwest = dip[k + stride + 1 : k + stride + 1 + n], dip[k + stride - 1 : k + stride - 1 + n]
+    if finest:
+        one, two, four = dip.dtype.type(1), dip.dtype.type(2), dip.dtype.type(4)
+        d, centre = diagonal[k : k + n], out[_CENTRE, 1 : n + 1]
+        for j in range(n):
+            centre[j] = (d[j] - four) * t[j] * t[j]
+        _couple_finest(two, t, east, out[_EAST, 1 : n + 1])
+        _couple_finest(two, t, south, out[_SOUTH, 1 : n + 1])
+        _couple_finest(one, t, southeast, out[_SOUTHEAST, 1 : n + 1])
+        _couple_finest(one, t, southwest, out[_SOUTHWEST, 1 : n + 1])
+    else:
+        _couple(a[_CENTRE, k : k + n], t, t, out[_CENTRE, 1 : n + 1])
+        _couple(a[_EAST, k : k + n], t, east, out[_EAST, 1 : n + 1])
+        _couple(a[_SOUTH, k : k + n], t, south, out[_SOUTH, 1 : n + 1])
+        _couple(a[_SOUTHEAST, k : k + n], t, southeast, out[_SOUTHEAST, 1 : n + 1])
+        _couple(a[_SOUTHWEST, k : k + n], t, southwest, out[_SOUTHWEST, 1 : n + 1])
+
+
+@_jit
+def _fold_columns(fine, out, n):
+    """The Galerkin product along the rows: column J gathers columns 2J - 1, 2J and 2J + 1."""
+    half, quarter = out.dtype.type(0.5), out.dtype.type(0.25)
+    centre, east, south, southeast, southwest = fine[0], fine[1], fine[2], fine[3], fine[4]
+    to_centre, to_east, to_south, to_southeast, to_southwest = out[0], out[1], out[2], out[3], out[4]
+    for j in range(n):
+        left, mid, right = 2 * j, 2 * j + 1, 2 * j + 2
+        to_centre[j] = centre[mid] + quarter * (centre[left] + centre[right]) + east[left] + east[mid]
+        to_east[j] = quarter * centre[right] + half * (east[mid] + east[right])
+    for j in range(n):
+        left, mid, right = 2 * j, 2 * j + 1, 2 * j + 2
+        crossing = southeast[left] + southeast[mid] + southwest[mid] + southwest[right]
+        to_south[j] = south[mid] + quarter * (south[left] + south[right]) + half * crossing
+    for j in range(n):
+        to_southeast[j] = quarter * south[2 * j + 2] + half * (southeast[2 * j + 1] + southeast[2 * j + 2])
+        to_southwest[j] = quarter * south[2 * j] + half * (southwest[2 * j] + southwest[2 * j + 1])
+
+
+@_jit
+def _fold_rows(above, here, below, out):
+    """The Galerkin product across the rows: one coarse row from the folded rows 2Y - 1, 2Y and 2Y + 1."""
+    half, quarter = out.dtype.type(0.5), out.dtype.type(0.25)
+    n = out.shape[1]
+    a, h, b, to = above[_CENTRE], here[_CENTRE], below[_CENTRE], out[_CENTRE]
+    a_south, h_south, b_south, to_south = above[_SOUTH], here[_SOUTH], below[_SOUTH], out[_SOUTH]
+    for j in range(n):
+        to[j] = h[j] + quarter * (a[j] + b[j]) + a_south[j] + h_south[j]
+        to_south[j] = quarter * b[j] + half * (h_south[j] + b_south[j])
+    a, h, b, to = above[_EAST], here[_EAST], below[_EAST], out[_EAST]
+    a_right, h_right, b_right = above[_SOUTHEAST], here[_SOUTHEAST], below[_SOUTHEAST]
+    a_left, h_left, b_left = above[_SOUTHWEST], here[_SOUTHWEST], below[_SOUTHWEST]
+    for j in range(n):
+        crossing = a_right[j] + h_right[j] + a_left[j + 1] + h_left[j + 1]
+        to[j] = h[j] + quarter * (a[j] + b[j]) + half * crossing
+    to = out[_SOUTHEAST]
+    for j in range(n):
+        to[j] = quarter * b[j] + half * (h_right[j] + b_right[j])
+    to = out[_SOUTHWEST]
+    to[0] = 0
+    for j in range(1, n):
+        to[j] = quarter * b[j - 1] + half * (h_left[j] + b_left[j])
+
+
+@_jit
+def _galerkin(w, grid, dip):
+    """The operator of the next coarser grid."""
+    H, W, stride, coarse_stride = w.layout[grid, 0], w.layout[grid, 1], w.layout[grid, 2], w.layout[grid + 1, 2]
+    a, coarse = _planes(w.operator, 7, grid, w.layout), _planes(w.operator, 7, grid + 1, w.layout)
+    width = W // 2 + 1
+    w.folded[:, :width] = 0
+    for first in range(0, H, _BLOCK):
+        last = min(first + _BLOCK, H)
+        n, k = (last - first) * stride, (first + 1) * stride + 1
+        _scale(a, grid == 0, dip, w.finest[2], k, n, stride, w.scaled)
+        w.scaled[:, 0] = 0
+        w.scaled[:, n + 1] = 0
+        _fold_columns(w.scaled, w.folded[:, width:], n // 2)
+        rows = _BLOCK // 2
+        if last == H:
+            w.folded[:, width + n // 2 :] = 0
+            rows = H // 2 + 1 - first // 2
+        for i in range(rows):
+            f, o = 2 * i * width, (first // 2 + i + 1) * coarse_stride + 1
+            above, here = w.folded[:, f : f + width + 1], w.folded[:, f + width : f + 2 * width + 1]
+            below = w.folded[:, f + 2 * width : f + 3 * width + 1]
+            _fold_rows(above, here, below, coarse[:5, o : o + width])
+        w.folded[:, :width] = w.folded[:, _BLOCK * width : (_BLOCK + 1) * width]
+
+
+@_jit
+def _complete_operator(w, grid):
+    """The damping diagonal and the dip of a coarse grid.
+
+    Positive couplings appear there, with which the plain diagonal makes Jacobi diverge: they are added to it.
+    """
+    H, stride = w.layout[grid, 0], w.layout[grid, 2]
+    a = _planes(w.operator, 7, grid, w.layout)
+    zero, one, tiny = a.dtype.type(0), a.dtype.type(1), a.dtype.type(1e-5)
+    n, k = H * stride, stride + 1
+    centre, east, south = a[_CENTRE, k : k + n], a[_EAST, k - 1 : k + n], a[_SOUTH, k : k + n]
+    north = a[_SOUTH, k - stride : k - stride + n]
+    size, total = a[_INVERSE, k : k + n], a[_DIP, k : k + n]
+    for j in range(n):
+        size[j] = centre[j] + max(east[j + 1], zero) + max(east[j], zero) + max(south[j], zero) + max(north[j], zero)
+        total[j] = centre[j] + east[j + 1] + east[j] + south[j] + north[j]
+    southeast, southwest = a[_SOUTHEAST, k : k + n], a[_SOUTHWEST, k : k + n]
+    northwest = a[_SOUTHEAST, k - stride - 1 : k - stride + n]
+    northeast = a[_SOUTHWEST, k - stride : k - stride + n + 1]
+    for j in range(n):
+        size[j] += max(southeast[j], zero) + max(southwest[j], zero) + max(northwest[j], zero) + max(northeast[j + 1], zero)
+        total[j] += southeast[j] + southwest[j] + northwest[j] + northeast[j + 1]
+    for j in range(n):
+        there = size[j] > tiny
+        inverse = one / (size[j] if there else one)
+        total[j] = max(one - max(total[j], zero) * inverse, zero) if there else zero
+        size[j] = inverse if there else zero
+
+
+@_jit
+def _prepare_finest(w, keep):
+    """Diagonal, gain and dip of the finest grid."""
+    H, W, stride = w.layout[0, 0], w.layout[0, 1], w.layout[0, 2]
+    gain, dip, diagonal, removed = w.finest[0], w.finest[1], w.finest[2], w.finest[3]
+    one, four = gain.dtype.type(1), gain.dtype.type(4)
+    for i in range(H):
+        k = (i + 1) * stride + 1
+        row, target, kept = diagonal[k : k + W], removed[k : k + W], keep[i]
+        for j in range(W):
+            row[j] = (4 - (i == 0) - (i == H - 1)) * (4 - (j == 0) - (j == W - 1))
+            target[j] = one - kept[j]
+    for first in range(0, H, _BLOCK):
+        last = min(first + _BLOCK, H)
+        n, k = (last - first) * stride, (first + 1) * stride + 1
+        _sum_down(removed, first, last, stride, w.sums)
+        share, target, d, u = gain[k : k + n], dip[k : k + n], diagonal[k : k + n], removed[k : k + n]
+        for j in range(n):
+            share[j] = u[j] / max(d[j] - four, one)
+            target[j] = share[j] * (_sum_across(w.sums, j) - four * u[j])
+
+
+@_jit
+def _set_up(w, keep):
+    """Everything that depends on `keep` alone."""
+    _prepare_finest(w, keep)
+    _galerkin(w, 0, w.finest[1])
+    _complete_operator(w, 1)
+    last = w.layout.shape[0] - 1
+    for grid in range(1, last):
+        _galerkin(w, grid, _planes(w.operator, 7, grid, w.layout)[_DIP])
+        _complete_operator(w, grid + 1)
+    _factor(w)
+
+
+@_jit
+def _guess(w, channels):
+    """Fills the removed pixels from ever wider weighted means of the kept ones ("pull-push").
+
+    On entry the removed pixels of the solution are zero. Saves about one cycle compared with a constant.
+    """
+    last = w.layout.shape[0] - 1
+    one = w.weight.dtype.type(1)
+    for grid in range(last):
+        H, W, stride = w.layout[grid + 1, 0], w.layout[grid + 1, 1], w.layout[grid + 1, 2]
+        fine_stride = w.layout[grid, 2]
+        fine_weight, weight = _planes(w.weight, 1, grid, w.layout)[0], _planes(w.weight, 1, grid + 1, w.layout)[0]
+        fine, coarse = _planes(w.solution, channels, grid, w.layout), _planes(w.solution, channels, grid + 1, w.layout)
+        _restrict(fine_weight[1:], weight, 0, H, W, fine_stride, stride, w.rows[0])
+        for c in range(channels):
+            out = coarse[c]
+            _restrict(fine[c][1:], out, 0, H, W, fine_stride, stride, w.rows[0])
+            for j in range(out.size):
+                out[j] /= max(weight[j], one)
+        for j in range(weight.size):
+            weight[j] = min(weight[j], one)
+    for grid in range(last - 1, -1, -1):
+        H, W, stride, coarse_stride = w.layout[grid, 0], w.layout[grid, 1], w.layout[grid, 2], w.layout[grid + 1, 2]
+        fine, coarse = _planes(w.solution, channels, grid, w.layout), _planes(w.solution, channels, grid + 1, w.layout)
+        missing = _planes(w.weight, 1, grid, w.layout)[0]
+        for i in range(H):
+            k = (i + 1) * stride + 1
+            for j in range(k, k + W):
+                missing[j] = one - missing[j]
+        for c in range(channels):
+            _correct(coarse[c], fine[c], missing, 0, H, W // 2 + 1, stride, coarse_stride, w.rows, w.rows.dtype.type(1), w.rows[2])
+
+
+@_jit
+def _load(w, image, keep, low, high):
+    """Writes the kept pixels, less the middle of their range, into the solution; zero elsewhere."""
+    H, W, stride = w.layout[0, 0], w.layout[0, 1], w.layout[0, 2]
+    half = w.solution.dtype.type(0.5)
+    solution, weight = _planes(w.solution, image.shape[0], 0, w.layout), _planes(w.weight, 1, 0, w.layout)[0]
+    for c in range(image.shape[0]):
+        middle = half * low[c] + half * high[c]
+        for i in range(H):
+            k = (i + 1) * stride + 1
+            out, here, kept = solution[c, k : k + W], image[c, i], keep[i]
+            for j in range(W):
+                out[j] = here[j] - middle if kept[j] else 0
+    for i in range(H):
+        k = (i + 1) * stride + 1
+        out, kept = weight[k : k + W], keep[i]
+        for j in range(W):
+            out[j] = kept[j]
+
+
+@_jit
+def _store(w, image, keep, low, high, out):
+    """Copies kept pixels from the image, and the others from the solution into the range of the kept ones.
+
+    The exact solution lies in that range (maximum principle), so that this never adds to the error.
+    """
+    H, W, stride = w.layout[0, 0], w.layout[0, 1], w.layout[0, 2]
+    half = w.solution.dtype.type(0.5)
+    solution = _planes(w.solution, image.shape[0], 0, w.layout)
+    for c in range(image.shape[0]):
+        least, most = low[c], high[c]
+        middle = half * least + half * most
+        for i in range(H):
+            k = (i + 1) * stride + 1
+            target, filled, here, kept = out[c, i], solution[c, k : k + W], image[c, i], keep[i]
+            for j in range(W):
+                target[j] = here[j] if kept[j] else min(max(filled[j] + middle, least), most)
+
+
+@_jit
+def _largest(values):
+    largest = values[0]
+    for value in values:
+        largest = max(largest, value)
+    return largest
+
+
+@_jit
+def _range(w, image, keep, low, high):
+    """The least and the greatest kept value of every channel."""
+    W, infinity = keep.shape[1], image.dtype.type(np.inf)
+    lows, highs = w.rows[0], w.rows[1]
+    for c in range(image.shape[0]):
+        lows[:], highs[:] = infinity, -infinity
+        for i in range(keep.shape[0]):
+            here, kept = image[c, i], keep[i]
+            # By columns, since a running minimum over a row is not vectorised unless NaN is ruled out.
+            for j in range(W):
+                lows[j] = min(lows[j], here[j] if kept[j] else infinity)
+                highs[j] = max(highs[j], here[j] if kept[j] else -infinity)
+        low[c], high[c] = -_largest(-lows[:W]), _largest(highs[:W])
+
+
+@_jit
+def _solve_image(w, image, keep, tolerance, most_cycles, out):
+    """Solves one image; returns the cycles used and the estimated error, which is negative if it failed."""
+    channels = image.shape[0]
+    low, high = np.empty(channels, image.dtype), np.empty(channels, image.dtype)
+    _range(w, image, keep, low, high)
+    _load(w, image, keep, low, high)
+    if keep.all() or (low == high).all():
+        w.solution[:] = 0
+        _store(w, image, keep, low, high, out)
+        return 0, 0.0
+    _guess(w, channels)
+    _set_up(w, keep)
+    previous, estimate = np.inf, np.inf
+    for cycle in range(1, most_cycles + 1):
+        _descend_finest(w, channels)
+        _coarse_cycle(w, channels)
+        correction, step = _ascend_finest(w, channels)
+        rate = min(max(correction / previous, _LEAST_RATE), 0.95)
+        estimate = _SAFETY * (correction * rate / (1 - rate) + _STEP_SHARE * step)
+        previous = correction
+        if cycle > 1 and estimate <= tolerance:
+            _store(w, image, keep, low, high, out)
+            return cycle, estimate
+    return most_cycles, -1.0
+
+
+@_jit
+def _solve_images(w, images, keep, first, last, tolerance, most_cycles, out, cycles, estimate):
+    for n in range(first, last):
+        cycles[n], estimate[n] = _solve_image(w, images[n], keep[n], tolerance, most_cycles, out[n])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Solution:
+    """What ``solve`` found, and how."""
+
+    values: Tensor
+    """(N, C, *S): kept values as given, removed ones filled; type and device as given."""
+    cycles: Tensor
+    """(N,): multigrid cycles; 0 where nothing had to be solved or the direct solver did it."""
+    estimate: Tensor
+    """(N,): estimated largest absolute error; 0 where the solution is exact up to rounding."""
+    fallback: Tensor
+    """(N,): True where multigrid missed the tolerance and the direct solver stepped in."""
+
+
+def solve(images: Tensor, keep: Tensor, *, tolerance: float = 1e-3, method: str = "auto") -> Solution:
+    """Fills what is not kept, so that it equals the weighted mean of its neighbours.
+
+    Each image is solved on its own: its result depends neither on the rest of the batch nor on the number of
+    threads (``numba.set_num_threads``). An image that does not reach the tolerance in float32 is solved in
+    float64, and if that fails too, by the direct solver.
+
+    Args:
+        images: (N, C, *S), floating point; what stands at removed positions is ignored.
+        keep: (N, *S) bool, True where the value is kept; at least one value per image.
+        tolerance: the largest absolute error against the exact solution, in the units of the image.
+        method: "auto": multigrid for images, the direct solver for signals, volumes and tiny images;
+            "multigrid": compiled on the CPU, torch elsewhere; "torch": the torch path on any device;
+            "direct": sparse factorisation, the equivalent of SciPy's ``spsolve``.
+
+    Returns:
+        The filled images, with cycles, error estimate and fallback of each.
+
+    Example:
+        >>> images = torch.tensor([[[[0.0, 9.0, 9.0, 3.0]]]])
+        >>> solve(images, torch.tensor([[[True, False, False, True]]])).values
+        tensor([[[[0., 1., 2., 3.]]]])
+    """
+    _check(images, keep, tolerance, method)
+    if method == "auto":
+        sides = keep.shape[1:]
+        easy = len(sides) != 2 or min(sides) == 1 or keep[0].numel() <= _TINY
+        method = "direct" if easy else "multigrid"
+    if method == "multigrid" and images.device.type != "cpu":
+        method = "torch"
+    given, work = images, images.detach()
+    if work.dtype not in (torch.float32, torch.float64):
+        work = work.float()
+    n = len(images)
+    values = work.clone(memory_format=torch.contiguous_format)
+    cycles, estimate = torch.zeros(n, dtype=torch.int64), torch.zeros(n, dtype=torch.float64)
+    pending = torch.arange(n)
+    if method != "direct":
+        run = _solve_torch if method == "torch" else _solve_numba
+        pending = _by_multigrid(run, work, keep, tolerance, values, cycles, estimate)
+    for i in pending.tolist():
+        filled = torch.from_numpy(solve_direct(work[i].cpu().numpy(), keep[i].cpu().numpy()))
+        values[i] = torch.where(keep[i], work[i], filled.to(work))
+    fallback = torch.zeros(n, dtype=torch.bool)
+    if method != "direct":
+        fallback[pending] = True
+    return Solution(values=values.to(given.dtype), cycles=cycles, estimate=estimate, fallback=fallback)
+
+
+def _check(images: Tensor, keep: Tensor, tolerance: float, method: str) -> None:
+    if method not in _METHODS:
+        raise ValueError(f"`method` must be one of {', '.join(_METHODS)}; got {method!r}.")
+    if not tolerance > 0:
+        raise ValueError(f"`tolerance` must be positive; got {tolerance}. Use method='direct' for exactness.")
+    if not isinstance(images, Tensor) or not images.is_floating_point():
+        got = images.dtype if isinstance(images, Tensor) else type(images).__name__
+        raise TypeError(f"`images` must be a floating-point tensor; got {got}. Convert it with .float().")
+    if not isinstance(keep, Tensor) or keep.dtype != torch.bool:
+        got = keep.dtype if isinstance(keep, Tensor) else type(keep).__name__
+        raise TypeError(f"`keep` must be a bool tensor, True where a value is kept; got {got}.")
+    if not 3 <= images.ndim <= 5:
+        raise ValueError(
+            f"`images` must be (N, C, *S) with one to three spatial axes; got shape {tuple(images.shape)}."
+        )
+    expected = (images.shape[0], *images.shape[2:])
+    if tuple(keep.shape) != expected:
+        raise ValueError(
+            f"`keep` must be {expected}, one value per feature and none per channel; got {tuple(keep.shape)}."
+        )
+    if keep.device != images.device:
+        raise ValueError(f"`keep` must be on the device of `images`, {images.device}; got {keep.device}.")
+    if method in ("multigrid", "torch") and images.ndim != 4:
+        raise ValueError(
+            f"method={method!r} solves images (N, C, H, W); got shape {tuple(images.shape)}. Use 'direct'."
+        )
+    flat = keep.flatten(1)
+    for i in (~flat.any(dim=1)).nonzero().flatten().tolist():
+        raise ValueError(f"`keep` must keep at least one value of every image; image {i} keeps nothing.")
+    finite = (images.flatten(2).isfinite() | ~flat[:, None]).flatten(1).all(dim=1)
+    for i in (~finite).nonzero().flatten().tolist():
+        raise ValueError(f"`images` must be finite where kept; image {i} holds NaN or infinity there.")
+
+
+def _by_multigrid(
+    run: _Runner, work: Tensor, keep: Tensor, tolerance: float, values: Tensor, cycles: Tensor, estimate: Tensor
+) -> Tensor:
+    """Solves in float32 where that can reach the tolerance, then in float64; returns what neither solved."""
+    pending = torch.arange(len(work))
+    for dtype in (torch.float32, torch.float64):
+        if dtype == torch.float32 and work.dtype == torch.float64:
+            continue
+        if dtype == torch.float64 and work.device.type == "mps":  # has no float64
+            break
+        reachable = _rounding(work, keep, dtype)[pending] <= _ROUNDING_SHARE * tolerance
+        chosen = pending[reachable]
+        if len(chosen) == 0:
+            continue
+        rows = chosen.to(work.device)
+        whole = len(chosen) == len(work)
+        filled, used, error = run(
+            (work if whole else work[rows]).to(dtype), keep if whole else keep[rows], tolerance
+        )
+        solved = error >= 0
+        cycles[chosen] = torch.where(solved, used, 0)
+        estimate[chosen] = torch.where(solved, error, 0)
+        done = solved.to(work.device)
+        values[rows[done]] = filled[done].to(work.dtype)
+        unsolved = torch.ones(len(work), dtype=torch.bool)
+        unsolved[chosen[solved]] = False
+        pending = pending[unsolved[pending]]
+    return pending
+
+
+def _rounding(work: Tensor, keep: Tensor, dtype: torch.dtype) -> Tensor:
+    """How far rounding alone may move the solution of each image."""
+    kept = keep.unsqueeze(1)
+    span = work.masked_fill(~kept, -torch.inf).amax((1, 2, 3)) - work.masked_fill(~kept, torch.inf).amin((1, 2, 3))
+    return (0.5 * torch.finfo(dtype).eps * keep[0].numel() ** 0.5 * span).cpu()
+
+
+def _solve_numba(images: Tensor, keep: Tensor, tolerance: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Runs the compiled solver in as many threads as numba would use itself.
+
+    They are plain threads, since the kernels release the interpreter lock: numba's own threading layers either
+    do not bear calls from several threads at once, or share OpenMP's state with torch.
+    """
+    source, kept = images.contiguous().numpy(), keep.contiguous().numpy()
+    n, channels, height, width = source.shape
+    out, cycles, estimate = np.empty_like(source), np.zeros(n, dtype=np.int64), np.zeros(n)
+    together = max(1, _PIXELS_PER_TASK // (channels * height * width))
+    starts = count(0, together)
+
+    def work() -> None:
+        workspace = _workspace(channels, height, width, source.dtype)
+        for first in starts:  # shared: whoever is free takes the next images
+            if first >= n:
+                return
+            last = min(first + together, n)
+            _solve_images(workspace, source, kept, first, last, tolerance, _MOST_CYCLES, out, cycles, estimate)
+
+    threads = min(numba.get_num_threads(), -(-n // together))
+    if threads <= 1:
+        work()
+    else:
+        with ThreadPoolExecutor(threads) as pool:
+            for task in [pool.submit(work) for _ in range(threads)]:
+                task.result()
+    return torch.from_numpy(out), torch.from_numpy(cycles), torch.from_numpy(estimate)
+
+
+def _solve_torch(images: Tensor, keep: Tensor, tolerance: float) -> tuple[Tensor, Tensor, Tensor]:
+    from twinlens.multigrid_torch import solve_batch
+
+    return solve_batch(images, keep, tolerance, _MOST_CYCLES)

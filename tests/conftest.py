@@ -1,0 +1,34 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import settings
+
+# Compiling and cold caches make first examples slow; a deadline would turn that into failures.
+settings.register_profile("twinlens", deadline=None, derandomize=True)
+settings.load_profile("twinlens")
+
+SHARED = Path(__file__).resolve().parents[2] / "shared"
+
+
+@pytest.fixture(autouse=True)
+def _seeded():
+    torch.manual_seed(0)
+    np.random.seed(0)
+
+
+@pytest.fixture(scope="session")
+def golden() -> Path:
+    folder = SHARED / "golden"
+    if not folder.is_dir():
+        pytest.skip("the reference values of ../shared/golden are not on this machine")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    folder = SHARED / "data"
+    if not folder.is_dir():
+        pytest.skip("the data sets of ../shared/data are not on this machine")
+    return folder

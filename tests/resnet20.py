@@ -1,0 +1,42 @@
+"""ResNet-20 for CIFAR-10 with parameter-free shortcuts (He et al. 2016, option A)."""
+
+import torch
+from torch import nn
+from torch.nn import functional as F  # noqa: N812
+
+
+class Block(nn.Module):
+    def __init__(self, inside, outside, stride):
+        super().__init__()
+        self.conv1 = nn.Conv2d(inside, outside, 3, stride, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(outside)
+        self.conv2 = nn.Conv2d(outside, outside, 3, 1, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(outside)
+        self.stride, self.extra = stride, (outside - inside) // 2
+
+    def forward(self, x):
+        hidden = self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x)))))
+        short = x[:, :, :: self.stride, :: self.stride]
+        return F.relu(hidden + F.pad(short, (0, 0, 0, 0, self.extra, self.extra)))
+
+
+class ResNet20(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv1 = nn.Conv2d(3, 16, 3, 1, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(16)
+        self.layer1 = nn.Sequential(*[Block(16, 16, 1) for _ in range(3)])
+        self.layer2 = nn.Sequential(Block(16, 32, 2), Block(32, 32, 1), Block(32, 32, 1))
+        self.layer3 = nn.Sequential(Block(32, 64, 2), Block(64, 64, 1), Block(64, 64, 1))
+        self.linear = nn.Linear(64, 10)
+
+    def forward(self, x):
+        x = self.layer3(self.layer2(self.layer1(F.relu(self.bn1(self.conv1(x))))))
+        return self.linear(x.mean(dim=(2, 3)))
+
+
+def normalise(pixels):
+    """From (N, H, W, 3) in 0..255 to what the network was trained on."""
+    x = torch.as_tensor(pixels).permute(0, 3, 1, 2).float() / 255
+    mean, deviation = (torch.tensor(v).reshape(1, 3, 1, 1) for v in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)))
+    return (x - mean) / deviation

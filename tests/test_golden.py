@@ -1,0 +1,141 @@
+"""The numbers of the paper's authors' code, where they are on this machine."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file
+
+import twinlens as tl
+from tests.resnet20 import ResNet20, normalise
+from twinlens.ordering import count_removed, kept_mass, rank_features
+from twinlens.table import ProbeSettings
+
+SOCO, PAPER = tl.PROTOCOLS["soco"], tl.PROTOCOLS["paper"]
+
+
+def table_of(maps, levels, labels, logits):
+    """A probe table from stored logits (L, N, K), the model's part of the work being done."""
+    maps, labels = torch.from_numpy(maps), np.asarray(labels, dtype=np.int64)
+    ids = tuple(str(i) for i in range(len(maps)))
+    schedule = tl.Schedule(by="area", order="lerf", levels=tuple(levels), rounding="floor")
+    ranking = rank_features(maps, ids=ids, seed=0)
+    removed = count_removed(ranking, schedule)
+    logits = torch.from_numpy(logits).double().transpose(0, 1)
+    target = torch.from_numpy(labels)[:, None, None].expand(*logits.shape[:2], 1)
+    own = logits.gather(2, target)
+    return tl.ProbeTable(
+        settings=ProbeSettings(schedule=schedule, imputer="stored", seed=0, spatial=tuple(maps.shape[1:])),
+        ids=ids,
+        labels=labels,
+        map_kinds=("regular",) * len(ids),
+        removed=removed.numpy(),
+        kept_mass=kept_mass(ranking, removed, "lerf").numpy(),
+        predicted=logits.argmax(dim=2).numpy(),
+        probability=logits.softmax(dim=2).gather(2, target)[..., 0].numpy(),
+        logit=own[..., 0].numpy(),
+        target_rank=(logits > own).sum(dim=2).numpy(),
+    )
+
+
+def bookkeeping_table(stored):
+    levels = stored["mask_ratios"]
+    blank = np.zeros((len(levels), 6, 2), dtype=np.float32)
+    return table_of(stored["smap"].astype(np.float64), levels, [0] * 6, blank)
+
+
+def test_bookkeeping_of_both_protocols(golden):
+    stored = np.load(golden / "soundness_bookkeeping.npz")
+    described = json.loads((golden / "soundness_bookkeeping.json").read_text())
+    table = bookkeeping_table(stored)
+    assert len(described["sequences"]) == 7
+    for name, sequence in described["sequences"].items():
+        accuracy = np.array(sequence["accuracy"])
+        for protocol, key in (
+            (SOCO, "reference_attr_ratios"),
+            (dataclasses.replace(SOCO, start_level=None), "reference_attr_ratios_no_start"),
+            (PAPER, "paper_attr_ratios"),
+        ):
+            curve = tl.soundness_from_probes(table, performance=lambda t, a=accuracy: a, protocol=protocol)
+            assert np.allclose(curve.values, sequence[key], atol=1e-6), (name, key)
+        soco = tl.soundness_from_probes(table, performance=lambda t, a=accuracy: a, protocol="soco")
+        assert np.allclose(soco.per_sample, stored[f"{name}/reference_per_sample"].T, atol=1e-6)
+        shown = soco.false_features(stored["smap"]).numpy()
+        attributed = stored["smap"] > 0
+        assert np.array_equal(shown, stored[f"{name}/reference_is_false"] & attributed)
+        paper = tl.soundness_from_probes(table, performance=lambda t, a=accuracy: a)
+        assert np.allclose(paper.per_sample, stored[f"{name}/paper_per_sample"].T, atol=1e-9)
+
+
+def test_bookkeeping_of_the_score_mode(golden):
+    stored = np.load(golden / "soundness_bookkeeping.npz")
+    described = json.loads((golden / "soundness_bookkeeping.json").read_text())["predscore"]
+    scores = stored["predscore/scores"].T.astype(np.float32)
+    table = bookkeeping_table(stored)
+    soco = tl.soundness_from_probes(table, performance=lambda t: scores, protocol="soco")
+    assert np.allclose(soco.values, described["reference_attr_ratios"], atol=1e-6)
+    assert np.array_equal(soco.false_features(stored["smap"]).numpy(),
+                          stored["predscore/reference_is_false"] & (stored["smap"] > 0))  # fmt: skip
+    paper = tl.soundness_from_probes(table, performance=lambda t: scores, protocol="paper")
+    assert np.allclose(paper.values, described["paper_attr_ratios"], atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["ig", "gradcam", "random"])
+def test_cifar_soundness_from_the_stored_logits(golden, name):
+    stored = np.load(golden / "cifar10/maps.npz")
+    logits = np.load(golden / f"cifar10/logits/soundness_{name}_det_logits.npz")
+    curves = json.loads((golden / f"cifar10/curves/soundness_{name}_det.json").read_text())
+    table = table_of(stored[f"tiefree_{name}"], logits["mask_ratios"], stored["labels"], logits["logits"])
+    assert np.allclose(table.levels, SOCO.levels)
+    for key, performance, protocol in (
+        ("accuracy", "accuracy", SOCO),
+        ("accuracy_start0", "accuracy", dataclasses.replace(SOCO, start_level=0.0)),
+        ("pred_score_logit", "score", SOCO),
+        ("pred_score_softmax", "probability", SOCO),
+    ):
+        curve = tl.soundness_from_probes(table, performance=performance, protocol=protocol)
+        assert np.allclose(curve.performance, curves[key]["cls_results"], atol=1e-6), key
+        assert np.allclose(curve.values, curves[key]["attr_ratios"], atol=2e-6), key
+    ordered = dataclasses.replace(PAPER, count_offset=1e-6)
+    curve = tl.soundness_from_probes(table, protocol=ordered)
+    assert np.allclose(curve.values, curves["accuracy"]["paper_order_attr_ratios"], atol=1e-6)
+
+
+@pytest.fixture(scope="module")
+def cifar(golden, shared_data):
+    stored = np.load(golden / "cifar10/maps.npz")
+    model = ResNet20()
+    model.load_state_dict(load_file(shared_data / "cifar10/resnet20.safetensors"))
+    pixels = np.stack([np.asarray(Image.open((golden / "cifar10/images" / name).with_suffix(".png"))) for name in stored["files"]])
+    return model, normalise(pixels), stored["labels"], stored
+
+
+@pytest.mark.parametrize("name", ["ig", "gradcam", "random"])
+def test_cifar_from_images_to_curves(golden, cifar, name):
+    """The whole way, without noise: the linear solve is the only difference to the authors' arithmetic."""
+    model, inputs, labels, stored = cifar
+    maps = stored[f"tiefree_{name}"]
+    options = {"imputer": tl.LinearImputer(noise=0.0, tolerance=1e-4), "protocol": "soco"}
+    curves = json.loads((golden / f"cifar10/curves/order_{name}_det.json").read_text())
+    measured = {
+        "vision_completeness": tl.completeness(model, inputs, labels, maps, **options),
+        "road_morf": tl.road(model, inputs, labels, maps, order="morf", **options),
+        "road_lerf": tl.road(model, inputs, labels, maps, order="lerf", **options),
+        "deletion": tl.deletion(model, inputs, labels, maps, protocol="soco"),
+    }
+    for key, curve in measured.items():
+        logits = np.load(golden / f"cifar10/logits/order_{name}_det_{key}_logits.npz")["imputed_logits"]
+        target = logits[:, np.arange(200), labels].T
+        assert np.abs(curve.table.logit[:, 1:] - target).max() < 0.01, key
+        assert np.allclose(curve.values, curves[key]["acc_diffs"], atol=1e-6), key
+        assert curve.baseline == pytest.approx(curves[key]["ori_accuracy"], abs=1e-6)
+
+    stored_logits = np.load(golden / f"cifar10/logits/soundness_{name}_det_logits.npz")["logits"]
+    curves = json.loads((golden / f"cifar10/curves/soundness_{name}_det.json").read_text())
+    soundness = tl.soundness(model, inputs, labels, maps, **options)
+    assert np.abs(soundness.table.logit - stored_logits[:, np.arange(200), labels].T).max() < 0.02
+    assert np.allclose(soundness.performance, curves["accuracy"]["cls_results"], atol=1e-6)
+    assert np.allclose(soundness.values, curves["accuracy"]["attr_ratios"], atol=2e-6)

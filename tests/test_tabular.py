@@ -1,0 +1,68 @@
+"""scikit-learn's models on tabular rows."""
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_breast_cancer
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import train_test_split
+from sklearn.preprocessing import StandardScaler
+
+import twinlens as tl
+
+
+@pytest.fixture(scope="module")
+def data():
+    x, y = load_breast_cancer(return_X_y=True)
+    train, test, train_labels, test_labels = train_test_split(x, y, random_state=0, test_size=0.3)
+    scaler = StandardScaler().fit(train)
+    return scaler.transform(train), train_labels, scaler.transform(test), test_labels
+
+
+def contributions(linear, train, test, labels):
+    """The exact Shapley values of a linear model towards the label, clipped at zero as in the paper."""
+    towards = np.where(labels == 1, 1, -1)[:, None]
+    return np.clip(towards * linear.coef_[0] * (test - train.mean(axis=0)), 0, None)
+
+
+@pytest.mark.parametrize("performance", ["accuracy", "score"])
+def test_exact_contributions_beat_random_maps(data, performance):
+    train, train_labels, test, labels = data
+    linear = LogisticRegression().fit(train, train_labels)
+    maps = {
+        "exact": contributions(linear, train, test, labels),
+        "random": np.random.default_rng(0).random(test.shape),
+    }
+    options = {"imputer": tl.MeanImputer(train.mean(axis=0)), "performance": performance}
+    sound = {k: tl.soundness(linear.predict_proba, test, labels, m, **options) for k, m in maps.items()}
+    complete = {k: tl.completeness(linear.predict_proba, test, labels, m, **options) for k, m in maps.items()}
+    reached = min(curve.performance.max() for curve in sound.values())
+    assert sound["exact"].area(0, reached) > sound["random"].area(0, reached) + 0.05
+    assert sound["exact"].at(0.9) > sound["random"].at(0.9)
+    assert complete["exact"].area() > complete["random"].area()
+
+
+def test_a_random_forest(data):
+    train, train_labels, test, labels = data
+    forest = RandomForestClassifier(50, random_state=0).fit(train, train_labels)
+    impurity = np.broadcast_to(forest.feature_importances_, test.shape)  # read-only, one map for all
+    options = {"imputer": tl.MeanImputer(train.mean(axis=0)), "performance": "probability"}
+    important = tl.deletion(forest.predict_proba, test, labels, impurity, **options)
+    random = tl.deletion(forest.predict_proba, test, labels, np.random.default_rng(0).random(test.shape), **options)
+    assert important.area() > random.area()
+    curve = tl.soundness(forest.predict_proba, test, labels, impurity, **options)
+    assert curve.performance[-1] == pytest.approx(
+        forest.predict_proba(test)[np.arange(len(labels)), labels].mean(), abs=0.02
+    )
+    assert 0 < curve.values[-1] <= 1
+
+
+def test_constant_imputation_of_rows(data):
+    train, train_labels, test, labels = data
+    linear = LogisticRegression().fit(train, train_labels)
+    maps = contributions(linear, train, test, labels)
+    loss = tl.completeness(linear.predict_proba, test, labels, maps, imputer=tl.ConstantImputer(0.0))
+    by_mean = tl.completeness(linear.predict_proba, test, labels, maps, imputer=tl.MeanImputer(0.0))
+    assert np.array_equal(loss.values, by_mean.values)
+    assert loss.values[-1] > 0.5
+    assert loss.baseline == pytest.approx(linear.score(test, labels))
