@@ -1,11 +1,15 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: test check format clean
+.PHONY: demo test check format clean
 
 # Everything that has to hold: format, lint, types, doctests, tests.
 test: check
 	$(BIN)/pytest
+
+# A first look: two explanations of a scikit-learn model compared.
+demo: .venv/installed
+	$(BIN)/python examples/breast_cancer.py
 
 check: .venv/installed
 	$(BIN)/ruff format --check .

@@ -1,6 +1,5 @@
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import settings
@@ -15,7 +14,6 @@ SHARED = Path(__file__).resolve().parents[2] / "shared"
 @pytest.fixture(autouse=True)
 def _seeded():
     torch.manual_seed(0)
-    np.random.seed(0)
 
 
 @pytest.fixture(scope="session")

@@ -109,7 +109,9 @@ def cifar(golden, shared_data):
     stored = np.load(golden / "cifar10/maps.npz")
     model = ResNet20()
     model.load_state_dict(load_file(shared_data / "cifar10/resnet20.safetensors"))
-    pixels = np.stack([np.asarray(Image.open((golden / "cifar10/images" / name).with_suffix(".png"))) for name in stored["files"]])
+    pixels = np.stack(
+        [np.asarray(Image.open((golden / "cifar10/images" / name).with_suffix(".png"))) for name in stored["files"]]
+    )
     return model, normalise(pixels), stored["labels"], stored
 
 

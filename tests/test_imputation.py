@@ -96,7 +96,9 @@ def test_a_constant_map_loses_the_whole_image_under_completeness():
         return torch.stack([x.mean(dim=(1, 2, 3)), -x.mean(dim=(1, 2, 3))], dim=1)
 
     images = torch.ones(1, 1, 4, 4)
-    curve = tl.completeness(model, images, [0], torch.ones(1, 4, 4), thresholds=(0.9, 0.5), imputer=tl.LinearImputer(noise=0))
+    curve = tl.completeness(
+        model, images, [0], torch.ones(1, 4, 4), thresholds=(0.9, 0.5), imputer=tl.LinearImputer(noise=0)
+    )
     assert curve.degenerate == {"constant": 1, "zero": 0}
     rows = torch.cat(seen)
     assert torch.equal(rows[0], images[0])
@@ -129,7 +131,9 @@ def test_mean_imputers_print_what_they_hold():
 
 @given(st.integers(1, 12), st.integers(1, 12))
 def test_blur_keeps_constants_and_the_range(height, width):
-    images = torch.rand(1, 2, height, width, dtype=torch.float64, generator=torch.Generator().manual_seed(height * width))
+    images = torch.rand(
+        1, 2, height, width, dtype=torch.float64, generator=torch.Generator().manual_seed(height * width)
+    )
     nothing = torch.zeros(1, height, width, dtype=torch.bool)
     blurred = tl.BlurImputer(sigma=2.0)(images, nothing, [])
     assert (blurred >= images.amin() - 1e-12).all()
@@ -142,7 +146,9 @@ def test_blur_is_that_of_scipy():
     from scipy.ndimage import gaussian_filter
 
     image = np.random.default_rng(0).random((20, 31))
-    blurred = tl.BlurImputer(sigma=2.0)(torch.from_numpy(image)[None, None], torch.zeros(1, 20, 31, dtype=torch.bool), [])
+    blurred = tl.BlurImputer(sigma=2.0)(
+        torch.from_numpy(image)[None, None], torch.zeros(1, 20, 31, dtype=torch.bool), []
+    )
     assert np.allclose(blurred[0, 0], gaussian_filter(image, 2.0, mode="nearest", truncate=3.0), atol=1e-12)
 
 

@@ -22,7 +22,7 @@ def test_channels_are_reduced_only_by_name():
         assert reduced.item() == pytest.approx(abs(value))
     with pytest.raises(ValueError, match=r"have 2 channels .* channels='sum' or 'mean'"):
         check_maps(maps, (1,), ids=("cat",))
-    with pytest.raises(ValueError, match="`channels` must be one of 'sum'.*got 'total'"):
+    with pytest.raises(ValueError, match=r"`channels` must be one of 'sum'.*got 'total'"):
         check_maps(maps, (1,), ids=("cat",), channels="total")
 
 
@@ -52,7 +52,9 @@ def test_overflow_in_the_channel_sum_is_refused():
 
 
 def test_wrong_count_and_wrong_shape():
-    with pytest.raises(ValueError, match=r"one map for each of the 2 samples \(ids 'cat' to 'dog'\); got shape \(3, 4\)"):
+    with pytest.raises(
+        ValueError, match=r"one map for each of the 2 samples \(ids 'cat' to 'dog'\); got shape \(3, 4\)"
+    ):
         check_maps(torch.rand(3, 4), (4,), ids=IDS)
     with pytest.raises(ValueError, match=r"must have shape \(2, 4, 5\).*got \(2, 5, 4\)\. Resize"):
         check_maps(torch.rand(2, 5, 4), (4, 5), ids=IDS)

@@ -44,9 +44,7 @@ def test_soundness_is_that_of_the_dense_reference(seed, samples, features, mode,
         as_model(weights), torch.from_numpy(inputs), labels, maps, levels=LEVELS, epsilon=epsilon,
         performance=mode, protocol=protocol, imputer=tl.ConstantImputer(0.0),
     )  # fmt: skip
-    expected, false = reference.soundness(
-        lambda x: x @ weights, inputs, labels, maps, LEVELS, epsilon, mode, protocol
-    )
+    expected, false = reference.soundness(lambda x: x @ weights, inputs, labels, maps, LEVELS, epsilon, mode, protocol)
     assert np.allclose(curve.performance, [s for s, _ in expected], atol=1e-6)
     assert np.allclose(curve.values, [q for _, q in expected], atol=1e-6)
     shown = curve.false_features(maps)
@@ -65,9 +63,7 @@ def test_losses_are_those_of_the_dense_reference(seed, samples, features, protoc
     assert np.allclose(complete.values, reference.loss(*case, thresholds, protocol, by="value"), atol=1e-12)
     for order in ("morf", "lerf"):
         curve = tl.road(model, x, labels, maps, levels=shares, order=order, **options)
-        assert np.allclose(
-            curve.values, reference.loss(*case, shares, protocol, by="area", order=order), atol=1e-12
-        )
+        assert np.allclose(curve.values, reference.loss(*case, shares, protocol, by="area", order=order), atol=1e-12)
     deleted = tl.deletion(model, x, labels, maps, levels=shares, **options)
     inserted = tl.insertion(model, x, labels, maps, levels=shares, **options)
     assert np.array_equal(deleted.values, tl.road(model, x, labels, maps, levels=shares, **options).values)
@@ -231,7 +227,7 @@ def test_regression_models():
     a = tl.soundness_from_probes(good.table, performance="r2", epsilon=0.02)
     b = tl.soundness_from_probes(good.table, performance="neg_mse", epsilon=0.02 * scale)
     assert np.array_equal(a.judged_false, b.judged_false)
-    with pytest.raises(ValueError, match="one of 'r2', 'neg_mse' for a regression model.*got 'accuracy'"):
+    with pytest.raises(ValueError, match=r"one of 'r2', 'neg_mse' for a regression model.*got 'accuracy'"):
         tl.soundness_from_probes(good.table)
 
 
@@ -291,7 +287,11 @@ def test_curves_show_themselves():
     assert removal.area() == pytest.approx(np.trapezoid(removal.values, removal.levels) / 0.8)
     with pytest.raises(ValueError, match="one of those measured"):
         loss.at(0.55)
-    for shown, label in ((curve, "soundness"), (loss, "completeness (loss of accuracy)"), (removal, "loss of accuracy")):
+    for shown, label in (
+        (curve, "soundness"),
+        (loss, "completeness (loss of accuracy)"),
+        (removal, "loss of accuracy"),
+    ):
         axes = shown.plot()
         assert axes.get_ylabel() == label
         assert np.array_equal(axes.lines[0].get_ydata(), shown.values)

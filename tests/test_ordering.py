@@ -25,9 +25,7 @@ def keeps(maps, schedule, *, seed=0):
     ids = [str(i) for i in range(len(maps))]
     ranking = rank_features(maps, ids=ids, seed=seed)
     removed = count_removed(ranking, schedule)
-    keep = torch.stack(
-        [keep_features(ranking.rank, removed[:, k], schedule.order) for k in range(removed.shape[1])], 1
-    )
+    keep = torch.stack([keep_features(ranking.rank, removed[:, k], schedule.order) for k in range(removed.shape[1])], 1)
     return keep, removed, kept_mass(ranking, removed, schedule.order)
 
 

@@ -108,17 +108,25 @@ def probe(
         channels=channels,
     )
     bar = tqdm(total=len(names) * len(schedule.levels), disable=not progress, unit="probe")
+    sweep = _Sweep(
+        inputs=given,
+        maps=values,
+        imputer=imputer,
+        respondent=respondent,
+        settings=settings,
+        rows=_check_batch_size(batch_size, given),
+        bar=bar,
+    )
     with evaluating(model), torch.inference_mode(), bar:
-        sweep = _Sweep(
-            inputs=given,
-            maps=values,
-            imputer=imputer,
-            respondent=respondent,
-            settings=settings,
-            rows=_check_batch_size(batch_size, given),
-            bar=bar,
-        )
-        return ProbeTable.concatenate([sweep.chunk(k) for k in range(0, len(names), _CHUNK)])
+        for start in range(0, len(names), _CHUNK):
+            sweep.chunk(start)
+    return ProbeTable(
+        settings=settings,
+        ids=names,
+        labels=respondent.targets,
+        map_kinds=tuple(map_kinds(values)),
+        **sweep.columns,
+    )
 
 
 @contextmanager
@@ -136,7 +144,7 @@ def evaluating(model: Model) -> Iterator[None]:
 
 @dataclass(kw_only=True)
 class _Sweep:
-    """The loop over samples and levels. Only `rows` changes, when a batch turns out too large."""
+    """The loop over samples and levels. It fills `columns`; `rows` shrinks when a batch turns out too large."""
 
     inputs: Tensor
     maps: Tensor
@@ -146,7 +154,15 @@ class _Sweep:
     rows: int
     bar: tqdm[Any]
 
-    def chunk(self, start: int) -> ProbeTable:
+    def __post_init__(self) -> None:
+        shape = (len(self.maps), len(self.settings.schedule.levels))
+        whole = {"removed", "target_rank"} if self.respondent.regression else {"removed", "target_rank", "predicted"}
+        self.columns: dict[str, NDArray[Any]] = {
+            name: np.empty(shape, dtype=np.int64 if name in whole else np.float64)
+            for name in ("removed", "kept_mass", *_ANSWER)
+        }
+
+    def chunk(self, start: int) -> None:
         """Probes up to `_CHUNK` samples at all levels."""
         schedule, device = self.settings.schedule, self.respondent.device
         samples = slice(start, start + _CHUNK)
@@ -169,15 +185,11 @@ class _Sweep:
                 continue
             done += len(pairs[0])
             self.bar.update(len(pairs[0]))
-        return ProbeTable(
-            settings=self.settings,
-            ids=names,
-            labels=self.respondent.targets[samples],
-            map_kinds=tuple(map_kinds(maps)),
-            removed=removed.cpu().numpy(),
-            kept_mass=mass.cpu().numpy(),
-            **self.respondent.columns(torch.cat(answers), names, schedule.levels),
-        )
+        self.columns["removed"][samples] = removed.cpu().numpy()
+        self.columns["kept_mass"][samples] = mass.cpu().numpy()
+        answered = self.respondent.check(torch.cat(answers), names, schedule.levels)
+        for k, name in enumerate(_ANSWER):
+            self.columns[name][samples] = answered[..., k]
 
     def _batch(
         self,
@@ -262,6 +274,7 @@ class _Respondent:
         else:
             logit = answer.gather(1, target)
             probability = (logit - answer.logsumexp(dim=1, keepdim=True)).exp()
+        logit = logit.masked_fill(~answer.isfinite().all(dim=1, keepdim=True), torch.nan)  # refused by `check`
         own = answer.gather(1, target)
         # A class of equal score but lower index comes first, as for argmax.
         earlier = torch.arange(answer.shape[1], device=self.device) < target
@@ -288,20 +301,17 @@ class _Respondent:
                 f"{self.targets[outside[0]]}, and {outside.size} of {len(self.ids)} labels are outside."
             )
 
-    def columns(self, answers: Tensor, names: Sequence[str], levels: Sequence[float]) -> dict[str, NDArray[Any]]:
-        """Turns the answers of whole samples into columns (n, L), refusing what is not finite."""
+    def check(self, answers: Tensor, names: Sequence[str], levels: Sequence[float]) -> NDArray[np.float64]:
+        """Gives the answers about whole samples as (n, L, 4), refusing what is not finite."""
         array = answers.to("cpu", torch.float64).numpy().reshape(len(names), len(levels), len(_ANSWER))
-        checked = array[..., 0] if self.regression else array[..., 2]
-        bad = np.argwhere(~np.isfinite(checked))
+        bad = np.argwhere(~np.isfinite(array[..., _ANSWER.index("predicted" if self.regression else "logit")]))
         if bad.size:
             sample, level = bad[0]
             raise ValueError(
                 f"`model` returned NaN or infinity for sample {names[sample]!r} at level {levels[level]:g}. Check the "
                 "normalisation of `inputs`, and the model in float32."
             )
-        columns = {name: array[..., k].copy() for k, name in enumerate(_ANSWER)}
-        whole = ["target_rank"] if self.regression else ["target_rank", "predicted"]
-        return columns | {name: columns[name].astype(np.int64) for name in whole}
+        return array
 
 
 def _find_device(model: Model, device: str | torch.device | None) -> tuple[torch.device, torch.dtype | None]:

@@ -1,0 +1,41 @@
+"""Two explanations of a linear model on scikit-learn's breast-cancer set: its exact contributions, and random numbers.
+
+python examples/breast_cancer.py
+"""
+
+import numpy as np
+from sklearn.datasets import load_breast_cancer
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import train_test_split
+from sklearn.preprocessing import StandardScaler
+
+import twinlens as tl
+
+
+def main() -> None:
+    """Prints soundness and completeness of both."""
+    x, y = load_breast_cancer(return_X_y=True)
+    train, test, train_labels, labels = train_test_split(x, y, random_state=0, test_size=0.3)
+    scaler = StandardScaler().fit(train)
+    train, test = scaler.transform(train), scaler.transform(test)
+    model = LogisticRegression().fit(train, train_labels)
+
+    towards_label = np.where(labels == 1, 1, -1)[:, None]
+    maps = {
+        "exact contributions": np.clip(towards_label * model.coef_[0] * (test - train.mean(axis=0)), 0, None),
+        "random numbers": np.random.default_rng(0).random(test.shape),
+    }
+    imputer = tl.MeanImputer(train.mean(axis=0))
+    print(f"{len(test)} samples, accuracy {model.score(test, labels):.3f}\n")
+    print(f"{'map':22}{'soundness at 90%':>18}{'completeness':>14}{'deletion':>10}")
+    for name, values in maps.items():
+        sound = tl.soundness(model.predict_proba, test, labels, values, imputer=imputer)
+        complete = tl.completeness(model.predict_proba, test, labels, values, imputer=imputer)
+        deleted = tl.deletion(model.predict_proba, test, labels, values, imputer=imputer)
+        at = sound.at(0.9)
+        shown = "not reached" if at is None else f"{at:.3f}"
+        print(f"{name:22}{shown:>18}{complete.area():>14.3f}{deleted.area():>10.3f}")
+
+
+if __name__ == "__main__":
+    main()
