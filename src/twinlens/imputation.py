@@ -19,8 +19,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from twinlens.linear_system import solve_direct
 from twinlens.maps import ArrayLike, as_tensor
+from twinlens.multigrid import solve
 
 
 class Imputer(Protocol):
@@ -32,12 +32,26 @@ class Imputer(Protocol):
 
 
 def impute_linear(images: Tensor, keep: Tensor, *, tolerance: float = 1e-3, method: str = "auto") -> Tensor:
-    """Fills removed features with the weighted mean of their neighbours, without noise (Rong et al. 2022)."""
-    filled = [
-        torch.from_numpy(solve_direct(image.cpu().numpy(), kept.cpu().numpy()))
-        for image, kept in zip(images, keep, strict=True)
-    ]
-    return torch.stack(filled).to(images)
+    """Fills removed features with the weighted mean of their neighbours, without noise (Rong et al. 2022).
+
+    `twinlens.multigrid.solve` takes the same arguments and also tells how each image was solved.
+
+    Args:
+        images: (N, C, H, W), or (N, C, T) for signals and (N, C, D, H, W) for volumes, floating-point.
+        keep: (N, H, W) bool, or as the spatial shape is; at least one feature of every image has to be kept.
+        tolerance: largest absolute error against the exact solution, in the units of the images.
+        method: "auto", "multigrid", "torch" or "direct"; see `twinlens.multigrid.solve`.
+
+    Returns:
+        Images of the same shape, in which kept features are as they were.
+
+    Example:
+        >>> image, keep = torch.zeros(1, 1, 3, 3), torch.ones(1, 3, 3, dtype=torch.bool)
+        >>> image[0, 0, 0, 1], keep[0, 1, 1] = 6.0, False
+        >>> impute_linear(image, keep)[0, 0, 1, 1]
+        tensor(1.)
+    """
+    return solve(images, keep, tolerance=tolerance, method=method).values
 
 
 @dataclass(frozen=True, kw_only=True)
