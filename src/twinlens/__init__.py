@@ -1,5 +1,6 @@
 """How far can a feature-attribution map be trusted? Soundness and completeness, measured."""
 
+from twinlens.attribution import METHODS, attribute
 from twinlens.curves import CompletenessCurve, RemovalCurve, SoundnessCurve
 from twinlens.imputation import (
     BlurImputer,
@@ -26,6 +27,7 @@ from twinlens.table import ProbeTable
 __version__ = "0.1.0.dev0"
 
 __all__ = [
+    "METHODS",
     "PROTOCOLS",
     "BlurImputer",
     "CompletenessCurve",
@@ -38,6 +40,7 @@ __all__ = [
     "Schedule",
     "SoundnessCurve",
     "__version__",
+    "attribute",
     "completeness",
     "completeness_from_probes",
     "deletion",

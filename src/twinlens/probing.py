@@ -85,14 +85,12 @@ def probe(
         >>> table.logit
         array([[6., 3., 1.]])
     """
-    given = _check_inputs(inputs)
-    names = check_ids(ids, len(given))
-    _refuse_non_finite_inputs(given, names)
+    given, names = check_inputs(inputs, ids)
     spatial = spatial_shape(given.shape)
     values = check_maps(maps, spatial, ids=names, sign=sign, channels=channels)
     respondent = _Respondent(
         model,
-        targets=_check_labels(labels, names),
+        targets=check_labels(labels, names),
         ids=names,
         output=output,
         on_numpy=not isinstance(inputs, Tensor),
@@ -240,7 +238,7 @@ class _Respondent:
         self.on_numpy = on_numpy and not isinstance(model, nn.Module)
         self.probabilities = output == "probabilities" or (output == "auto" and self.on_numpy)
         self.regression = targets.dtype.kind == "f"
-        self.device, self.dtype = _find_device(model, device)
+        self.device, self.dtype = find_device(model, device)
         self.real = torch.float32 if self.device.type == "mps" else torch.float64
         self.target = torch.from_numpy(targets).to(self.device)
         self.classes: int | None = None
@@ -314,7 +312,7 @@ class _Respondent:
         return array
 
 
-def _find_device(model: Model, device: str | torch.device | None) -> tuple[torch.device, torch.dtype | None]:
+def find_device(model: Model, device: str | torch.device | None) -> tuple[torch.device, torch.dtype | None]:
     """Gives the device to compute on and the floating-point type of the model's weights, if it has any."""
     wanted = None if device is None else torch.device(device)
     if not isinstance(model, nn.Module):
@@ -331,20 +329,20 @@ def _find_device(model: Model, device: str | torch.device | None) -> tuple[torch
     return own, floating
 
 
-def _check_inputs(inputs: ArrayLike) -> Tensor:
+def check_inputs(inputs: ArrayLike, ids: Sequence[str | int] | None) -> tuple[Tensor, tuple[str, ...]]:
+    """Gives inputs as a tensor, floating-point and finite, and the ids of the samples as strings."""
     given = as_tensor(inputs, "inputs")
     if not given.is_floating_point():
         raise TypeError(f"`inputs` must be floating-point, normalised as the model expects; got {given.dtype}.")
-    return given
-
-
-def _refuse_non_finite_inputs(inputs: Tensor, ids: Sequence[str]) -> None:
-    for name, sample in zip(ids, inputs, strict=True):
+    names = check_ids(ids, len(given))
+    for name, sample in zip(names, given, strict=True):
         if not torch.isfinite(sample).all():
             raise ValueError(f"`inputs` must be finite; sample {name!r} contains NaN or infinity.")
+    return given, names
 
 
-def _check_labels(labels: Labels, ids: Sequence[str]) -> NDArray[Any]:
+def check_labels(labels: Labels, ids: Sequence[str]) -> NDArray[Any]:
+    """Gives one label per sample, as int64, or as float64 for regression."""
     targets = as_tensor(labels, "labels").cpu().numpy()
     if targets.shape != (len(ids),):
         raise ValueError(

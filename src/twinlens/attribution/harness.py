@@ -1,0 +1,141 @@
+"""What all attribution methods share: a checked request, a model left as it was, batches, and the final map.
+
+A method is a function `(model, inputs, targets, *, ids=None, seed=0, …its own options) -> maps`. It builds a `Request`,
+and hands `in_batches` a function that explains one batch.
+
+Shapes: N samples, B samples of one batch, C channels, S = spatial shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from twinlens.maps import ArrayLike
+from twinlens.ordering import stream
+from twinlens.probing import Labels, check_inputs, check_labels, evaluating, find_device
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """Samples to explain, on the model's device and in the type of its weights."""
+
+    inputs: Tensor
+    """(B, C, *S), or (B, D) for tabular rows."""
+
+    targets: Tensor
+    """(B,) int64, the classes to explain."""
+
+    ids: tuple[str, ...]
+    """One name per sample, from which all that is random is drawn."""
+
+    seed: int
+    """The other half of what randomness is drawn from."""
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def generators(self, *purpose: str | float) -> list[torch.Generator]:
+        """Gives each sample a generator of its own, on the CPU, so that draws are the same on every device."""
+        return [torch.Generator().manual_seed(stream(self.seed, name, *purpose)) for name in self.ids]
+
+    def normal(self, shape: Sequence[int], *purpose: str | float) -> Tensor:
+        """Draws standard normal numbers (B, *shape), each sample's from its own generator."""
+        draws = [torch.randn(tuple(shape), generator=g) for g in self.generators(*purpose)]
+        return torch.stack(draws).to(self.inputs)
+
+    def part(self, start: int, stop: int) -> Request:
+        """Gives the request for some of the samples."""
+        return Request(
+            inputs=self.inputs[start:stop], targets=self.targets[start:stop], ids=self.ids[start:stop], seed=self.seed
+        )
+
+
+def make_request(
+    model: nn.Module, inputs: ArrayLike, targets: Labels, *, ids: Sequence[str | int] | None, seed: int
+) -> Request:
+    """Checks what a caller wants explained and moves it to the model."""
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"`model` must be an nn.Module to be explained by its insides; got {type(model).__name__}.")
+    given, names = check_inputs(inputs, ids)
+    classes = check_labels(targets, names)
+    if classes.dtype.kind == "f":
+        raise TypeError("`targets` must be integers, the classes to explain; got floating-point numbers.")
+    device, dtype = find_device(model, None)
+    return Request(
+        inputs=given.to(device=device, dtype=dtype or given.dtype),
+        targets=torch.from_numpy(classes).to(device),
+        ids=names,
+        seed=seed,
+    )
+
+
+@contextmanager
+def undisturbed(model: nn.Module) -> Iterator[None]:
+    """Runs a model in evaluation mode without gradients of its weights, and leaves modes, gradients and hooks alone."""
+    weights = [(p, p.requires_grad, p.grad) for p in model.parameters()]
+    hooks = [
+        (table, dict(table))
+        for part in model.modules()
+        for table in (part._forward_hooks, part._forward_pre_hooks, part._backward_hooks, part._backward_pre_hooks)
+    ]
+    with evaluating(model):
+        for weight, _, _ in weights:
+            weight.requires_grad_(False)
+        try:
+            yield
+        finally:
+            for weight, wanted, gradient in weights:
+                weight.requires_grad_(wanted)
+                weight.grad = gradient
+            for table, before in hooks:
+                for key in [key for key in table if key not in before]:
+                    del table[key]
+
+
+def in_batches(model: nn.Module, request: Request, batch_size: int, explain: Callable[[Request], Tensor]) -> Tensor:
+    """Explains a request batch by batch, the model undisturbed, and gives maps (N, *S) in float32, values >= 0.
+
+    Args:
+        model: the model that `explain` calls.
+        request: the samples.
+        batch_size: samples per batch.
+        explain: from the request of one batch to attributions (B, C, *S) or maps (B, *S); channels are summed and
+            negative values dropped, as in the paper.
+    """
+    if batch_size < 1:
+        raise ValueError(f"`batch_size` must be at least 1; got {batch_size}.")
+    parts = []
+    with undisturbed(model):
+        for start in range(0, len(request), batch_size):
+            part = request.part(start, start + batch_size)
+            parts.append(to_maps(explain(part), part.inputs))
+    return torch.cat(parts)
+
+
+def to_maps(attributions: Tensor, inputs: Tensor) -> Tensor:
+    """Sums channels and drops negative values."""
+    values = attributions.detach()
+    if inputs.dim() > 2 and values.dim() == inputs.dim():
+        values = values.sum(dim=1)
+    return values.clamp(min=0).float()
+
+
+def target_logits(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
+    """Gives the logit (B,) of each sample's target class, refusing what is not logits of that many classes."""
+    logits = model(inputs)
+    if not isinstance(logits, Tensor) or logits.dim() != 2 or len(logits) != len(inputs):
+        shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+        raise ValueError(
+            f"`model` must return logits (samples, classes); for {len(inputs)} inputs it returned {shape}."
+        )
+    if int(targets.min()) < 0 or int(targets.max()) >= logits.shape[1]:
+        raise ValueError(
+            f"`targets` must lie within 0 … {logits.shape[1] - 1}, the model's classes; got {int(targets.min())} to "
+            f"{int(targets.max())}."
+        )
+    return logits.gather(1, targets[:, None])[:, 0]

@@ -1,0 +1,284 @@
+"""Changed backward rules: what guided backpropagation, DeepLIFT and excitation backpropagation do to single operations.
+
+The rules are attached to operations and not to modules. A ReLU that works in place, is used twice, or is a plain
+function call therefore follows them like any other, which hooks on modules cannot achieve.
+
+Shapes: B samples; for DeepLIFT a batch is (2B, …), inputs first and their baselines second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F  # noqa: N812
+from torch.overrides import TorchFunctionMode
+
+Operation = Callable[..., Any]
+_RELUS: tuple[Operation, ...] = (F.relu, torch.relu, torch.relu_, Tensor.relu, Tensor.relu_)
+_ACTIVATIONS: dict[Operation, Operation] = dict.fromkeys(_RELUS, torch.relu) | {
+    F.gelu: F.gelu,
+    F.silu: F.silu,
+    F.elu: F.elu,
+    F.leaky_relu: F.leaky_relu,
+    F.softplus: F.softplus,
+    F.hardswish: F.hardswish,
+    F.hardsigmoid: F.hardsigmoid,
+    F.hardtanh: F.hardtanh,
+    F.relu6: F.relu6,
+    F.mish: F.mish,
+    F.selu: F.selu,
+    F.celu: F.celu,
+    F.logsigmoid: F.logsigmoid,
+    F.tanh: torch.tanh,
+    F.sigmoid: torch.sigmoid,
+    torch.tanh: torch.tanh,
+    torch.sigmoid: torch.sigmoid,
+    Tensor.tanh: torch.tanh,
+    Tensor.sigmoid: torch.sigmoid,
+}
+"""Element-wise activations, each with a form that does not work in place."""
+
+_PRODUCTS = (torch.mul, Tensor.mul, Tensor.__mul__, Tensor.__rmul__, Tensor.mul_, Tensor.__imul__)
+
+
+class Rules(TorchFunctionMode):
+    """Replaces operations while it is entered, and counts how often."""
+
+    def __init__(self, replacements: Mapping[Operation, Operation]) -> None:
+        super().__init__()
+        self.replacements, self.used = replacements, 0
+
+    def __torch_function__(
+        self, func: Operation, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Calls the replacement of an operation that has one."""
+        replacement = self.replacements.get(func)
+        if replacement is None:
+            return func(*args, **(kwargs or {}))
+        self.used += 1
+        return replacement(*args, **(kwargs or {}))
+
+
+class _GuidedRelu(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return x.clamp(min=0)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        (x,) = ctx.saved_tensors
+        return gradient.clamp(min=0) * (x > 0)
+
+
+def _guided_relu(x: Tensor, inplace: bool = False) -> Tensor:
+    return _GuidedRelu.apply(x)
+
+
+def guided_rules() -> Rules:
+    """Guided backpropagation (Springenberg et al. 2015): a ReLU lets only positive gradients pass."""
+    return Rules(dict.fromkeys(_RELUS, _guided_relu))
+
+
+class _Rescale(torch.autograd.Function):
+    """An element-wise activation whose derivative is its secant between input and baseline."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, activation: Operation) -> Tensor:
+        ctx.activation = activation
+        y = activation(x)
+        ctx.save_for_backward(x, y)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        x, y = ctx.saved_tensors
+        (one, base), (out, base_out) = x.chunk(2), y.chunk(2)
+        step = one - base
+        with torch.enable_grad():
+            middle = ((one + base) / 2).detach().requires_grad_()
+            (slope,) = torch.autograd.grad(ctx.activation(middle).sum(), middle)
+        # The secant loses its digits where input and baseline nearly agree; there the tangent is the same to rounding.
+        close = step.abs() < 1e-4
+        secant = torch.where(close, slope, (out - base_out) / torch.where(close, 1, step))
+        return torch.cat([gradient.chunk(2)[0] * secant, torch.zeros_like(base)]), None
+
+
+def _rescaled(activation: Operation) -> Operation:
+    def replacement(x: Tensor, *args: Any, **options: Any) -> Tensor:
+        options.pop("inplace", None)
+        return _Rescale.apply(x, lambda z: activation(z, *args, **options))
+
+    return replacement
+
+
+class _RescaledProduct(torch.autograd.Function):
+    """A product, whose difference is shared exactly: Δ(ab) = Δa · mean(b) + Δb · mean(a)."""
+
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
+        ctx.save_for_backward(a, b)
+        return a * b
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        a, b = ctx.saved_tensors
+        passed = gradient.chunk(2)[0]
+
+        def share(of: Tensor, other: Tensor) -> Tensor:
+            one, base = other.chunk(2)
+            wide = passed * (one + base) / 2
+            return torch.cat([wide.sum_to_size(of.chunk(2)[0].shape), torch.zeros_like(of.chunk(2)[1])])
+
+        return share(a, b), share(b, a)
+
+
+def _product(a: Any, b: Any) -> Any:
+    both = isinstance(a, Tensor) and isinstance(b, Tensor) and a.requires_grad and b.requires_grad
+    if both and a.dim() == b.dim() and a.shape[0] == b.shape[0]:
+        return _RescaledProduct.apply(a, b)
+    return torch.mul(a, b)
+
+
+class _RescaledMaxPool(torch.autograd.Function):
+    """Max pooling: what the output gained over its baseline goes to the place that made the difference."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, options: tuple[Any, ...]) -> Tensor:
+        y, places = F.max_pool2d(x, *options, return_indices=True)
+        ctx.save_for_backward(x, y, places)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        x, y, places = ctx.saved_tensors
+        (one, base), (out, base_out) = x.chunk(2), y.chunk(2)
+        own_places, base_places = places.chunk(2)
+        passed, top = gradient.chunk(2)[0], torch.maximum(out, base_out)
+        gained = torch.zeros_like(one).flatten(2)
+        gained.scatter_add_(2, own_places.flatten(2), (passed * (top - base_out)).flatten(2))
+        gained.scatter_add_(2, base_places.flatten(2), (passed * (out - top)).flatten(2))
+        step = one - base
+        far = step.abs() > 1e-7
+        multiplier = torch.where(far, gained.reshape(one.shape) / torch.where(far, step, 1), 0)
+        return torch.cat([multiplier, torch.zeros_like(base)]), None
+
+
+def _max_pool(
+    x: Tensor,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Tensor:
+    if return_indices:
+        raise ValueError("`model` asks max pooling for indices, for which DeepLIFT has no rule.")
+    return _RescaledMaxPool.apply(x, (kernel_size, stride, padding, dilation, ceil_mode))
+
+
+def rescale_rules() -> Rules:
+    """DeepLIFT's rescale rule (Shrikumar et al. 2017), for activations, max pooling and products."""
+    replacements: dict[Operation, Operation] = {op: _rescaled(plain) for op, plain in _ACTIVATIONS.items()}
+    replacements |= dict.fromkeys(_PRODUCTS, _product)
+    replacements |= dict.fromkeys((F.max_pool2d, torch.max_pool2d), _max_pool)
+    return Rules(replacements)
+
+
+class _Excite(torch.autograd.Function):
+    """A linear operation with excitatory weights alone: probability goes to inputs in proportion to what they add."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, operation: Operation, excitatory: Operation) -> Tensor:
+        ctx.excitatory = excitatory
+        ctx.save_for_backward(x)
+        return operation(x)
+
+    @staticmethod
+    def backward(ctx: Any, probability: Tensor) -> tuple[Tensor, None, None]:
+        (x,) = ctx.saved_tensors
+        with torch.enable_grad():
+            positive = x.detach().clamp(min=0).requires_grad_()
+            total = ctx.excitatory(positive)
+        share = torch.where(total > 1e-12, probability / total.detach().clamp(min=1e-12), 0)
+        (back,) = torch.autograd.grad(total, positive, share)
+        return positive.detach() * back, None, None
+
+
+def _excited(operation: Operation) -> Operation:
+    """For operations (x, weight, bias, …): the weights' positive part carries probability."""
+
+    def replacement(x: Tensor, weight: Tensor, bias: Tensor | None = None, *args: Any, **options: Any) -> Tensor:
+        return _Excite.apply(
+            x,
+            lambda z: operation(z, weight, bias, *args, **options),
+            lambda z: operation(z, weight.clamp(min=0), None, *args, **options),
+        )
+
+    return replacement
+
+
+def _excited_pool(operation: Operation) -> Operation:
+    def replacement(x: Tensor, *args: Any, **options: Any) -> Tensor:
+        def pool(z: Tensor) -> Any:
+            return operation(z, *args, **options)
+
+        return _Excite.apply(x, pool, pool)
+
+    return replacement
+
+
+class _PassProbability(torch.autograd.Function):
+    """An operation from each unit to itself: probability passes through."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, operation: Operation) -> Tensor:
+        return operation(x)
+
+    @staticmethod
+    def backward(ctx: Any, probability: Tensor) -> tuple[Tensor, None]:
+        return probability, None
+
+
+def _passing(operation: Operation) -> Operation:
+    def replacement(x: Tensor, *args: Any, **options: Any) -> Tensor:
+        options.pop("inplace", None)
+        return _PassProbability.apply(x, lambda z: operation(z, *args, **options))
+
+    return replacement
+
+
+class _SharedSum(torch.autograd.Function):
+    """A sum of two branches: probability goes to each in proportion to its positive part."""
+
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
+        ctx.save_for_backward(a, b)
+        return a + b
+
+    @staticmethod
+    def backward(ctx: Any, probability: Tensor) -> tuple[Tensor, Tensor]:
+        a, b = (branch.clamp(min=0) for branch in ctx.saved_tensors)
+        total = a + b
+        share = torch.where(total > 1e-12, probability / total.clamp(min=1e-12), 0)
+        return a * share, b * share
+
+
+def _sum(a: Any, b: Any, alpha: float = 1) -> Any:
+    if isinstance(a, Tensor) and isinstance(b, Tensor) and a.shape == b.shape and alpha == 1:
+        return _SharedSum.apply(a, b)
+    return torch.add(a, b, alpha=alpha)
+
+
+def excitation_rules() -> Rules:
+    """Excitation backpropagation (Zhang et al. 2018): probabilities of winning instead of gradients."""
+    replacements: dict[Operation, Operation] = {op: _passing(plain) for op, plain in _ACTIVATIONS.items()}
+    replacements |= {op: _excited(op) for op in (F.conv2d, F.conv1d, F.linear)}
+    replacements |= {op: _excited_pool(op) for op in (F.avg_pool2d, F.adaptive_avg_pool2d, torch.mean, Tensor.mean)}
+    replacements[F.batch_norm] = _passing(F.batch_norm)
+    replacements |= dict.fromkeys((torch.add, Tensor.add, Tensor.__add__, Tensor.add_, Tensor.__iadd__), _sum)
+    return Rules(replacements)

@@ -1,0 +1,117 @@
+"""Shapley values of tabular rows.
+
+Shapes: N samples, D features, M coalitions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import combinations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from twinlens.maps import ArrayLike, as_tensor
+from twinlens.ordering import stream
+from twinlens.probing import Labels, Model, check_inputs, check_labels, evaluating, find_device
+
+
+def kernel_shap(
+    model: Model,
+    inputs: ArrayLike,
+    targets: Labels,
+    *,
+    ids: Sequence[str | int] | None = None,
+    seed: int = 0,
+    batch_size: int = 4096,
+    background: float | ArrayLike = 0.0,
+    coalitions: int | None = None,
+) -> Tensor:
+    """KernelSHAP (Lundberg & Lee 2017) on tabular rows, its positive part.
+
+    Exact for a model that is linear in its features, and for any model where all 2^D coalitions are affordable.
+
+    Args:
+        model: a module that returns logits; or a callable, given NumPy arrays if `inputs` is one, such as
+            scikit-learn's `predict_proba`.
+        inputs: (N, D).
+        targets: (N,) classes to explain.
+        ids: one name per sample, by which its coalitions are drawn.
+        seed: seed of the coalitions.
+        batch_size: rows per call of the model.
+        background: what stands for an absent feature: a number, or (D,), such as the mean of the training data.
+        coalitions: how many coalitions of each sample the model is asked about; 2 D + 2048 where none is given, as in
+            the authors' code, or all of them if there are no more than that.
+    """
+    rows, names = check_inputs(inputs, ids)
+    if rows.dim() != 2:
+        raise ValueError(
+            f"`inputs` must be tabular rows (samples, features) for kernel_shap; got {tuple(rows.shape)}. "
+            "For images use deepshap."
+        )
+    classes = check_labels(targets, names)
+    features = rows.shape[1]
+    wanted = 2 * features + 2048 if coalitions is None else coalitions
+    if wanted < min(2 * features, 2**features - 2):
+        raise ValueError(f"`coalitions` must be at least {2 * features}, twice the number of features; got {wanted}.")
+    absent = as_tensor(np.asarray(background), "background").to(rows).expand(features)
+    maps = torch.zeros(rows.shape, dtype=torch.float32)
+    with evaluating(model), torch.no_grad():
+        for i, (row, name) in enumerate(zip(rows, names, strict=True)):
+            present, weights = _coalitions(features, wanted, stream(seed, name, "coalitions"))
+            masks = torch.from_numpy(np.concatenate([np.ones((2, features)) * [[0], [1]], present]).astype(bool))
+            asked = torch.where(masks, row, absent)
+            answers = [_ask(model, part, inputs, int(classes[i])) for part in asked.split(batch_size)]
+            values = np.concatenate(answers)
+            maps[i] = torch.from_numpy(_solve(present, weights, values[2:], values[0], values[1]))
+    return maps.clamp(min=0)
+
+
+def _coalitions(features: int, wanted: int, seed: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Gives coalitions (M, D) of 0 and 1, neither empty nor full, and weights: all, or drawn in opposite pairs."""
+    sizes = np.arange(1, features)
+    by_size = (features - 1) / (sizes * (features - sizes)) if features > 1 else np.zeros(0)
+    if 2**features - 2 <= wanted:
+        members = [c for size in sizes for c in combinations(range(features), int(size))]
+        present = np.zeros((len(members), features))
+        weights = np.zeros(len(members))
+        for k, chosen in enumerate(members):
+            present[k, list(chosen)] = 1
+            weights[k] = by_size[len(chosen) - 1] / math.comb(features, len(chosen))
+        return present, weights
+    rng = np.random.default_rng(seed)
+    drawn = rng.choice(sizes, size=wanted // 2, p=by_size / by_size.sum())
+    present = (rng.random((len(drawn), features)).argsort(axis=1) < drawn[:, None]).astype(np.float64)
+    return np.concatenate([present, 1 - present]), np.ones(2 * len(drawn))
+
+
+def _ask(model: Model, rows: Tensor, inputs: ArrayLike, target: int) -> NDArray[np.float64]:
+    if isinstance(model, nn.Module):
+        device, dtype = find_device(model, None)
+        answer = model(rows.to(device=device, dtype=dtype or rows.dtype))
+    else:
+        answer = model(rows if isinstance(inputs, Tensor) else rows.numpy())
+    values = answer.detach().cpu().numpy() if isinstance(answer, Tensor) else np.asarray(answer)
+    if values.ndim != 2 or not 0 <= target < values.shape[1]:
+        raise ValueError(
+            f"`model` must return (samples, classes) with class {target} among them; it returned shape {values.shape}."
+        )
+    return np.asarray(values[:, target], dtype=np.float64)
+
+
+def _solve(
+    present: NDArray[np.float64], weights: NDArray[np.float64], values: NDArray[np.float64], empty: float, full: float
+) -> NDArray[np.float64]:
+    """Weighted least squares under the constraint that the values sum to full - empty."""
+    if present.shape[1] == 1:
+        return np.array([full - empty])
+    # The last value is what the others leave, which turns the constraint into one unknown less.
+    last = present[:, -1:]
+    design = present[:, :-1] - last
+    right = values - empty - last[:, 0] * (full - empty)
+    root = np.sqrt(weights)[:, None]
+    solution = np.linalg.lstsq(root * design, root[:, 0] * right, rcond=None)[0]
+    return np.append(solution, full - empty - solution.sum())
