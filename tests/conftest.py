@@ -8,6 +8,13 @@ from hypothesis import settings
 settings.register_profile("twinlens", deadline=None, derandomize=True)
 settings.load_profile("twinlens")
 
+# torchvision's wheels register operators that some builds of torch do not know; declared first, they import with any.
+for operator in ("nms", "qnms"):
+    try:
+        torch.library.define(f"torchvision::{operator}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    except RuntimeError:
+        continue  # this torch knows it
+
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
 

