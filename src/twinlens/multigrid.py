@@ -13,6 +13,9 @@ front, so that every neighbour is a shift of the plane and whole blocks of rows 
 is even, so that halving a row never crosses into the next.
 """
 
+# Kernels are typed by numba when they are first called.
+# mypy: disallow-untyped-defs=False, disallow-untyped-calls=False
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -24,7 +27,6 @@ from typing import Any, NamedTuple
 import numba
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from twinlens.linear_system import solve_direct
@@ -32,22 +34,28 @@ from twinlens.linear_system import solve_direct
 # NaN and infinity keep their meaning: a diverging image must be seen as such and solved otherwise.
 _jit = numba.njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract", "reassoc", "nsz"})
 
-_BLOCK = 16  # rows handled at once, so that what one pass writes is still in cache when the next one reads it
-_COARSEST = 16  # grids of at most this height and width are solved by factorisation
+# The numbers of the method. They stand here, and not with the torch path that shares them, because what numba
+# has compiled is only recompiled when this file changes.
 _PRE, _POST = 1.3, 0.81  # the Chebyshev pair for [2/3, 4/3], where the finest grid's high frequencies lie
 _COARSE_DAMPING = 0.9
 _OVERCORRECTION = 1.05  # grid 1, visited once, removes 90 to 100 % of a smooth error: this makes it ±5 %
 _VISIT_ONCE = 32  # larger coarse grids are visited twice from the grid above
 # The error estimate, calibrated on true errors: what the next corrections would add, if they go on shrinking at
-# the measured rate, plus a share of the last Jacobi step for errors that the coarse grids cannot see.
-_SAFETY, _LEAST_RATE, _STEP_SHARE = 2.0, 0.08, 0.3
-_MOST_CYCLES = 30
-_ROUNDING_SHARE = 0.1  # of the tolerance may be rounding
-_TINY = 256  # "auto" factorises systems of at most this many pixels
-_PIXELS_PER_TASK = 2**17
-_METHODS = ("auto", "multigrid", "torch", "direct")
-_Runner = Callable[[Tensor, Tensor, float], tuple[Tensor, Tensor, Tensor]]
+# the rate of the last two, plus a share of the last Jacobi step for errors that the coarse grids cannot see.
+_SAFETY, _FIRST_RATE, _LEAST_RATE, _STEP_SHARE = 2.0, 0.3, 0.1, 0.3
+# Rounding adds about eps·range·sqrt(longer³ / shorter side) where few pixels are kept, seldom more than
+# this many times as much.
+_ROUNDING_LIMIT = 5.0
+_MISSED, _NOTHING_KEPT, _NOT_FINITE = -1.0, -2.0, -3.0  # in the place of an error estimate
+
+_BLOCK = 8  # rows handled at once, so that what one pass writes is still in cache when the next one reads it
+_COARSEST = 16  # grids of at most this height and width are solved by factorisation
 _CENTRE, _EAST, _SOUTH, _SOUTHEAST, _SOUTHWEST, _INVERSE, _DIP = range(7)  # the planes of a coarse operator
+_MOST_CYCLES = 30
+_TINY = 256  # "auto" factorises systems of at most this many pixels
+_VALUES_PER_TASK = 2**17
+_METHODS = ("auto", "multigrid", "torch", "direct")
+_Runner = Callable[[Tensor, Tensor, float, int], tuple[Tensor, Tensor, Tensor]]
 
 
 class _Workspace(NamedTuple):
@@ -62,10 +70,15 @@ class _Workspace(NamedTuple):
     finest: Any  # (4, plane): gain = removed / diagonal, dip, diagonal + 4, removed
     residual: Any  # one block of rows each, down to `steps`
     missed: Any
+    zeros: Any
     sums: Any
+    changes: Any
+    corrections: Any
     steps: Any
     rows: Any  # single rows
-    scaled: Any  # one block of stencils, and the same after folding its columns
+    scaled: Any  # one block of stencils, the same by odd and even columns, and after folding its columns
+    odd: Any
+    even: Any
     folded: Any
     band: Any  # the factorised operator of the coarsest grid and its unknowns
     column: Any
@@ -84,16 +97,23 @@ def _workspace(channels: int, height: int, width: int, dtype: Any) -> _Workspace
         total += size
     h, w, stride, size = *shapes[-1], layout[0][2], layout[0][4]
     block = (_BLOCK + 3) * stride + 2
+    finest = np.zeros((4, size), dtype)
+    inside = finest[2, stride + 1 : (height + 1) * stride + 1].reshape(height, stride)[:, :width]
+    # [1, 2, 1] sums to 4, less 1 for every neighbour that is outside; down times across.
+    down, across = (np.array([4 - (i == 0) - (i == n - 1) for i in range(n)]) for n in (height, width))
+    inside[:] = down[:, None] * across
     return _Workspace(
         layout=np.array(layout, dtype=np.int64),
         **{name: np.zeros(channels * total, dtype) for name in ("solution", "smoothed", "rhs")},
         operator=np.zeros(7 * total, dtype),
         weight=np.zeros(total, dtype),
-        finest=np.zeros((4, size), dtype),
-        **{name: np.zeros(block, dtype) for name in ("residual", "missed", "sums", "steps")},
+        finest=finest,
+        **{
+            name: np.zeros(block, dtype)
+            for name in ("residual", "missed", "zeros", "sums", "changes", "corrections", "steps")
+        },
         rows=np.zeros((3, stride + 2), dtype),
-        scaled=np.zeros((5, block), dtype),
-        folded=np.zeros((5, block), dtype),
+        **{name: np.zeros((5, block), dtype) for name in ("scaled", "odd", "even", "folded")},
         band=np.zeros((h * w + w + 2, w + 2)),
         column=np.zeros((channels, h * w + w + 2)),
         visits=np.zeros(len(shapes), dtype=np.int64),
@@ -151,24 +171,26 @@ def _widen(coarse, row, width, coarse_stride, out):
 
 
 @_jit
-def _correct(coarse, y, dip, first, last, width, stride, coarse_stride, rows, factor, largest):
-    """Adds the interpolated correction, times dip and factor, to rows first (even) to last."""
-    half = y.dtype.type(0.5) * factor
-    here, below = rows[0][:stride], rows[1][:stride]
-    _widen(coarse, first // 2, width, coarse_stride, here)
-    for i in range(first, last, 2):
-        k = (i + 1) * stride + 1
-        out, share = y[k : k + stride], dip[k : k + stride]
-        for j in range(stride):
-            change = factor * share[j] * here[j]
+def _correct(coarse, y, dip, first, last, width, stride, coarse_stride, changes, factor, largest):
+    """Adds the interpolated correction, times dip and factor, to rows first (even) to last, block by block."""
+    half = y.dtype.type(0.5)
+    for start in range(first, last, _BLOCK):
+        stop = min(start + _BLOCK, last)
+        for i in range(start, stop + 1, 2):
+            o = (i - start) * stride
+            _widen(coarse, i // 2, width, coarse_stride, changes[o : o + stride])
+        for i in range(start + 1, stop, 2):
+            o = (i - start) * stride
+            above, out = changes[o - stride : o], changes[o : o + stride]
+            below = changes[o + stride : o + 2 * stride]
+            for j in range(stride):
+                out[j] = half * (above[j] + below[j])
+        n, k = (stop - start) * stride, (start + 1) * stride + 1
+        out, share = y[k : k + n], dip[k : k + n]
+        for j in range(n):
+            change = factor * share[j] * changes[j]
             out[j] += change
             largest[j] = max(largest[j], abs(change))
-        if i + 1 < last:
-            _widen(coarse, i // 2 + 1, width, coarse_stride, below)
-            out, share = y[k + stride : k + 2 * stride], dip[k + stride : k + 2 * stride]
-            for j in range(stride):
-                out[j] += half * share[j] * (here[j] + below[j])
-        here, below = below, here
 
 
 @_jit
@@ -217,7 +239,7 @@ def _ascend_finest(w, channels):
     solution, smoothed = _planes(w.solution, channels, 0, w.layout), _planes(w.smoothed, channels, 0, w.layout)
     coarse = _planes(w.solution, channels, 1, w.layout)
     omega, factor = solution.dtype.type(_POST), solution.dtype.type(_OVERCORRECTION)
-    sums, steps, corrections = w.sums, w.steps, w.rows[2]
+    sums, steps, corrections = w.sums, w.steps, w.corrections
     steps[:] = 0
     corrections[:] = 0
     for c in range(channels):
@@ -226,7 +248,17 @@ def _ascend_finest(w, channels):
         for first in range(0, H, _BLOCK):
             last = min(first + _BLOCK, H)
             _correct(
-                coarse[c], y, w.finest[1], first, last, W // 2 + 1, stride, coarse_stride, w.rows, factor, corrections
+                coarse[c],
+                y,
+                w.finest[1],
+                first,
+                last,
+                W // 2 + 1,
+                stride,
+                coarse_stride,
+                w.changes,
+                factor,
+                corrections,
             )
             ready = last if last == H else last - 1  # the row below the last one is not corrected yet
             n, k = (ready - done) * stride, (done + 1) * stride + 1
@@ -241,41 +273,40 @@ def _ascend_finest(w, channels):
 
 
 @_jit
-def _coarse_miss(a, x, b, k, n, stride, out):
-    """b - A x on the n numbers from k on; in two loops, for the sake of registers."""
-    rhs, out = b[k : k + n], out[:n]
+def _coarse_sweep(a, x, b, share, base, factor, k, n, stride, partial, out):
+    """Computes base + factor·share·(b - A x) on the n numbers from k on; in two loops, for lack of registers."""
+    rhs, partial = b[k : k + n], partial[:n]
     above = x[k - stride - 1 : k - stride + n + 1]
     here = x[k - 1 : k + n + 1]
     below = x[k + stride - 1 : k + stride + n + 1]
     centre, east, south = a[_CENTRE, k : k + n], a[_EAST, k - 1 : k + n], a[_SOUTH, k : k + n]
     for j in range(n):
-        out[j] = rhs[j] - (
+        partial[j] = rhs[j] - (
             centre[j] * here[j + 1] + east[j + 1] * here[j + 2] + east[j] * here[j] + south[j] * below[j + 1]
         )
     north = a[_SOUTH, k - stride : k - stride + n]
     southeast, southwest = a[_SOUTHEAST, k : k + n], a[_SOUTHWEST, k : k + n]
     northwest = a[_SOUTHEAST, k - stride - 1 : k - stride + n]
     northeast = a[_SOUTHWEST, k - stride : k - stride + n + 1]
+    share, base, out = share[k : k + n], base[:n], out[:n]
     for j in range(n):
-        out[j] -= (
+        rest = (
             north[j] * above[j + 1]
             + southeast[j] * below[j + 2]
             + southwest[j] * below[j]
             + northwest[j] * above[j]
             + northeast[j + 1] * above[j + 2]
         )
+        out[j] = base[j] + factor * share[j] * (partial[j] - rest)
 
 
 @_jit
-def _relax(a, x, b, H, stride, missed, out):
+def _relax(a, x, b, H, stride, partial, out):
     """One damped Jacobi sweep on a coarse grid."""
     omega = x.dtype.type(_COARSE_DAMPING)
     for first in range(0, H, _BLOCK):
         n, k = (min(first + _BLOCK, H) - first) * stride, (first + 1) * stride + 1
-        _coarse_miss(a, x, b, k, n, stride, missed)
-        inverse, here, target = a[_INVERSE, k : k + n], x[k : k + n], out[k : k + n]
-        for j in range(n):
-            target[j] = here[j] + omega * inverse[j] * missed[j]
+        _coarse_sweep(a, x, b, a[_INVERSE], x[k:], omega, k, n, stride, partial, out[k:])
 
 
 @_jit
@@ -286,8 +317,7 @@ def _descend(w, channels, grid, fresh):
     smoothed = _planes(w.smoothed, channels, grid, w.layout)
     rhs, coarse_rhs = _planes(w.rhs, channels, grid, w.layout), _planes(w.rhs, channels, grid + 1, w.layout)
     a = _planes(w.operator, 7, grid, w.layout)
-    omega = solution.dtype.type(_COARSE_DAMPING)
-    missed = w.residual[stride:]
+    omega, one = solution.dtype.type(_COARSE_DAMPING), solution.dtype.type(1)
     for c in range(channels):
         y, b = smoothed[c], rhs[c]
         if fresh:
@@ -300,10 +330,7 @@ def _descend(w, channels, grid, fresh):
         for first in range(0, H, _BLOCK):
             last = min(first + _BLOCK, H)
             n, k = (last - first) * stride, (first + 1) * stride + 1
-            _coarse_miss(a, y, b, k, n, stride, missed)
-            share = a[_DIP, k : k + n]
-            for j in range(n):
-                missed[j] *= share[j]
+            _coarse_sweep(a, y, b, a[_DIP], w.zeros, one, k, n, stride, w.missed, w.residual[stride:])
             _hand_down(w.residual, coarse_rhs[c], first, last, H, W, stride, coarse_stride, w.rows[0])
 
 
@@ -315,8 +342,11 @@ def _ascend(w, channels, grid):
     smoothed = _planes(w.smoothed, channels, grid, w.layout)
     rhs, coarse = _planes(w.rhs, channels, grid, w.layout), _planes(w.solution, channels, grid + 1, w.layout)
     a = _planes(w.operator, 7, grid, w.layout)
+    one = a.dtype.type(1)
     for c in range(channels):
-        _correct(coarse[c], smoothed[c], a[_DIP], 0, H, W // 2 + 1, stride, coarse_stride, w.rows, w.rows.dtype.type(1), w.rows[2])
+        _correct(
+            coarse[c], smoothed[c], a[_DIP], 0, H, W // 2 + 1, stride, coarse_stride, w.changes, one, w.corrections
+        )
         _relax(a, smoothed[c], rhs[c], H, stride, w.missed, solution[c])
 
 
@@ -447,47 +477,73 @@ def _scale(a, finest, dip, diagonal, k, n, stride, out):
 
 
 @_jit
-def _fold_columns(fine, out, n):
-    """The Galerkin product along the rows: column J gathers columns 2J - 1, 2J and 2J + 1."""
-    half, quarter = out.dtype.type(0.5), out.dtype.type(0.25)
-    centre, east, south, southeast, southwest = fine[0], fine[1], fine[2], fine[3], fine[4]
-    to_centre, to_east, to_south, to_southeast, to_southwest = out[0], out[1], out[2], out[3], out[4]
-    for j in range(n):
-        left, mid, right = 2 * j, 2 * j + 1, 2 * j + 2
-        to_centre[j] = centre[mid] + quarter * (centre[left] + centre[right]) + east[left] + east[mid]
-        to_east[j] = quarter * centre[right] + half * (east[mid] + east[right])
-    for j in range(n):
-        left, mid, right = 2 * j, 2 * j + 1, 2 * j + 2
-        crossing = southeast[left] + southeast[mid] + southwest[mid] + southwest[right]
-        to_south[j] = south[mid] + quarter * (south[left] + south[right]) + half * crossing
-    for j in range(n):
-        to_southeast[j] = quarter * south[2 * j + 2] + half * (southeast[2 * j + 1] + southeast[2 * j + 2])
-        to_southwest[j] = quarter * south[2 * j] + half * (southwest[2 * j] + southwest[2 * j + 1])
+def _split_columns(fine, odd, even, n):
+    """Odd and even columns of the stencils apart, so that folding them needs no strided access."""
+    for plane in range(5):
+        row, left, mid = fine[plane], odd[plane], even[plane]
+        for j in range(n):
+            left[j] = row[2 * j]
+            mid[j] = row[2 * j + 1]
+        left[n] = row[2 * n]
 
 
 @_jit
-def _fold_rows(above, here, below, out):
-    """The Galerkin product across the rows: one coarse row from the folded rows 2Y - 1, 2Y and 2Y + 1."""
+def _fold_columns(odd, even, out, o, n):
+    """The Galerkin product along the rows: column J gathers columns 2J - 1, 2J and 2J + 1.
+
+    These are odd[J], even[J] and odd[J + 1]. One loop for each plane that is written.
+    """
     half, quarter = out.dtype.type(0.5), out.dtype.type(0.25)
-    n = out.shape[1]
-    a, h, b, to = above[_CENTRE], here[_CENTRE], below[_CENTRE], out[_CENTRE]
-    a_south, h_south, b_south, to_south = above[_SOUTH], here[_SOUTH], below[_SOUTH], out[_SOUTH]
+    centre, centre_odd, east, east_odd = even[_CENTRE], odd[_CENTRE], even[_EAST], odd[_EAST]
+    south, south_odd = even[_SOUTH], odd[_SOUTH]
+    right, right_odd, left, left_odd = even[_SOUTHEAST], odd[_SOUTHEAST], even[_SOUTHWEST], odd[_SOUTHWEST]
+    target = out[_CENTRE, o : o + n]
     for j in range(n):
-        to[j] = h[j] + quarter * (a[j] + b[j]) + a_south[j] + h_south[j]
-        to_south[j] = quarter * b[j] + half * (h_south[j] + b_south[j])
-    a, h, b, to = above[_EAST], here[_EAST], below[_EAST], out[_EAST]
-    a_right, h_right, b_right = above[_SOUTHEAST], here[_SOUTHEAST], below[_SOUTHEAST]
-    a_left, h_left, b_left = above[_SOUTHWEST], here[_SOUTHWEST], below[_SOUTHWEST]
+        target[j] = centre[j] + quarter * (centre_odd[j] + centre_odd[j + 1]) + east_odd[j] + east[j]
+    target = out[_EAST, o : o + n]
     for j in range(n):
-        crossing = a_right[j] + h_right[j] + a_left[j + 1] + h_left[j + 1]
-        to[j] = h[j] + quarter * (a[j] + b[j]) + half * crossing
-    to = out[_SOUTHEAST]
+        target[j] = quarter * centre_odd[j + 1] + half * (east[j] + east_odd[j + 1])
+    target = out[_SOUTH, o : o + n]
     for j in range(n):
-        to[j] = quarter * b[j] + half * (h_right[j] + b_right[j])
-    to = out[_SOUTHWEST]
-    to[0] = 0
+        crossing = right_odd[j] + right[j] + left[j] + left_odd[j + 1]
+        target[j] = south[j] + quarter * (south_odd[j] + south_odd[j + 1]) + half * crossing
+    target = out[_SOUTHEAST, o : o + n]
+    for j in range(n):
+        target[j] = quarter * south_odd[j + 1] + half * (right[j] + right_odd[j + 1])
+    target = out[_SOUTHWEST, o : o + n]
+    for j in range(n):
+        target[j] = quarter * south_odd[j] + half * (left_odd[j] + left[j])
+
+
+@_jit
+def _three_rows(folded, plane, first, n):
+    """Folded rows 2Y - 1, 2Y and 2Y + 1 of one plane, each with the number that follows it."""
+    rows = folded[plane, first : first + 3 * n + 1]
+    return rows[: n + 1], rows[n : 2 * n + 1], rows[2 * n :]
+
+
+@_jit
+def _fold_rows(folded, first, n, out, o):
+    """The Galerkin product across the rows: one coarse row of n from three folded ones."""
+    half, quarter = out.dtype.type(0.5), out.dtype.type(0.25)
+    above, here, below = _three_rows(folded, _CENTRE, first, n)
+    above_s, here_s, below_s = _three_rows(folded, _SOUTH, first, n)
+    centre, south = out[_CENTRE, o : o + n], out[_SOUTH, o : o + n]
+    for j in range(n):
+        centre[j] = here[j] + quarter * (above[j] + below[j]) + above_s[j] + here_s[j]
+        south[j] = quarter * below[j] + half * (here_s[j] + below_s[j])
+    above, here, below = _three_rows(folded, _EAST, first, n)
+    above_se, here_se, below_se = _three_rows(folded, _SOUTHEAST, first, n)
+    above_sw, here_sw, below_sw = _three_rows(folded, _SOUTHWEST, first, n)
+    east, southeast, southwest = out[_EAST, o : o + n], out[_SOUTHEAST, o : o + n], out[_SOUTHWEST, o : o + n]
+    for j in range(n):
+        crossing = above_se[j] + here_se[j] + above_sw[j + 1] + here_sw[j + 1]
+        east[j] = here[j] + quarter * (above[j] + below[j]) + half * crossing
+    for j in range(n):
+        southeast[j] = quarter * below[j] + half * (here_se[j] + below_se[j])
+    southwest[0] = 0
     for j in range(1, n):
-        to[j] = quarter * b[j - 1] + half * (h_left[j] + b_left[j])
+        southwest[j] = quarter * below[j - 1] + half * (here_sw[j] + below_sw[j])
 
 
 @_jit
@@ -495,25 +551,27 @@ def _galerkin(w, grid, dip):
     """The operator of the next coarser grid."""
     H, W, stride, coarse_stride = w.layout[grid, 0], w.layout[grid, 1], w.layout[grid, 2], w.layout[grid + 1, 2]
     a, coarse = _planes(w.operator, 7, grid, w.layout), _planes(w.operator, 7, grid + 1, w.layout)
-    width = W // 2 + 1
-    w.folded[:, :width] = 0
+    scaled, folded, width = w.scaled, w.folded, W // 2 + 1
+    for plane in range(5):
+        folded[plane, :width] = 0
     for first in range(0, H, _BLOCK):
         last = min(first + _BLOCK, H)
         n, k = (last - first) * stride, (first + 1) * stride + 1
-        _scale(a, grid == 0, dip, w.finest[2], k, n, stride, w.scaled)
-        w.scaled[:, 0] = 0
-        w.scaled[:, n + 1] = 0
-        _fold_columns(w.scaled, w.folded[:, width:], n // 2)
+        _scale(a, grid == 0, dip, w.finest[2], k, n, stride, scaled)
+        for plane in range(5):
+            scaled[plane, 0] = 0
+            scaled[plane, n + 1] = 0
+        _split_columns(scaled, w.odd, w.even, n // 2)
+        _fold_columns(w.odd, w.even, folded, width, n // 2)
         rows = _BLOCK // 2
         if last == H:
-            w.folded[:, width + n // 2 :] = 0
             rows = H // 2 + 1 - first // 2
+            for plane in range(5):
+                folded[plane, width + n // 2 :] = 0
         for i in range(rows):
-            f, o = 2 * i * width, (first // 2 + i + 1) * coarse_stride + 1
-            above, here = w.folded[:, f : f + width + 1], w.folded[:, f + width : f + 2 * width + 1]
-            below = w.folded[:, f + 2 * width : f + 3 * width + 1]
-            _fold_rows(above, here, below, coarse[:5, o : o + width])
-        w.folded[:, :width] = w.folded[:, _BLOCK * width : (_BLOCK + 1) * width]
+            _fold_rows(folded, 2 * i * width, width, coarse, (first // 2 + i + 1) * coarse_stride + 1)
+        for plane in range(5):
+            folded[plane, :width] = folded[plane, _BLOCK * width : (_BLOCK + 1) * width]
 
 
 @_jit
@@ -536,7 +594,8 @@ def _complete_operator(w, grid):
     northwest = a[_SOUTHEAST, k - stride - 1 : k - stride + n]
     northeast = a[_SOUTHWEST, k - stride : k - stride + n + 1]
     for j in range(n):
-        size[j] += max(southeast[j], zero) + max(southwest[j], zero) + max(northwest[j], zero) + max(northeast[j + 1], zero)
+        size[j] += max(southeast[j], zero) + max(southwest[j], zero)
+        size[j] += max(northwest[j], zero) + max(northeast[j + 1], zero)
         total[j] += southeast[j] + southwest[j] + northwest[j] + northeast[j + 1]
     for j in range(n):
         there = size[j] > tiny
@@ -546,36 +605,33 @@ def _complete_operator(w, grid):
 
 
 @_jit
-def _prepare_finest(w, keep):
-    """Diagonal, gain and dip of the finest grid."""
-    H, W, stride = w.layout[0, 0], w.layout[0, 1], w.layout[0, 2]
-    gain, dip, diagonal, removed = w.finest[0], w.finest[1], w.finest[2], w.finest[3]
-    one, four = gain.dtype.type(1), gain.dtype.type(4)
-    for i in range(H):
-        k = (i + 1) * stride + 1
-        row, target, kept = diagonal[k : k + W], removed[k : k + W], keep[i]
-        for j in range(W):
-            row[j] = (4 - (i == 0) - (i == H - 1)) * (4 - (j == 0) - (j == W - 1))
-            target[j] = one - kept[j]
+def _prepare_finest(w):
+    """Gain and dip of the finest grid."""
+    H, stride = w.layout[0, 0], w.layout[0, 2]
+    one, four = w.finest.dtype.type(1), w.finest.dtype.type(4)
+    sums = w.sums
     for first in range(0, H, _BLOCK):
         last = min(first + _BLOCK, H)
         n, k = (last - first) * stride, (first + 1) * stride + 1
-        _sum_down(removed, first, last, stride, w.sums)
-        share, target, d, u = gain[k : k + n], dip[k : k + n], diagonal[k : k + n], removed[k : k + n]
+        _sum_down(w.finest[3], first, last, stride, sums)
+        gain, dip, diagonal, removed = (
+            w.finest[0, k : k + n],
+            w.finest[1, k : k + n],
+            w.finest[2, k : k + n],
+            w.finest[3, k : k + n],
+        )
         for j in range(n):
-            share[j] = u[j] / max(d[j] - four, one)
-            target[j] = share[j] * (_sum_across(w.sums, j) - four * u[j])
+            gain[j] = removed[j] / max(diagonal[j] - four, one)
+            dip[j] = gain[j] * (_sum_across(sums, j) - four * removed[j])
 
 
 @_jit
-def _set_up(w, keep):
+def _set_up(w):
     """Everything that depends on `keep` alone."""
-    _prepare_finest(w, keep)
-    _galerkin(w, 0, w.finest[1])
-    _complete_operator(w, 1)
-    last = w.layout.shape[0] - 1
-    for grid in range(1, last):
-        _galerkin(w, grid, _planes(w.operator, 7, grid, w.layout)[_DIP])
+    _prepare_finest(w)
+    for grid in range(w.layout.shape[0] - 1):
+        dip = w.finest[1] if grid == 0 else _planes(w.operator, 7, grid, w.layout)[_DIP]
+        _galerkin(w, grid, dip)
         _complete_operator(w, grid + 1)
     _factor(w)
 
@@ -601,6 +657,13 @@ def _guess(w, channels):
                 out[j] /= max(weight[j], one)
         for j in range(weight.size):
             weight[j] = min(weight[j], one)
+    weight, coarse = _planes(w.weight, 1, last, w.layout)[0], _planes(w.solution, channels, last, w.layout)
+    for c in range(channels):
+        mean = coarse[c].sum() / weight.sum()
+        for i in range(w.layout[last, 0]):
+            k = (i + 1) * w.layout[last, 2] + 1
+            for j in range(k, k + w.layout[last, 1]):
+                coarse[c, j] += (one - weight[j]) * mean
     for grid in range(last - 1, -1, -1):
         H, W, stride, coarse_stride = w.layout[grid, 0], w.layout[grid, 1], w.layout[grid, 2], w.layout[grid + 1, 2]
         fine, coarse = _planes(w.solution, channels, grid, w.layout), _planes(w.solution, channels, grid + 1, w.layout)
@@ -610,46 +673,75 @@ def _guess(w, channels):
             for j in range(k, k + W):
                 missing[j] = one - missing[j]
         for c in range(channels):
-            _correct(coarse[c], fine[c], missing, 0, H, W // 2 + 1, stride, coarse_stride, w.rows, w.rows.dtype.type(1), w.rows[2])
+            _correct(
+                coarse[c], fine[c], missing, 0, H, W // 2 + 1, stride, coarse_stride, w.changes, one, w.corrections
+            )
 
 
 @_jit
 def _load(w, image, keep, low, high):
-    """Writes the kept pixels, less the middle of their range, into the solution; zero elsewhere."""
+    """Writes the kept pixels into the solution, zero elsewhere, and finds their range in every channel.
+
+    The middle of the range is subtracted: rounding errors grow with the size of the numbers. Returns whether all
+    of them are finite.
+    """
     H, W, stride = w.layout[0, 0], w.layout[0, 1], w.layout[0, 2]
-    half = w.solution.dtype.type(0.5)
+    one, half, zero, infinity = (
+        image.dtype.type(1),
+        image.dtype.type(0.5),
+        image.dtype.type(0),
+        image.dtype.type(np.inf),
+    )
     solution, weight = _planes(w.solution, image.shape[0], 0, w.layout), _planes(w.weight, 1, 0, w.layout)[0]
-    for c in range(image.shape[0]):
-        middle = half * low[c] + half * high[c]
-        for i in range(H):
-            k = (i + 1) * stride + 1
-            out, here, kept = solution[c, k : k + W], image[c, i], keep[i]
-            for j in range(W):
-                out[j] = here[j] - middle if kept[j] else 0
     for i in range(H):
         k = (i + 1) * stride + 1
-        out, kept = weight[k : k + W], keep[i]
+        known, removed, kept = weight[k : k + W], w.finest[3, k : k + W], keep[i]
         for j in range(W):
-            out[j] = kept[j]
+            known[j] = one if kept[j] else zero
+            removed[j] = one - known[j]
+    lows, highs, doubts = w.missed, w.sums, w.changes
+    for c in range(image.shape[0]):
+        x = solution[c]
+        for i in range(H):
+            k = (i + 1) * stride + 1
+            out, here, known = x[k : k + W], image[c, i], weight[k : k + W]
+            for j in range(W):
+                out[j] = here[j] if known[j] > zero else zero
+        # The range by columns: a running minimum over a row is not vectorised unless NaN is ruled out.
+        n = _BLOCK * stride
+        lows[:n], highs[:n], doubts[:n] = infinity, -infinity, zero
+        for k in range(0, x.size, n):
+            here, known = x[k : k + n], weight[k : k + n]
+            for j in range(here.size):
+                lows[j] = min(lows[j], here[j] if known[j] > zero else infinity)
+                highs[j] = max(highs[j], here[j] if known[j] > zero else -infinity)
+                doubts[j] += zero * here[j]  # NaN if not finite
+        low[c], high[c] = -_largest(-lows[:n]), _largest(highs[:n])
+        if doubts[:n].sum() != 0:
+            return False
+        middle = half * low[c] + half * high[c]
+        for j in range(x.size):
+            x[j] -= middle * weight[j]
+    return True
 
 
 @_jit
-def _store(w, image, keep, low, high, out):
+def _store(w, image, low, high, out):
     """Copies kept pixels from the image, and the others from the solution into the range of the kept ones.
 
     The exact solution lies in that range (maximum principle), so that this never adds to the error.
     """
     H, W, stride = w.layout[0, 0], w.layout[0, 1], w.layout[0, 2]
-    half = w.solution.dtype.type(0.5)
-    solution = _planes(w.solution, image.shape[0], 0, w.layout)
-    for c in range(image.shape[0]):
+    half, zero = out.dtype.type(0.5), out.dtype.type(0)
+    solution = _planes(w.solution, out.shape[0], 0, w.layout)
+    for c in range(out.shape[0]):
         least, most = low[c], high[c]
         middle = half * least + half * most
         for i in range(H):
             k = (i + 1) * stride + 1
-            target, filled, here, kept = out[c, i], solution[c, k : k + W], image[c, i], keep[i]
+            target, here, filled, removed = out[c, i], image[c, i], solution[c, k : k + W], w.finest[3, k : k + W]
             for j in range(W):
-                target[j] = here[j] if kept[j] else min(max(filled[j] + middle, least), most)
+                target[j] = min(max(filled[j] + middle, least), most) if removed[j] > zero else here[j]
 
 
 @_jit
@@ -661,46 +753,36 @@ def _largest(values):
 
 
 @_jit
-def _range(w, image, keep, low, high):
-    """The least and the greatest kept value of every channel."""
-    W, infinity = keep.shape[1], image.dtype.type(np.inf)
-    lows, highs = w.rows[0], w.rows[1]
-    for c in range(image.shape[0]):
-        lows[:], highs[:] = infinity, -infinity
-        for i in range(keep.shape[0]):
-            here, kept = image[c, i], keep[i]
-            # By columns, since a running minimum over a row is not vectorised unless NaN is ruled out.
-            for j in range(W):
-                lows[j] = min(lows[j], here[j] if kept[j] else infinity)
-                highs[j] = max(highs[j], here[j] if kept[j] else -infinity)
-        low[c], high[c] = -_largest(-lows[:W]), _largest(highs[:W])
-
-
-@_jit
 def _solve_image(w, image, keep, tolerance, most_cycles, out):
-    """Solves one image; returns the cycles used and the estimated error, which is negative if it failed."""
+    """Solves one image; returns the cycles used and the estimated error, or what went wrong instead of it."""
     channels = image.shape[0]
     low, high = np.empty(channels, image.dtype), np.empty(channels, image.dtype)
-    _range(w, image, keep, low, high)
-    _load(w, image, keep, low, high)
+    if not keep.any():
+        return 0, _NOTHING_KEPT
+    if not _load(w, image, keep, low, high):
+        return 0, _NOT_FINITE
     if keep.all() or (low == high).all():
-        w.solution[:] = 0
-        _store(w, image, keep, low, high, out)
+        _store(w, image, low, high, out)  # which makes it constant
         return 0, 0.0
+    longer, shorter = max(keep.shape[0], keep.shape[1]), min(keep.shape[0], keep.shape[1])
+    rounding = np.finfo(image.dtype).eps * np.sqrt(longer**3 / shorter) * (high - low).max()
+    if _ROUNDING_LIMIT * rounding > tolerance:
+        return 0, _MISSED
     _guess(w, channels)
-    _set_up(w, keep)
-    previous, estimate = np.inf, np.inf
+    _set_up(w)
+    before, previous = np.inf, np.inf
     for cycle in range(1, most_cycles + 1):
         _descend_finest(w, channels)
         _coarse_cycle(w, channels)
         correction, step = _ascend_finest(w, channels)
-        rate = min(max(correction / previous, _LEAST_RATE), 0.95)
-        estimate = _SAFETY * (correction * rate / (1 - rate) + _STEP_SHARE * step)
-        previous = correction
+        rate = max(correction / max(previous, 1e-300), np.sqrt(correction / max(before, 1e-300)))
+        rate = min(max(rate, _LEAST_RATE if cycle > 2 else _FIRST_RATE), 0.95)
+        estimate = _SAFETY * (correction * rate / (1 - rate) + _STEP_SHARE * step) + rounding
+        before, previous = previous, correction
         if cycle > 1 and estimate <= tolerance:
-            _store(w, image, keep, low, high, out)
+            _store(w, image, low, high, out)
             return cycle, estimate
-    return most_cycles, -1.0
+    return most_cycles, _MISSED
 
 
 @_jit
@@ -753,23 +835,19 @@ def solve(images: Tensor, keep: Tensor, *, tolerance: float = 1e-3, method: str 
         method = "direct" if easy else "multigrid"
     if method == "multigrid" and images.device.type != "cpu":
         method = "torch"
-    given, work = images, images.detach()
+    work = images.detach()
     if work.dtype not in (torch.float32, torch.float64):
         work = work.float()
-    n = len(images)
-    values = work.clone(memory_format=torch.contiguous_format)
-    cycles, estimate = torch.zeros(n, dtype=torch.int64), torch.zeros(n, dtype=torch.float64)
-    pending = torch.arange(n)
-    if method != "direct":
-        run = _solve_torch if method == "torch" else _solve_numba
-        pending = _by_multigrid(run, work, keep, tolerance, values, cycles, estimate)
-    for i in pending.tolist():
+    if method == "direct":
+        values, cycles, estimate, missed = _nothing_solved(work, keep)
+    else:
+        run = _solve_batched if method == "torch" else _solve_compiled
+        values, cycles, estimate, missed = _solve_multigrid(run, work, keep, tolerance)
+    for i in missed.nonzero().flatten().tolist():
         filled = torch.from_numpy(solve_direct(work[i].cpu().numpy(), keep[i].cpu().numpy()))
         values[i] = torch.where(keep[i], work[i], filled.to(work))
-    fallback = torch.zeros(n, dtype=torch.bool)
-    if method != "direct":
-        fallback[pending] = True
-    return Solution(values=values.to(given.dtype), cycles=cycles, estimate=estimate, fallback=fallback)
+    fallback = missed if method != "direct" else torch.zeros_like(missed)
+    return Solution(values=values.to(images.dtype), cycles=cycles, estimate=estimate, fallback=fallback)
 
 
 def _check(images: Tensor, keep: Tensor, tolerance: float, method: str) -> None:
@@ -798,52 +876,43 @@ def _check(images: Tensor, keep: Tensor, tolerance: float, method: str) -> None:
         raise ValueError(
             f"method={method!r} solves images (N, C, H, W); got shape {tuple(images.shape)}. Use 'direct'."
         )
-    flat = keep.flatten(1)
-    for i in (~flat.any(dim=1)).nonzero().flatten().tolist():
-        raise ValueError(f"`keep` must keep at least one value of every image; image {i} keeps nothing.")
-    finite = (images.flatten(2).isfinite() | ~flat[:, None]).flatten(1).all(dim=1)
-    for i in (~finite).nonzero().flatten().tolist():
-        raise ValueError(f"`images` must be finite where kept; image {i} holds NaN or infinity there.")
 
 
-def _by_multigrid(
-    run: _Runner, work: Tensor, keep: Tensor, tolerance: float, values: Tensor, cycles: Tensor, estimate: Tensor
-) -> Tensor:
-    """Solves in float32 where that can reach the tolerance, then in float64; returns what neither solved."""
-    pending = torch.arange(len(work))
-    for dtype in (torch.float32, torch.float64):
-        if dtype == torch.float32 and work.dtype == torch.float64:
-            continue
-        if dtype == torch.float64 and work.device.type == "mps":  # has no float64
-            break
-        reachable = _rounding(work, keep, dtype)[pending] <= _ROUNDING_SHARE * tolerance
-        chosen = pending[reachable]
-        if len(chosen) == 0:
-            continue
-        rows = chosen.to(work.device)
-        whole = len(chosen) == len(work)
-        filled, used, error = run(
-            (work if whole else work[rows]).to(dtype), keep if whole else keep[rows], tolerance
+def _nothing_solved(work: Tensor, keep: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    kept = keep.flatten(1)
+    finite = (work.flatten(2).isfinite() | ~kept[:, None]).all(2).all(1)
+    estimate = torch.where(finite, 0.0, _NOT_FINITE).masked_fill(~kept.any(1), _NOTHING_KEPT).cpu()
+    _raise_for(estimate)
+    values = work.clone(memory_format=torch.contiguous_format)
+    return values, torch.zeros(len(work), dtype=torch.int64), estimate, ~kept.all(1).cpu()
+
+
+def _solve_multigrid(
+    run: _Runner, work: Tensor, keep: Tensor, tolerance: float
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Solves in the type of the images, then in float64 what missed the tolerance; also says what missed it again."""
+    values, cycles, estimate = run(work, keep, tolerance, _MOST_CYCLES)
+    _raise_for(estimate)
+    missed = estimate == _MISSED
+    if missed.any() and work.dtype == torch.float32 and work.device.type != "mps":  # which has no float64
+        rows, there = missed.nonzero().flatten(), missed.to(work.device)
+        again = run(work[there].double(), keep[there], tolerance, _MOST_CYCLES)
+        values[there], cycles[rows], estimate[rows] = again[0].to(work.dtype), again[1], again[2]
+        missed = estimate == _MISSED
+    return values, cycles.masked_fill(missed, 0), estimate.masked_fill(missed, 0), missed
+
+
+def _raise_for(estimate: Tensor) -> None:
+    for i in (estimate == _NOTHING_KEPT).nonzero().flatten().tolist():
+        raise ValueError(
+            f"`keep` must keep at least one value of every image; image {i} keeps nothing. Leave it out, or fill it "
+            "with a constant."
         )
-        solved = error >= 0
-        cycles[chosen] = torch.where(solved, used, 0)
-        estimate[chosen] = torch.where(solved, error, 0)
-        done = solved.to(work.device)
-        values[rows[done]] = filled[done].to(work.dtype)
-        unsolved = torch.ones(len(work), dtype=torch.bool)
-        unsolved[chosen[solved]] = False
-        pending = pending[unsolved[pending]]
-    return pending
+    for i in (estimate == _NOT_FINITE).nonzero().flatten().tolist():
+        raise ValueError(f"`images` must be finite where kept; image {i} holds NaN or infinity. Clean it first.")
 
 
-def _rounding(work: Tensor, keep: Tensor, dtype: torch.dtype) -> Tensor:
-    """How far rounding alone may move the solution of each image."""
-    kept = keep.unsqueeze(1)
-    span = work.masked_fill(~kept, -torch.inf).amax((1, 2, 3)) - work.masked_fill(~kept, torch.inf).amin((1, 2, 3))
-    return (0.5 * torch.finfo(dtype).eps * keep[0].numel() ** 0.5 * span).cpu()
-
-
-def _solve_numba(images: Tensor, keep: Tensor, tolerance: float) -> tuple[Tensor, Tensor, Tensor]:
+def _solve_compiled(images: Tensor, keep: Tensor, tolerance: float, most_cycles: int) -> tuple[Tensor, Tensor, Tensor]:
     """Runs the compiled solver in as many threads as numba would use itself.
 
     They are plain threads, since the kernels release the interpreter lock: numba's own threading layers either
@@ -852,7 +921,7 @@ def _solve_numba(images: Tensor, keep: Tensor, tolerance: float) -> tuple[Tensor
     source, kept = images.contiguous().numpy(), keep.contiguous().numpy()
     n, channels, height, width = source.shape
     out, cycles, estimate = np.empty_like(source), np.zeros(n, dtype=np.int64), np.zeros(n)
-    together = max(1, _PIXELS_PER_TASK // (channels * height * width))
+    together = max(1, _VALUES_PER_TASK // (channels * height * width))
     starts = count(0, together)
 
     def work() -> None:
@@ -861,7 +930,7 @@ def _solve_numba(images: Tensor, keep: Tensor, tolerance: float) -> tuple[Tensor
             if first >= n:
                 return
             last = min(first + together, n)
-            _solve_images(workspace, source, kept, first, last, tolerance, _MOST_CYCLES, out, cycles, estimate)
+            _solve_images(workspace, source, kept, first, last, tolerance, most_cycles, out, cycles, estimate)
 
     threads = min(numba.get_num_threads(), -(-n // together))
     if threads <= 1:
@@ -873,7 +942,7 @@ def _solve_numba(images: Tensor, keep: Tensor, tolerance: float) -> tuple[Tensor
     return torch.from_numpy(out), torch.from_numpy(cycles), torch.from_numpy(estimate)
 
 
-def _solve_torch(images: Tensor, keep: Tensor, tolerance: float) -> tuple[Tensor, Tensor, Tensor]:
-    from twinlens.multigrid_torch import solve_batch
+def _solve_batched(images: Tensor, keep: Tensor, tolerance: float, most_cycles: int) -> tuple[Tensor, Tensor, Tensor]:
+    from twinlens.multigrid_torch import solve_batch  # noqa: PLC0415 (it takes the numbers of the method from here)
 
-    return solve_batch(images, keep, tolerance, _MOST_CYCLES)
+    return solve_batch(images, keep, tolerance, most_cycles)

@@ -10,14 +10,28 @@ Shapes: N images, C channels, H×W pixels; the arrays of an operator are (N, 1, 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-_PRE, _POST, _COARSE_DAMPING = 1.3, 0.81, 0.9  # as in ``multigrid``
-_W_CYCLE = 16  # grids larger than this are visited twice from the grid above
+from twinlens.multigrid import (
+    _COARSE_DAMPING,
+    _FIRST_RATE,
+    _LEAST_RATE,
+    _MISSED,
+    _NOT_FINITE,
+    _NOTHING_KEPT,
+    _OVERCORRECTION,
+    _POST,
+    _PRE,
+    _ROUNDING_LIMIT,
+    _SAFETY,
+    _STEP_SHARE,
+    _VISIT_ONCE,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,7 +152,7 @@ def _eliminate(a: _Operator, b: Tensor) -> Tensor:
         for q in range(k + 1, len(places)):
             total = total - matrix[k][q] * solution[q]
         solution[k] = total * inverses[k]
-    return torch.stack(solution, dim=-1).unflatten(-1, (h, w))
+    return torch.stack(solution, dim=-1).view(*b.shape[:-2], h, w)
 
 
 def _coarse_cycle(operators: list[_Operator], b: Tensor, x: Tensor | None) -> Tensor:
@@ -146,11 +160,106 @@ def _coarse_cycle(operators: list[_Operator], b: Tensor, x: Tensor | None) -> Te
     a = operators[0]
     if len(operators) == 1:
         return _eliminate(a, b)
-    x = OM * a.inverse * b if x is None else x + OM * a.inverse * _miss(a, x, b)
+    x = _COARSE_DAMPING * a.inverse * b if x is None else x + _COARSE_DAMPING * a.inverse * _miss(a, x, b)
     rhs = _restrict(a.dip * _miss(a, x, b))
     correction = _coarse_cycle(operators[1:], rhs, None)
-    if max(rhs.shape[-2:]) > WC:
+    if max(rhs.shape[-2:]) > _VISIT_ONCE:
         correction = _coarse_cycle(operators[1:], rhs, correction)
-    x = x + OC * a.dip * _interpolate(correction, *x.shape[-2:])
-    return x + OM * a.inverse * _miss(a, x, b)
-OM, WC, OC = 0.9, 16, 1.0
+    x = x + a.dip * _interpolate(correction, *x.shape[-2:])
+    return x + _COARSE_DAMPING * a.inverse * _miss(a, x, b)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _System:
+    """The finest grid and the operators below it."""
+
+    gain: Tensor
+    dip: Tensor
+    diagonal: Tensor
+    operators: list[_Operator]
+
+    def miss(self, x: Tensor) -> Tensor:
+        return _neighbour_sum(x) - self.diagonal * x
+
+    def cycle(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """One cycle; also returns the largest correction and the largest last step of every image."""
+        x = x + _PRE * self.gain * self.miss(x)
+        rhs = _restrict(self.dip * self.miss(x))
+        coarse = _coarse_cycle(self.operators, rhs, None)
+        correction = _OVERCORRECTION * self.dip * _interpolate(coarse, *x.shape[-2:])
+        x = x + correction
+        step = _POST * self.gain * self.miss(x)
+        return x + step, correction.abs().amax((1, 2, 3)), step.abs().amax((1, 2, 3))
+
+
+def _set_up(keep: Tensor, dtype: torch.dtype) -> _System:
+    """Everything that depends on `keep` (N, 1, H, W) alone."""
+    removed = (~keep).to(dtype)
+    down, across = (torch.full((n,), 4, dtype=dtype, device=keep.device) for n in keep.shape[-2:])
+    for side in (down, across):
+        side[0] -= 1
+        side[-1] -= 1
+    diagonal = down[:, None] * across  # with the 4 of the pixel itself that _neighbour_sum adds
+    gain = removed / (diagonal - 4).clamp(min=1)
+    dip = gain * (_neighbour_sum(removed) - 4 * removed)
+    ones = torch.ones_like(dip)
+    operators = [_coarsen((diagonal - 4) * ones, [-2 * ones, -2 * ones, -ones, -ones], dip)]
+    while max(operators[-1].dip.shape[-2:]) > 2:
+        a = operators[-1]
+        operators.append(_coarsen(a.centre, [a.around[o] for o in _FORWARD], a.dip))
+    return _System(gain=gain, dip=dip, diagonal=diagonal, operators=operators)
+
+
+def _guess(x: Tensor, known: Tensor) -> Tensor:
+    """Fills from ever wider weighted means of what is known; x is zero where it is not."""
+    if max(x.shape[-2:]) <= 2:
+        return x
+    weight = _restrict(known)
+    coarse = _guess(_restrict(x) / weight.clamp(min=1), weight.clamp(max=1))
+    return x + (1 - known) * _interpolate(coarse, *x.shape[-2:])
+
+
+def solve_batch(images: Tensor, keep: Tensor, tolerance: float, most_cycles: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Solves images (N, C, H, W); see ``multigrid.solve``, which checks what comes in.
+
+    Returns:
+        Filled images, cycles (N,) and estimated errors (N,), or what went wrong in the place of the error; the last
+        two are on the CPU.
+
+    Example:
+        >>> image, keep = torch.eye(4)[None, None], torch.eye(4, dtype=torch.bool)[None]
+        >>> solve_batch(image, keep, 1e-3, 30)[0].unique()
+        tensor([1.])
+    """
+    kept = keep[:, None]
+    low = images.masked_fill(~kept, torch.inf).amin((2, 3), keepdim=True)
+    high = images.masked_fill(~kept, -torch.inf).amax((2, 3), keepdim=True)
+    middle = 0.5 * low + 0.5 * high
+    system = _set_up(kept, images.dtype)
+    x = _guess(torch.where(kept, images - middle, 0), kept.to(images.dtype))
+    zeros = torch.zeros(len(images), dtype=images.dtype, device=images.device)
+    longer, shorter = max(keep.shape[1:]), min(keep.shape[1:])
+    eps: float = torch.finfo(images.dtype).eps
+    rounding = eps * math.sqrt(longer**3 / shorter) * (high - low).flatten(1).amax(1)
+    trivial = keep.flatten(1).all(1) | (low == high).flatten(1).all(1)
+    finite = (images.isfinite() | ~kept).flatten(1).all(1)
+    estimate = torch.where(trivial, 0, zeros + _MISSED)
+    estimate = torch.where(finite, estimate, _NOT_FINITE)
+    estimate = torch.where(keep.flatten(1).any(1), estimate, _NOTHING_KEPT)
+    active = (estimate == _MISSED) & (_ROUNDING_LIMIT * rounding <= tolerance)
+    cycles, before, previous = zeros.long(), zeros + torch.inf, zeros + torch.inf
+    for cycle in range(1, most_cycles + 1):
+        if not active.any():
+            break
+        new, correction, step = system.cycle(x)
+        x = torch.where(active[:, None, None, None], new, x)
+        rate = torch.maximum(correction / previous.clamp(min=1e-30), (correction / before.clamp(min=1e-30)).sqrt())
+        rate = rate.clamp(_LEAST_RATE if cycle > 2 else _FIRST_RATE, 0.95)
+        error = _SAFETY * (correction * rate / (1 - rate) + _STEP_SHARE * step) + rounding
+        before, previous = previous, correction
+        cycles = torch.where(active, cycle, cycles)
+        good = active & (error <= tolerance) if cycle > 1 else torch.zeros_like(active)
+        estimate = torch.where(good, error, estimate)
+        active = active & ~good
+    filled = torch.minimum(torch.maximum(x + middle, low), high)
+    return torch.where(kept, images, filled), cycles.cpu(), estimate.double().cpu()

@@ -11,6 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
+from twinlens.attribution.bottleneck import iba, input_iba
 from twinlens.attribution.cam import cam, gradcam
 from twinlens.attribution.controls import centre, pooling, random, rect, sobel
 from twinlens.attribution.gradients import (
@@ -25,6 +26,7 @@ from twinlens.attribution.gradients import (
     integrated_gradients,
     saliency,
 )
+from twinlens.attribution.perturbation import extremal_perturbation, occlusion, rise
 from twinlens.attribution.shapley import kernel_shap
 from twinlens.maps import ArrayLike
 from twinlens.probing import Labels, Model
@@ -44,6 +46,11 @@ METHODS: dict[str, Callable[..., Tensor]] = {
         excitation_backprop,
         cam,
         gradcam,
+        occlusion,
+        rise,
+        extremal_perturbation,
+        iba,
+        input_iba,
         kernel_shap,
         random,
         sobel,

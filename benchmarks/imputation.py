@@ -1,0 +1,191 @@
+"""How long does linear imputation take, next to a sparse direct solve and to the model's forward pass?
+
+Prints one table; every ratio comes from this one run, so that it holds on a noisy machine too; times are
+processor time on one thread, but for the gain of several threads, which is wall time. The direct
+solvers are timed on a few of the levels, evenly spread over the schedule, and so is ours for that ratio.
+
+    python benchmarks/imputation.py --images 4 --levels 8 --threads 2
+
+Images come from the folder given as --data, or are synthetic.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numba
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.sparse.linalg import spsolve
+from torch.nn.functional import interpolate
+
+from twinlens.linear_system import assemble
+from twinlens.multigrid import solve
+
+Array = NDArray[np.float64]
+SOUNDNESS = np.round(np.arange(0.98, 0.015, -0.01), 2)  # share removed by area, 97 levels
+COMPLETENESS = np.round(np.arange(0.9, 0.05, -0.1), 1)  # removed where the map exceeds this share of its maximum
+
+
+def lil_spsolve(image: Array, keep: NDArray[np.bool_]) -> Array:
+    """The usual way: a lil_matrix filled pixel by pixel offset by offset, one spsolve per image."""
+    channels, height, width = image.shape
+    removed = np.argwhere(~keep)
+    number = np.full(keep.shape, -1)
+    number[~keep] = np.arange(len(removed))
+    matrix = sparse.lil_matrix((len(removed), len(removed)))
+    diagonal = np.ones(len(removed))
+    right = np.zeros((len(removed), channels))
+    for down in (-1, 0, 1):
+        for across in (-1, 0, 1):
+            if down == across == 0:
+                continue
+            weight = 1 / 12 if down and across else 1 / 6
+            y, x = removed[:, 0] + down, removed[:, 1] + across
+            inside = (y >= 0) & (y < height) & (x >= 0) & (x < width)
+            rows = np.flatnonzero(inside)
+            y, x = y[inside], x[inside]
+            diagonal[~inside] -= weight
+            known = keep[y, x]
+            right[rows[known]] += weight * image[:, y[known], x[known]].T
+            matrix[rows[~known], number[y[~known], x[~known]]] = -weight
+    matrix.setdiag(diagonal)
+    filled = image.copy()
+    if len(removed):
+        filled[:, ~keep] = spsolve(sparse.csc_matrix(matrix), right).reshape(len(removed), channels).T
+    return filled
+
+
+def vectorised_spsolve(image: Array, keep: NDArray[np.bool_]) -> Array:
+    """The same with the matrix assembled at once."""
+    kept = keep.ravel()
+    rows = assemble(keep.shape)[~kept]
+    filled = image.reshape(len(image), -1).copy()
+    right = -(rows[:, kept] @ filled[:, kept].T)
+    filled[:, ~kept] = spsolve(rows[:, ~kept].tocsc(), right).reshape(-1, len(image)).T
+    return filled.reshape(image.shape)
+
+
+def load_images(folder: Path, count: int, size: int) -> torch.Tensor:
+    files = sorted(folder.glob("*.jpg"))[:: max(1, 500 // count)][:count] if folder.is_dir() else []
+    if not files:
+        coarse = torch.randn(count, 3, 14, 14, generator=torch.Generator().manual_seed(0))
+        return interpolate(coarse, size=(size, size), mode="bicubic") + 0.1 * torch.randn(count, 3, size, size)
+    from PIL import Image  # noqa: PLC0415 (only with real images)
+
+    pictures = [np.asarray(Image.open(f).convert("RGB").resize((size, size)), dtype=np.float32) for f in files]
+    return torch.from_numpy(np.stack(pictures)).permute(0, 3, 1, 2).contiguous() / 128 - 127 / 128
+
+
+def make_maps(count: int, size: int) -> torch.Tensor:
+    """Alternates smooth maps, as from GradCAM, with heavy-tailed ones, as from Integrated Gradients."""
+    rng = np.random.default_rng(0)
+    smooth = interpolate(torch.from_numpy(rng.random((count, 1, 7, 7)) ** 2), size=(size, size), mode="bilinear")[:, 0]
+    noisy = torch.from_numpy(np.abs(rng.standard_t(1.5, (count, size, size))))
+    even = torch.arange(count)[:, None, None] % 2 == 0
+    return torch.where(even, smooth + 1e-9 * torch.rand(smooth.shape), noisy)
+
+
+def soundness_masks(maps: torch.Tensor) -> torch.Tensor:
+    """(images, levels, H, W): the least relevant share is removed."""
+    ranks = maps.flatten(1).argsort(1).argsort(1).view(maps.shape)
+    removed = torch.from_numpy(np.round(SOUNDNESS * maps[0].numel()))
+    return ranks[:, None] >= removed[None, :, None, None]
+
+
+def completeness_masks(maps: torch.Tensor) -> torch.Tensor:
+    """(images, levels, H, W): everything above a share of the maximum is removed."""
+    bound = torch.from_numpy(COMPLETENESS)[None, :, None, None] * maps.amax((1, 2))[:, None, None, None]
+    return maps[:, None] <= bound
+
+
+def seconds(call: Callable[[], object], repeats: int = 5, clock: Callable[[], float] = time.process_time) -> float:
+    """The fastest of some repetitions; by default processor time, which other programs disturb less."""
+    times = []
+    for _ in range(repeats):
+        start = clock()
+        call()
+        times.append(clock() - start)
+    return min(times)
+
+
+def time_ours(images: torch.Tensor, keep: torch.Tensor, threads: int = 1, **how: Any) -> float:
+    """Seconds per (image, level)."""
+    numba.set_num_threads(threads)
+    levels = keep.shape[1]
+    rows = images.repeat_interleave(levels, 0)
+    return seconds(lambda: solve(rows, keep.flatten(0, 1)), **how) / len(rows)
+
+
+def time_direct(solver: Callable[..., Array], images: torch.Tensor, keep: torch.Tensor) -> float:
+    """Seconds per (image, level)."""
+    pairs = [(i.double().numpy(), k.numpy()) for i, levels in zip(images, keep, strict=True) for k in levels]
+    return seconds(lambda: [solver(i, k) for i, k in pairs], repeats=1) / len(pairs)
+
+
+def forward_seconds() -> float:
+    """Seconds per image of EfficientNet-lite0 in batches of 16, on one thread."""
+    from efficientnet_lite_pytorch import EfficientNet  # noqa: PLC0415 (a development dependency)
+
+    model, batch = EfficientNet.from_name("efficientnet-lite0").eval(), torch.randn(16, 3, 224, 224)
+    with torch.inference_mode():
+        model(batch)
+        return seconds(lambda: model(batch)) / 16
+
+
+def peak_memory(image: torch.Tensor, keep: torch.Tensor) -> float:
+    """Megabytes beyond the output that one image takes."""
+    tracemalloc.start()
+    solve(image, keep)
+    peak = tracemalloc.get_traced_memory()[1] / 1e6
+    tracemalloc.stop()
+    return peak - image.numel() * image.element_size() / 1e6
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Times linear imputation against direct solves and a model.")
+    parser.add_argument("--images", type=int, default=4, help="images per size, half of them with noisy maps")
+    parser.add_argument("--levels", type=int, default=7, help="levels on which the direct solvers are timed")
+    parser.add_argument("--threads", type=int, default=2, help="threads of the second timing of ours")
+    parser.add_argument("--data", type=Path, default=Path(__file__).parents[2] / "shared/data/imagenet/images")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    small, large = load_images(options.data, options.images, 32), load_images(options.data, options.images, 224)
+    small_maps, large_maps = make_maps(options.images, 32), make_maps(options.images, 224)
+    cases = [
+        ("224×224 soundness", large, soundness_masks(large_maps)),
+        ("224×224 completeness", large, completeness_masks(large_maps)),
+        ("32×32 soundness", small, soundness_masks(small_maps)),
+        ("32×32 completeness", small, completeness_masks(small_maps)),
+    ]
+    model = forward_seconds()
+    print(f"| schedule | levels | ours, ms | {options.threads} threads | lil + spsolve, ms | ratio |", end="")
+    print(" vectorised + spsolve, ms | ratio |\n|---|---|---|---|---|---|---|---|")
+    for name, images, keep in cases:
+        time_ours(images[:1], keep[:1, :1])  # compiles, or loads what was compiled
+        one = time_ours(images, keep)
+        wall = [time_ours(images, keep, threads, clock=time.perf_counter) for threads in (1, options.threads)]
+        chosen = np.linspace(0, keep.shape[1] - 1, min(options.levels, keep.shape[1])).round().astype(int)
+        before = time_ours(images, keep[:, chosen])
+        usual = time_direct(lil_spsolve, images, keep[:, chosen])
+        between = time_ours(images, keep[:, chosen])
+        better = time_direct(vectorised_spsolve, images, keep[:, chosen])
+        same = min(before, between, time_ours(images, keep[:, chosen]))  # the machine's pace may change meanwhile
+        print(f"| {name} | {keep.shape[1]} | {one * 1e3:.2f} | {wall[0] / wall[1]:.2f}× | {usual * 1e3:.1f} |", end="")
+        print(f" {usual / same:.0f}× | {better * 1e3:.1f} | {better / same:.0f}× |")
+        if name == "224×224 soundness":
+            share = f"ours takes 1/{model / one:.0f} of it per (image, level), on one thread"
+    print(f"\nEfficientNet-lite0, batch 16, one thread: {model * 1e3:.1f} ms per image; {share}.")
+    print(f"Extra memory for one image, 224×224×3: {peak_memory(large[:1], cases[0][2][0, 48:49]):.1f} MB.")
+    print(f"Direct solvers timed on {options.levels} levels of {options.images} images (the ratio uses the same ones).")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,506 @@
+"""Attribution by information bottlenecks: replace features by noise, and count the bits that the class still needs.
+
+IBA puts a bottleneck of its own for each sample behind a hidden layer. InputIBA carries that bottleneck to the input,
+where it has the resolution of the input.
+
+Shapes: B samples of one batch, n copies of each with other noise, C channels of the input, S = its spatial shape,
+K channels of the hidden layer, s = its spatial shape, W units of a critic.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from twinlens.attribution.cam import find_layer
+from twinlens.attribution.harness import Request, in_batches, make_request, target_logits, undisturbed
+from twinlens.attribution.perturbation import blur
+from twinlens.maps import ArrayLike, as_tensor
+from twinlens.probing import Labels
+
+_INITIAL = 5.0  # of the masks before the sigmoid: at first, nearly everything passes (Schulz et al. 2020)
+_NEARLY_ONE = 1 - 1e-6  # the mask of a feature that passes; at 1 it would carry infinitely many bits
+
+# Of the authors' code for Zhang et al. 2021: learning rates of the generator's noise mean, noise scale and mask, and of
+# the critic, whose weights are clipped.
+_NOISE_MEAN_LR, _NOISE_SCALE_LR, _MASK_LR, _CRITIC_LR, _CLIP = 0.1, 0.05, 0.003, 5e-5, 0.01
+_CRITIC_WIDTH = 64
+
+
+def iba(
+    model: nn.Module,
+    inputs: ArrayLike,
+    targets: Labels,
+    *,
+    ids: Sequence[str | int] | None = None,
+    seed: int = 0,
+    batch_size: int = 16,
+    layer: str | None = None,
+    reference: ArrayLike | None = None,
+    beta: float = 10.0,
+    steps: int = 10,
+    lr: float = 1.0,
+    noise: int = 10,
+    sigma: float = 1.0,
+    min_std: float = 0.01,
+) -> Tensor:
+    """Counts the bits that each place of a hidden layer must pass on for the target (IBA, Schulz et al. 2020).
+
+    Features R of the layer become Z = λR + (1 - λ)ε, where ε has the mean and the standard deviation of the features.
+    For each sample, λ minimises the cross-entropy of the target plus `beta` times the mean information in Z.
+
+    Args:
+        model: from a batch to logits (B, K).
+        inputs: (N, C, H, W).
+        targets: (N,) classes to explain.
+        ids: one name per sample, from which its noise is drawn.
+        seed: seed of the noise.
+        batch_size: samples explained together. The layers behind the bottleneck see `noise` times as many.
+        layer: dotted name of the layer; the last spatial feature map where none is given.
+        reference: inputs (M, C, H, W) from which mean and standard deviation of each feature are estimated; the paper
+            takes 10 000 of the training set. Where none are given, `inputs` serve, and since they may be few, all
+            places of a channel share their mean and deviation. Maps then depend on which inputs are explained in one
+            call.
+        beta: weight of the information; 10 in the paper. A larger one leaves fewer bits.
+        steps: steps of Adam; 10 in the paper.
+        lr: its learning rate; 1 in the paper.
+        noise: copies of a sample with different noise at each step; 10 in the paper.
+        sigma: width of the blur of λ, in places of the layer; 1 in the paper.
+        min_std: least standard deviation of a feature; 0.01 in the authors' code.
+
+    Returns:
+        Maps (N, H, W): bits per place of the layer, summed over channels and enlarged bilinearly.
+    """
+    _check_counts(steps=steps, noise=noise, batch_size=batch_size)
+    request = make_request(model, inputs, targets, ids=ids, seed=seed)
+    point = _Point.find(model, request, layer, reference, batch_size=batch_size, min_std=min_std)
+
+    @torch.enable_grad()
+    def explain(part: Request) -> Tensor:
+        features, share = _fit_features(
+            point, part, beta=beta, steps=steps, lr=lr, noise=noise, sigma=sigma, purpose="iba"
+        )
+        return _enlarge(_bits(features, share, point.mean, point.std), part.inputs)
+
+    return in_batches(model, request, batch_size, explain)
+
+
+def input_iba(
+    model: nn.Module,
+    inputs: ArrayLike,
+    targets: Labels,
+    *,
+    ids: Sequence[str | int] | None = None,
+    seed: int = 0,
+    batch_size: int = 16,
+    layer: str | None = None,
+    reference: ArrayLike | None = None,
+    beta: float = 20.0,
+    steps: int = 60,
+    lr: float = 1.0,
+    noise: int = 10,
+    sigma: float = 1.0,
+    feature_beta: float = 20.0,
+    feature_steps: int = 10,
+    rounds: int = 30,
+    critic_steps: int = 5,
+    critic_noise: int = 32,
+    min_std: float = 0.01,
+) -> Tensor:
+    """Carries the bottleneck of a hidden layer to the input (InputIBA, Zhang et al. 2021).
+
+    Three steps for each sample: (1) the bottleneck of `iba`, without blur, gives the features Z* that the target needs.
+    (2) A generative adversarial network of its own finds a mask λ_G and the noise on the input whose hidden features
+    have the distribution of Z*. (3) The input becomes Z = ΛI + (1 - Λ)ε with standard normal noise, as inputs are
+    normalised. Λ minimises the cross-entropy of the target plus `beta` times the mean information in Z beyond that of
+    an input masked with Λ·λ_G. So, what the hidden features need is free, and all else must pay for itself.
+
+    Where this differs from the paper: samples have a small critic each, of one 1 × 1 convolution and one linear unit,
+    all evaluated at once, where the authors train one of six layers with batch normalisation; Z* is drawn afresh
+    at each step, with λ as the mask and the noise of `iba`.
+
+    Args:
+        model: from a batch to logits (B, K).
+        inputs: (N, C, H, W), normalised to about mean 0 and standard deviation 1.
+        targets: (N,) classes to explain.
+        ids: one name per sample, from which noise and critic are drawn.
+        seed: seed of noise and critics.
+        batch_size: inputs per call of the model. Copies of a sample count; they are taken one after the other where
+            they do not fit.
+        layer: as in `iba`; the authors take one in the middle, features.17 of VGG16.
+        reference: as in `iba`.
+        beta: weight of the information at the input; 20 in the authors' code.
+        steps: steps of Adam at the input; 60 in the authors' code.
+        lr: learning rate of Adam, at both layers; 1 in the paper.
+        noise: copies of a sample with different noise at each step of Adam; 10 in the paper.
+        sigma: width of the blur of Λ, in features of the input; 1 in the authors' code.
+        feature_beta: weight of the information at the layer; 20 in the authors' code.
+        feature_steps: steps of Adam at the layer; 10 in the authors' code.
+        rounds: steps of the generator; 40 in the authors' code, with 140 of the critic.
+        critic_steps: steps of the critic before each of the generator's; 5 in the authors' code.
+        critic_noise: copies of a sample in each of these steps; 32 in the authors' code.
+        min_std: as in `iba`.
+
+    Returns:
+        Maps (N, H, W): Λ within [0, 1], the mean over channels.
+    """
+    _check_counts(
+        steps=steps,
+        noise=noise,
+        feature_steps=feature_steps,
+        rounds=rounds,
+        critic_steps=critic_steps,
+        critic_noise=critic_noise,
+        batch_size=batch_size,
+    )
+    request = make_request(model, inputs, targets, ids=ids, seed=seed)
+    point = _Point.find(model, request, layer, reference, batch_size=batch_size, min_std=min_std)
+
+    @torch.enable_grad()
+    def explain(part: Request) -> Tensor:
+        features, share = _fit_features(
+            point, part, beta=feature_beta, steps=feature_steps, lr=lr, noise=noise, sigma=0.0, purpose="input_iba"
+        )
+        game = _Game(point, part, features, share, copies=critic_noise, rows=batch_size)
+        for _ in range(rounds):
+            for _ in range(critic_steps):
+                game.train_critic()
+            game.train_generator()
+        free = game.mask.detach().sigmoid()
+        return _fit_input(
+            model, part, free, beta=beta, steps=steps, lr=lr, noise=noise, sigma=sigma, rows=batch_size
+        ).mean(dim=1)
+
+    return in_batches(model, request, batch_size, explain)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Point:
+    """A place in a model where its features can be read and replaced, and how they are distributed there."""
+
+    model: nn.Module
+    layer: nn.Module
+    runs: int
+    """How often the layer runs in one pass; its last run is meant, as of an activation that the whole model shares."""
+    mean: Tensor
+    """(K, *s), or (K, 1, …) where all places of a channel share it."""
+    std: Tensor
+    """The same shape."""
+    spreads: bool
+    """Whether the layers behind take more rows than the model was given."""
+
+    @classmethod
+    def find(
+        cls,
+        model: nn.Module,
+        request: Request,
+        name: str | None,
+        reference: ArrayLike | None,
+        *,
+        batch_size: int,
+        min_std: float,
+    ) -> _Point:
+        """Finds the layer, and estimates the mean and the standard deviation of its features."""
+        if request.inputs.dim() < 3:
+            raise ValueError(
+                "`inputs` must be images (N, C, H, W), because a bottleneck needs a convolutional feature map; got "
+                f"shape {tuple(request.inputs.shape)}. For tabular rows take another method."
+            )
+        if min_std <= 0:
+            raise ValueError(f"`min_std` must be positive; got {min_std:g}.")
+        samples = request.inputs if reference is None else as_tensor(reference, "reference").to(request.inputs)
+        if samples.shape[1:] != request.inputs.shape[1:] or len(samples) == 0:
+            raise ValueError(
+                f"`reference` must hold inputs of shape {tuple(request.inputs.shape[1:])}, as `inputs`; got shape "
+                f"{tuple(samples.shape)}."
+            )
+        with undisturbed(model), torch.no_grad():
+            layer = find_layer(model, request.inputs, name)
+            runs = _count_runs(model, layer, request)
+            mean, std = _moments(model, layer, runs, samples, batch_size=batch_size, pooled=reference is None)
+            return cls(
+                model=model,
+                layer=layer,
+                runs=runs,
+                mean=mean.to(request.inputs),
+                std=std.clamp(min=min_std).to(request.inputs),
+                spreads=_spreads(model, layer, runs, request.inputs[:1]),
+            )
+
+    def read(self, inputs: Tensor) -> Tensor:
+        """Gives the features (B, K, *s) of inputs, running the model no further than needed."""
+        return _read(self.model, self.layer, self.runs, inputs)
+
+    def answer(self, inputs: Tensor, features: Tensor, targets: Tensor) -> Tensor:
+        """Gives the cross-entropy (n, B) of the targets (B,) when features (n, B, K, *s) take the layer's place."""
+        copies = len(features)
+        rows = inputs if self.spreads else inputs.repeat(copies, *[1] * (inputs.dim() - 1))
+        with _hooked(self.layer, self.runs, lambda *_: features.flatten(0, 1)):
+            logits = self.model(rows)
+        return functional.cross_entropy(logits, targets.repeat(copies), reduction="none").reshape(copies, -1)
+
+
+@contextmanager
+def _hooked(layer: nn.Module, runs: int, hook: Callable[[nn.Module, object, Any], Any]) -> Iterator[None]:
+    """Calls the hook at the given run of the layer, counted from here."""
+    run = 0
+
+    def count(module: nn.Module, given: object, output: Any) -> Any:
+        nonlocal run
+        run += 1
+        return hook(module, given, output) if run == runs else None
+
+    handle = layer.register_forward_hook(count)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def _count_runs(model: nn.Module, layer: nn.Module, request: Request) -> int:
+    """Counts how often a layer runs in one pass of the model, which must be able to answer for the targets."""
+    runs: list[int] = []
+    handle = layer.register_forward_hook(lambda *_: runs.append(1))
+    try:
+        target_logits(model, request.inputs[:1], request.targets[:1])
+    finally:
+        handle.remove()
+    if not runs:
+        raise ValueError("`layer` must be a module that the model runs; this one is never called. Name another layer.")
+    return len(runs)
+
+
+class _Reached(Exception):  # noqa: N818 - not an error: the wanted features are there
+    def __init__(self, features: Tensor) -> None:
+        self.features = features
+
+
+def _read(model: nn.Module, layer: nn.Module, runs: int, inputs: Tensor) -> Tensor:
+    def stop(_module: nn.Module, _given: object, features: object) -> None:
+        if not isinstance(features, Tensor) or features.dim() != inputs.dim() or len(features) != len(inputs):
+            shape = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__
+            raise ValueError(
+                "`layer` must give a convolutional feature map (samples, channels, *spatial) for a bottleneck; it "
+                f"gives {shape}. Name another layer."
+            )
+        raise _Reached(features)
+
+    try:
+        with _hooked(layer, runs, stop):
+            model(inputs)
+    except _Reached as reached:
+        return reached.features
+    raise ValueError(f"`layer` must run {runs} times for every input, as it did for the first; this time it did not.")
+
+
+def _moments(
+    model: nn.Module, layer: nn.Module, runs: int, samples: Tensor, *, batch_size: int, pooled: bool
+) -> tuple[Tensor, Tensor]:
+    """Gives mean and standard deviation of each feature, or of each channel; float64 makes order irrelevant."""
+    count, total, squares = 0, torch.zeros(()), torch.zeros(())
+    for start in range(0, len(samples), batch_size):
+        features = _read(model, layer, runs, samples[start : start + batch_size]).to("cpu", torch.float64)
+        axes = (0, *range(2, features.dim())) if pooled else (0,)
+        total = total + features.sum(dim=axes, keepdim=True)[0]
+        squares = squares + features.square().sum(dim=axes, keepdim=True)[0]
+        count += math.prod(features.shape[axis] for axis in axes)
+    mean = total / count
+    return mean, (squares / count - mean.square()).clamp(min=0).sqrt()
+
+
+def _spreads(model: nn.Module, layer: nn.Module, runs: int, inputs: Tensor) -> bool:
+    """Tells whether two rows can become four at the layer; where a shortcut leads around it, they cannot.
+
+    If they can, the layers before the bottleneck need not run for every copy.
+    """
+    pair = torch.cat([inputs, inputs.flip(-1)])
+    expected = model(pair)
+    try:
+        with _hooked(layer, runs, lambda _module, _given, features: torch.cat([features, features])):
+            logits = model(pair)
+    except (RuntimeError, ValueError):
+        return False
+    wanted = torch.cat([expected, expected])
+    return logits.shape == wanted.shape and torch.allclose(logits, wanted, rtol=1e-3, atol=1e-4)
+
+
+def _fit_features(
+    point: _Point, part: Request, *, beta: float, steps: int, lr: float, noise: int, sigma: float, purpose: str
+) -> tuple[Tensor, Tensor]:
+    """Gives the features R (B, K, *s) and the share λ of them that passes the best bottleneck."""
+    with torch.no_grad():
+        features = point.read(part.inputs)
+    logit = torch.full_like(features, _INITIAL, requires_grad=True)
+    optimizer = torch.optim.Adam([logit], lr=lr)
+    generators = part.generators(purpose)
+    for _ in range(steps):
+        share = _share(logit, sigma)
+        mixed = _mix(share, features, _draw(generators, noise, features.shape[1:], features), point.mean, point.std)
+        entropy = point.answer(part.inputs, mixed, part.targets).mean(dim=0)
+        information = _information(features, share, point.mean, point.std).flatten(1).mean(dim=1)
+        # Summed over samples: each has an optimum of its own, whatever stands beside it.
+        (logit.grad,) = torch.autograd.grad((entropy + beta * information).sum(), [logit])
+        optimizer.step()
+    return features, _share(logit.detach(), sigma)
+
+
+def _fit_input(
+    model: nn.Module,
+    part: Request,
+    free: Tensor,
+    *,
+    beta: float,
+    steps: int,
+    lr: float,
+    noise: int,
+    sigma: float,
+    rows: int,
+) -> Tensor:
+    """Gives the share Λ (B, C, *S) of the input that passes the best bottleneck, masks λ_G of that shape being free."""
+    logit = torch.full_like(part.inputs, _INITIAL, requires_grad=True)
+    optimizer = torch.optim.Adam([logit], lr=lr)
+    generators = part.generators("input_iba", "input")
+    zero, one = part.inputs.new_zeros(()), part.inputs.new_ones(())
+    for _ in range(steps):
+        share = _share(logit, sigma)
+        leaf = share.detach().requires_grad_()
+        information = _information(part.inputs, leaf, zero, one, free=free).flatten(1).mean(dim=1)
+        (gradient,) = torch.autograd.grad(beta * information.sum(), [leaf])
+        for copies in _blocks(noise, len(part), rows):
+            draws = _draw(generators, copies, part.inputs.shape[1:], part.inputs)
+            logits = model(_mix(leaf, part.inputs, draws, zero, one).flatten(0, 1))
+            entropy = functional.cross_entropy(logits, part.targets.repeat(copies), reduction="sum") / noise
+            gradient += torch.autograd.grad(entropy, [leaf])[0]
+        (logit.grad,) = torch.autograd.grad(share, [logit], grad_outputs=gradient)
+        optimizer.step()
+    return logit.detach().sigmoid()
+
+
+class _Game:
+    """A generator and a critic for each sample: masked inputs whose features are to pass for those of the bottleneck.
+
+    All weights have a leading axis B, and losses are summed over it, so that the games do not touch each other.
+    """
+
+    def __init__(
+        self, point: _Point, part: Request, features: Tensor, share: Tensor, *, copies: int, rows: int
+    ) -> None:
+        self.point, self.part, self.features, self.share = point, part, features, share
+        self.copies, self.rows = copies, rows
+        self.generators = part.generators("input_iba", "game")
+        channels, spatial = features.shape[1], tuple(features.shape[2:])
+        # The generator begins with what the layer needs, as in the authors' code.
+        bits = _enlarge(_bits(features, share, point.mean, point.std), part.inputs)
+        self.mask = bits[:, None].expand_as(part.inputs).contiguous().requires_grad_()
+        beside = (len(part), part.inputs.shape[1], *[1] * (part.inputs.dim() - 2))
+        self.noise_mean = part.inputs.new_zeros(beside).requires_grad_()
+        self.noise_scale = part.inputs.new_ones(beside).requires_grad_()
+        self.first = self._weights((_CRITIC_WIDTH, channels))
+        self.offset = self._weights((_CRITIC_WIDTH, 1))
+        self.second = self._weights((_CRITIC_WIDTH, math.prod(spatial)))
+        self.generator_optimizer = torch.optim.RMSprop(
+            [
+                {"params": [self.noise_mean], "lr": _NOISE_MEAN_LR},
+                {"params": [self.noise_scale], "lr": _NOISE_SCALE_LR},
+                {"params": [self.mask], "lr": _MASK_LR},
+            ]
+        )
+        self.critic_optimizer = torch.optim.RMSprop(self.critic_weights, lr=_CRITIC_LR)
+
+    @property
+    def critic_weights(self) -> list[Tensor]:
+        return [self.first, self.offset, self.second]
+
+    def _weights(self, shape: tuple[int, ...]) -> Tensor:
+        drawn = _draw(self.generators, 1, shape, self.features)[0]
+        return (drawn * (_CLIP / 2)).clamp(-_CLIP, _CLIP).requires_grad_()
+
+    def _criticise(self, features: Tensor) -> Tensor:
+        """Gives how real features (n, B, K, *s) look, summed over n and B."""
+        flat = ((features - self.point.mean) / self.point.std).flatten(3).permute(1, 2, 0, 3)
+        hidden = functional.leaky_relu(torch.baddbmm(self.offset, self.first, flat.flatten(2)), 0.2)
+        return (hidden.unflatten(2, flat.shape[2:]).sum(dim=2) * self.second).sum() / self.second.shape[-1]
+
+    def _generate(self, copies: int) -> Tensor:
+        """Gives features (n, B, K, *s) of masked inputs."""
+        noise = _draw(self.generators, copies, self.part.inputs.shape[1:], self.part.inputs)
+        share = self.mask.sigmoid()
+        masked = _mix(share, self.part.inputs, noise, self.noise_mean, self.noise_scale)
+        return self.point.read(masked.flatten(0, 1)).unflatten(0, (copies, len(self.part)))
+
+    def train_critic(self) -> None:
+        """Moves the critics towards telling bottleneck and masked inputs apart, by one step."""
+        self.critic_optimizer.zero_grad()
+        for copies in _blocks(self.copies, len(self.part), self.rows):
+            with torch.no_grad():
+                fake = self._generate(copies)
+                noise = _draw(self.generators, copies, self.features.shape[1:], self.features)
+                real = _mix(self.share, self.features, noise, self.point.mean, self.point.std)
+            ((self._criticise(fake) - self._criticise(real)) / self.copies).backward()
+        self.critic_optimizer.step()
+        with torch.no_grad():
+            for weight in self.critic_weights:
+                weight.clamp_(-_CLIP, _CLIP)
+
+    def train_generator(self) -> None:
+        """Moves the masks and their noise towards deceiving the critics, by one step."""
+        self.generator_optimizer.zero_grad()
+        for copies in _blocks(self.copies, len(self.part), self.rows):
+            (-self._criticise(self._generate(copies)) / self.copies).backward()
+        self.generator_optimizer.step()
+
+
+def _share(logit: Tensor, sigma: float) -> Tensor:
+    return blur(logit.sigmoid(), sigma).clamp(max=_NEARLY_ONE)
+
+
+def _mix(share: Tensor, values: Tensor, noise: Tensor, mean: Tensor, std: Tensor) -> Tensor:
+    """Gives λR + (1 - λ)ε, (n, B, …), for standard normal noise (n, B, …)."""
+    return torch.addcmul(share * values + (1 - share) * mean, (1 - share) * std, noise)
+
+
+def _information(values: Tensor, share: Tensor, mean: Tensor, std: Tensor, free: Tensor | None = None) -> Tensor:
+    """Gives the nats in λR + (1 - λ)ε: its divergence from ε, or from what a free mask λ·λ_G leaves of R.
+
+    Both are normal: means differ by λ(1 - λ_G)(R - μ), and standard deviations are (1 - λ)σ and (1 - λ·λ_G)σ.
+    """
+    known = 0.0 if free is None else free
+    rest = 1 - share * known
+    shift = share * (1 - known) * (values - mean) / (rest * std)
+    ratio = ((1 - share) / rest).square()
+    return 0.5 * (shift.square() + ratio - ratio.log() - 1)
+
+
+def _bits(features: Tensor, share: Tensor, mean: Tensor, std: Tensor) -> Tensor:
+    """Gives the bits that pass at each place, (B, *s)."""
+    return _information(features, share, mean, std).sum(dim=1) / math.log(2)
+
+
+def _enlarge(maps: Tensor, inputs: Tensor) -> Tensor:
+    mode = {1: "linear", 2: "bilinear", 3: "trilinear"}[maps.dim() - 1]
+    return functional.interpolate(maps[:, None], size=inputs.shape[2:], mode=mode, align_corners=False)[:, 0]
+
+
+def _draw(generators: list[torch.Generator], copies: int, shape: Sequence[int], like: Tensor) -> Tensor:
+    """Draws standard normal numbers (n, B, *shape), copy by copy, so that blocks of copies draw what all at once do."""
+    draws = [torch.stack([torch.randn(tuple(shape), generator=g) for g in generators]) for _ in range(copies)]
+    return torch.stack(draws).to(like)
+
+
+def _blocks(copies: int, samples: int, rows: int) -> list[int]:
+    """Splits copies of samples into blocks of at most `rows` rows, or of one copy."""
+    block = max(1, rows // samples)
+    return [min(block, copies - start) for start in range(0, copies, block)]
+
+
+def _check_counts(**counts: int) -> None:
+    for name, value in counts.items():
+        if value < 1:
+            raise ValueError(f"`{name}` must be at least 1; got {value}.")

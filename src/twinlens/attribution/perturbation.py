@@ -1,0 +1,431 @@
+"""Attribution by perturbation: hide parts of the input, and watch what becomes of the target class.
+
+Occlusion slides a window, RISE draws random masks, Extremal Perturbation searches for the mask of a given area that
+keeps the class best. None of them looks into the model.
+
+Shapes: B samples of one batch, C channels, S = spatial shape, M masks, A areas, R = B·A rows, L levels of perturbation,
+G = shape of the coarse grid on which a smooth mask is parametrised.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from twinlens.attribution.harness import Request, in_batches, make_request, target_logits
+from twinlens.maps import ArrayLike
+from twinlens.ordering import stream
+from twinlens.probing import Labels
+
+PERTURBATIONS = ("blur", "fade")
+
+_MASK_BLOCK = 256  # masks of RISE and occlusion that exist at a time, at most
+_COLDNESS = 20.0  # inverse temperature of the smooth maximum, from the code of Fong et al. 2019
+_WEIGHT_GROWTH = 1.0035**800  # by how much the weight of the area constraint grows in the paper's 800 steps
+
+_WARM_UP = 0.25  # share of the steps in which only the mean of a mask is held to its area
+
+Masks = Callable[[int, int], Tensor]
+
+
+def occlusion(
+    model: nn.Module,
+    inputs: ArrayLike,
+    targets: Labels,
+    *,
+    ids: Sequence[str | int] | None = None,
+    seed: int = 0,
+    batch_size: int = 64,
+    window: int | None = None,
+    stride: int | None = None,
+    baseline: float = 0.0,
+) -> Tensor:
+    """Gives each feature the mean drop of the target's logit over the windows that hide it (Zeiler & Fergus 2014).
+
+    Args:
+        model: from a batch to logits (B, K).
+        inputs: (N, C, *S), or (N, D) for tabular rows.
+        targets: (N,) classes to explain.
+        ids: one name per sample; nothing here is random.
+        seed: nothing here is random.
+        batch_size: inputs per call of the model.
+        window: edge of the window, in features; an eighth of the input along each axis where none is given, and a
+            single feature for tabular rows, whose order means nothing.
+        stride: distance between windows, at most `window`; half the window where none is given. The last window ends
+            at the border, so that every feature is hidden at least once.
+        baseline: the value shown in a window; 0 is the mean of normalised data.
+
+    Returns:
+        Maps (N, *S); a feature whose hiding raises the logit gets 0.
+
+    Example:
+        >>> model = nn.Linear(3, 2, bias=False)
+        >>> _ = model.weight.data.copy_(torch.tensor([[1.0, 2.0, -3.0], [0.0, 0.0, 0.0]]))
+        >>> occlusion(model, torch.ones(1, 3), [0])
+        tensor([[1., 2., 0.]])
+    """
+    request = make_request(model, inputs, targets, ids=ids, seed=seed)
+    masks, count = _windows(request.inputs, window, stride)
+
+    def score(rows: Tensor, classes: Tensor) -> Tensor:
+        return target_logits(model, rows, classes)
+
+    def explain(part: Request) -> Tensor:
+        whole = score(part.inputs, part.targets)
+        drops, covers = torch.zeros((), device=whole.device), torch.zeros((), device=whole.device)
+        for keep, scores in _scores(score, part, masks, count, baseline=baseline, rows=batch_size):
+            hidden = 1 - keep
+            drops = drops + torch.einsum("bm,m...->b...", whole[:, None] - scores, hidden)
+            covers = covers + hidden.sum(dim=0)
+        return drops / covers
+
+    with torch.no_grad():
+        return in_batches(model, request, batch_size, explain)
+
+
+def rise(
+    model: nn.Module,
+    inputs: ArrayLike,
+    targets: Labels,
+    *,
+    ids: Sequence[str | int] | None = None,
+    seed: int = 0,
+    batch_size: int = 64,
+    masks: int = 4000,
+    cells: int = 7,
+    probability: float = 0.5,
+) -> Tensor:
+    """Averages random masks, each weighted with the probability of the target behind it (RISE, Petsiuk et al. 2018).
+
+    All samples see the same masks, as in the paper, which makes them depend on `seed` alone. Tabular rows have no
+    neighbourhood, and each feature is drawn by itself.
+
+    Args:
+        model: from a batch to logits (B, K).
+        inputs: (N, C, *S), or (N, D) for tabular rows.
+        targets: (N,) classes to explain.
+        ids: one name per sample; the masks do not depend on it.
+        seed: seed of the masks.
+        batch_size: inputs per call of the model.
+        masks: how many masks; the paper takes 4000 for VGG16 and 8000 for ResNet-50.
+        cells: cells of a mask along each axis before it is enlarged; 7 in the paper.
+        probability: the share of cells that show the input; 0.5 in the paper. The rest is 0, the mean of normalised
+            data.
+
+    Returns:
+        Maps (N, *S): the expected probability of the target, given that a feature is shown.
+
+    Example:
+        >>> model = nn.Linear(3, 2, bias=False)
+        >>> _ = model.weight.data.copy_(torch.tensor([[9.0, 0.0, 0.0], [0.0, 0.0, 0.0]]))
+        >>> rise(model, torch.ones(1, 3), [0], masks=500).argmax()
+        tensor(0)
+    """
+    for name, value in (("masks", masks), ("cells", cells)):
+        if value < 1:
+            raise ValueError(f"`{name}` must be at least 1; got {value}.")
+    if not 0 < probability <= 1:
+        raise ValueError(f"`probability` must lie within (0, 1]; got {probability:g}.")
+    request = make_request(model, inputs, targets, ids=ids, seed=seed)
+    drawn = _random_masks(request, masks, cells, probability)
+
+    def score(rows: Tensor, classes: Tensor) -> Tensor:
+        probabilities: Tensor = model(rows).softmax(dim=1)
+        return probabilities.gather(1, classes[:, None])[:, 0]
+
+    def explain(part: Request) -> Tensor:
+        target_logits(model, part.inputs, part.targets)  # refuses a model without logits of these classes
+        total = torch.zeros((), device=part.inputs.device)
+        for keep, scores in _scores(score, part, drawn, masks, baseline=0.0, rows=batch_size):
+            total = total + torch.einsum("bm,m...->b...", scores, keep)
+        return total / (masks * probability)
+
+    with torch.no_grad():
+        return in_batches(model, request, batch_size, explain)
+
+
+def _scores(
+    score: Callable[[Tensor, Tensor], Tensor], part: Request, masks: Masks, count: int, *, baseline: float, rows: int
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Gives keep-masks (m, *S) block by block, and what the model makes of each sample behind each of them (B, m)."""
+    inputs, block = part.inputs, min(_MASK_BLOCK, max(1, rows // len(part)))
+    for start in range(0, count, block):
+        keep = masks(start, min(start + block, count)).to(inputs)
+        share = keep.unsqueeze(1) if inputs.dim() > 2 else keep
+        masked = inputs[:, None] * share + baseline * (1 - share)
+        yield (
+            keep,
+            score(masked.flatten(0, 1), part.targets.repeat_interleave(len(keep))).reshape(len(part), len(keep)),
+        )
+
+
+def _windows(inputs: Tensor, window: int | None, stride: int | None) -> tuple[Masks, int]:
+    """Gives the keep-masks (M, *S) of all windows as a function of their numbers, and how many there are."""
+    tabular = inputs.dim() == 2
+    spatial = tuple(inputs.shape[1 if tabular else 2 :])
+    if window is not None and not 1 <= window <= min(spatial):
+        raise ValueError(f"`window` must lie within 1 … {min(spatial)}, to fit into inputs {spatial}; got {window}.")
+    covers = []
+    for size in spatial:
+        edge = window or (1 if tabular else max(1, size // 8))
+        step = max(1, edge // 2) if stride is None else stride
+        if not 1 <= step <= edge:
+            raise ValueError(f"`stride` must lie within 1 … {edge}, the window, to leave no gaps; got {step}.")
+        starts = torch.tensor(sorted({*range(0, size - edge, step), size - edge}))[:, None]
+        places = torch.arange(size)
+        covers.append(((places >= starts) & (places < starts + edge)).float())
+    counts = tuple(len(cover) for cover in covers)
+
+    def masks(start: int, stop: int) -> Tensor:
+        hidden = torch.ones(stop - start)
+        for cover, place in zip(covers, torch.unravel_index(torch.arange(start, stop), counts), strict=True):
+            hidden = hidden[..., None] * cover[place].reshape(stop - start, *[1] * (hidden.dim() - 1), -1)
+        return 1 - hidden
+
+    return masks, math.prod(counts)
+
+
+def _random_masks(request: Request, count: int, cells: int, probability: float) -> Masks:
+    """Draws the coarse masks of RISE, and gives them enlarged, as a function of their numbers."""
+    tabular = request.inputs.dim() == 2
+    spatial = tuple(request.inputs.shape[1 if tabular else 2 :])
+    generator = torch.Generator().manual_seed(stream(request.seed, "rise"))
+    coarse = spatial if tabular else tuple(min(cells, size) for size in spatial)
+    grids = (torch.rand((count, *coarse), generator=generator) < probability).float()
+    edges = [math.ceil(size / number) for size, number in zip(spatial, coarse, strict=True)]
+    shifts = [torch.randint(0, edge, (count, 1), generator=generator) for edge in edges]
+
+    def masks(start: int, stop: int) -> Tensor:
+        values = grids[start:stop]
+        if tabular:
+            return values
+        for axis, (size, number, edge, shift) in enumerate(zip(spatial, coarse, edges, shifts, strict=True), start=1):
+            # A mask of one cell more than the input, cut out at a random place, so that cells have no fixed borders.
+            place = (torch.arange(size) + shift[start:stop] + 0.5) * number / ((number + 1) * edge) - 0.5
+            distance = place.clamp(0, number - 1)[..., None] - torch.arange(number)
+            moved = values.movedim(axis, 1)
+            moved = ((1 - distance.abs()).clamp(min=0) @ moved.reshape(*moved.shape[:2], -1)).reshape(
+                len(moved), size, *moved.shape[2:]
+            )
+            values = moved.movedim(1, axis)
+        return values
+
+    return masks
+
+
+def extremal_perturbation(
+    model: nn.Module,
+    inputs: ArrayLike,
+    targets: Labels,
+    *,
+    ids: Sequence[str | int] | None = None,
+    seed: int = 0,
+    batch_size: int = 16,
+    areas: float | Sequence[float] = 0.1,
+    steps: int = 800,
+    perturbation: str = "blur",
+    levels: int = 8,
+    max_blur: float | None = None,
+    grid_step: int | None = None,
+    sigma: float | None = None,
+    lr: float = 0.01,
+    momentum: float = 0.9,
+    area_weight: float = 300.0,
+) -> Tensor:
+    """Finds the smooth mask of a given area that keeps the target's logit highest (Fong, Patrick & Vedaldi 2019).
+
+    What the mask does not keep is blurred. The mask is the smooth maximum of a coarse grid of parameters, each spread
+    by a bell-shaped kernel; a penalty on the sorted mask, of growing weight, drives it to `areas` ones and zeros
+    elsewhere. Here, the maximum is taken at the points of the grid and interpolated between them, which is
+    cheaper than taking it at every feature, and the area is that of the input, without the margin of
+    the authors' code. The search starts from a half-blurred input, with a penalty on the mean of the mask for the first
+    quarter of the steps, because sorting decides by chance while all values are equal; inputs are never flipped.
+
+    Args:
+        model: from a batch to logits (B, K).
+        inputs: (N, C, H, W), or (N, C, T).
+        targets: (N,) classes to explain.
+        ids: one name per sample; nothing here is random.
+        seed: nothing here is random.
+        batch_size: inputs per call of the model, each a pair of sample and area.
+        areas: the share of the input that a mask keeps, or several, whose masks are summed; 0.1 in the authors' code,
+            0.025, 0.05, 0.1 and 0.2 in the paper's pointing game.
+        steps: steps of gradient ascent; 800 in the paper. With fewer, the learning rate and the growth of the penalty
+            are raised in proportion.
+        perturbation: what happens to what is not kept: "blur", or "fade" to 0, the mean of normalised data.
+        levels: strengths of the perturbation between which a mask interpolates; 8 in the authors' code.
+        max_blur: standard deviation of the strongest blur, in features; the paper's 20 of 224 where none is given.
+        grid_step: distance between the parameters of a mask, in features; the paper's 7 of 224 where none is given, but
+            at least 2.
+        sigma: width of the kernel, in features; the paper's 21 of 224 where none is given.
+        lr: learning rate of gradient ascent for 800 steps; 0.01 in the authors' code.
+        momentum: its momentum; 0.9 in the authors' code.
+        area_weight: weight of the penalty at the first step; 300 in the authors' code. At the last it is 16 times that.
+            Raise it for a model with logits in the hundreds.
+
+    Returns:
+        Maps (N, *S): the mask, or the sum of the masks.
+    """
+    request = make_request(model, inputs, targets, ids=ids, seed=seed)
+    shares = (areas,) if isinstance(areas, (int, float)) else tuple(areas)
+    spatial = _check_search(request.inputs, shares, steps, perturbation, levels)
+    shorter = min(size for size in spatial if size > 1)
+    smooth = _SmoothMask.build(
+        spatial,
+        step=grid_step or max(2, round(shorter * 7 / 224)),
+        sigma=sigma or shorter * 21 / 224,
+        like=request.inputs,
+    )
+
+    @torch.enable_grad()
+    def explain(part: Request) -> Tensor:
+        images = part.inputs.reshape(*part.inputs.shape[:2], *spatial)
+        pyramid = _pyramid(images, levels, 0.0 if perturbation == "fade" else max_blur or shorter * 20 / 224)
+        pyramid, classes = (t.repeat_interleave(len(shares), dim=0) for t in (pyramid, part.targets))
+
+        def reward(mask: Tensor) -> Tensor:
+            rows = _perturb(pyramid, mask).reshape(-1, *part.inputs.shape[1:])
+            return target_logits(model, rows, classes)
+
+        wanted = torch.tensor(shares * len(part), device=images.device)
+        masks = _search(
+            smooth, reward, wanted, steps=steps, lr=lr * 800 / steps, momentum=momentum, area_weight=area_weight
+        )
+        return masks.reshape(len(part), len(shares), *part.inputs.shape[2:]).sum(dim=1)
+
+    if batch_size < 1:
+        raise ValueError(f"`batch_size` must be at least 1; got {batch_size}.")
+    return in_batches(model, request, max(1, batch_size // len(shares)), explain)
+
+
+def _check_search(
+    inputs: Tensor, areas: tuple[float, ...], steps: int, perturbation: str, levels: int
+) -> tuple[int, int]:
+    """Refuses what no mask can be searched for; gives the spatial shape, a signal being an image of one row."""
+    if inputs.dim() not in (3, 4) or max(inputs.shape[2:]) < 2:
+        raise ValueError(
+            "`inputs` must be images (N, C, H, W) or signals (N, C, T) for smooth masks; got shape "
+            f"{tuple(inputs.shape)}. For tabular rows take occlusion or rise."
+        )
+    if not areas or not all(0 < area < 1 for area in areas):
+        raise ValueError(f"`areas` must lie within (0, 1), at least one of them; got {areas}.")
+    if perturbation not in PERTURBATIONS:
+        raise ValueError(f"`perturbation` must be one of {', '.join(map(repr, PERTURBATIONS))}; got {perturbation!r}.")
+    for name, value, least in (("steps", steps, 1), ("levels", levels, 2)):
+        if value < least:
+            raise ValueError(f"`{name}` must be at least {least}; got {value}.")
+    return (1, inputs.shape[2]) if inputs.dim() == 3 else (inputs.shape[2], inputs.shape[3])
+
+
+def _search(
+    smooth: _SmoothMask,
+    reward: Callable[[Tensor], Tensor],
+    areas: Tensor,
+    *,
+    steps: int,
+    lr: float,
+    momentum: float,
+    area_weight: float,
+) -> Tensor:
+    """Gives the masks (R, H, W) of areas (R,) that have the highest reward (R,), by gradient ascent."""
+    features = smooth.spatial[0] * smooth.spatial[1]
+    ideal = (torch.arange(features, 0, -1, device=areas.device) <= areas[:, None] * features + 0.5).to(smooth.kernel)
+    grid = torch.full(
+        (len(areas), 1, *smooth.grid), 0.5, device=areas.device, dtype=smooth.kernel.dtype, requires_grad=True
+    )
+    optimizer = torch.optim.SGD([grid], lr=lr, momentum=momentum, dampening=momentum)
+    for t in range(steps):
+        mask = smooth(grid)
+        flat = mask.flatten(1)
+        # A mask that is still constant has no order: sorted, it would keep whatever came to stand last, for good.
+        if t < steps * _WARM_UP:
+            penalty = (flat.mean(dim=1) - areas).square()
+        else:
+            penalty = (flat.sort(dim=1).values - ideal).square().mean(dim=1)
+        # Summed over rows: each has an optimum of its own, whatever stands beside it.
+        energy = reward(mask) - area_weight * _WEIGHT_GROWTH ** (t / steps) * penalty
+        (grid.grad,) = torch.autograd.grad(-energy.sum(), [grid])
+        optimizer.step()
+        with torch.no_grad():
+            grid.clamp_(0, 1)
+    with torch.no_grad():
+        return smooth(grid)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _SmoothMask:
+    """From parameters (R, 1, *G) within [0, 1] to smooth masks (R, H, W) within [0, 1]."""
+
+    spatial: tuple[int, int]
+    """(H, W)"""
+
+    grid: tuple[int, int]
+    """G"""
+
+    step: int
+    """Features from one point of the grid to the next."""
+
+    kernel: Tensor
+    """(1, taps, 1): how much of a parameter arrives at each point of its neighbourhood."""
+
+    @classmethod
+    def build(cls, spatial: tuple[int, int], *, step: int, sigma: float, like: Tensor) -> _SmoothMask:
+        """Prepares masks for inputs of that shape, on the device and in the type of `like`."""
+        if step < 1 or sigma <= 0:
+            raise ValueError(f"`grid_step` must be at least 1 and `sigma` positive; got {step} and {sigma:g}.")
+        # As far as in the authors' code, which takes 4 steps for a width of 3.
+        radius = math.ceil(sigma / step * 4 / 3)
+        offset = torch.arange(-radius, radius + 1) * step
+        distance = torch.hypot(*torch.meshgrid(offset.float(), offset.float(), indexing="ij")) / sigma
+        kernel = (-2 * (distance - 0.5).clamp(min=0).square()).exp()
+        return cls(
+            spatial=spatial,
+            grid=(math.ceil(spatial[0] / step), math.ceil(spatial[1] / step)),
+            step=step,
+            kernel=kernel.reshape(1, -1, 1).to(like),
+        )
+
+    def __call__(self, grid: Tensor) -> Tensor:
+        taps = math.isqrt(self.kernel.shape[1])
+        spread = self.kernel * functional.unfold(grid, taps, padding=taps // 2)
+        coarse = (spread * (_COLDNESS * spread).softmax(dim=1)).sum(dim=1).reshape(len(grid), 1, *self.grid)
+        fine = functional.interpolate(coarse, scale_factor=float(self.step), mode="bilinear", align_corners=False)
+        return fine[:, 0, : self.spatial[0], : self.spatial[1]]
+
+
+def _pyramid(images: Tensor, levels: int, max_blur: float) -> Tensor:
+    """Gives images (B, L, C, H, W) from fully perturbed to untouched; without blur they fade to 0."""
+    strengths = torch.linspace(1, 0, levels).tolist()
+    return torch.stack([blur(images, s * max_blur) if max_blur else (1 - s) * images for s in strengths], dim=1)
+
+
+def _perturb(pyramid: Tensor, mask: Tensor) -> Tensor:
+    """Gives images (R, C, H, W), untouched where the mask (R, H, W) is 1, and further down the pyramid elsewhere."""
+    place = mask * (pyramid.shape[1] - 1)
+    below = place.detach().floor().clamp(max=pyramid.shape[1] - 2)
+    index = below.long()[:, None, None].expand(-1, 1, *pyramid.shape[2:])
+    low, high = (pyramid.gather(1, index + k)[:, 0] for k in (0, 1))
+    return low + (place - below)[:, None] * (high - low)
+
+
+def blur(values: Tensor, sigma: float) -> Tensor:
+    """Blurs (B, C, *S) with a Gaussian along each axis of S; at the border, weights are those of what lies inside.
+
+    Example:
+        >>> blur(torch.eye(3)[None, :1], 1.0)
+        tensor([[[0.5741, 0.2741, 0.0777]]])
+    """
+    if sigma <= 0:
+        return values
+    for axis in range(2, values.dim()):
+        place = torch.arange(values.shape[axis], device=values.device, dtype=values.dtype)
+        weights = (-(place[:, None] - place).square() / (2 * sigma**2)).softmax(dim=1)
+        moved = values.movedim(axis, -1)
+        # As one matrix, because many small products are slow.
+        values = (moved.reshape(-1, moved.shape[-1]) @ weights.T).reshape(moved.shape).movedim(-1, axis)
+    return values
