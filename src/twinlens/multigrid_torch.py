@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from twinlens.multigrid import (
+from twinlens.multigrid_numba import (
     _COARSE_DAMPING,
     _FIRST_RATE,
     _LEAST_RATE,
