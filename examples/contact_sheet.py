@@ -22,8 +22,9 @@ import twinlens as tl
 
 # Fewer steps than the defaults, for a picture within minutes.
 QUICK = {
-    "extremal_perturbation": {"steps": 200},
-    "rise": {"masks": 1000},
+    "extremal_perturbation": {"steps": 100},
+    "rise": {"masks": 500},
+    "input_iba": {"rounds": 5, "critic_noise": 8, "steps": 20},
     "ig_sg": {"samples": 8, "steps": 8},
     "ig_sq": {"samples": 8, "steps": 8},
     "ig_var": {"samples": 8, "steps": 8},

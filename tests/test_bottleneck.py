@@ -100,7 +100,7 @@ def test_layers_within_a_shortcut():
     images, classes, _ = planted_images(3, 25)
     model = Residual()
     assert not bottleneck._spreads(model, model.branch, 1, images[:1])
-    assert bottleneck._spreads(model, model.stem, images[:1])
+    assert bottleneck._spreads(model, model.stem, 1, images[:1])
     for layer in ("branch", "stem"):
         together = iba(model, images, classes, layer=layer, batch_size=3)
         alone = iba(model, images, classes, layer=layer, batch_size=1)
