@@ -158,6 +158,13 @@ def test_deeplift_refuses_what_it_has_no_rule_for():
     assert tl.attribute(model, inputs, [0, 1, 2, 0], "deeplift", check=False).shape == (4, 6)
 
 
+def test_guided_backprop_knows_capped_relus(batch):
+    model, (inputs, targets) = small_cnn(), batch
+    expected = tl.attribute(model, inputs, targets, "guided_backprop")
+    model[1], model[4] = nn.ReLU6(), nn.Hardtanh(0.0, 99.0)  # no activation here comes near the cap
+    assert torch.allclose(tl.attribute(model, inputs, targets, "guided_backprop"), expected)
+
+
 def test_guided_backprop_refuses_models_without_relu():
     with pytest.raises(ValueError, match="must have ReLUs for guided_backprop"):
         tl.attribute(

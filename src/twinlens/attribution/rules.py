@@ -64,23 +64,33 @@ class Rules(TorchFunctionMode):
 
 class _GuidedRelu(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        ctx.save_for_backward(x)
-        return x.clamp(min=0)
+    def forward(ctx: Any, x: Tensor, top: float) -> Tensor:
+        ctx.save_for_backward((x > 0) & (x < top))
+        return x.clamp(0, top)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        (x,) = ctx.saved_tensors
-        return gradient.clamp(min=0) * (x > 0)
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        (is_open,) = ctx.saved_tensors
+        return gradient.clamp(min=0) * is_open, None
 
 
 def _guided_relu(x: Tensor, inplace: bool = False) -> Tensor:
-    return _GuidedRelu.apply(x)
+    return _GuidedRelu.apply(x, torch.inf)
+
+
+def _guided_relu6(x: Tensor, inplace: bool = False) -> Tensor:
+    return _GuidedRelu.apply(x, 6.0)
+
+
+def _guided_hardtanh(x: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Tensor:
+    # nn.ReLU6 is a hard tanh from 0 to 6.
+    return _GuidedRelu.apply(x, max_val) if min_val == 0 else F.hardtanh(x, min_val, max_val)
 
 
 def guided_rules() -> Rules:
     """Guided backpropagation (Springenberg et al. 2015): a ReLU lets only positive gradients pass."""
-    return Rules(dict.fromkeys(_RELUS, _guided_relu))
+    capped: dict[Operation, Operation] = {F.relu6: _guided_relu6, F.hardtanh: _guided_hardtanh}
+    return Rules({**dict.fromkeys(_RELUS, _guided_relu), **capped})
 
 
 class _Rescale(torch.autograd.Function):
