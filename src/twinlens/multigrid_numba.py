@@ -27,7 +27,7 @@ _OVERCORRECTION = 1.05  # grid 1, visited once, removes 90 to 100 % of a smooth 
 _VISIT_ONCE = 32  # larger coarse grids are visited twice from the grid above
 # The error estimate, calibrated on true errors: what the next corrections would add, if they go on shrinking at
 # the rate of the last two, plus a share of the last Jacobi step for errors that the coarse grids cannot see.
-_SAFETY, _FIRST_RATE, _LEAST_RATE, _STEP_SHARE = 2.0, 0.3, 0.1, 0.3
+_SAFETY, _FIRST_RATE, _LEAST_RATE, _STEP_SHARE = 2.6, 0.3, 0.1, 0.3
 # Rounding adds about eps·range·sqrt(longer³ / shorter side) where few pixels are kept, seldom more than
 # this many times as much.
 _ROUNDING_LIMIT = 5.0
