@@ -28,7 +28,7 @@ from torch import Tensor
 from twinlens.linear_system import solve_direct
 
 _LOG = logging.getLogger("twinlens")
-_MISSED, _NOTHING_KEPT, _NOT_FINITE = -1.0, -2.0, -3.0  # in the place of an error estimate
+_MISSED, _NOTHING_KEPT, _NOT_FINITE = -1.0, -2.0, -3.0  # as in `multigrid_numba`, which is imported late
 _MOST_CYCLES = 30
 _TINY = 256  # "auto" factorises systems of at most this many pixels
 _VALUES_PER_TASK = 2**17
@@ -157,6 +157,18 @@ def _raise_for(estimate: Tensor) -> None:
         raise ValueError(f"`images` must be finite where kept; image {i} holds NaN or infinity. Clean it first.")
 
 
+def _announce_compiling(still: Callable[[], bool]) -> None:
+    """Says what takes so long, if compiling is still going on in a few seconds; from the cache it is not."""
+
+    def say() -> None:
+        if still():
+            _LOG.warning("twinlens compiles its solver for this machine. That takes about a minute, once.")
+
+    patience = threading.Timer(3.0, say)
+    patience.daemon = True
+    patience.start()
+
+
 def _solve_compiled(images: Tensor, keep: Tensor, tolerance: float, most_cycles: int) -> tuple[Tensor, Tensor, Tensor]:
     """Runs the compiled solver in as many threads as numba would use itself.
 
@@ -182,13 +194,8 @@ def _solve_compiled(images: Tensor, keep: Tensor, tolerance: float, most_cycles:
             last = min(first + together, n)
             solve_images(workspace, source, kept, first, last, tolerance, most_cycles, out, cycles, estimate)
 
-    def say_what_takes_so_long() -> None:
-        if not solve_images.signatures:
-            _LOG.warning("twinlens compiles its solver for this machine. That takes about a minute, once.")
-
-    patience = threading.Timer(3.0, say_what_takes_so_long)
-    patience.daemon = True
-    patience.start()
+    if not solve_images.signatures:
+        _announce_compiling(lambda: not solve_images.signatures)
     threads = min(numba.get_num_threads(), -(-n // together))
     if threads <= 1:
         work()
@@ -196,7 +203,6 @@ def _solve_compiled(images: Tensor, keep: Tensor, tolerance: float, most_cycles:
         with ThreadPoolExecutor(threads) as pool:
             for task in [pool.submit(work) for _ in range(threads)]:
                 task.result()
-    patience.cancel()
     return torch.from_numpy(out), torch.from_numpy(cycles), torch.from_numpy(estimate)
 
 
