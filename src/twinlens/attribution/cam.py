@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from twinlens.attribution.harness import Request, in_batches, make_request, target_logits
+from twinlens.attribution.harness import Request, check_images, in_batches, make_request, target_logits
 from twinlens.maps import ArrayLike
 from twinlens.probing import Labels
 
@@ -114,13 +114,6 @@ def _as_grid(features: Tensor) -> Tensor:
     return features[:, extra:].transpose(1, 2).unflatten(2, (side, side))
 
 
-def _check_images(inputs: Tensor, method: str) -> None:
-    if inputs.dim() != 4:
-        raise ValueError(
-            f"`inputs` must be images (samples, channels, height, width) for {method}; got {tuple(inputs.shape)}."
-        )
-
-
 def gradcam(
     model: nn.Module,
     inputs: ArrayLike,
@@ -144,7 +137,7 @@ def gradcam(
             of VGG16, the last convolution.
     """
     request = make_request(model, inputs, targets, ids=ids, seed=seed)
-    _check_images(request.inputs, "gradcam")
+    check_images(request.inputs, "gradcam")
 
     def explain(part: Request) -> Tensor:
         features, gradients = _features_and_gradients(model, part, layer)
@@ -195,7 +188,7 @@ def cam(
         layer: dotted name of the layer that is pooled; the last spatial feature map where none is given.
     """
     request = make_request(model, inputs, targets, ids=ids, seed=seed)
-    _check_images(request.inputs, "cam")
+    check_images(request.inputs, "cam")
     linear = [part for part in model.modules() if isinstance(part, nn.Linear)]
     weight = linear[-1].weight if linear else None
 

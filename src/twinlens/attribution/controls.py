@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from twinlens.attribution.gradients import integrated_gradients
-from twinlens.attribution.harness import make_request
+from twinlens.attribution.harness import check_images, make_request
 from twinlens.maps import ArrayLike, spatial_shape
 from twinlens.probing import Labels
 
@@ -36,12 +36,9 @@ def random(
 
 
 def _images(model: nn.Module, inputs: ArrayLike, targets: Labels, ids: Sequence[str | int] | None, name: str) -> Tensor:
-    request = make_request(model, inputs, targets, ids=ids, seed=0)
-    if request.inputs.dim() != 4:
-        raise ValueError(
-            f"`inputs` must be images (samples, channels, height, width) for {name}; got {tuple(request.inputs.shape)}."
-        )
-    return request.inputs
+    images = make_request(model, inputs, targets, ids=ids, seed=0).inputs
+    check_images(images, name)
+    return images
 
 
 def sobel(

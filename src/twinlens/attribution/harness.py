@@ -74,6 +74,14 @@ def make_request(
     )
 
 
+def check_images(inputs: Tensor, method: str) -> None:
+    """Refuses what is not (B, C, H, W), for a method that needs images."""
+    if inputs.dim() != 4:
+        raise ValueError(
+            f"`inputs` must be images (samples, channels, height, width) for {method}; got {tuple(inputs.shape)}."
+        )
+
+
 @contextmanager
 def undisturbed(model: nn.Module) -> Iterator[None]:
     """Runs a model in evaluation mode without gradients of its weights, and leaves modes, gradients and hooks alone."""
