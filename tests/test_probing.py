@@ -307,3 +307,45 @@ def test_progress_is_shown_on_request(capsys):
     assert capsys.readouterr().err == ""
     tl.probe(TinyNet(), inputs, labels, maps, schedule=SCHEDULE, progress=True)
     assert "10/10" in capsys.readouterr().err
+
+
+def test_progress_may_be_a_function():
+    inputs, labels, maps = images(3)
+    told = []
+    tl.probe(TinyNet(), inputs, labels, maps, schedule=SCHEDULE, batch_size=2, progress=told.append)
+    assert sum(told) == 3 * len(SCHEDULE.levels)
+    assert len(told) > 3
+
+
+def test_what_is_known_of_untouched_inputs_is_not_asked_again():
+    inputs, labels, maps = images(4)
+    maps[2] = 0  # by value, a map of zeros never removes anything
+    schedule = tl.Schedule(by="value", order="morf", levels=(1.0, 0.5, 0.1))
+    model = TinyNet()
+    nothing_removed = tl.Schedule(by="area", order="morf", levels=(0.0,))
+    untouched = tl.probe(model, inputs, labels, torch.zeros_like(maps), schedule=nothing_removed)
+    assert sum(model.batches) == 4
+    whole = tl.probe(model, inputs, labels, maps, schedule=schedule)
+    model.batches.clear()
+    told = []
+    table = tl.probe(model, inputs, labels, maps, schedule=schedule, untouched=untouched, progress=told.append)
+    assert sum(model.batches) == (whole.removed > 0).sum() == 6
+    assert sum(told) == 12
+    for name in ("removed", "kept_mass", "predicted", "target_rank"):
+        np.testing.assert_array_equal(getattr(table, name), getattr(whole, name))
+    np.testing.assert_allclose(table.logit, whole.logit, atol=1e-6)
+    with pytest.raises(ValueError, match="`untouched` must hold the same samples"):
+        tl.probe(model, inputs, labels, maps, schedule=schedule, untouched=untouched.take([1, 0, 2, 3]))
+
+
+def test_levels_are_gathered_from_several_tables():
+    inputs, labels, maps = images(3)
+
+    def probe(*levels):
+        schedule = tl.Schedule(by="area", order="lerf", levels=levels)
+        return tl.probe(TinyNet(), inputs, labels, maps, schedule=schedule)
+
+    joined = probe(0.8, 0.2).join_levels(probe(0.9, 0.5, 0.2), levels=(0.9, 0.8, 0.5, 0.2))
+    assert joined == probe(0.9, 0.8, 0.5, 0.2)
+    with pytest.raises(ValueError, match=r"level 0\.3 is in none of the tables"):
+        joined.join_levels(levels=(0.9, 0.3))

@@ -45,11 +45,12 @@ def probe(
     sign: str = "error",
     channels: str | None = None,
     output: str = "auto",
+    untouched: ProbeTable | None = None,
     ids: Sequence[str | int] | None = None,
     seed: int = 0,
     batch_size: int | None = None,
     device: str | torch.device | None = None,
-    progress: bool = False,
+    progress: bool | Callable[[int], None] = False,
 ) -> ProbeTable:
     """Removes features by the schedule, imputes them, and records the model's answers.
 
@@ -66,12 +67,14 @@ def probe(
         channels: how the channels of the maps are reduced, such as "sum"; see `twinlens.maps`.
         output: "logits" or "probabilities"; "auto" expects probabilities of a callable on NumPy arrays and
             logits of everything else.
+        untouched: an earlier table of the same samples with a level that removes nothing; wherever nothing is
+            removed, its answers stand, and the model is not asked again.
         ids: one name per sample, by which ties and noise are drawn; 0 … N-1 where none are given.
         seed: seed of ties and noise.
         batch_size: rows per call of the model; chosen by the size of an input where none is given. A batch that
             does not fit into memory is halved.
         device: where to compute; the model's own device where none is given.
-        progress: whether to show a progress bar.
+        progress: whether to show a progress bar; or a function that is told of every so many finished rows.
 
     Returns:
         The probe table, one row per sample and level.
@@ -105,7 +108,7 @@ def probe(
         sign=sign,
         channels=channels,
     )
-    bar = tqdm(total=len(names) * len(schedule.levels), disable=not progress, unit="probe")
+    bar = tqdm(total=len(names) * len(schedule.levels), disable=progress is not True, unit="probe")
     sweep = _Sweep(
         inputs=given,
         maps=values,
@@ -113,7 +116,8 @@ def probe(
         respondent=respondent,
         settings=settings,
         rows=_check_batch_size(batch_size, given),
-        bar=bar,
+        known=None if untouched is None else _untouched_answers(untouched, names),
+        advance=progress if callable(progress) else bar.update,
     )
     with evaluating(model), torch.inference_mode(), bar:
         for start in range(0, len(names), _CHUNK):
@@ -150,7 +154,9 @@ class _Sweep:
     respondent: _Respondent
     settings: ProbeSettings
     rows: int
-    bar: tqdm[Any]
+    known: NDArray[np.float64] | None
+    """(N, 4) what the model answers where nothing is removed, if that is known already."""
+    advance: Callable[[int], object]
 
     def __post_init__(self) -> None:
         shape = (len(self.maps), len(self.settings.schedule.levels))
@@ -172,22 +178,29 @@ class _Sweep:
         rank, counts = ranking.rank.to(device), removed.to(device)
         inputs = self.inputs[samples].to(device)
 
-        answers: list[Tensor] = []
-        done, total = 0, len(names) * len(schedule.levels)
-        while done < total:
-            pairs = np.divmod(np.arange(done, min(done + self.rows, total)), len(schedule.levels))
+        asked = np.ones(removed.shape, dtype=bool) if self.known is None else removed.cpu().numpy() > 0
+        pairs = np.argwhere(asked)
+        answers = [torch.empty(0, len(_ANSWER), dtype=self.respondent.real, device=device)]
+        done = 0
+        while done < len(pairs):
+            part = pairs[done : done + self.rows]
             try:
-                answers.append(self._batch(inputs, rank, counts, *pairs, start))
+                answers.append(self._batch(inputs, rank, counts, part[:, 0], part[:, 1], start))
             except (RuntimeError, MemoryError) as error:
                 self._halve(error)
                 continue
-            done += len(pairs[0])
-            self.bar.update(len(pairs[0]))
+            done += len(part)
+            self.advance(len(part))
+        self.advance(asked.size - len(pairs))
         self.columns["removed"][samples] = removed.cpu().numpy()
         self.columns["kept_mass"][samples] = mass.cpu().numpy()
-        answered = self.respondent.check(torch.cat(answers), names, schedule.levels)
+        table = np.empty((*asked.shape, len(_ANSWER)))
+        if self.known is not None:
+            table[:] = self.known[samples, None]
+        table[asked] = torch.cat(answers).to("cpu", torch.float64).numpy()
+        self.respondent.check(table, names, schedule.levels)
         for k, name in enumerate(_ANSWER):
-            self.columns[name][samples] = answered[..., k]
+            self.columns[name][samples] = table[..., k]
 
     def _batch(
         self,
@@ -299,17 +312,15 @@ class _Respondent:
                 f"{self.targets[outside[0]]}, and {outside.size} of {len(self.ids)} labels are outside."
             )
 
-    def check(self, answers: Tensor, names: Sequence[str], levels: Sequence[float]) -> NDArray[np.float64]:
-        """Gives the answers about whole samples as (n, L, 4), refusing what is not finite."""
-        array = answers.to("cpu", torch.float64).numpy().reshape(len(names), len(levels), len(_ANSWER))
-        bad = np.argwhere(~np.isfinite(array[..., _ANSWER.index("predicted" if self.regression else "logit")]))
+    def check(self, answers: NDArray[np.float64], names: Sequence[str], levels: Sequence[float]) -> None:
+        """Refuses answers about whole samples (n, L, 4) that are not finite."""
+        bad = np.argwhere(~np.isfinite(answers[..., _ANSWER.index("predicted" if self.regression else "logit")]))
         if bad.size:
             sample, level = bad[0]
             raise ValueError(
                 f"`model` returned NaN or infinity for sample {names[sample]!r} at level {levels[level]:g}. Check the "
                 "normalisation of `inputs`, and the model in float32."
             )
-        return array
 
 
 def find_device(model: Model, device: str | torch.device | None) -> tuple[torch.device, torch.dtype | None]:
@@ -353,6 +364,14 @@ def check_labels(labels: Labels, ids: Sequence[str]) -> NDArray[Any]:
         first = ids[int(np.flatnonzero(~np.isfinite(targets))[0])]
         raise ValueError(f"`labels` must be finite; that of sample {first!r} is not.")
     return targets.astype(np.float64 if targets.dtype.kind == "f" else np.int64)
+
+
+def _untouched_answers(table: ProbeTable, ids: tuple[str, ...]) -> NDArray[np.float64]:
+    """Gives the answers (N, 4) of a table where nothing was removed."""
+    whole = np.flatnonzero((table.removed == 0).all(axis=0))
+    if table.ids != ids or not whole.size:
+        raise ValueError("`untouched` must hold the same samples in the same order, at a level that removes nothing.")
+    return np.stack([getattr(table, name)[:, whole[0]] for name in _ANSWER], axis=1).astype(np.float64)
 
 
 def _check_batch_size(batch_size: int | None, inputs: Tensor) -> int:

@@ -169,15 +169,27 @@ class ProbeTable:
             **ProbeTable._rows(lambda name: np.concatenate([getattr(table, name) for table in tables])),
         )
 
-    def join_levels(self, later: ProbeTable) -> ProbeTable:
-        """Appends the levels of a table of the same samples and settings."""
-        schedule, more = self.settings.schedule, later.settings.schedule
-        same_levels = dataclasses.replace(more, levels=schedule.levels)
-        if dataclasses.replace(later.settings, schedule=same_levels) != self.settings or later.ids != self.ids:
-            raise ValueError("`later` must hold the same samples, made with the same settings but for the levels.")
-        joined = dataclasses.replace(schedule, levels=schedule.levels + more.levels)
-        settings = dataclasses.replace(self.settings, schedule=joined)
-        rows = self._rows(lambda name: np.concatenate([getattr(self, name), getattr(later, name)], axis=1))
+    def join_levels(self, *others: ProbeTable, levels: Sequence[float] | None = None) -> ProbeTable:
+        """Joins tables of the same samples and settings that were probed at different levels.
+
+        Args:
+            others: the other tables.
+            levels: the levels of the new table, each from the first table that has it; where none are named, all
+                levels of all tables, one table after the other.
+        """
+        schedule, tables = self.settings.schedule, (self, *others)
+        for table in others:
+            same_levels = dataclasses.replace(table.settings.schedule, levels=schedule.levels)
+            if dataclasses.replace(table.settings, schedule=same_levels) != self.settings or table.ids != self.ids:
+                raise ValueError("`others` must hold the same samples, made with the same settings but for the levels.")
+        places = [(table, k, level) for table in tables for k, level in enumerate(table.settings.schedule.levels)]
+        wanted = tuple(level for *_, level in places) if levels is None else tuple(levels)
+        first = {level: (table, k) for table, k, level in reversed(places)}
+        if missing := [level for level in wanted if level not in first]:
+            raise ValueError(f"`levels` must have been probed; level {missing[0]:g} is in none of the tables.")
+        columns = [first[level] for level in wanted]
+        rows = self._rows(lambda name: np.stack([getattr(table, name)[:, k] for table, k in columns], axis=1))
+        settings = dataclasses.replace(self.settings, schedule=dataclasses.replace(schedule, levels=wanted))
         return dataclasses.replace(self, settings=settings, **rows)
 
     def to_frame(self) -> pd.DataFrame:
