@@ -204,7 +204,7 @@ def from_arrays(
             f"{targets.shape}. Of one-hot labels take argmax(1); convert class numbers to int64."
         )
     known = None if classes is None else tuple(str(c) for c in classes)
-    return _samples(name, names, targets.reshape(-1), known, _Arrays(inputs=array, ids=tuple(names)))
+    return _samples(name, names, targets.reshape(-1), known, _Arrays(array, names))
 
 
 def subset(samples: Samples, limit: int, seed: int) -> Samples:
@@ -303,8 +303,8 @@ def opened_image(path: str, name: str) -> Iterator[Image.Image]:
 def _read_image(path: str, name: str) -> Image.Image:
     """Gives an image file as viewers show it, with 8 bits, in mode "L" or "RGB"."""
     with opened_image(path, name) as image:
-        # Pillow halves 16-bit colour silently, and tells only by the name of the decoder's mode.
-        if image.mode[0] in "IF" or any(";16" in str(tile[3]) for tile in getattr(image, "tile", ())):
+        # Pillow cuts 16-bit colour to 8 bits without a word; only the mode of its decoder tells, such as RGB;16B.
+        if image.mode[0] in "IF" or re.search(";16[BLN]", str(getattr(image, "tile", ""))):
             raise DataError(
                 f"'{name}' must have 8 bits per channel; it has more (mode {image.mode}), and how to scale them is for "
                 "you to say. Convert it to 8 bits, or pass arrays as .npz."
@@ -320,30 +320,28 @@ def _read_image(path: str, name: str) -> Image.Image:
         return upright if upright.mode in ("L", "RGB") else upright.convert("RGB")
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
 class _Files:
-    """Image files, by position."""
+    """Image files under one folder, by position."""
 
-    paths: tuple[str, ...]
-    ids: tuple[str, ...]
+    def __init__(self, root: str, names: Sequence[str], ids: Sequence[str] | None = None) -> None:
+        self.root, self.names = root, tuple(names)
+        self.ids = tuple(_printable(name) for name in names) if ids is None else tuple(ids)
 
     def reader(self, position: int) -> Image.Image:
-        path, name = self.paths[position], self.ids[position]
-        if not _is_text(path):
-            raise DataError(f"'{name}' must have a name in UTF-8; the bytes shown as \\x.. are not. Rename the file.")
-        return _read_image(path, name)
+        if not _is_text(self.names[position]):
+            raise DataError(f"'{self.ids[position]}' must have a name in UTF-8; some bytes are not. Rename the file.")
+        return _read_image(os.path.join(self.root, self.names[position]), self.ids[position])
 
     def fingerprint(self, position: int) -> bytes:
         with reading(self.ids[position], "Replace or remove the file."):
-            return hashlib.blake2b(Path(self.paths[position]).read_bytes(), digest_size=32).digest()
+            return hashlib.blake2b(Path(self.root, self.names[position]).read_bytes(), digest_size=32).digest()
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
 class _Arrays:
     """Images (N, H, W) or (N, H, W, 1 or 3) as uint8, or inputs (N, …) as floating-point numbers, by position."""
 
-    inputs: NDArray[Any]
-    ids: tuple[str, ...]
+    def __init__(self, inputs: NDArray[Any], ids: Sequence[str]) -> None:
+        self.inputs, self.ids = inputs, tuple(ids)
 
     def reader(self, position: int) -> Image.Image | NDArray[np.float32]:
         sample = self.inputs[position]
@@ -376,9 +374,10 @@ def _samples(
         names = check_ids(ids, len(labels))
     except ValueError as error:
         raise DataError(str(error)) from None
+    for text in (*names, *(classes or ())):
+        if not _is_text(text):
+            raise DataError(f"Ids and class names must be text that UTF-8 can encode; '{text}' is not. Rename it.")
     for sample, label in zip(names, labels, strict=True):
-        if not _is_text(sample):
-            raise DataError(f"`ids` must be text that UTF-8 can encode; '{sample}' is not. Rename the sample.")
         if not 0 <= label <= (_LARGEST_LABEL if classes is None else len(classes) - 1):
             highest = "" if classes is None else f" to {len(classes) - 1}, since {len(classes)} classes are named"
             raise DataError(
@@ -414,10 +413,8 @@ def _label_of(kind: str, path: str) -> str:
 
 def _folder(spec: str, indices: dict[str, int] | None) -> Samples:
     root = os.path.abspath(spec)
-    with reading(spec, "Give yourself the right to read it, or remove it."):
-        names = [name for name in _walk(root) if "/" in name]
-        entries = [name for name in os.listdir(root) if name[0] != "." and os.path.isdir(os.path.join(root, name))]
-    folders = sorted(entries, key=os.fsencode)
+    names = [name for name in _walk(root) if "/" in name]
+    folders = [name for name in _listed(root) if os.path.isdir(os.path.join(root, name))]
     if not folders:
         raise DataError(
             f"`data` must hold one folder per class; '{spec}' holds no folder. Move the images of each class into a "
@@ -438,22 +435,24 @@ def _folder(spec: str, indices: dict[str, int] | None) -> Samples:
             )
     if indices is None:
         indices = {folder: index for index, folder in enumerate(folders)}
-    ids = tuple(_printable(name) for name in names)
-    files = _Files(paths=tuple(os.path.join(root, name) for name in names), ids=ids)
-    labels = [indices[name.split("/", 1)[0]] for name in names]
-    return _samples(_label_of("folder", spec), ids, labels, _names(indices), files)
+    files, labels = _Files(root, names), [indices[name.split("/", 1)[0]] for name in names]
+    return _samples(_label_of("folder", spec), files.ids, labels, _names(indices), files)
+
+
+def _listed(folder: str) -> list[str]:
+    """Gives the names in a folder that are not hidden, sorted by their bytes."""
+    with reading(folder, "Allow reading it, or remove it."):
+        return sorted((name for name in os.listdir(folder) if name[0] != "."), key=os.fsencode)
 
 
 def _walk(folder: str, inside: str = "", above: tuple[tuple[int, int], ...] = ()) -> Iterator[str]:
-    """Gives the images in a folder and deeper, relative to it, sorted by the bytes of their names."""
+    """Gives the images in a folder and deeper, relative to it, each folder sorted by the bytes of its names."""
     status = os.stat(folder)
     here = (status.st_dev, status.st_ino)
     if here in above:  # a link that leads back up would go round for ever
         return
-    for name in sorted(os.listdir(folder), key=os.fsencode):
+    for name in _listed(folder):
         path = os.path.join(folder, name)
-        if name.startswith("."):
-            continue
         if os.path.isdir(path):
             yield from _walk(path, f"{inside}{name}/", (*above, here))
         elif os.path.splitext(name)[1].lower() in IMAGE_SUFFIXES:
@@ -482,8 +481,7 @@ def _table(spec: str, indices: dict[str, int] | None) -> Samples:
         labels[name] = index
     if not labels:
         raise DataError(f"'{spec}' must list at least one image; it lists none. Add rows of path,label.")
-    home = os.path.dirname(os.path.abspath(spec))
-    files = _Files(paths=tuple(os.path.join(home, name) for name in labels), ids=tuple(labels))
+    files = _Files(os.path.dirname(os.path.abspath(spec)), list(labels))
     known = None if indices is None else _names(indices)
     return _samples(_label_of("csv", spec), files.ids, list(labels.values()), known, files)
 
@@ -534,14 +532,17 @@ def _read_classes(path: str) -> dict[str, int]:
         if not isinstance(pairs, list) or not pairs:
             raise ValueError("it lists no classes")
     indices: dict[str, int] = {}
+    seen: set[str | int] = set()
     for pair in pairs:
         match pair:
-            case (str(name), int(index)) if name and _is_text(name) and 0 <= index < _MOST_CLASSES:
-                if name in indices or index in indices.values():
+            case (str(name), int(index)) if name and not isinstance(index, bool) and 0 <= index < _MOST_CLASSES:
+                if {name, index} & seen:
                     raise DataError(
-                        f"'{path}' must name each class once; '{name}' with index {index} is there twice. Remove one."
+                        f"'{path}' must give each class one name and one index; '{name}' or its index {index} is there "
+                        "twice. Remove or rename one."
                     )
-                indices[name] = int(index)
+                indices[name] = index
+                seen |= {name, index}
             case _:
                 raise DataError(
                     f"'{path}' must give names with indices from 0 to {_MOST_CLASSES - 1}; got {str(pair)[:80]}."
@@ -565,7 +566,9 @@ def _archive(spec: str) -> Samples:
                 f"{', '.join(archive.files) or 'none'}. Rename them."
             )
         inputs, labels = (archive[key] for key in pair)
-        ids, classes = (archive[key].tolist() if key in archive.files else None for key in ("ids", "classes"))
+        ids, classes = (
+            archive[key].astype(str).ravel().tolist() if key in archive.files else None for key in ("ids", "classes")
+        )
     try:
         return from_arrays(inputs, labels, ids=ids, classes=classes, name=_label_of("npz", spec))
     except DataError as error:
@@ -616,10 +619,11 @@ def _imagenet20() -> Samples:
     package = importlib.util.find_spec("foolbox")
     if package is None or not package.submodule_search_locations:
         raise DataError('imagenet20 comes with a package that is not installed. Run: pip install "twinlens[demo]"')
-    paths = sorted(Path(package.submodule_search_locations[0], "data").glob("imagenet_*"))
-    ids = tuple(path.stem for path in paths)
-    labels = [int(name.rsplit("_", 1)[1]) for name in ids]
-    return _samples("imagenet20", ids, labels, None, _Files(paths=tuple(map(str, paths)), ids=ids))
+    folder = os.path.join(package.submodule_search_locations[0], "data")
+    names = [name for name in _listed(folder) if name.startswith("imagenet_")]
+    files = _Files(folder, names, [os.path.splitext(name)[0] for name in names])
+    labels = [int(sample.rsplit("_", 1)[1]) for sample in files.ids]
+    return _samples("imagenet20", files.ids, labels, None, files)
 
 
 DATA_SETS: dict[str, Callable[[], Samples]] = {
