@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
@@ -277,6 +278,8 @@ def reading(name: str | os.PathLike[str], remedy: str) -> Iterator[None]:
         raise DataError(f"'{name}' cannot be read: it is not an image of a known format. {remedy}") from error
     except Exception as error:  # decoders raise almost anything on a broken file
         reason = (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
+        if "pickle" in reason:  # NumPy goes on to say how to run such a file
+            reason = "it holds Python objects, which are never loaded"
         raise DataError(f"'{name}' cannot be read: {' '.join(reason.split()).rstrip('.')}. {remedy}") from error
 
 
@@ -558,7 +561,7 @@ def _names(indices: dict[str, int]) -> tuple[str, ...]:
 def _archive(spec: str) -> Samples:
     pairs = (("inputs", "labels"), ("x", "y"), ("x_test", "y_test"))
     remedy = "Save plain arrays of numbers or text with numpy.savez."
-    with reading(spec, remedy), np.load(spec, allow_pickle=False) as archive:
+    with reading(spec, remedy), open(spec, "rb") as file, NpzFile(file, allow_pickle=False) as archive:
         pair = next((pair for pair in pairs if set(pair) <= set(archive.files)), None)
         if pair is None:
             raise DataError(

@@ -18,11 +18,13 @@ from typing import Any
 
 import numpy as np
 import safetensors
+from numpy.lib.format import open_memmap
+from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
 from twinlens.data import IMAGE_SUFFIXES, DataError, Samples, opened_image, reading
 
-_REMEDY = "Save the maps as plain arrays of real numbers."
+_REMEDY = "Save the maps as plain arrays of real numbers, such as float32."
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -188,7 +190,7 @@ def _find_files(folder: str, samples: Samples) -> dict[str, str]:
 def _read_file(path: str) -> NDArray[Any]:
     if path.endswith(".npy"):
         with reading(path, _REMEDY):
-            return np.asarray(np.load(path, allow_pickle=False))
+            return np.array(open_memmap(path, mode="r"))
     with opened_image(path, path) as image:
         # Older versions of Pillow open a 16-bit grey PNG as "I".
         if image.mode not in ("L", "I;16", "I"):
@@ -211,10 +213,13 @@ class _Archive:
 
     @cached_property
     def file(self) -> Any:
-        if self.kind == ".safetensors":
-            safe_open: Any = safetensors.safe_open
-            return safe_open(self.path, framework="pt")
-        return np.load(self.path, mmap_mode="r" if self.kind == ".npy" else None, allow_pickle=False)
+        if self.kind == ".npy":
+            return open_memmap(self.path, mode="r")
+        if self.kind == ".npz":
+            npz: Any = NpzFile  # declared for open files, but given a path it closes what is no archive
+            return npz(self.path, allow_pickle=False)
+        safe_open: Any = safetensors.safe_open
+        return safe_open(self.path, framework="numpy")  # as "pt" it would ask for memory of the size of the file
 
     @cached_property
     def whole(self) -> Any:
@@ -234,11 +239,6 @@ class _Archive:
     def read(self, location: str | int) -> NDArray[Any]:
         """Gives the map at a position of the whole array, or under a key."""
         with reading(self.path, _REMEDY):
-            if self.kind != ".safetensors":
-                return np.asarray(self.file[location] if isinstance(location, str) else self.whole[location])
-            if isinstance(location, str):
-                values = self.file.get_tensor(location)
-            else:
-                values = self.whole[location : location + 1][0]
-            # NumPy has no bfloat16.
-            return np.asarray(values.float() if values.is_floating_point() else values)
+            if isinstance(location, int):
+                return np.asarray(self.whole[location : location + 1][0])
+            return np.asarray(self.file.get_tensor(location) if self.kind == ".safetensors" else self.file[location])
