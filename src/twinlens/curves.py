@@ -5,6 +5,7 @@ Shapes: N samples, L levels.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,9 +14,12 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
+from twinlens.judging import Judge
 from twinlens.maps import ArrayLike, check_maps
 from twinlens.ordering import count_removed, kept_mass, rank_features
-from twinlens.performance import Protocol
+from twinlens.performance import Performance, Protocol, measure
+from twinlens.resampling import draw, pointwise
+from twinlens.resampling import simultaneous as _simultaneous
 from twinlens.table import Floats, Integers, ProbeTable
 
 if TYPE_CHECKING:
@@ -23,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class Curve:
+class Curve(ABC):
     """What all curves have in common."""
 
     levels: Floats
@@ -37,6 +41,9 @@ class Curve:
 
     measure: str
     """The measure of performance."""
+
+    asked: Performance
+    """What was asked for as performance; `measure` is its name."""
 
     protocol: Protocol
     """The fine print that was followed."""
@@ -55,6 +62,33 @@ class Curve:
     def degenerate(self) -> dict[str, int]:
         """Number of maps that rank no feature above another, by kind."""
         return {kind: self.table.map_kinds.count(kind) for kind in ("constant", "zero")}
+
+    @abstractmethod
+    def replicate(self, weights: Floats) -> tuple[Floats, Floats]:
+        """Gives performance and values (R, L) for weightings of the samples (R, N), every decision taken anew."""
+
+    @abstractmethod
+    def area(self) -> float | None:
+        """Gives the mean of the values over their range, one number for the whole curve."""
+
+    def interval(
+        self, confidence: float = 0.95, *, resamples: int = 1000, seed: int = 0, simultaneous: bool = False
+    ) -> tuple[Floats, Floats]:
+        """Gives a bootstrap interval for each value; samples are resampled, and every decision is taken anew.
+
+        How often such intervals hold the truth, by metric and measure, was measured: see docs/statistics.md.
+
+        Args:
+            confidence: the share of cases in which an interval is to hold.
+            resamples: number of resamples.
+            seed: seed of the resampling.
+            simultaneous: whether the band is to hold the whole curve at once, and not each level by itself.
+
+        Returns:
+            Lower and upper ends, (L,) each; NaN where no resample has a value.
+        """
+        replicates = self.replicate(draw(self.table.ids, resamples, seed))[1]
+        return (_simultaneous if simultaneous else pointwise)(replicates, confidence)
 
     def to_frame(self) -> pd.DataFrame:
         """Gives one row per level."""
@@ -78,6 +112,22 @@ class Curve:
         ax.set_xlabel(labels[0])
         ax.set_ylabel(labels[1])
         return ax
+
+
+def soundness_area(performance: Floats, values: Floats, low: float = 0.0, high: float | None = None) -> float | None:
+    """Gives the mean of the soundness at v over v from low to high, or None where `high` is not reached.
+
+    Example:
+        >>> soundness_area(np.array([0.5, 0.4, 1.0]), np.array([1.0, 0.9, 0.6]))
+        0.8
+    """
+    best = np.maximum.accumulate(performance)
+    top = float(best[-1]) if high is None else high
+    if top > best[-1] or not top > low:
+        return None
+    # Between two records of performance the soundness at v is constant: that of the level that reached v.
+    edges = np.clip(np.concatenate([[-np.inf], best]), low, top)
+    return float(np.sum(np.diff(edges) * values, where=np.diff(edges) > 0) / (top - low))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -115,13 +165,17 @@ class SoundnessCurve(Curve):
         Returns:
             The mean, or None where `high` is not reached.
         """
-        best = np.maximum.accumulate(self.performance)
-        top = float(best[-1]) if high is None else high
-        if top > best[-1] or not top > low:
-            return None
-        # Between two records of performance the soundness at v is constant: that of the level that reached v.
-        edges = np.clip(np.concatenate([[-np.inf], best]), low, top)
-        return float(np.sum(np.diff(edges) * self.values, where=np.diff(edges) > 0) / (top - low))
+        return soundness_area(self.performance, self.values, low, high)
+
+    def replicate(self, weights: Floats) -> tuple[Floats, Floats]:
+        """Gives performance and values (R, L) for weightings of the samples (R, N), every decision taken anew."""
+        measured = measure(self.table, self.asked, self.protocol)
+        judge = Judge(self.table, measured, epsilon=self.epsilon, protocol=self.protocol)
+        performance, values = np.empty((2, len(weights), len(self.levels)))
+        for r, row in enumerate(weights):
+            judgement = judge(row)
+            performance[r], values[r] = judgement.performance, judgement.values
+        return performance, values
 
     def false_features(self, maps: ArrayLike, *, level: float | None = None) -> torch.Tensor:
         """Shows which features were judged to be falsely attributed.
@@ -161,6 +215,18 @@ class SoundnessCurve(Curve):
         return super().to_frame().assign(defined=self.defined)
 
 
+def loss_area(levels: Floats, values: Floats) -> Floats:
+    """Gives the mean of values (..., L) over the range of the levels (L,), by the trapezoidal rule.
+
+    Example:
+        >>> loss_area(np.array([0.9, 0.1]), np.array([[0.0, 1.0], [0.4, 0.4]]))
+        array([0.5, 0.4])
+    """
+    if len(levels) == 1:
+        return values[..., 0]
+    return np.asarray(np.trapezoid(values, levels, axis=-1) / (levels[-1] - levels[0]))
+
+
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class _DropCurve(Curve):
     """A curve whose values are the performance lost against the untouched inputs."""
@@ -174,9 +240,15 @@ class _DropCurve(Curve):
 
     def area(self) -> float:
         """Gives the mean of the values over the range of the levels (trapezoidal rule)."""
-        if len(self.levels) == 1:
-            return float(self.values[0])
-        return float(np.trapezoid(self.values, self.levels) / (self.levels[-1] - self.levels[0]))
+        return float(loss_area(self.levels, self.values))
+
+    def replicate(self, weights: Floats) -> tuple[Floats, Floats]:
+        """Gives performance and values (R, L) for weightings of the samples (R, N)."""
+        measured = measure(self.table, self.asked, self.protocol)
+        everywhere = np.stack([measured.weighted(row)[0] for row in weights])
+        base = ~np.isin(self.table.levels, self.levels)
+        performance = everywhere[:, ~base]
+        return performance, everywhere[:, base] - performance
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)

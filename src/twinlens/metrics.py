@@ -17,6 +17,7 @@ import torch
 
 from twinlens.curves import CompletenessCurve, RemovalCurve, SoundnessCurve
 from twinlens.imputation import BlurImputer, ConstantImputer, Imputer, LinearImputer
+from twinlens.judging import Judge
 from twinlens.maps import ArrayLike
 from twinlens.ordering import Schedule
 from twinlens.performance import Performance, Protocol, find_protocol, measure
@@ -56,27 +57,18 @@ def soundness_from_probes(
             f"by {schedule.by}, {schedule.order}, levels {schedule.levels[0]:g} to {schedule.levels[-1]:g}."
         )
     measured = measure(table, performance, rules)
-    judged = measured.gain < epsilon if rules.strict else measured.gain <= epsilon
-    if rules.start_level is not None:
-        judged = judged & (measured.mean > rules.start_level)
-    judged = np.broadcast_to(judged, table.kept_mass.shape)
-    false_steps = table.added_mass * judged
-    false_mass = false_steps.cumsum(axis=1) - (false_steps if rules.lag else 0.0)
-    mass = table.kept_mass + rules.mass_offset
-    per_sample = np.divide(table.kept_mass - false_mass, mass, out=np.full_like(mass, np.nan), where=mass > 0)
-    defined = np.isfinite(per_sample)
-    total = np.sum(per_sample, axis=0, where=defined)
-    values = np.divide(total, defined.sum(axis=0), out=np.full_like(total, np.nan), where=defined.any(axis=0))
+    judgement = Judge(table, measured, epsilon=epsilon, protocol=rules)(np.ones(len(table)))
     return SoundnessCurve(
         levels=table.levels,
-        performance=measured.mean,
-        values=values,
+        performance=judgement.performance,
+        values=judgement.values,
         measure=measured.name,
+        asked=performance,
         protocol=rules,
         table=table,
         epsilon=epsilon,
-        per_sample=per_sample,
-        judged_false=judged,
+        per_sample=judgement.per_sample,
+        judged_false=judgement.judged_false,
     )
 
 
@@ -129,6 +121,7 @@ def _loss(
         performance=mean,
         values=measured.mean[base] - mean,
         measure=measured.name,
+        asked=performance,
         protocol=rules,
         table=table,
         baseline=float(measured.mean[base]),
