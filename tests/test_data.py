@@ -409,7 +409,7 @@ def test_a_table_with_class_names(birds, tmp_path):
         ("path,label\na.png,\n", "line 2 has ''"),
         ("path,label\na.png,1.0\n", "line 2 has '1.0'"),
         ("path,label\na.png,9223372036854775808\n", "line 2 has '9223372036854775808'"),
-        ("path,label\na.png,²\n", "line 2 has '²'"),
+        ("path,label\na.png,٣\n", "line 2 has '٣'"),
         ("path,label\na.png\n", "must have 2 columns in each line; line 2 has not"),
         ("path,label\na,b.png,1\n", "line 2 has not. Put values that contain a comma in quotation marks"),
         ("path,label\n/a.png,1\n", "relative to itself; line 2 has '/a.png'"),
