@@ -163,6 +163,12 @@ def test_one_map_per_sample(pictures, tmp_path):
         open_maps(root, both)
 
 
+def test_an_id_with_a_full_stop_is_kept_whole(tmp_path):
+    samples = from_arrays(np.zeros((2, 4, 6), np.uint8), [0, 1], ids=["v1.5", "v1.6"])
+    maps = open_maps(save_folder(tmp_path, samples.ids, VALUES[:2]), samples)
+    assert np.array_equal(maps.read(samples, 1), VALUES[1])
+
+
 @pytest.mark.parametrize("name", ["../a.png", "/a.png", "b/../../a"])
 def test_a_folder_of_maps_is_not_left(tmp_path, name):
     samples = from_arrays(np.zeros((1, 4, 6), np.uint8), [0], ids=[name])
