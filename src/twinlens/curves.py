@@ -135,7 +135,14 @@ class SoundnessCurve(Curve):
     """Which part of the attribution rests on features that are truly predictive, as features are added."""
 
     epsilon: float
-    """A step that gains less performance than this adds false attribution."""
+    """A step that gains less than this adds false attribution."""
+
+    estimator: str
+    """How a step is judged: "paper" by its gain in performance, "two_sided" by what its features do for the log-odds
+    of their sample, among the more relevant features and among the less relevant ones."""
+
+    opposite: ProbeTable | None
+    """The second probe table of the estimator "two_sided"; None for "paper"."""
 
     per_sample: Floats
     """(N, L) the value of each sample; NaN where nothing that is kept has any attribution."""
@@ -169,8 +176,14 @@ class SoundnessCurve(Curve):
 
     def replicate(self, weights: Floats) -> tuple[Floats, Floats]:
         """Gives performance and values (R, L) for weightings of the samples (R, N), every decision taken anew."""
-        measured = measure(self.table, self.asked, self.protocol)
-        judge = Judge(self.table, measured, epsilon=self.epsilon, protocol=self.protocol)
+        judge = Judge(
+            self.table,
+            self.asked,
+            epsilon=self.epsilon,
+            protocol=self.protocol,
+            estimator=self.estimator,
+            opposite=self.opposite,
+        )
         performance, values = np.empty((2, len(weights), len(self.levels)))
         for r, row in enumerate(weights):
             judgement = judge(row)

@@ -8,6 +8,7 @@ Shapes: N samples, L levels.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import TypeVar
@@ -17,7 +18,7 @@ import torch
 
 from twinlens.curves import CompletenessCurve, RemovalCurve, SoundnessCurve
 from twinlens.imputation import BlurImputer, ConstantImputer, Imputer, LinearImputer
-from twinlens.judging import Judge
+from twinlens.judging import Judge, check_estimator, opposite_schedule
 from twinlens.maps import ArrayLike
 from twinlens.ordering import Schedule
 from twinlens.performance import Performance, Protocol, find_protocol, measure
@@ -36,6 +37,8 @@ def soundness_from_probes(
     epsilon: float = 0.01,
     performance: Performance = "accuracy",
     protocol: str | Protocol = "paper",
+    estimator: str = "paper",
+    opposite: ProbeTable | None = None,
 ) -> SoundnessCurve:
     """Computes the progressive soundness of the paper (its Algorithm 3) from a probe table.
 
@@ -49,6 +52,10 @@ def soundness_from_probes(
         epsilon: the gain below which a step's features are falsely attributed.
         performance: see `twinlens.performance.measure`.
         protocol: "paper", "soco", or a `Protocol`.
+        estimator: "paper" judges a step by its gain in performance. "two_sided" judges it for each sample, by its
+            share in the range of the sample's log-odds, and comes nearer to the truth where that is known; see
+            docs/statistics.md.
+        opposite: for "two_sided", probes of the same samples and maps by `twinlens.judging.opposite_schedule`.
     """
     schedule, rules = table.settings.schedule, find_protocol(protocol)
     if (schedule.by, schedule.order) != ("area", "lerf") or schedule.levels[0] < schedule.levels[-1]:
@@ -56,17 +63,19 @@ def soundness_from_probes(
             "`table` must hold probes by area, least relevant first, with decreasing levels; got probes "
             f"by {schedule.by}, {schedule.order}, levels {schedule.levels[0]:g} to {schedule.levels[-1]:g}."
         )
-    measured = measure(table, performance, rules)
-    judgement = Judge(table, measured, epsilon=epsilon, protocol=rules)(np.ones(len(table)))
+    judge = Judge(table, performance, epsilon=epsilon, protocol=rules, estimator=estimator, opposite=opposite)
+    judgement = judge(np.ones(len(table)))
     return SoundnessCurve(
         levels=table.levels,
         performance=judgement.performance,
         values=judgement.values,
-        measure=measured.name,
+        measure=judge.measured.name,
         asked=performance,
         protocol=rules,
         table=table,
         epsilon=epsilon,
+        estimator=estimator,
+        opposite=opposite,
         per_sample=judgement.per_sample,
         judged_false=judgement.judged_false,
     )
@@ -140,6 +149,7 @@ def soundness(
     stop_at: float | None = None,
     imputer: Imputer = LinearImputer(),
     protocol: str | Protocol = "paper",
+    estimator: str = "paper",
     sign: str = "error",
     channels: str | None = None,
     output: str = "auto",
@@ -162,6 +172,8 @@ def soundness(
         stop_at: a predictive level; the sweep ends soon after performance has reached it.
         imputer: what stands in the place of removed features.
         protocol: "paper", "soco", or a `Protocol`.
+        estimator: how a step is judged, "paper" or "two_sided"; the latter calls the model twice as often. See
+            `soundness_from_probes`.
         sign: what a negative attribution means.
         channels: how the channels of the maps are reduced.
         output: whether the model returns "logits" or "probabilities".
@@ -181,18 +193,17 @@ def soundness(
         array([1.  , 0.75, 0.75])
     """
     rules = find_protocol(protocol)
+    check_estimator(estimator)
     shares = rules.levels if levels is None else _monotone("levels", levels, decreasing=True)
     per_look = len(shares) if stop_at is None else _LEVELS_BETWEEN_LOOKS
-    table = None
-    for first in range(0, len(shares), per_look):
-        part = probe(
+
+    def sweep(schedule: Schedule) -> ProbeTable:
+        return probe(
             model,
             inputs,
             labels,
             maps,
-            schedule=Schedule(
-                by="area", order="lerf", levels=shares[first : first + per_look], rounding=rules.rounding
-            ),
+            schedule=schedule,
             imputer=imputer,
             sign=sign,
             channels=channels,
@@ -203,11 +214,26 @@ def soundness(
             device=device,
             progress=progress,
         )
-        table = part if table is None else table.join_levels(part)
+
+    table = None
+    for first in range(0, len(shares), per_look):
+        part = shares[first : first + per_look]
+        probes = sweep(Schedule(by="area", order="lerf", levels=part, rounding=rules.rounding))
+        table = probes if table is None else table.join_levels(probes)
         curve = soundness_from_probes(table, epsilon=epsilon, performance=performance, protocol=rules)
         if stop_at is not None and curve.at(stop_at) is not None:
             break
-    return curve
+    if estimator == "paper":
+        return curve
+    settings = curve.table.settings
+    return soundness_from_probes(
+        curve.table,
+        epsilon=epsilon,
+        performance=performance,
+        protocol=rules,
+        estimator=estimator,
+        opposite=sweep(opposite_schedule(settings.schedule, math.prod(settings.spatial))),
+    )
 
 
 def completeness(

@@ -135,7 +135,7 @@ def _proportion(hits: NDArray[np.bool_], name: str, protocol: Protocol) -> Measu
 
     def weighted(weights: Floats) -> tuple[Floats, Floats]:
         # Gains are differences of counts: a difference of two rounded quotients would miss a gain of exactly epsilon.
-        counts, samples = weights @ counted, weights.sum() + protocol.count_offset
+        counts, samples = total(counted, weights), weights.sum() + protocol.count_offset
         return counts / samples, np.diff(counts, prepend=0.0) / samples
 
     return _measured(name, len(hits), weighted, counted)
@@ -167,11 +167,23 @@ def weighted_mean(values: Floats, weights: Floats) -> Floats:
         >>> weighted_mean(np.array([[1.0, np.nan], [4.0, np.nan]]), np.array([2.0, 1.0]))
         array([ 2., nan])
     """
-    # Added up in the order of the samples, not by BLAS, so that neither threads nor further levels move a last bit.
     defined = np.isfinite(values)
-    total = np.sum(values * weights[:, None], axis=0, where=defined)
-    count = weights @ defined
-    return np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)
+    if defined.all():
+        return np.asarray(total(values, weights) / weights.sum())
+    count = total(defined.astype(np.float64), weights)
+    with np.errstate(invalid="ignore"):
+        return np.asarray(total(np.where(defined, values, 0.0), weights) / count)
+
+
+def total(values: Floats, weights: Floats) -> Floats:
+    """Gives the weighted sum of each column of (N, L).
+
+    Example:
+        >>> total(np.array([[1.0, 0.0], [4.0, 1.0]]), np.array([2.0, 1.0]))
+        array([6., 1.])
+    """
+    # Not by BLAS: added up in the order of the samples, so that neither threads nor further levels move a last bit.
+    return np.asarray(np.einsum("n,nl->l", weights, values))
 
 
 def _balanced_accuracy(table: ProbeTable, name: str) -> Measured:
@@ -181,7 +193,7 @@ def _balanced_accuracy(table: ProbeTable, name: str) -> Measured:
     def of(weights: Floats) -> Floats:
         # A resample may miss a class altogether; the others then speak for the data set.
         drawn = [index for index in members if weights[index].any()]
-        recalls = [(weights[index] @ correct[index]) / weights[index].sum() for index in drawn]
+        recalls = [total(correct[index], weights[index]) / weights[index].sum() for index in drawn]
         return np.asarray(np.mean(recalls, axis=0))
 
     return _series(of, name, len(table))
