@@ -103,7 +103,8 @@ class LinearImputer:
             )
         if self.noise == 0:
             return filled
-        return filled + (self.noise * _noise_like(filled, streams)).masked_fill(keep.unsqueeze(1), 0)
+        removed = (~keep.unsqueeze(1)).to(filled.dtype)
+        return torch.addcmul(filled, _noise_like(filled, streams), removed, value=self.noise)
 
 
 def _noise_like(inputs: Tensor, streams: Sequence[int]) -> Tensor:

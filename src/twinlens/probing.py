@@ -175,7 +175,7 @@ class _Sweep:
         ranking = rank_features(maps.to("cpu" if device.type == "mps" else device), ids=names, seed=self.settings.seed)
         removed = count_removed(ranking, schedule)
         mass = kept_mass(ranking, removed, schedule.order)
-        rank, counts = ranking.rank.to(device), removed.to(device)
+        rank, counts = ranking.rank.to(device), removed.to(device, ranking.rank.dtype)
         inputs = self.inputs[samples].to(device)
 
         asked = np.ones(removed.shape, dtype=bool) if self.known is None else removed.cpu().numpy() > 0
@@ -215,9 +215,11 @@ class _Sweep:
         settings, names = self.settings, self.respondent.ids[start:]
         levels = settings.schedule.levels
         i, m = (torch.from_numpy(index).to(inputs.device) for index in (sample, level))
-        keep = keep_features(rank[i], counts[i, m], settings.schedule.order).reshape(-1, *self.maps.shape[1:])
+        # index_select copies rows several times as fast as rank[i] does.
+        keep = keep_features(rank.index_select(0, i), counts[i, m], settings.schedule.order)
+        keep = keep.reshape(-1, *self.maps.shape[1:])
         streams = [stream(settings.seed, names[a], levels[b]) for a, b in zip(sample, level, strict=True)]
-        return self.respondent.ask(self.imputer(inputs[i], keep, streams), i + start)
+        return self.respondent.ask(self.imputer(inputs.index_select(0, i), keep, streams), i + start)
 
     def _halve(self, error: Exception) -> None:
         text = str(error).lower()

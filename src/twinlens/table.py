@@ -12,7 +12,6 @@ import json
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from twinlens.files import written_whole
 from twinlens.ordering import Schedule
 
 Floats = NDArray[np.float64]
@@ -203,13 +203,12 @@ class ProbeTable:
         return pd.DataFrame(columns)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the table as Parquet, under another name first, so that a file of this name is always whole."""
+        """Writes the table as Parquet; a file of this name is always whole."""
         settings = json.dumps({"format": FORMAT, **dataclasses.asdict(self.settings)}, sort_keys=True)
         arrow = pa.Table.from_pandas(self.to_frame(), preserve_index=False)
         arrow = arrow.replace_schema_metadata({"twinlens": settings})
-        unfinished = Path(f"{os.fspath(path)}.unfinished")
-        pq.write_table(arrow, unfinished)
-        unfinished.replace(path)
+        with written_whole(path) as unfinished:
+            pq.write_table(arrow, unfinished)
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> ProbeTable:

@@ -1,0 +1,273 @@
+"""The command line: words to options to the functions of the library."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+import tomllib
+import warnings
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from twinlens.demo import DEMOS
+from twinlens.evaluation import evaluate
+from twinlens.results import open_evaluation
+from twinlens.terminal import LiveProgress, explain_method, list_methods, print_evaluation, print_runs
+
+_PREPROCESSING = ("resize", "crop", "interpolation", "mean", "std")
+_SUBJECT = ("model", "data", "weights", "classes", "skip_bad")
+_QUESTION = ("methods", "maps", "metrics", "limit", "protocol", "epsilon", "performance", "seed")
+_EXECUTION = ("out", "batch_size", "memory_format", "compile", "device", "engine", "workers")
+_USER_ERRORS = (ValueError, TypeError, OSError, ImportError, MemoryError)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs a command and gives its exit code: 0 for success, 2 for what the user can mend, 130 when interrupted."""
+    parser = _parser()
+    given = parser.parse_args(arguments)
+    # Whoever waits for a table wants one line, and not the place in the source that a warning came from.
+    warnings.showwarning = lambda message, *_, **__: print(f"twinlens: warning: {message}", file=sys.stderr)
+    try:
+        command: Callable[[argparse.Namespace], None] = given.command
+        command(given)
+    except _USER_ERRORS as error:
+        if os.environ.get("TWINLENS_DEBUG"):
+            raise
+        text = " ".join(str(error).split()) or type(error).__name__
+        print(f"twinlens: error: {text}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("twinlens: interrupted. What is done is kept; the same command goes on.", file=sys.stderr)
+        return 130
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="twinlens",
+        description="How far can a feature-attribution map be trusted? Soundness and completeness, measured.",
+        epilog="Start with: twinlens demo",
+    )
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+
+    demo = _command(commands, "demo", _demo, "evaluates methods on data and a model that come with packages")
+    demo.add_argument("which", nargs="?", default="mnist", help="mnist (default) or imagenet")
+    _add_evaluation_options(demo)
+
+    for name, function, summary in (
+        ("evaluate", _evaluate, "evaluates methods on a model and data of yours"),
+        ("attribute", _attribute, "makes attribution maps and evaluates nothing"),
+    ):
+        job = _command(commands, name, function, summary)
+        job.add_argument("config", nargs="?", metavar="run.toml", help="a file with the same options; those here win")
+        _add_subject_options(job)
+        _add_evaluation_options(job)
+
+    compare = _command(commands, "compare", _compare, "shows the results of several runs side by side")
+    compare.add_argument("runs", nargs="+", metavar="RUN", help="run directories")
+    compare.add_argument("--json", action="store_true", help="print JSON")
+
+    methods = _command(commands, "methods", _methods, "lists the attribution methods and the metrics")
+    methods.add_argument("name", nargs="?", help="explain this one, with its options")
+    _command(commands, "version", _version, "prints the versions of twinlens and what it stands on")
+    return parser
+
+
+def _command(
+    commands: Any, name: str, function: Callable[[argparse.Namespace], None], summary: str
+) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(name, help=summary, description=f"twinlens {name} {summary}.")
+    parser.set_defaults(command=function)
+    return parser
+
+
+def _add_subject_options(parser: argparse.ArgumentParser) -> None:
+    subject = parser.add_argument_group("model and data")
+    subject.add_argument(
+        "--model",
+        metavar="SPEC",
+        help="timm:NAME, torchvision:NAME, efficientnet-lite0, mnist-cnn, FILE.py:FUNCTION, or FILE.pt2 (torch.export)",
+    )
+    subject.add_argument(
+        "--weights", metavar="FILE", help="safetensors or a state dict; 'none' leaves the model untrained"
+    )
+    subject.add_argument(
+        "--data",
+        metavar="SPEC",
+        help="a folder with one folder per class, FILE.csv (path,label), FILE.npz, mnist, fashion-mnist, imagenet20, "
+        "or cifar10:DIR",
+    )
+    subject.add_argument("--classes", metavar="FILE", help="class names with their indices: .json, .txt or .csv")
+    subject.add_argument("--skip-bad", action="store_true", default=None, help="leave out images that cannot be read")
+    subject.add_argument("--resize", type=int, metavar="PIXELS", help="shorter side; the model's own by default")
+    subject.add_argument("--crop", type=int, metavar="PIXELS", help="side of the centre that is cut out")
+    subject.add_argument("--interpolation", help="nearest, bilinear, bicubic or lanczos")
+    subject.add_argument("--mean", type=_numbers, metavar="R,G,B", help="subtracted, on a scale of 0 to 1")
+    subject.add_argument("--std", type=_numbers, metavar="R,G,B", help="divided by")
+
+
+def _add_evaluation_options(parser: argparse.ArgumentParser) -> None:
+    what = parser.add_argument_group("what to evaluate")
+    what.add_argument("--methods", type=_names, metavar="A,B,…", help="see: twinlens methods")
+    what.add_argument(
+        "--option", action="append", metavar="METHOD.KEY=VALUE", help="an option of a method; may be repeated"
+    )
+    what.add_argument(
+        "--maps", action="append", metavar="NAME=PATH", help="maps made elsewhere: a folder, .npy, .npz, .safetensors"
+    )
+    what.add_argument("--metrics", type=_names, metavar="A,B,…", help="all by default; see: twinlens methods")
+    what.add_argument("--limit", type=int, metavar="N", help="evaluate N samples, drawn by the seed")
+    what.add_argument("--protocol", choices=("paper", "soco"), help="the paper's text (default) or its authors' code")
+    what.add_argument("--epsilon", type=float, help="gain below which a step is false attribution (0.01)")
+    what.add_argument("--performance", metavar="MEASURE", help="accuracy (default), probability, logit, score, top5, …")
+    what.add_argument("--seed", type=int, help="seed of all that is random (0)")
+    how = parser.add_argument_group("how")
+    how.add_argument("--out", metavar="DIR", help="the run directory; a run that is there goes on")
+    how.add_argument("--batch-size", type=_batch_size, metavar="N", help="'auto' (default) tries a few")
+    how.add_argument("--memory-format", choices=("contiguous", "channels_last"), help="by trial by default")
+    how.add_argument("--compile", action="store_true", default=None, help="call the model through torch.compile")
+    how.add_argument("--device", help="cpu, cuda, cuda:1, …; a GPU where there is one")
+    how.add_argument("--engine", help="local (default)")
+    how.add_argument("--workers", type=int, metavar="N", help="threads that read images (2)")
+    how.add_argument("--quiet", action="store_true", help="print nothing but errors")
+    how.add_argument("--json", action="store_true", help="print the summary as JSON and nothing else")
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _numbers(text: str) -> tuple[float, ...]:
+    return tuple(float(number) for number in text.split(","))
+
+
+def _batch_size(text: str) -> int | None:
+    return None if text == "auto" else int(text)
+
+
+def _evaluate(given: argparse.Namespace) -> None:
+    options = _options(given)
+    missing = [name for name in ("model", "data") if not options.get(name)]
+    if missing:
+        raise ValueError(f"`{missing[0]}` is missing: pass --{missing[0]}, or name it in run.toml.")
+    if not options.get("out"):
+        raise ValueError("`out` is missing: pass --out DIR, the directory for the results.")
+    _run(options, given)
+
+
+def _attribute(given: argparse.Namespace) -> None:
+    given.metrics = []
+    _evaluate(given)
+
+
+def _demo(given: argparse.Namespace) -> None:
+    if given.which not in DEMOS:
+        raise ValueError(f"`demo` must be {' or '.join(DEMOS)}; got {given.which!r}.")
+    given.config = None
+    own = {name: value for name, value in _options(given).items() if value is not None}
+    defaults = {"out": f"twinlens-demo-{given.which}", **DEMOS[given.which]}
+    if isinstance(own.get("methods"), list):
+        settings = defaults["methods"]
+        own["methods"] = {name: settings.get(name, name) for name in own["methods"]}
+    _run({**defaults, **own}, given)
+
+
+def _run(options: dict[str, Any], given: argparse.Namespace) -> None:
+    with LiveProgress(shown=not (given.quiet or given.json)) as progress:
+        evaluation = evaluate(**options, progress=progress)
+    if given.json:
+        print(json.dumps(evaluation.overview(), indent=1, ensure_ascii=False))
+    elif not given.quiet:
+        print_evaluation(evaluation)
+
+
+def _options(given: argparse.Namespace) -> dict[str, Any]:
+    """Gives the arguments of `evaluate`: those of the file, replaced by those of the command line."""
+    stated = {name: value for name, value in vars(given).items() if value is not None}
+    options = _read_config(stated["config"]) if stated.get("config") else {}
+    maps = dict(_pair(text, "maps", "NAME=PATH") for text in stated.pop("maps", ()))
+    options |= {name: stated[name] for name in (*_SUBJECT, *_QUESTION, *_EXECUTION) if name in stated}
+    if "compile" in options:
+        options["compiled"] = options.pop("compile")
+    preprocessing = {name: stated[name] for name in _PREPROCESSING if name in stated}
+    if preprocessing:
+        options["preprocessing"] = {**options.get("preprocessing", {}), **preprocessing}
+    if maps:
+        options["maps"] = maps
+        options.setdefault("methods", [])
+    for text in stated.get("option", ()):
+        _set_option(options, text)
+    return options
+
+
+def _pair(text: str, argument: str, form: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name or not value:
+        raise ValueError(f"`{argument}` must be {form}; got {text!r}.")
+    return name, value
+
+
+def _set_option(options: dict[str, Any], text: str) -> None:
+    """Adds METHOD.KEY=VALUE to the methods; VALUE is read as TOML where it is, and as text otherwise."""
+    target, value = _pair(text, "option", "METHOD.KEY=VALUE")
+    method, dot, key = target.rpartition(".")
+    if not dot or not method or not key:
+        raise ValueError(f"`option` must be METHOD.KEY=VALUE; got {text!r}.")
+    try:
+        read = tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        read = value
+    methods = options.get("methods")
+    if isinstance(methods, list):
+        methods = {name: name for name in methods}
+    if not methods or method not in methods:
+        raise ValueError(f"`option` {text!r}: {method!r} is not among the methods; name it with --methods.")
+    before = methods[method]
+    settings = dict(before) if isinstance(before, dict) else {"method": before}
+    options["methods"] = {**methods, method: {**settings, key: read}}
+
+
+def _read_config(path: str) -> dict[str, Any]:
+    try:
+        config = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"`{path}` is no TOML file: {error}") from None
+    known = (*_SUBJECT, "preprocessing", *_QUESTION, *_EXECUTION)
+    for name in config:
+        if name not in known:
+            raise ValueError(f"`{path}` has {name!r}, which is no option; options are {', '.join(known)}.")
+    if config.get("batch_size") == "auto":
+        del config["batch_size"]
+    if isinstance(config.get("methods"), dict):
+        config["methods"] = {name: {"method": name, **value} for name, value in config["methods"].items()}
+    return config
+
+
+def _compare(given: argparse.Namespace) -> None:
+    evaluations = [open_evaluation(path) for path in given.runs]
+    if given.json:
+        print(json.dumps({str(e.path): e.overview() for e in evaluations}, indent=1, ensure_ascii=False))
+    else:
+        print_runs(evaluations)
+
+
+def _methods(given: argparse.Namespace) -> None:
+    if given.name:
+        explain_method(given.name)
+    else:
+        list_methods()
+
+
+def _version(given: argparse.Namespace) -> None:
+    del given
+    packages = " ".join(f"{name} {version(name)}" for name in ("torch", "numpy", "numba"))
+    print(f"twinlens {version('twinlens')} (Python {platform.python_version()}, {packages})")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,94 @@
+"""A small network for handwritten digits, trained on the spot in seconds: the model of the demonstration."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from twinlens.data import mnist_digits
+from twinlens.files import written_whole
+
+EPOCHS, BATCH, RATE = 10, 64, 0.02
+_RECIPE = 1  # counted up with every change to what follows, so that a cached network of another recipe is not taken
+_log = logging.getLogger(__name__)
+
+
+class DigitCNN(nn.Module):
+    """Four convolutions and the mean over space, so that class activation maps apply.
+
+    Example:
+        >>> DigitCNN()(torch.zeros(2, 1, 28, 28)).shape
+        torch.Size([2, 10])
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.features = nn.Sequential(
+            *_stage(1, 8, 5, stride=2), *_stage(8, 16, 3, stride=2), *_stage(16, 32, 3), *_stage(32, 32, 3)
+        )
+        self.pool = nn.AdaptiveAvgPool2d(1)
+        self.classifier = nn.Linear(32, 10)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Gives logits (N, 10) for images (N, 1, 28, 28) with values of 0 to 1."""
+        return self.classifier(self.pool(self.features(images)).flatten(1))  # type: ignore[no-any-return]
+
+
+def _stage(inwards: int, outwards: int, size: int, stride: int = 1) -> tuple[nn.Module, ...]:
+    convolution = nn.Conv2d(inwards, outwards, size, stride=stride, padding=size // 2, bias=False)
+    return convolution, nn.BatchNorm2d(outwards), nn.ReLU()
+
+
+def trained_cnn(*, train: bool = True, seed: int = 0) -> DigitCNN:
+    """Gives the network, trained on the 4,000 digits that are not in the data set "mnist", or untrained.
+
+    It is trained once; later calls read its weights from the user's cache.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = DigitCNN()
+        if not train:
+            return model
+        path = cache_directory() / f"mnist-cnn-{_RECIPE}-{seed}.safetensors"
+        if path.is_file():
+            model.load_state_dict(load_file(path))
+        else:
+            _train(model)
+            _keep(model, path)
+    return model.eval()
+
+
+def cache_directory() -> Path:
+    """Gives the folder for what can be made again: `$TWINLENS_CACHE`, or twinlens in the user's cache."""
+    own = os.environ.get("TWINLENS_CACHE")
+    return Path(own) if own else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "twinlens"
+
+
+def _train(model: DigitCNN) -> None:
+    pixels, labels = mnist_digits(held_out=False)
+    images = torch.from_numpy(pixels).unsqueeze(1).float() / 255
+    targets = torch.from_numpy(labels)
+    optimiser = torch.optim.Adam(model.parameters())
+    steps = EPOCHS * -(-len(images) // BATCH)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, max_lr=RATE, total_steps=steps)
+    model.train()
+    for _ in range(EPOCHS):
+        for batch in torch.split(torch.randperm(len(images)), BATCH):
+            optimiser.zero_grad()
+            loss = nn.functional.cross_entropy(model(images[batch]), targets[batch])
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimiser.step()
+            schedule.step()
+
+
+def _keep(model: DigitCNN, path: Path) -> None:
+    try:
+        with written_whole(path) as unfinished:
+            save_file(model.state_dict(), unfinished)
+    except OSError as error:
+        _log.warning("The trained network could not be kept in %s (%s); it is trained again next time.", path, error)

@@ -1,0 +1,182 @@
+"""What a person sees in the terminal: progress while a run goes on, and tables at its end."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+from rich.text import Text
+
+from twinlens.attribution import METHODS
+from twinlens.planning import METRICS
+from twinlens.results import Evaluation
+from twinlens.tuning import Execution
+
+
+class _Rate(ProgressColumn):
+    """Rows per second."""
+
+    def render(self, task: Task) -> Text:
+        """Shows the rate, once there is one."""
+        speed = task.finished_speed or task.speed
+        return Text(f"{speed:,.0f}/s" if speed else "", style="progress.data.speed")
+
+
+class LiveProgress:
+    """Shows one bar per method on a terminal, and nothing elsewhere; warnings are always shown."""
+
+    def __init__(self, *, shown: bool) -> None:
+        self._console = Console(stderr=True)
+        self._shown = shown and self._console.is_terminal
+        self._bars = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            _Rate(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[stage]}", style="dim"),
+            console=self._console,
+            disable=not self._shown,
+        )
+        self._tasks: dict[str, TaskID] = {}
+
+    def __enter__(self) -> LiveProgress:
+        self._bars.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bars.stop()
+
+    def begin(self, rows: Mapping[str, int], execution: Execution) -> None:
+        """Makes the bars, and says how the model is called."""
+        if self._shown:
+            compiled = ", compiled" if execution.compiled else ""
+            self._console.print(
+                f"Model called with batches of {execution.batch_size}, {execution.memory_format}{compiled}.",
+                style="dim",
+            )
+        for name, total in rows.items():
+            self._tasks[name] = self._bars.add_task(escape(name), total=total, start=False, stage="")
+
+    def advance(self, task: str, rows: int, stage: str) -> None:
+        """Moves a bar on."""
+        bar = self._tasks[task]
+        self._bars.start_task(bar)
+        self._bars.update(bar, advance=rows, stage=stage)
+
+    def warn(self, message: str) -> None:
+        """Prints a warning above the bars."""
+        self._console.print(f"twinlens: warning: {' '.join(message.split())}", markup=False, highlight=False)
+
+
+def print_evaluation(evaluation: Evaluation) -> None:
+    """Prints the table of a run."""
+    console, results = Console(), evaluation.results
+    data = results["data"]
+    console.print(
+        f"{results['model']['name']} on {data['samples']} samples of {data['name']}: "
+        f"accuracy {results['accuracy']:.1%}",
+        markup=False,
+        highlight=False,
+    )
+    if data["skipped"]:
+        first = data["skipped"][0]
+        console.print(f"Left out: {len(data['skipped'])} samples; the first: {first['reason']}", markup=False)
+    if evaluation.metrics:
+        console.print(_table([evaluation]))
+        console.print(_legend(evaluation), style="dim")
+    console.print(f"Everything is in {evaluation.path}", markup=False, highlight=False)
+
+
+def print_runs(evaluations: Sequence[Evaluation]) -> None:
+    """Prints the tables of several runs as one."""
+    console = Console()
+    console.print(_table(evaluations))
+    for evaluation in evaluations:
+        console.print(f"{evaluation.path}: {_legend(evaluation)}", style="dim", markup=False)
+
+
+def _table(evaluations: Sequence[Evaluation]) -> Table:
+    metrics = [name for name in METRICS if any(name in evaluation.metrics for evaluation in evaluations)]
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    if len(evaluations) > 1:
+        table.add_column("run")
+    table.add_column("method")
+    for name in metrics:
+        table.add_column(f"{METRICS[name].heading} {'↑' if METRICS[name].higher_is_better else '↓'}", justify="right")
+    table.add_column("time", justify="right")
+    for evaluation in evaluations:
+        best = _best(evaluation)
+        seconds = evaluation.seconds()
+        for method, content in evaluation.results["methods"].items():
+            cells = []
+            for name in metrics:
+                area = content["metrics"].get(name, {}).get("area")
+                text = "–" if area is None else f"{area:.3f}"
+                cells.append(f"[bold]{text}[/bold]" if best.get(name) == method else text)
+            run = [escape(str(evaluation.path))] if len(evaluations) > 1 else []
+            table.add_row(*run, escape(method), *cells, f"{seconds.get(method, 0.0):.1f} s")
+    return table
+
+
+def _best(evaluation: Evaluation) -> dict[str, str]:
+    """Gives the best method of each metric."""
+    best = {}
+    for name in evaluation.metrics:
+        areas = {m: c["metrics"][name]["area"] for m, c in evaluation.results["methods"].items()}
+        known = {method: area for method, area in areas.items() if area is not None}
+        if known:
+            best[name] = (max if METRICS[name].higher_is_better else min)(known, key=known.__getitem__)
+    return best
+
+
+def _legend(evaluation: Evaluation) -> str:
+    high, measure = evaluation.results["soundness_up_to"], evaluation.results["options"]["performance"]
+    soundness = "" if high is None else f" soundness up to {measure} {high:.2f}, which all methods reach;"
+    return f"Areas under the curves:{soundness} ↑ more is better, ↓ less is better."
+
+
+def list_methods() -> None:
+    """Prints the names of all methods and metrics with what they are."""
+    console = Console()
+    for title, entries in (("Methods", METHODS), ("Metrics", {name: m.read for name, m in METRICS.items()})):
+        table = Table(title=title, box=None, title_justify="left", title_style="bold", show_header=False)
+        for name, function in entries.items():
+            table.add_row(name, escape(_summary(name, function)))
+        console.print(table)
+    console.print("Options of a method: twinlens methods NAME", style="dim")
+
+
+def _summary(name: str, function: object) -> str:
+    if name in METRICS:
+        return METRICS[name].summary
+    return (inspect.getdoc(function) or "").split("\n\n")[0].replace("\n", " ")
+
+
+def explain_method(name: str) -> None:
+    """Prints the documentation and the options of a method."""
+    if name not in METHODS:
+        raise ValueError(f"`name` must be one of {', '.join(METHODS)}; got {name!r}.")
+    console, function = Console(), METHODS[name]
+    options = [p for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    console.print(f"{name}\n", style="bold")
+    console.print(inspect.getdoc(function) or "", markup=False, highlight=False)
+    defaults = ", ".join(f"{p.name}={p.default!r}" for p in options if p.name not in ("ids", "seed"))
+    console.print(f"\nDefaults: {defaults or 'it has no options'}", markup=False, highlight=False)

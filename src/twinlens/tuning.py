@@ -1,0 +1,138 @@
+"""Tuning: how a model is best called on this machine, found by a short trial.
+
+Batch size, memory format and compilation change the speed and nothing else, but for the last bits of a float32.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from twinlens.probing import evaluating
+
+MEMORY_FORMATS = {"contiguous": torch.contiguous_format, "channels_last": torch.channels_last}
+_BATCHES = (8, 16, 32, 64, 128, 256, 512, 1024)
+_MOST_VALUES = 5_000_000  # input values of the largest batch that is tried: 33 images of 224 × 224 × 3
+_SECONDS = 0.4  # for which one setting is tried at most, after a first call
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Execution:
+    """How a model is called; part of what a run writes down and keeps."""
+
+    batch_size: int
+    """Inputs per call."""
+
+    memory_format: str = "contiguous"
+    """Order of an input's values in memory: "contiguous", or "channels_last" for images."""
+
+    compiled: bool = False
+    """Whether the model went through torch.compile."""
+
+
+class Prepared(nn.Module):
+    """A model that is called as its execution says; its answers are the model's own."""
+
+    def __init__(self, module: nn.Module, execution: Execution) -> None:
+        super().__init__()
+        self.module = module
+        self.execution = execution
+        self._call: Callable[[Tensor], Any] = torch.compile(module, dynamic=False) if execution.compiled else module
+
+    def forward(self, inputs: Tensor) -> Any:
+        """Calls the model."""
+        if inputs.dim() == 4:
+            inputs = inputs.contiguous(memory_format=MEMORY_FORMATS[self.execution.memory_format])
+        missing = self.execution.batch_size - len(inputs)
+        if not self.execution.compiled or missing <= 0:
+            return self._call(inputs)
+        # A compiled model is compiled for one shape; a smaller batch is filled up with its last input.
+        filled = torch.cat([inputs, inputs[-1:].expand(missing, *inputs.shape[1:])])
+        return self._call(filled)[: len(inputs)]
+
+
+def tune(
+    module: nn.Module,
+    example: Tensor,
+    *,
+    batch_size: int | None = None,
+    memory_format: str | None = None,
+    compiled: bool = False,
+) -> Execution:
+    """Chooses how to call a model.
+
+    Args:
+        module: the model, on its device.
+        example: one input with a batch axis of 1.
+        batch_size: fixes the batch size; by trial where it is None.
+        memory_format: fixes the memory format; by trial where it is None.
+        compiled: whether to compile; a model that cannot be compiled is called as it is, with a warning.
+    """
+    given = example.to(next((p.device for p in module.parameters()), example.device))
+    if batch_size is not None and batch_size < 1:
+        raise ValueError(f"`batch_size` must be at least 1; got {batch_size}.")
+    with evaluating(module), torch.inference_mode():
+        if compiled:
+            # The compiler chooses the memory format of what lies inside by itself.
+            plain = _fastest(module, given, batch_size, [memory_format or "contiguous"])
+            return _compiled(module, given, plain)
+        images = example.dim() == 4
+        formats = [memory_format] if memory_format else [*MEMORY_FORMATS] if images else ["contiguous"]
+        return _fastest(module, given, batch_size, formats)
+
+
+def _fastest(module: nn.Module, example: Tensor, batch_size: int | None, formats: list[str]) -> Execution:
+    """Tries each memory format with growing batches, until a batch is clearly too large."""
+    if batch_size is not None and len(formats) == 1:
+        return Execution(batch_size=batch_size, memory_format=formats[0])
+    fitting = [size for size in _BATCHES if size * example.numel() <= _MOST_VALUES] or [1]
+    trials: dict[Execution, float] = {}
+    for memory_format in formats:
+        for size in fitting if batch_size is None else [batch_size]:
+            trial = Execution(batch_size=size, memory_format=memory_format)
+            trials[trial] = _seconds_per_input(module, example, trial)
+            if trials[trial] > 1.3 * min(trials.values()):
+                break
+    # Of what is about as fast, the largest batch, because imputation costs less per input then.
+    enough = 1.05 * min(trials.values())
+    return max((trial for trial in trials if trials[trial] <= enough), key=lambda trial: trial.batch_size)
+
+
+def _seconds_per_input(module: nn.Module, example: Tensor, execution: Execution) -> float:
+    model = Prepared(module, execution)
+    batch = example.expand(execution.batch_size, *example.shape[1:]).contiguous()
+    try:
+        model(batch)
+        start, calls, fastest = time.perf_counter(), 0, float("inf")
+        while calls < 2 or (calls < 10 and time.perf_counter() - start < _SECONDS):
+            before = time.perf_counter()
+            model(batch)
+            if batch.device.type == "cuda":
+                torch.cuda.synchronize(batch.device)
+            fastest, calls = min(fastest, time.perf_counter() - before), calls + 1
+    except (RuntimeError, MemoryError) as error:
+        if "memory" not in str(error).lower() and not isinstance(error, MemoryError):
+            raise
+        return float("inf")
+    return fastest / execution.batch_size
+
+
+def _compiled(module: nn.Module, example: Tensor, execution: Execution) -> Execution:
+    wanted = Execution(batch_size=execution.batch_size, memory_format=execution.memory_format, compiled=True)
+    try:
+        model, plain = Prepared(module, wanted), Prepared(module, execution)
+        answer, expected = model(example), plain(example)
+        if not torch.allclose(answer, expected, rtol=1e-2, atol=1e-2):
+            raise RuntimeError("the compiled model gives other answers")
+    except Exception as error:
+        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        _log.warning("The model cannot be compiled and is called as it is: %s", first)
+        return execution
+    return wanted
