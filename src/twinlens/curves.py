@@ -18,8 +18,7 @@ from twinlens.judging import Judge
 from twinlens.maps import ArrayLike, check_maps
 from twinlens.ordering import count_removed, kept_mass, rank_features
 from twinlens.performance import Performance, Protocol, measure
-from twinlens.resampling import draw, pointwise
-from twinlens.resampling import simultaneous as _simultaneous
+from twinlens.resampling import band, draw
 from twinlens.table import Floats, Integers, ProbeTable
 
 if TYPE_CHECKING:
@@ -68,6 +67,10 @@ class Curve(ABC):
         """Gives performance and values (R, L) for weightings of the samples (R, N), every decision taken anew."""
 
     @abstractmethod
+    def at(self, level: float) -> float | None:
+        """Gives the value at a level: for soundness a predictive level, which may not be reached."""
+
+    @abstractmethod
     def area(self) -> float | None:
         """Gives the mean of the values over their range, one number for the whole curve."""
 
@@ -88,13 +91,14 @@ class Curve(ABC):
             Lower and upper ends, (L,) each; NaN where no resample has a value.
         """
         replicates = self.replicate(draw(self.table.ids, resamples, seed))[1]
-        return (_simultaneous if simultaneous else pointwise)(replicates, confidence)
+        return band(replicates, confidence, simultaneous=simultaneous)
 
     def to_frame(self) -> pd.DataFrame:
         """Gives one row per level."""
         return pd.DataFrame({"level": self.levels, "performance": self.performance, "value": self.values})
 
-    def _position(self, level: float) -> int:
+    def position(self, level: float) -> int:
+        """Gives the position of a level that was measured."""
         nearest = int(np.argmin(np.abs(self.levels - level)))
         if abs(self.levels[nearest] - level) > 1e-9:
             known = ", ".join(f"{known:g}" for known in self.levels)
@@ -155,13 +159,13 @@ class SoundnessCurve(Curve):
         """(L,) number of samples with a defined value; `values` is the mean over these."""
         return np.asarray(np.isfinite(self.per_sample).sum(axis=0))
 
-    def at(self, v: float) -> float | None:
-        """Gives the soundness at predictive level v: the value when performance first reaches v.
+    def at(self, level: float) -> float | None:
+        """Gives the soundness at a predictive level v: the value when performance first reaches v.
 
         Returns:
             The value, or None where v is not reached.
         """
-        reached = np.flatnonzero(self.performance >= v)
+        reached = np.flatnonzero(self.performance >= level)
         return float(self.values[reached[0]]) if reached.size else None
 
     def area(self, low: float = 0.0, high: float | None = None) -> float | None:
@@ -204,7 +208,7 @@ class SoundnessCurve(Curve):
         values = check_maps(maps, settings.spatial, ids=table.ids, sign=settings.sign, channels=settings.channels)
         ranking = rank_features(values, ids=table.ids, seed=settings.seed)
         self._refuse_other_maps(kept_mass(ranking, count_removed(ranking, settings.schedule), "lerf"))
-        last = len(self.levels) if level is None else self._position(level) + 1
+        last = len(self.levels) if level is None else self.position(level) + 1
         # A feature enters at the first level that removes no more features than its rank: after as many steps as
         # there are levels that remove more. One that never enters gets the step past the end, which judges nothing.
         fewest_first = torch.from_numpy(self.table.removed[:, ::-1].copy()).to(ranking.rank.device)
@@ -249,7 +253,7 @@ class _DropCurve(Curve):
 
     def at(self, level: float) -> float:
         """Gives the value at one of the levels."""
-        return float(self.values[self._position(level)])
+        return float(self.values[self.position(level)])
 
     def area(self) -> float:
         """Gives the mean of the values over the range of the levels (trapezoidal rule)."""

@@ -25,7 +25,7 @@ from twinlens.imputation import ConstantImputer, Imputer, LinearImputer
 from twinlens.maps import ArrayLike, spatial_shape
 from twinlens.models import PRETRAINED, LoadedModel, load_model
 from twinlens.performance import Protocol, find_protocol
-from twinlens.planning import METRICS, Sweep, imputers, plan_sweeps
+from twinlens.planning import METRICS, Sweep, describe_imputer, imputers, plan_sweeps
 from twinlens.probing import evaluating, find_device
 from twinlens.results import Evaluation, write_results
 from twinlens.runs import FORMAT, Run, RunError, check_name, open_run, stored_execution
@@ -128,7 +128,7 @@ def evaluate(
             "protocol": dataclasses.asdict(rules),
             "epsilon": epsilon,
             "performance": performance,
-            "imputer": repr(main),
+            "imputer": describe_imputer(main),
             "seed": seed,
         },
         "execution": {

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from twinlens.curves import Curve
-from twinlens.imputation import BlurImputer, ConstantImputer, Imputer
+from twinlens.imputation import BlurImputer, ConstantImputer, Imputer, LinearImputer
 from twinlens.metrics import (
     SHARES,
     THRESHOLDS,
@@ -25,6 +25,7 @@ from twinlens.performance import Protocol
 from twinlens.table import ProbeTable
 
 MAIN, CONSTANT, BLUR = "main", "constant", "blur"
+_REBUILT = (LinearImputer, ConstantImputer, BlurImputer)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,3 +220,27 @@ def imputers(main: Imputer, *, spatial: bool) -> dict[str, Imputer]:
     """Gives the imputers of a run; without neighbours, insertion starts from the constant instead of a blur."""
     constant = ConstantImputer(0.0)
     return {MAIN: main, CONSTANT: constant, BLUR: BlurImputer() if spatial else constant}
+
+
+def describe_imputer(imputer: Imputer) -> dict[str, Any]:
+    """Says what an imputer is, as run.json holds it; with all its settings where it can be made again from them.
+
+    Example:
+        >>> describe_imputer(ConstantImputer(0.5))
+        {'name': 'ConstantImputer', 'value': 0.5}
+    """
+    if isinstance(imputer, _REBUILT):
+        return {"name": type(imputer).__name__, **dataclasses.asdict(imputer)}
+    return {"name": getattr(imputer, "__qualname__", repr(imputer))}
+
+
+def rebuild_imputer(description: Mapping[str, Any]) -> Imputer | None:
+    """Makes an imputer again from its description, or gives None for one of the user's own.
+
+    Example:
+        >>> rebuild_imputer({"name": "ConstantImputer", "value": 0.5})
+        ConstantImputer(value=0.5)
+    """
+    known = {kind.__name__: kind for kind in _REBUILT}
+    kind = known.get(description["name"])
+    return kind(**{name: value for name, value in description.items() if name != "name"}) if kind else None

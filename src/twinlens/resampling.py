@@ -45,6 +45,17 @@ def check_confidence(confidence: float) -> float:
     return float(confidence)
 
 
+def band(replicates: Floats, confidence: float, *, simultaneous: bool) -> tuple[Floats, Floats]:
+    """Gives lower and upper ends (L,) from replicates of a curve (R, L): of each level, or of the whole curve.
+
+    Example:
+        >>> low, high = band(np.arange(101.0)[:, None], 0.9, simultaneous=False)
+        >>> low, high
+        (array([5.]), array([95.]))
+    """
+    return _around_curves(replicates, confidence) if simultaneous else pointwise(replicates, confidence)
+
+
 def pointwise(replicates: Floats, confidence: float) -> tuple[Floats, Floats]:
     """Gives the quantiles between which the replicates (R, ...) lie, each number by itself; NaN is left out.
 
@@ -60,24 +71,18 @@ def pointwise(replicates: Floats, confidence: float) -> tuple[Floats, Floats]:
     return low.reshape(replicates.shape[1:]), high.reshape(replicates.shape[1:])
 
 
-def simultaneous(replicates: Floats, confidence: float) -> tuple[Floats, Floats]:
-    """Gives a band that holds whole curves: the share `confidence` of the replicates (R, L) never leaves it.
+def _around_curves(replicates: Floats, confidence: float) -> tuple[Floats, Floats]:
+    """Gives a band that the share `confidence` of the replicates (R, L) never leaves.
 
-    The pointwise quantiles are moved outwards together, level by level in units of the replicates' spread, until the
-    band holds enough curves.
-
-    Example:
-        >>> curves = np.random.default_rng(0).normal(size=(2000, 50))
-        >>> low, high = simultaneous(curves, 0.9)
-        >>> bool(np.isclose(((low <= curves) & (curves <= high)).all(axis=1).mean(), 0.9))
-        True
+    The pointwise quantiles are moved outwards together, by one factor, until the band holds enough curves.
     """
     low, high = pointwise(replicates, confidence)
-    centre = np.full_like(low, np.nan)
     some = np.isfinite(low)
+    centre = np.full_like(low, np.nan)
     centre[some] = np.nanmedian(replicates[:, some], axis=0)
     below, above = centre - low, high - centre
-    # How far each curve strays, in units of the pointwise band. Where all replicates agree there is nothing to stray.
+    # How far each curve strays, in units of the pointwise band. Where
+    # that has no width there is no unit, and the few curves that stray do not count.
     distance = np.zeros_like(replicates)
     np.divide(centre - replicates, below, out=distance, where=(replicates < centre) & (below > 0))
     np.divide(replicates - centre, above, out=distance, where=(replicates > centre) & (above > 0))
