@@ -13,6 +13,7 @@ import importlib.util
 import io
 import json
 import pickle
+import warnings
 import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -131,7 +132,9 @@ def read_state(path: str) -> dict[str, Any]:
         if path.endswith(".safetensors"):
             safetensors: Any = importlib.import_module("safetensors.torch")
             return dict(safetensors.load_file(path))
-        state = torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about the pickle protocol of files that are refused anyway
+            state = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError:
         raise ModelError(
             f"`weights` {path!r} hold more than tensors, and loading that could run code. Save model.state_dict(), "

@@ -194,6 +194,13 @@ def _unused(name: str, used: set[str]) -> str:
     return next(candidate for candidate in names if candidate not in used)
 
 
+def can_read(name: str, sweeps: Iterable[Sweep], protocol: Protocol) -> bool:
+    """Tells whether sweeps hold every level that a metric needs."""
+    metric = METRICS[name]
+    have = {level for sweep in sweeps if sweep.serves(metric, protocol) for level in sweep.schedule.levels}
+    return have.issuperset(metric.schedule(protocol).levels)
+
+
 def read_metric(
     name: str,
     tables: Mapping[Sweep, ProbeTable],

@@ -21,7 +21,7 @@ import torch
 from twinlens.curves import Curve, SoundnessCurve
 from twinlens.files import written_whole
 from twinlens.performance import Protocol
-from twinlens.planning import Sweep, read_metric
+from twinlens.planning import Sweep, can_read, read_metric
 from twinlens.runs import FORMAT, Run, RunError, read_run
 from twinlens.table import Floats, ProbeTable
 
@@ -62,9 +62,11 @@ class Evaluation:
 
     def curve(self, method: str, metric: str) -> Curve:
         """Gives a method's curve, with the probe table that it came from."""
-        for argument, name, known in (("method", method, self.methods), ("metric", metric, self.metrics)):
-            if name not in known:
-                raise ValueError(f"`{argument}` must be among {', '.join(known)}; got {name!r}.")
+        if method not in self.methods:
+            raise ValueError(f"`method` must be among {', '.join(self.methods)}; got {method!r}.")
+        known = self.results["methods"][method]["metrics"]
+        if metric not in known:
+            raise ValueError(f"`metric` must be among {', '.join(known)}, which {method} has; got {metric!r}.")
         return self._reader.curve(method, metric)
 
     def maps(self, method: str) -> torch.Tensor:
@@ -112,18 +114,25 @@ class _Reader:
         self.protocol = Protocol(**{**rules, "levels": tuple(rules["levels"])})
         self.options = {name: asked["options"][name] for name in ("performance", "epsilon")}
 
+    def sweeps_of(self, method: str) -> list[Sweep]:
+        """Gives the sweeps that are complete for a method."""
+        shards = range(self.shards)
+        return [s for s in self.sweeps if all(self.run.probes_part(method, s.name, k).exists() for k in shards)]
+
+    def metrics_of(self, method: str) -> list[str]:
+        """Gives the metrics that can be read for a method."""
+        sweeps = self.sweeps_of(method)
+        return [name for name in self.run.manifest["metrics"] if can_read(name, sweeps, self.protocol)]
+
     def tables(self, method: str) -> dict[Sweep, ProbeTable]:
-        return {sweep: self.run.load_probes(method, sweep.name, self.shards) for sweep in self.sweeps}
+        return {sweep: self.run.load_probes(method, sweep.name, self.shards) for sweep in self.sweeps_of(method)}
 
     def curve(self, method: str, metric: str, tables: Mapping[Sweep, ProbeTable] | None = None) -> Curve:
         return read_metric(metric, tables or self.tables(method), self.protocol, self.options)
 
     def complete(self, method: str) -> bool:
-        return all(
-            self.run.probes_part(method, sweep.name, shard).exists()
-            for sweep in self.sweeps
-            for shard in range(self.shards)
-        )
+        """Tells whether a method has maps of all samples."""
+        return all(self.run.maps_part(method, shard).exists() for shard in range(self.shards))
 
 
 def open_evaluation(path: str | os.PathLike[str]) -> Evaluation:
@@ -144,9 +153,8 @@ def write_results(run: Run, *, seconds: Mapping[str, float]) -> Evaluation:
     reader, asked = _Reader(run), run.manifest
     complete = [name for name in asked["methods"] if reader.complete(name)]
     # Areas of soundness compare only up to a performance that all methods reach.
-    reached = [
-        reader.curve(name, "soundness").performance.max() for name in complete if "soundness" in asked["metrics"]
-    ]
+    sound = [name for name in complete if "soundness" in reader.metrics_of(name)]
+    reached = [reader.curve(name, "soundness").performance.max() for name in sound]
     high = float(min(reached)) if reached else None
     results = {
         "format": FORMAT,
@@ -165,7 +173,7 @@ def write_results(run: Run, *, seconds: Mapping[str, float]) -> Evaluation:
 
 def _method_results(reader: _Reader, method: str, high: float | None) -> dict[str, Any]:
     tables = reader.tables(method)
-    curves = {name: reader.curve(method, name, tables) for name in reader.run.manifest["metrics"]}
+    curves = {name: reader.curve(method, name, tables) for name in reader.metrics_of(method)}
     kinds = next(iter(tables.values())).map_kinds if tables else ()
     return {
         "degenerate_maps": {kind: kinds.count(kind) for kind in ("constant", "zero")},

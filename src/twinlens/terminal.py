@@ -140,7 +140,7 @@ def _best(evaluation: Evaluation) -> dict[str, str]:
     """Gives the best method of each metric."""
     best = {}
     for name in evaluation.metrics:
-        areas = {m: c["metrics"][name]["area"] for m, c in evaluation.results["methods"].items()}
+        areas = {m: c["metrics"].get(name, {}).get("area") for m, c in evaluation.results["methods"].items()}
         known = {method: area for method, area in areas.items() if area is not None}
         if known:
             best[name] = (max if METRICS[name].higher_is_better else min)(known, key=known.__getitem__)

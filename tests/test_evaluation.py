@@ -1,0 +1,425 @@
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import twinlens as tl
+from tests.tiny import tiny_model
+from twinlens.evaluation import evaluate
+from twinlens.planning import METRICS
+from twinlens.results import open_evaluation
+from twinlens.runs import RunError
+
+OPTIONS = {"batch_size": 16, "memory_format": "contiguous", "shard_size": 4}
+
+
+def samples(n=10, size=9):
+    rng = np.random.default_rng(0)
+    return rng.normal(size=(n, 3, size, size)).astype(np.float32), rng.integers(0, 3, n)
+
+
+class Counting(nn.Module):
+    """The tiny model, which remembers how many inputs it was asked about."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = tiny_model()
+        self.asked = 0
+
+    def forward(self, x):
+        self.asked += len(x)
+        return self.inner(x)
+
+
+def test_results_are_those_of_the_library(tmp_path):
+    """The flow in shards, with shared sweeps, gives the curves of the plain functions on the whole data."""
+    model, (inputs, labels) = tiny_model(), samples()
+    evaluation = evaluate(model, (inputs, labels), ["saliency", "random"], out=tmp_path / "run", seed=3, **OPTIONS)
+    ids = [f"{i:05d}" for i in range(10)]
+    for method in ("saliency", "random"):
+        maps = tl.attribute(model, inputs, labels, method, ids=ids, seed=3)
+        torch.testing.assert_close(evaluation.maps(method), maps)
+        same = {"ids": ids, "seed": 3, "batch_size": 16}
+        arguments = (model, torch.from_numpy(inputs), labels, maps)
+        expected = {
+            "soundness": tl.soundness(*arguments, **same),
+            "completeness": tl.completeness(*arguments, **same),
+            "road_morf": tl.road(*arguments, order="morf", **same),
+            "road_lerf": tl.road(*arguments, order="lerf", **same),
+            "deletion": tl.deletion(*arguments, **same),
+            "insertion": tl.insertion(*arguments, **same),
+        }
+        assert set(expected) == set(METRICS)
+        for metric, curve in expected.items():
+            found = evaluation.curve(method, metric)
+            np.testing.assert_array_equal(found.levels, curve.levels)
+            np.testing.assert_array_equal(found.performance, curve.performance)
+            np.testing.assert_allclose(found.values, curve.values, rtol=1e-12)
+            stored = evaluation.results["methods"][method]["metrics"][metric]
+            assert stored["performance"] == curve.performance.tolist()
+    frame = evaluation.summary()
+    assert list(frame.index) == ["saliency", "random"]
+    assert frame.loc["random", "deletion"] == evaluation.curve("random", "deletion").area()
+
+
+def test_areas_of_soundness_go_up_to_what_all_methods_reach(tmp_path):
+    evaluation = evaluate(
+        tiny_model(), samples(), ["saliency", "random"], metrics=["soundness"], out=tmp_path / "run", **OPTIONS
+    )
+    curves = {method: evaluation.curve(method, "soundness") for method in evaluation.methods}
+    high = min(curve.performance.max() for curve in curves.values())
+    assert evaluation.results["soundness_up_to"] == high
+    for method, curve in curves.items():
+        assert evaluation.results["methods"][method]["metrics"]["soundness"]["area"] == curve.area(high=high)
+
+
+def test_probes_are_shared_and_nothing_is_asked_again(tmp_path):
+    model, data, out = Counting(), samples(), tmp_path / "run"
+    evaluate(model, data, ["random"], metrics=["soundness"], out=out, **OPTIONS)
+    before = model.asked
+    evaluate(model, data, ["random"], metrics=["soundness", "road_lerf"], out=out, **OPTIONS)
+    # One input is asked about to check that model and data fit; ROAD's levels are those of soundness, and its first
+    # level is the untouched input.
+    assert model.asked - before == 1
+    first = (out / "results.json").read_bytes()
+    evaluate(model, data, ["random"], metrics=["soundness", "road_lerf"], out=out, **OPTIONS)
+    assert model.asked - before == 2
+    assert (out / "results.json").read_bytes() == first
+    added = evaluate(model, data, ["random", "centre"], metrics=["deletion"], out=out, **OPTIONS)
+    assert added.methods == ["random", "centre"]
+    assert added.metrics == ["soundness", "road_lerf", "deletion"]
+    assert model.asked - before == 3 + 10 * 9 + 10 * (98 + 9)
+
+
+def test_adding_gives_what_asking_at_once_gives(tmp_path):
+    data = samples()
+    evaluate(tiny_model(), data, ["random"], metrics=["road_lerf"], out=tmp_path / "steps", **OPTIONS)
+    steps = evaluate(tiny_model(), data, ["centre"], metrics=["soundness"], out=tmp_path / "steps", **OPTIONS)
+    stored = steps.results["methods"]
+    assert list(stored["centre"]["metrics"]) == ["road_lerf", "soundness"]
+    assert list(stored["random"]["metrics"]) == ["road_lerf"]  # until it is asked for again
+    with pytest.raises(ValueError, match="`metric` must be among road_lerf, which random has; got 'soundness'"):
+        steps.curve("random", "soundness")
+    steps = evaluate(tiny_model(), data, ["random"], metrics=["soundness"], out=tmp_path / "steps", **OPTIONS)
+    once = evaluate(
+        tiny_model(), data, ["random", "centre"], metrics=["road_lerf", "soundness"], out=tmp_path / "once", **OPTIONS
+    )
+    for method in ("random", "centre"):
+        for metric in ("road_lerf", "soundness"):
+            one, other = steps.curve(method, metric), once.curve(method, metric)
+            np.testing.assert_array_equal(one.performance, other.performance)
+            np.testing.assert_allclose(one.table.logit, other.table.logit, atol=1e-6)
+
+
+def test_equal_runs_give_equal_bytes(tmp_path):
+    for name in ("one", "two"):
+        evaluate(tiny_model(), samples(), ["saliency"], out=tmp_path / name, **OPTIONS)
+    one, two = ((tmp_path / name / "results.json").read_bytes() for name in ("one", "two"))
+    assert one == two
+    assert b"second" not in one
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"seed": 1}, r"options\.seed is 0 there and 1 here"),
+        ({"epsilon": 0.5}, r"options\.epsilon is 0\.01 there and 0\.5 here"),
+        ({"protocol": "soco"}, r"options\.protocol\.name is \"paper\" there and \"soco\" here.*more"),
+        ({"batch_size": 7}, r"execution\.batch_size is 16 there and 7 here"),
+        ({"imputer": tl.ConstantImputer(0.0)}, r"options\.imputer\.name"),
+        ({"limit": 5}, r"data\.digest.*data\.samples is 10 there and 5 here"),
+        ({"methods": {"random": "centre"}}, r"methods\.random\.method is \"random\" there and \"centre\" here"),
+    ],
+)
+def test_another_run_in_the_same_directory_is_refused(tmp_path, change, message):
+    out, data = tmp_path / "run", samples()
+    asked = {"methods": ["random"], "metrics": ["road_morf"], "out": out, **OPTIONS}
+    evaluate(tiny_model(), data, **asked)
+    before = (out / "run.json").read_bytes()
+    with pytest.raises(RunError, match=message):
+        evaluate(tiny_model(), data, **{**asked, **change})
+    assert (out / "run.json").read_bytes() == before
+
+
+def test_another_model_or_data_in_the_same_directory_is_refused(tmp_path):
+    asked = {"methods": ["random"], "metrics": ["road_morf"], "out": tmp_path / "run", **OPTIONS}
+    evaluate(tiny_model(), samples(), **asked)
+    other = tiny_model()
+    with torch.no_grad():
+        other[4].bias[0] += 1
+    with pytest.raises(RunError, match=r"model\.digest is"):
+        evaluate(other, samples(), **asked)
+    inputs, labels = samples()
+    inputs[3, 0, 0, 0] += 1
+    with pytest.raises(RunError, match=r"data\.digest is"):
+        evaluate(tiny_model(), (inputs, labels), **asked)
+
+
+def test_what_was_chosen_by_trial_is_kept(tmp_path, monkeypatch):
+    asked = {"methods": ["random"], "metrics": ["road_morf"], "out": tmp_path / "run"}
+    evaluate(tiny_model(), samples(), **asked)
+    chosen = json.loads((tmp_path / "run" / "run.json").read_text())["execution"]
+    monkeypatch.setattr("twinlens.evaluation.tune", lambda *_, **__: pytest.fail("tried again"))
+    evaluate(tiny_model(), samples(), **{**asked, "methods": ["random", "centre"]})
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["execution"] == chosen
+
+
+def test_batch_size_and_workers_change_nothing_that_counts(tmp_path):
+    runs = [
+        evaluate(tiny_model(), samples(), ["integrated_gradients"], out=tmp_path / str(i), **{**OPTIONS, **change})
+        for i, change in enumerate(({"batch_size": 1}, {"batch_size": 33, "workers": 3}, {"shard_size": 10}))
+    ]
+    for metric in METRICS:
+        tables = [run.curve("integrated_gradients", metric).table for run in runs]
+        for table in tables[1:]:
+            np.testing.assert_array_equal(table.predicted, tables[0].predicted)
+            np.testing.assert_allclose(table.probability, tables[0].probability, atol=1e-4)
+
+
+def test_a_method_of_ones_own_and_one_with_options(tmp_path):
+    def bright(model, inputs, targets, *, ids=None, seed=0, power=1.0):
+        return inputs.abs().sum(dim=1) ** power
+
+    methods = {
+        "bright": bright,
+        "square": {"method": bright, "power": 2.0},
+        "ig8": {"method": "integrated_gradients", "steps": 8},
+    }
+    evaluation = evaluate(tiny_model(), samples(), methods, metrics=["road_morf"], out=tmp_path / "run", **OPTIONS)
+    inputs = torch.from_numpy(samples()[0])
+    torch.testing.assert_close(evaluation.maps("bright"), inputs.abs().sum(dim=1))
+    torch.testing.assert_close(evaluation.maps("square"), inputs.abs().sum(dim=1) ** 2)
+    described = json.loads((tmp_path / "run" / "run.json").read_text())["methods"]
+    assert described["ig8"] == {"method": "integrated_gradients", "options": {"steps": 8}}
+    assert described["bright"]["source"] == described["square"]["source"]
+    # A function that was changed since is another method.
+    with pytest.raises(RunError, match=r"methods\.bright\.source"):
+        evaluate(
+            tiny_model(),
+            samples(),
+            {"bright": lambda *a, **k: a[1][:, 0]},
+            metrics=["road_morf"],
+            out=tmp_path / "run",
+            **OPTIONS,
+        )
+
+
+def test_iba_does_not_depend_on_shards(tmp_path):
+    asked = {"methods": {"iba": {"method": "iba", "steps": 2, "noise": 2, "layer": "1"}}, "metrics": ["road_morf"]}
+    maps = [
+        evaluate(tiny_model(), samples(), out=tmp_path / str(size), **asked, **{**OPTIONS, "shard_size": size}).maps(
+            "iba"
+        )
+        for size in (3, 10)
+    ]
+    torch.testing.assert_close(maps[0], maps[1], rtol=1e-3, atol=1e-5)
+
+
+def test_a_method_that_fails_leaves_the_others(tmp_path):
+    def late(model, inputs, targets, *, ids=None, seed=0):
+        if "00007" in ids:
+            raise RuntimeError("out of ideas")
+        return inputs[:, 0].abs()
+
+    asked = {"metrics": ["road_morf"], "out": tmp_path / "run", **OPTIONS}
+    with (
+        pytest.warns(UserWarning, match="late fails and is left out: out of ideas"),
+        pytest.raises(RunError, match=r"is incomplete\. late: out of ideas"),
+    ):
+        evaluate(tiny_model(), samples(), {"late": late, "random": "random"}, **asked)
+    assert open_evaluation(tmp_path / "run").methods == ["random"]
+    assert (tmp_path / "run" / "maps" / "late" / "00000.safetensors").exists()
+
+
+def test_maps_alone(tmp_path):
+    maps = evaluate(tiny_model(), samples(), ["random"], metrics=[], out=tmp_path / "run", **OPTIONS)
+    assert maps.maps("random").shape == (10, 9, 9)
+    assert maps.summary().shape == (1, 0)
+    whole = evaluate(tiny_model(), samples(), ["random"], metrics=["deletion"], out=tmp_path / "run", **OPTIONS)
+    assert list(whole.summary().columns) == ["deletion"]
+
+
+def test_tabular_rows(tmp_path):
+    rng = np.random.default_rng(0)
+    rows, labels = rng.normal(size=(20, 6)).astype(np.float32), rng.integers(0, 2, 20)
+    evaluation = evaluate(
+        nn.Linear(6, 2), (rows, labels), ["integrated_gradients", "random"], out=tmp_path / "run", **OPTIONS
+    )
+    assert evaluation.run.manifest["options"]["imputer"] == {"name": "ConstantImputer", "value": 0.0}
+    assert evaluation.summary().notna().all(axis=None)
+
+
+def test_without_a_directory_there_is_a_temporary_one():
+    evaluation = evaluate(tiny_model(), samples(4), ["random"], metrics=["deletion"], **OPTIONS)
+    assert (evaluation.path / "results.json").exists()
+    assert repr(evaluation).startswith("Evaluation(1 methods, 4 samples")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"metrics": ["rode"]}, "`metrics` must be among soundness, completeness, .*; got 'rode'"),
+        ({"engine": "steam"}, "`engine` must be among local.*; got 'steam'"),
+        ({"methods": ["grad-cam"]}, "`methods` must be among saliency, .*; got 'grad-cam'"),
+        ({"methods": {"../up": "random"}}, "letters, digits"),
+        ({"methods": []}, "`methods` must name at least one"),
+        ({"classes": "names.txt"}, "`classes` belongs to data that is opened by its path"),
+        ({"model": 7}, "must be a spec such as 'timm:resnet50' or an nn.Module; got int"),
+        ({"model": nn.Conv2d(1, 2, 3)}, r"`model` Conv2d fails on an input of shape \(1, 3, 9, 9\): .*channels"),
+        ({"model": nn.Conv2d(3, 2, 3)}, r"must return logits \(samples, classes\)"),
+    ],
+)
+def test_what_cannot_work_is_refused_at_once(tmp_path, change, message):
+    asked = {"model": tiny_model(), "data": samples(), "methods": ["random"], "out": tmp_path / "run", **OPTIONS}
+    with pytest.raises((ValueError, TypeError), match=message):
+        evaluate(**{**asked, **change})
+    assert not (tmp_path / "run").exists()
+
+
+def test_labels_beyond_the_model_are_refused(tmp_path):
+    inputs, labels = samples()
+    with pytest.raises(ValueError, match=r"label 5 \(sample '00003'\), and the model knows 0 to 2"):
+        evaluate(
+            tiny_model(), (inputs, np.where(np.arange(10) == 3, 5, labels)), ["random"], out=tmp_path / "run", **OPTIONS
+        )
+
+
+def test_a_directory_in_use_or_of_another_kind_is_refused(tmp_path):
+    from twinlens.runs import open_run, read_run
+
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "letter.txt").write_text("dear")
+    asked = {"methods": ["random"], "metrics": ["deletion"], **OPTIONS}
+    with pytest.raises(RunError, match="is not empty and holds no run"):
+        evaluate(tiny_model(), samples(4), out=tmp_path / "full", **asked)
+    with pytest.raises(RunError, match=r"must be a directory; .*letter.txt' is a file"):
+        evaluate(tiny_model(), samples(4), out=tmp_path / "full" / "letter.txt", **asked)
+    run = evaluate(tiny_model(), samples(4), out=tmp_path / "run", **asked).run
+    with open_run(run.path, run.manifest), pytest.raises(RunError, match="in use by another twinlens"):
+        evaluate(tiny_model(), samples(4), out=run.path, **asked)
+    (run.path / "run.json").write_text("{")
+    with pytest.raises(RunError, match=r"run.json' is damaged"):
+        evaluate(tiny_model(), samples(4), out=run.path, **asked)
+    (run.path / "run.json").write_text('{"format": 99}')
+    with pytest.raises(RunError, match="a run of format 99, and this twinlens reads 1"):
+        read_run(run.path)
+    with pytest.raises(RunError, match="holds no run"):
+        open_evaluation(tmp_path / "full")
+
+
+def test_a_full_disk_keeps_what_is_done(tmp_path, monkeypatch):
+    asked = {"methods": ["random", "centre"], "metrics": ["deletion", "road_morf"], **OPTIONS}
+    evaluate(tiny_model(), samples(), out=tmp_path / "whole", **asked)
+    left, sync = [6], os.fsync
+
+    def full(descriptor):
+        left[0] -= 1
+        if left[0] < 0:
+            raise OSError(28, "No space left on device")
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        evaluate(tiny_model(), samples(), out=tmp_path / "run", **asked)
+    parts = {path for path in (tmp_path / "run").rglob("*") if path.suffix in (".parquet", ".safetensors")}
+    assert parts
+    assert not list((tmp_path / "run").rglob("*.unfinished"))
+    monkeypatch.undo()
+    times = {path: path.stat().st_mtime_ns for path in parts}
+    evaluate(tiny_model(), samples(), out=tmp_path / "run", **asked)
+    assert {path: path.stat().st_mtime_ns for path in parts} == times
+    same = [(tmp_path / name / "results.json").read_bytes() for name in ("whole", "run")]
+    assert same[0] == same[1]
+
+
+def script(text, *arguments):
+    """Runs Python in a process of its own and gives what it prints."""
+    root = Path(__file__).resolve().parents[1]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(root)}
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(text), *map(str, arguments)],
+        capture_output=True, text=True, check=True, env=environment, timeout=300,
+    ).stdout  # fmt: skip
+
+
+def test_twenty_kills_change_nothing(tmp_path):
+    """Killed at random moments and started again, a run ends with the bytes of one that was left alone."""
+    printed = script(
+        """
+        import os, random, signal, sys, time
+        import torch
+        from tests.test_evaluation import OPTIONS, samples
+        from tests.tiny import tiny_model
+        import twinlens as tl
+        from twinlens.evaluation import evaluate
+
+        torch.set_num_threads(1)
+
+        def run(name):
+            methods = ["saliency", "random", "centre"]
+            fill = tl.ConstantImputer(0.1)
+            evaluate(tiny_model(), samples(24), methods, out=f"{sys.argv[1]}/{name}", imputer=fill, **OPTIONS)
+
+        def child(name, seconds=None):
+            pid = os.fork()
+            if pid == 0:
+                run(name)
+                os._exit(0)
+            if seconds is not None:
+                time.sleep(seconds)
+                os.kill(pid, signal.SIGKILL)
+            return os.waitpid(pid, 0)[1]
+
+        start = time.perf_counter()
+        assert child("whole") == 0
+        whole = time.perf_counter() - start
+        random.seed(0)
+        killed = sum(child("killed", random.uniform(0.02, 0.25) * whole) == signal.SIGKILL for _ in range(20))
+        assert child("killed") == 0
+        print(killed)
+        """,
+        tmp_path,
+    )
+    assert int(printed) >= 10  # the others had nothing left to do
+    whole, killed = ((tmp_path / name / "results.json").read_bytes() for name in ("whole", "killed"))
+    assert whole == killed
+
+
+def test_memory_does_not_grow_with_the_data(tmp_path):
+    """All inputs of the larger run alone would take 98 MB."""
+    printed = script(
+        """
+        import resource, sys
+        import numpy as np
+        from tests.tiny import tiny_model
+        import twinlens as tl
+        from twinlens.data import Samples
+        from twinlens.evaluation import evaluate
+
+        def read(position):
+            return np.random.default_rng(position).normal(size=(3, 64, 64)).astype(np.float32)
+
+        def peak(n):
+            samples = Samples(
+                name="made up", ids=tuple(map(str, range(n))), labels=np.arange(n) % 3, classes=None,
+                positions=np.arange(n), reader=read, fingerprint=lambda i: str(i).encode(),
+            )
+            evaluate(
+                tiny_model(), samples, ["centre"], metrics=["completeness"], imputer=tl.ConstantImputer(0.0),
+                out=f"{sys.argv[1]}/{n}", batch_size=16, memory_format="contiguous", shard_size=50,
+            )
+            return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+        print(peak(200), peak(2000))
+        """,
+        tmp_path,
+    )
+    small, large = map(int, printed.split())
+    assert large < 1.1 * small

@@ -1,0 +1,52 @@
+"""A model and images so small that whole runs take moments."""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import nn
+
+SOURCE = """
+import torch
+from torch import nn
+
+def build():
+    torch.manual_seed(3)
+    model = nn.Sequential(
+        nn.Conv2d(3, 6, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(6, 3)
+    )
+    model.preprocessing = {"mean": (0.5, 0.5, 0.5), "std": (0.25, 0.25, 0.25)}
+    return model
+
+def number():
+    return 7
+
+def broken():
+    raise RuntimeError("no weights today")
+"""
+
+
+def model_file(folder):
+    path = Path(folder) / "tiny_model.py"
+    path.write_text(SOURCE)
+    return f"{path}:build"
+
+
+def tiny_model():
+    torch.manual_seed(3)
+    return nn.Sequential(
+        nn.Conv2d(3, 6, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(6, 3)
+    )
+
+
+def image_folder(folder, per_class=4, size=10, classes=("ant", "bee", "cow"), seed=0):
+    """Writes PNG images, one folder per class, of smooth colours that differ by class."""
+    rng = np.random.default_rng(seed)
+    for k, name in enumerate(classes):
+        (Path(folder) / name).mkdir(parents=True)
+        for i in range(per_class):
+            pixels = rng.integers(0, 120, size=(size, size, 3), dtype=np.uint8)
+            pixels[..., k % 3] += 130
+            Image.fromarray(pixels).save(Path(folder) / name / f"{i}.png")
+    return str(folder)
