@@ -371,7 +371,7 @@ def _verdict(pairs: list[Pair], alpha: float) -> str:
     clauses = []
     for pair in pairs:
         size = f"{abs(pair.difference):.3f}"
-        ends = sorted([pair.low, pair.high]) if pair.difference > 0 else sorted([-pair.low, -pair.high])
+        ends = sorted([pair.low, pair.high]) if pair.difference >= 0 else sorted([-pair.low, -pair.high])
         between = f"[{ends[0]:.3f}, {ends[1]:.3f}]"
         if not pair.holm < alpha:
             clauses.append(f"{pair.metric} does not differ ({size} {between})")

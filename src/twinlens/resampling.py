@@ -67,7 +67,8 @@ def pointwise(replicates: Floats, confidence: float) -> tuple[Floats, Floats]:
     every = np.atleast_2d(replicates.T).T
     low, high = np.full((2, *every.shape[1:]), np.nan)
     some = np.isfinite(every).any(axis=0)
-    low[some], high[some] = np.nanquantile(every[:, some], [tail, 1 - tail], axis=0)
+    if some.any():
+        low[some], high[some] = np.nanquantile(every[:, some], [tail, 1 - tail], axis=0)
     return low.reshape(replicates.shape[1:]), high.reshape(replicates.shape[1:])
 
 
