@@ -14,6 +14,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from PIL.Image import DecompressionBombWarning
+
 from twinlens.demo import DEMOS
 from twinlens.evaluation import evaluate
 from twinlens.results import open_evaluation
@@ -31,20 +33,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = _parser()
     given = parser.parse_args(arguments)
     # Whoever waits for a table wants one line, and not the place in the source that a warning came from.
-    warnings.showwarning = lambda message, *_, **__: print(f"twinlens: warning: {message}", file=sys.stderr)
+    with warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_, **__: _say(f"warning: {message}")
+        warnings.simplefilter("error", DecompressionBombWarning)  # such an image is refused, and the error says why
+        return _guarded(given)
+
+
+def _guarded(given: argparse.Namespace) -> int:
     try:
         command: Callable[[argparse.Namespace], None] = given.command
         command(given)
     except _USER_ERRORS as error:
         if os.environ.get("TWINLENS_DEBUG"):
             raise
-        text = " ".join(str(error).split()) or type(error).__name__
-        print(f"twinlens: error: {text}", file=sys.stderr)
+        _say(f"error: {error or type(error).__name__}")
         return 2
     except KeyboardInterrupt:
-        print("twinlens: interrupted. What is done is kept; the same command goes on.", file=sys.stderr)
+        _say("interrupted. What is done is kept; the same command goes on.")
         return 130
     return 0
+
+
+def _say(text: str) -> None:
+    print(f"twinlens: {' '.join(text.split())}", file=sys.stderr)
 
 
 def _parser() -> argparse.ArgumentParser:

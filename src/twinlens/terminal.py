@@ -83,26 +83,27 @@ class LiveProgress:
 
     def warn(self, message: str) -> None:
         """Prints a warning above the bars."""
-        self._console.print(f"twinlens: warning: {' '.join(message.split())}", markup=False, highlight=False)
+        _say(self._console, f"twinlens: warning: {' '.join(message.split())}")
+
+
+def _say(console: Console, text: str) -> None:
+    """Prints text as it is: brackets in names are no markup, and a path is not broken in two."""
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def print_evaluation(evaluation: Evaluation) -> None:
     """Prints the table of a run."""
     console, results = Console(), evaluation.results
     data = results["data"]
-    console.print(
-        f"{results['model']['name']} on {data['samples']} samples of {data['name']}: "
-        f"accuracy {results['accuracy']:.1%}",
-        markup=False,
-        highlight=False,
-    )
+    subject = f"{results['model']['name']} on {data['samples']} samples of {data['name']}"
+    _say(console, f"{subject}: accuracy {results['accuracy']:.1%}")
     if data["skipped"]:
         first = data["skipped"][0]
-        console.print(f"Left out: {len(data['skipped'])} samples; the first: {first['reason']}", markup=False)
+        _say(console, f"Left out: {len(data['skipped'])} samples; the first: {first['reason']}")
     if evaluation.metrics:
         console.print(_table([evaluation]))
         console.print(_legend(evaluation), style="dim")
-    console.print(f"Everything is in {evaluation.path}", markup=False, highlight=False)
+    _say(console, f"Everything is in {evaluation.path}")
 
 
 def print_runs(evaluations: Sequence[Evaluation]) -> None:
@@ -110,7 +111,7 @@ def print_runs(evaluations: Sequence[Evaluation]) -> None:
     console = Console()
     console.print(_table(evaluations))
     for evaluation in evaluations:
-        console.print(f"{evaluation.path}: {_legend(evaluation)}", style="dim", markup=False)
+        _say(console, f"{evaluation.path}: {_legend(evaluation)}")
 
 
 def _table(evaluations: Sequence[Evaluation]) -> Table:
@@ -177,6 +178,6 @@ def explain_method(name: str) -> None:
     console, function = Console(), METHODS[name]
     options = [p for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY]
     console.print(f"{name}\n", style="bold")
-    console.print(inspect.getdoc(function) or "", markup=False, highlight=False)
+    _say(console, inspect.getdoc(function) or "")
     defaults = ", ".join(f"{p.name}={p.default!r}" for p in options if p.name not in ("ids", "seed"))
-    console.print(f"\nDefaults: {defaults or 'it has no options'}", markup=False, highlight=False)
+    _say(console, f"\nDefaults: {defaults or 'it has no options'}")
