@@ -319,7 +319,7 @@ def soundness_errors(
         levels; and how often the model is called per sample.
 
     Example:
-        >>> errors = soundness_errors(sparse_linear(50))
+        >>> errors = soundness_errors(sparse_linear(30, features=50), levels=(0.9, 0.8, 0.6, 0.4, 0.2))
         >>> errors.groupby("estimator")["error"].mean().idxmin()
         'two-sided'
     """

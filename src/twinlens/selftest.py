@@ -115,7 +115,7 @@ def selftest(
 
     Example:
         >>> from twinlens.laboratory import sparse_linear
-        >>> task = sparse_linear(40)
+        >>> task = sparse_linear(20, features=40)
         >>> result = selftest(task.model, task.inputs, task.labels, task.information, imputer=task.imputer)
         >>> result.set_index("metric")["correlation"]["road"]
         np.float64(1.0)
