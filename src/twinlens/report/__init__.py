@@ -1,0 +1,7 @@
+"""The report: from run directories to one self-contained page, and figures and tables for papers."""
+
+from twinlens.report.exhibits import write_exhibits
+from twinlens.report.page import write_report
+from twinlens.report.tables import format_table, html_of
+
+__all__ = ["format_table", "html_of", "write_exhibits", "write_report"]

@@ -1,0 +1,104 @@
+'use strict';
+
+// Elements, numbers, and the one state that all parts of the page share: which methods are switched off.
+
+const content = JSON.parse(document.getElementById('content').textContent);
+
+/** Makes an element. Text reaches the document as text nodes only, so that no name of a run can become markup. */
+function element(tag, attributes = {}, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === false || value === null || value === undefined) continue;
+    if (name.startsWith('on')) made.addEventListener(name.slice(2), value);
+    else made.setAttribute(name, value === true ? '' : value);
+  }
+  made.append(...children.filter(child => child !== null && child !== undefined));
+  return made;
+}
+
+/** A name that comes from a run; isolated, so that its right-to-left marks end with it. */
+function name(text, attributes = {}) {
+  return element('bdi', attributes, String(text));
+}
+
+const isNumber = value => typeof value === 'number';
+
+function decimal(value, digits = 3) {
+  if (!isNumber(value)) return '–';
+  const text = value.toFixed(digits);
+  return (Number(text) === 0 ? (0).toFixed(digits) : text).replace('-', '−');
+}
+
+function percent(value) {
+  return isNumber(value) ? `${(100 * value).toFixed(value > 0 && value < 0.1 ? 1 : 0)} %` : '–';
+}
+
+function interval(pair) {
+  return pair && pair.every(isNumber) ? `${decimal(pair[0])} – ${decimal(pair[1])}` : null;
+}
+
+// Okabe and Ito's colours, which people with any kind of colour vision can tell apart. The yellow one is left out: it
+// vanishes on white. Dashes and symbols differ too, so that nothing rests on colour alone.
+const COLOURS = ['#0072b2', '#d55e00', '#009e73', '#cc79a7', '#e69f00', '#56b4e9'];
+const DASHES = ['solid', [7, 3], [2, 3], [9, 3, 2, 3]];
+const SYMBOLS = ['M6 1a5 5 0 1 0 0 10a5 5 0 1 0 0-10z', 'M1.5 1.5h9v9h-9z', 'M6 0.5l5.5 10h-11z', 'M6 0l6 6l-6 6l-6-6z', 'M6 11.5l5.5-10h-11z'];
+const CONTROL_SYMBOLS = ['M4 0h4v4h4v4h-4v4h-4v-4h-4v-4h4z', 'M0 2l2-2l4 4l4-4l2 2l-4 4l4 4l-2 2l-4-4l-4 4l-2-2l4-4z'];
+
+const methodNames = [...new Set(content.runs.flatMap(run => run.methods.map(method => method.name)))].sort();
+const controls = methodNames.filter(
+  method => content.runs.some(run => run.methods.some(other => other.control && other.name === method))
+);
+const subjects = methodNames.filter(method => !controls.includes(method));
+
+/** How a method is drawn in every chart; controls are grey. */
+function look(method) {
+  const control = controls.includes(method);
+  const place = (control ? controls : subjects).indexOf(method);
+  const symbols = control ? CONTROL_SYMBOLS : SYMBOLS;
+  return {
+    colour: control ? theme().control : COLOURS[place % COLOURS.length],
+    dash: DASHES[(control ? place + 2 : place) % DASHES.length],
+    symbol: symbols[place % symbols.length],
+  };
+}
+
+function theme() {
+  const style = getComputedStyle(document.documentElement);
+  const read = property => style.getPropertyValue(property).trim();
+  return {
+    text: read('--text'), quiet: read('--quiet'), line: read('--line'), paper: read('--paper'), card: read('--card'),
+    control: read('--control'), font: getComputedStyle(document.body).fontFamily,
+  };
+}
+
+const hidden = new Set();
+const watchers = [];
+
+/** Calls a function now and whenever a method is switched on or off. */
+function onMethods(watcher) {
+  watchers.push(watcher);
+  watcher();
+}
+
+function setHidden(change) {
+  change(hidden);
+  for (const watcher of watchers) watcher();
+}
+
+const SVG = 'http://www.w3.org/2000/svg';
+
+function drawing(tag, attributes, ...children) {
+  const made = document.createElementNS(SVG, tag);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  made.append(...children);
+  return made;
+}
+
+/** A small picture of how a method's line looks. */
+function swatch(method) {
+  const { colour, dash, symbol } = look(method);
+  const dashes = dash === 'solid' ? {} : { 'stroke-dasharray': dash.join(' ') };
+  return drawing('svg', { viewBox: '0 0 28 12', class: 'swatch', 'aria-hidden': 'true' },
+    drawing('path', { d: 'M0 6h28', stroke: colour, 'stroke-width': 2, fill: 'none', ...dashes }),
+    drawing('path', { d: symbol, fill: colour, transform: 'translate(9.5 1.5) scale(0.75)' }));
+}

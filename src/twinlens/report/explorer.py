@@ -1,0 +1,265 @@
+"""The sample explorer: what each method marks in the exhibits of a run, and what the model saw and said as features go.
+
+Inputs are imputed again, with ties and noise from the streams of the probes, so that what is shown is what the model
+saw (on another kind of device than the run's, but for the noise).
+
+Shapes: E exhibits, L levels of a sweep, K levels that are shown, C channels, S = spatial shape.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import safe_open
+from torch import Tensor
+
+from twinlens.curves import Curve, SoundnessCurve
+from twinlens.imputation import Imputer
+from twinlens.ordering import Schedule, count_removed, keep_features, rank_features, stream
+from twinlens.planning import METRICS, imputers, rebuild_imputer
+from twinlens.report.exhibits import Exhibits, read_exhibits
+from twinlens.report.pictures import (
+    Picture,
+    data_uri,
+    false_picture,
+    grey_out,
+    input_picture,
+    map_picture,
+    scale_arrays,
+    undo_preprocessing,
+)
+from twinlens.results import Evaluation
+from twinlens.table import ProbeTable
+
+_PREFERRED = ("soundness", "road_lerf", "road_morf", "completeness", "deletion", "insertion")
+_SHOWN = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98)
+# Side and quality of pictures; the first with which a sample's pictures keep to their share of the page.
+_SIZES = ((224, 70), (192, 60), (160, 50), (128, 40), (96, 30))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Scene:
+    """What all exhibits of a run have in common."""
+
+    evaluation: Evaluation
+    exhibits: Exhibits
+    metric: str
+    imputer: Imputer | None
+    curves: Mapping[str, Curve]
+    """Curve of each method, of the exhibits alone."""
+    maps: Mapping[str, Tensor]
+    """Maps (E, *S) of each method that has them stored."""
+    false: Mapping[str, Tensor]
+    """What was judged false (E, *S), of methods with maps and soundness."""
+
+    @property
+    def schedule(self) -> Schedule:
+        """The levels that the slider shows, least removed first."""
+        schedule = next(iter(self.curves.values())).table.settings.schedule
+        measured = sorted(schedule.levels, reverse=schedule.by == "value")
+        if schedule.by == "area":
+            nearest = [min(measured, key=lambda level: abs(level - wanted)) for wanted in _SHOWN]
+            measured = list(dict.fromkeys(nearest))
+        return dataclasses.replace(schedule, levels=tuple(measured))
+
+    def class_name(self, index: float) -> str:
+        """Gives the name of a class, or its number."""
+        classes = self.evaluation.results["model"]["classes"]
+        return str(classes[int(index)]) if classes and int(index) < len(classes) else f"class {index:g}"
+
+
+def describe_exhibits(evaluation: Evaluation, *, budget: int) -> dict[str, Any]:
+    """Gives the explorer of a run as plain values.
+
+    Args:
+        evaluation: the results of the run.
+        budget: bytes that its pictures may take, all together.
+
+    Returns:
+        Samples with pictures and answers; or only a note that says why there are none.
+    """
+    scene = _set_scene(evaluation)
+    if isinstance(scene, str):
+        return {"note": scene, "samples": []}
+    schedule = scene.schedule
+    share = budget // len(scene.exhibits.samples)
+    return {
+        "note": _note(scene),
+        "metric": scene.metric,
+        "by": schedule.by,
+        "order": schedule.order,
+        "strip": scene.exhibits.inputs.dim() < 4,
+        "levels": list(schedule.levels),
+        "samples": [_sample(scene, place, share) for place in range(len(scene.exhibits.samples))],
+    }
+
+
+def _set_scene(evaluation: Evaluation) -> _Scene | str:
+    exhibits = read_exhibits(evaluation.run)
+    if exhibits is None:
+        return (
+            "No samples are stored with this run. Start it again with the same command: it finds everything done, and "
+            "stores the most telling samples."
+        )
+    metric = next((name for name in _PREFERRED if name in evaluation.metrics), None)
+    if metric is None or not evaluation.methods:
+        return "Nothing was measured, so that there is nothing to show about samples."
+    positions = [sample.position for sample in exhibits.samples]
+    curves = {method: _take(evaluation.curve(method, metric), positions) for method in evaluation.methods}
+    stored = {method: _load_maps(evaluation, method, positions) for method in evaluation.methods}
+    maps = {method: values for method, values in stored.items() if values is not None}
+    false = {
+        method: curve.false_features(maps[method])
+        for method, curve in curves.items()
+        if isinstance(curve, SoundnessCurve) and method in maps
+    }
+    main = rebuild_imputer(evaluation.run.manifest["options"]["imputer"])
+    kinds = imputers(main, spatial=exhibits.inputs.dim() > 2) if main else {}
+    return _Scene(
+        evaluation=evaluation,
+        exhibits=exhibits,
+        metric=metric,
+        imputer=kinds.get(METRICS[metric].imputer),
+        curves=curves,
+        maps=maps,
+        false=false,
+    )
+
+
+def _take(curve: Curve, positions: list[int]) -> Curve:
+    """Gives a curve's rows of some samples; its decisions stay those of the whole data set."""
+    rows: dict[str, Any] = {"table": curve.table.take(positions)}
+    if isinstance(curve, SoundnessCurve):
+        rows |= {"judged_false": curve.judged_false[positions], "per_sample": curve.per_sample[positions]}
+    return dataclasses.replace(curve, **rows)
+
+
+def _load_maps(evaluation: Evaluation, method: str, positions: list[int]) -> Tensor | None:
+    """Reads the maps (E, *S) of some samples, or gives None where they are not stored."""
+    run, size = evaluation.run, evaluation.run.manifest["execution"]["shard_size"]
+    rows = []
+    for position in positions:
+        path = run.maps_part(method, position // size)
+        if not path.exists():
+            return None
+        with safe_open(path, "pt") as file:
+            rows.append(file.get_slice("maps")[position % size : position % size + 1])
+    return torch.cat(rows)
+
+
+def _note(scene: _Scene) -> str:
+    notes = []
+    missing = [method for method in scene.curves if method not in scene.maps]
+    if missing:
+        notes.append(f"No maps are stored of {', '.join(missing)}, so that only the model's answers are shown.")
+    if scene.imputer is None:
+        notes.append(
+            "The imputer is one of your own and cannot be made again here: removed features are shown in grey."
+        )
+    if scene.metric != "soundness":
+        notes.append("Soundness was not measured, so that nothing was judged false.")
+    return " ".join(notes)
+
+
+def _sample(scene: _Scene, place: int, share: int) -> dict[str, Any]:
+    """Describes one exhibit, with pictures as large as its share of the page allows."""
+    exhibit = scene.exhibits.samples[place]
+    size = scene.evaluation.run.manifest["execution"]["shard_size"]
+    untouched = ProbeTable.load(scene.evaluation.run.untouched_part(exhibit.position // size))
+    row = exhibit.position % size
+    shown = _as_shown(scene, place, scene.exhibits.inputs[place : place + 1])
+    pictures: dict[tuple[str, ...], Picture] = {("input",): input_picture(shown[0])}
+    for method in scene.maps:
+        pictures |= {(method, *key): picture for key, picture in _method_pictures(scene, place, method, shown).items()}
+    for side, quality in _SIZES:
+        uris = {key: data_uri(picture, side=side, quality=quality) for key, picture in pictures.items()}
+        if sum(map(len, uris.values())) <= share:
+            break
+    return {
+        "id": exhibit.id,
+        "reason": exhibit.reason,
+        "label": scene.class_name(exhibit.label),
+        "predicted": scene.class_name(untouched.predicted[row, 0]),
+        "correct": bool(untouched.correct[row, 0]),
+        "probability": _number(untouched.probability[row, 0]),
+        "input": uris["input",],
+        "methods": {method: _answers(scene, place, method, uris) for method in scene.curves},
+    }
+
+
+def _answers(scene: _Scene, place: int, method: str, uris: Mapping[tuple[str, ...], str]) -> dict[str, Any]:
+    """Gives what the model said about one exhibit as a method's features were removed, and the method's pictures."""
+    curve, levels = scene.curves[method], scene.schedule.levels
+    table = curve.table
+    columns = [table.settings.schedule.levels.index(level) for level in levels]
+    frames = [uris.get((method, "frame", str(k))) for k in range(len(levels))]
+    false = 1 - curve.per_sample[place, -1] if isinstance(curve, SoundnessCurve) else np.nan
+    return {
+        "map": uris.get((method, "map")),
+        "false": uris.get((method, "false")),
+        "falseShare": _number(false),
+        "frames": frames if None not in frames else None,
+        "kind": table.map_kinds[place],
+        "predicted": [scene.class_name(table.predicted[place, column]) for column in columns],
+        "correct": [bool(table.correct[place, column]) for column in columns],
+        "probability": [_number(table.probability[place, column]) for column in columns],
+        "removed": [int(table.removed[place, column]) for column in columns],
+        "course": [
+            [level, _number(probability)]
+            for level, probability in zip(table.settings.schedule.levels, table.probability[place], strict=True)
+        ],
+    }
+
+
+def _number(value: float) -> float | None:
+    return round(float(value), 5) if np.isfinite(value) else None
+
+
+def _method_pictures(scene: _Scene, place: int, method: str, shown: Tensor) -> dict[tuple[str, ...], Picture]:
+    """Draws the map of a method, what of it was judged false, and the input at each level."""
+    values = scene.maps[method][place]
+    pictures: dict[tuple[str, ...], Picture] = {("map",): map_picture(values)}
+    if method in scene.false:
+        pictures["false",] = false_picture(values, scene.false[method][place], input_picture(shown[0]))
+    for k, frame in enumerate(_frames(scene, place, method, shown)):
+        pictures["frame", str(k)] = input_picture(frame)
+    return pictures
+
+
+def _frames(scene: _Scene, place: int, method: str, shown: Tensor) -> Tensor:
+    """Gives the input of one exhibit at each level (K, C, *S), as it is shown."""
+    inputs, keep = scene.exhibits.inputs[place : place + 1], keep_at_levels(scene, place, method)
+    if scene.imputer is None:
+        return grey_out(shown.expand(len(keep), *shown.shape[1:]), keep)
+    return _as_shown(scene, place, impute_at_levels(scene, place, inputs, keep))
+
+
+def keep_at_levels(scene: _Scene, place: int, method: str) -> Tensor:
+    """Tells which features of one exhibit stay at each level that is shown (K, *S), by the ranking of the probes."""
+    values, settings = scene.maps[method][place], scene.curves[method].table.settings
+    exhibit, schedule = scene.exhibits.samples[place], scene.schedule
+    ranking = rank_features(values[None], ids=[exhibit.id], seed=settings.seed)
+    removed = count_removed(ranking, schedule)[0]
+    keep = keep_features(ranking.rank.expand(len(removed), -1), removed, schedule.order)
+    return keep.reshape(-1, *values.shape)
+
+
+def impute_at_levels(scene: _Scene, place: int, inputs: Tensor, keep: Tensor) -> Tensor:
+    """Imputes one exhibit (1, C, *S) at each level (K, C, *S), with the noise that the model saw."""
+    assert scene.imputer is not None
+    seed, name = scene.evaluation.run.manifest["options"]["seed"], scene.exhibits.samples[place].id
+    streams = [stream(seed, name, level) for level in scene.schedule.levels]
+    return scene.imputer(inputs.expand(len(keep), *inputs.shape[1:]).contiguous(), keep, streams)
+
+
+def _as_shown(scene: _Scene, place: int, inputs: Tensor) -> Tensor:
+    """Gives inputs (B, C, *S) on a scale of 0 to 1."""
+    if scene.exhibits.images:
+        preprocessing = scene.evaluation.results["model"]["preprocessing"]
+        return undo_preprocessing(inputs, preprocessing["mean"], preprocessing["std"])
+    return scale_arrays(inputs, scene.exhibits.inputs[place])
