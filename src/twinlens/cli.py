@@ -23,7 +23,7 @@ from twinlens.terminal import LiveProgress, explain_method, list_methods, print_
 
 _PREPROCESSING = ("resize", "crop", "interpolation", "mean", "std")
 _SUBJECT = ("model", "data", "weights", "classes", "skip_bad")
-_QUESTION = ("methods", "maps", "metrics", "limit", "protocol", "epsilon", "performance", "seed")
+_QUESTION = ("methods", "maps", "metrics", "limit", "protocol", "epsilon", "performance", "seed", "resamples")
 _EXECUTION = ("out", "batch_size", "memory_format", "compile", "device", "engine", "workers")
 _USER_ERRORS = (ValueError, TypeError, OSError, ImportError, MemoryError)
 
@@ -137,6 +137,7 @@ def _add_evaluation_options(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--epsilon", type=float, help="gain below which a step is false attribution (0.01)")
     what.add_argument("--performance", metavar="MEASURE", help="accuracy (default), probability, logit, score, top5, …")
     what.add_argument("--seed", type=int, help="seed of all that is random (0)")
+    what.add_argument("--resamples", type=int, metavar="N", help="resamples behind intervals (1000)")
     how = parser.add_argument_group("how")
     how.add_argument("--out", metavar="DIR", help="the run directory; a run that is there goes on")
     how.add_argument("--batch-size", type=_batch_size, metavar="N", help="'auto' (default) tries a few")

@@ -55,6 +55,7 @@ def evaluate(
     performance: str = "accuracy",
     imputer: Imputer | None = None,
     seed: int = 0,
+    resamples: int = 1000,
     batch_size: int | None = None,
     memory_format: str | None = None,
     compiled: bool = False,
@@ -85,6 +86,7 @@ def evaluate(
         imputer: what stands in the place of removed features for soundness, completeness and ROAD; linear
             imputation for images, zero for tabular rows where none is given.
         seed: seed of all that is random.
+        resamples: number of resamples behind intervals and comparisons.
         batch_size: inputs per call of the model; by trial where none is given.
         memory_format: "contiguous" or "channels_last"; by trial where none is given.
         compiled: whether the model goes through torch.compile.
@@ -157,7 +159,7 @@ def evaluate(
         )
         told.begin(job.rows(), execution)
         failures, seconds = ENGINES[engine](job, job.units(), told)
-        evaluation = write_results(run, seconds=seconds)
+        evaluation = write_results(run, seconds=seconds, resamples=resamples)
     if failures:
         reasons = "; ".join(f"{name}: {error}" for name, error in failures.items())
         first = next(iter(failures.values()))

@@ -108,7 +108,7 @@ METRICS: dict[str, Metric] = {
         higher_is_better=False,
     ),
     "deletion": Metric(
-        heading="deletion",
+        heading="dele-\ntion",
         summary="loss of performance as the most relevant features are set to a constant first",
         by="area",
         order="morf",
@@ -118,7 +118,7 @@ METRICS: dict[str, Metric] = {
         higher_is_better=True,
     ),
     "insertion": Metric(
-        heading="insertion",
+        heading="inser-\ntion",
         summary="loss of performance that remains as the most relevant features are put into a blurred input first",
         by="area",
         order="lerf",

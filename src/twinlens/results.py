@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import json
 import math
 import os
@@ -18,12 +19,17 @@ from typing import Any
 import pandas as pd
 import torch
 
+from twinlens.comparison import compare
 from twinlens.curves import Curve, SoundnessCurve
+from twinlens.diagnostics import diagnose
 from twinlens.files import written_whole
 from twinlens.performance import Protocol
-from twinlens.planning import Sweep, can_read, read_metric
+from twinlens.planning import METRICS, Sweep, can_read, read_metric
 from twinlens.runs import FORMAT, Run, RunError, read_run
-from twinlens.table import Floats, ProbeTable
+from twinlens.statistics import bootstrap
+from twinlens.table import Floats
+
+CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +73,7 @@ class Evaluation:
         known = self.results["methods"][method]["metrics"]
         if metric not in known:
             raise ValueError(f"`metric` must be among {', '.join(known)}, which {method} has; got {metric!r}.")
-        return self._reader.curve(method, metric)
+        return self._reader.curves(method)[metric]
 
     def maps(self, method: str) -> torch.Tensor:
         """Gives the maps of all samples (N, *S)."""
@@ -124,11 +130,10 @@ class _Reader:
         sweeps = self.sweeps_of(method)
         return [name for name in self.run.manifest["metrics"] if can_read(name, sweeps, self.protocol)]
 
-    def tables(self, method: str) -> dict[Sweep, ProbeTable]:
-        return {sweep: self.run.load_probes(method, sweep.name, self.shards) for sweep in self.sweeps_of(method)}
-
-    def curve(self, method: str, metric: str, tables: Mapping[Sweep, ProbeTable] | None = None) -> Curve:
-        return read_metric(metric, tables or self.tables(method), self.protocol, self.options)
+    def curves(self, method: str) -> dict[str, Curve]:
+        """Gives all curves of a method."""
+        tables = {sweep: self.run.load_probes(method, sweep.name, self.shards) for sweep in self.sweeps_of(method)}
+        return {name: read_metric(name, tables, self.protocol, self.options) for name in self.metrics_of(method)}
 
     def complete(self, method: str) -> bool:
         """Tells whether a method has maps of all samples."""
@@ -145,17 +150,20 @@ def open_evaluation(path: str | os.PathLike[str]) -> Evaluation:
     return Evaluation(run, results)
 
 
-def write_results(run: Run, *, seconds: Mapping[str, float]) -> Evaluation:
-    """Computes the results of all methods that are complete, and writes results.json, results.csv and timings.json.
+def write_results(run: Run, *, seconds: Mapping[str, float], resamples: int = 1000) -> Evaluation:
+    """Computes the results of all methods that have maps, and writes results.json, results.csv and timings.json.
 
-    Tables are read one method at a time.
+    Args:
+        run: the run directory.
+        seconds: the time that each kind of work took in this session.
+        resamples: number of resamples for intervals and comparisons.
     """
     reader, asked = _Reader(run), run.manifest
-    complete = [name for name in asked["methods"] if reader.complete(name)]
+    curves = {name: reader.curves(name) for name in asked["methods"] if reader.complete(name)}
     # Areas of soundness compare only up to a performance that all methods reach.
-    sound = [name for name in complete if "soundness" in reader.metrics_of(name)]
-    reached = [reader.curve(name, "soundness").performance.max() for name in sound]
+    reached = [own["soundness"].performance.max() for own in curves.values() if "soundness" in own]
     high = float(min(reached)) if reached else None
+    methods = {name: _method_results(run, name, own, high, resamples) for name, own in curves.items()}
     results = {
         "format": FORMAT,
         "model": asked["model"],
@@ -163,32 +171,86 @@ def write_results(run: Run, *, seconds: Mapping[str, float]) -> Evaluation:
         "options": asked["options"],
         "accuracy": float(run.load_untouched(reader.shards).correct.mean()),
         "soundness_up_to": high,
-        "methods": {name: _method_results(reader, name, high) for name in complete},
+        "confidence": CONFIDENCE,
+        "resamples": resamples,
+        "methods": methods,
+        **_compare(curves, methods, resamples),
     }
     run.write_json("results.json", results)
-    _write_csv(run.path / "results.csv", results["methods"])
+    _write_csv(run.path / "results.csv", methods)
     _write_timings(run, seconds)
     return Evaluation(run, results)
 
 
-def _method_results(reader: _Reader, method: str, high: float | None) -> dict[str, Any]:
-    tables = reader.tables(method)
-    curves = {name: reader.curve(method, name, tables) for name in reader.metrics_of(method)}
-    kinds = next(iter(tables.values())).map_kinds if tables else ()
+def _method_results(
+    run: Run, method: str, curves: Mapping[str, Curve], high: float | None, resamples: int
+) -> dict[str, Any]:
     return {
-        "degenerate_maps": {kind: kinds.count(kind) for kind in ("constant", "zero")},
-        "metrics": {name: _curve_results(curve, high) for name, curve in curves.items()},
+        "metrics": {name: _curve_results(curve, high, resamples) for name, curve in curves.items()},
+        "diagnostics": _diagnostics(curves, run.load_maps(method, 0)),
     }
 
 
-def _curve_results(curve: Curve, high: float | None) -> dict[str, Any]:
-    area = curve.area(high=high) if isinstance(curve, SoundnessCurve) else curve.area()
+def _curve_results(curve: Curve, high: float | None, resamples: int) -> dict[str, Any]:
+    drawn = bootstrap(curve, resamples=resamples)
+    low, upper = drawn.interval(CONFIDENCE)
+    if isinstance(curve, SoundnessCurve):
+        area, interval = curve.area(high=high), None  # compared up to what all methods reach; see `_compare`
+    else:
+        between = drawn.area_interval(CONFIDENCE)
+        area, interval = curve.area(), [_number(between.low), _number(between.high)]
     return {
         "area": _number(area),
+        "area_interval": interval,
         "levels": _plain(curve.levels),
         "performance": _plain(curve.performance),
         "values": _plain(curve.values),
+        "low": _plain(low),
+        "high": _plain(upper),
     }
+
+
+def _diagnostics(curves: Mapping[str, Curve], maps: torch.Tensor) -> list[dict[str, Any]]:
+    """Gives what speaks against taking a method's results at face value, by soundness where it was measured.
+
+    Ties are counted in the maps of the first shard, so that the maps of all samples are never in memory at once.
+    """
+    if not curves:
+        return []
+    main = curves.get("soundness") or next(iter(curves.values()))
+    ties = diagnose(main.table.take(range(len(maps))), maps=maps)
+    found = [*diagnose(main), *(finding for finding in ties if finding.kind in ("tied values", "resolved levels"))]
+    return [{"kind": f.kind, "value": _number(f.value), "message": f.message} for f in found]
+
+
+def _compare(curves: Mapping[str, Mapping[str, Curve]], methods: dict[str, Any], resamples: int) -> dict[str, Any]:
+    """Compares the methods by the metrics that all of them have, and adds the interval of each area of soundness."""
+    warnings = [
+        f"{name}: {finding['message']}"
+        for name, content in methods.items()
+        for finding in content["diagnostics"]
+        if finding["message"]
+    ]
+    common = [metric for metric in METRICS if all(metric in own for own in curves.values())]
+    if len(curves) < 2 or not common:
+        return {"warnings": warnings, "ranking": [], "pairs": [], "front": {}, "verdicts": []}
+    chosen = {name: {metric: own[metric] for metric in common} for name, own in curves.items()}
+    compared = compare(chosen, confidence=CONFIDENCE, resamples=resamples)
+    for standing in compared.standings:
+        if standing.metric == "soundness":
+            interval = [_number(standing.low), _number(standing.high)]
+            methods[standing.method]["metrics"]["soundness"]["area_interval"] = interval
+    return {
+        "warnings": warnings,
+        "ranking": [_plain_record(standing) for standing in compared.standings],
+        "pairs": [_plain_record(pair) for pair in compared.pairs],
+        "front": dict(compared.pareto),
+        "verdicts": list(compared.verdicts),
+    }
+
+
+def _plain_record(record: Any) -> dict[str, Any]:
+    return {k: _number(v) if isinstance(v, float) else v for k, v in dataclasses.asdict(record).items()}
 
 
 def _plain(array: Floats) -> list[float | None]:

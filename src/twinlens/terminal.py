@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping, Sequence
 from types import TracebackType
+from typing import Any
 
 from rich import box
 from rich.console import Console
@@ -86,6 +87,12 @@ class LiveProgress:
         _say(self._console, f"twinlens: warning: {' '.join(message.split())}")
 
 
+def _console() -> Console:
+    """Gives the console; a file or a pipe is wide enough for any table."""
+    console = Console()
+    return console if console.is_terminal else Console(width=120)
+
+
 def _say(console: Console, text: str) -> None:
     """Prints text as it is: brackets in names are no markup, and a path is not broken in two."""
     console.print(text, markup=False, highlight=False, soft_wrap=True)
@@ -93,7 +100,7 @@ def _say(console: Console, text: str) -> None:
 
 def print_evaluation(evaluation: Evaluation) -> None:
     """Prints the table of a run."""
-    console, results = Console(), evaluation.results
+    console, results = _console(), evaluation.results
     data = results["data"]
     subject = f"{results['model']['name']} on {data['samples']} samples of {data['name']}"
     _say(console, f"{subject}: accuracy {results['accuracy']:.1%}")
@@ -103,12 +110,29 @@ def print_evaluation(evaluation: Evaluation) -> None:
     if evaluation.metrics:
         console.print(_table([evaluation]))
         console.print(_legend(evaluation), style="dim")
+    _print_findings(console, evaluation)
     _say(console, f"Everything is in {evaluation.path}")
+
+
+def _print_findings(console: Console, evaluation: Evaluation) -> None:
+    """Prints the Pareto front, and each warning once with the methods that it is about."""
+    front = evaluation.results["front"]
+    if front:
+        _say(console, f"Beaten by none in both soundness and completeness: {', '.join(front)}")
+    about: dict[str, list[str]] = {}
+    for method, content in evaluation.results["methods"].items():
+        for finding in content["diagnostics"]:
+            if finding["message"]:
+                about.setdefault(finding["message"], []).append(method)
+    everybody = len(evaluation.methods)
+    for message, methods in about.items():
+        whose = "all methods" if len(methods) == everybody else ", ".join(methods)
+        _say(console, f"Note ({whose}): {message}")
 
 
 def print_runs(evaluations: Sequence[Evaluation]) -> None:
     """Prints the tables of several runs as one."""
-    console = Console()
+    console = _console()
     console.print(_table(evaluations))
     for evaluation in evaluations:
         _say(console, f"{evaluation.path}: {_legend(evaluation)}")
@@ -116,25 +140,31 @@ def print_runs(evaluations: Sequence[Evaluation]) -> None:
 
 def _table(evaluations: Sequence[Evaluation]) -> Table:
     metrics = [name for name in METRICS if any(name in evaluation.metrics for evaluation in evaluations)]
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    if len(evaluations) > 1:
-        table.add_column("run")
-    table.add_column("method")
+    table = Table(box=box.SIMPLE_HEAD, padding=0, pad_edge=False)
+    table.add_column("method", no_wrap=True)
     for name in metrics:
-        table.add_column(f"{METRICS[name].heading} {'↑' if METRICS[name].higher_is_better else '↓'}", justify="right")
-    table.add_column("time", justify="right")
+        arrow = "↑" if METRICS[name].higher_is_better else "↓"
+        table.add_column(f"{METRICS[name].heading} {arrow}", justify="right", no_wrap=True)
+    table.add_column("time", justify="right", no_wrap=True)
     for evaluation in evaluations:
-        best = _best(evaluation)
-        seconds = evaluation.seconds()
+        best, seconds = _best(evaluation), evaluation.seconds()
+        if len(evaluations) > 1:
+            table.add_section()
+            table.add_row(f"[bold]{escape(evaluation.path.name)}[/bold]")
         for method, content in evaluation.results["methods"].items():
-            cells = []
-            for name in metrics:
-                area = content["metrics"].get(name, {}).get("area")
-                text = "–" if area is None else f"{area:.3f}"
-                cells.append(f"[bold]{text}[/bold]" if best.get(name) == method else text)
-            run = [escape(str(evaluation.path))] if len(evaluations) > 1 else []
-            table.add_row(*run, escape(method), *cells, f"{seconds.get(method, 0.0):.1f} s")
+            cells = [_cell(content["metrics"].get(name, {}), best.get(name) == method) for name in metrics]
+            table.add_row(escape(method), *cells, f"{seconds.get(method, 0.0):.1f} s")
     return table
+
+
+def _cell(curve: Mapping[str, Any], best: bool) -> str:
+    """Gives the area of a curve with its interval below, the best one in bold."""
+    if curve.get("area") is None:
+        return "–"
+    area = f"[bold]{curve['area']:.3f}[/bold]" if best else f"{curve['area']:.3f}"
+    ends = curve.get("area_interval") or [None]
+    between = "" if None in ends else "–".join(f"{end:.2f}".replace("0.", ".", 1) for end in ends)
+    return f"{area}\n[dim]{between}[/dim]" if between else area
 
 
 def _best(evaluation: Evaluation) -> dict[str, str]:
@@ -151,7 +181,7 @@ def _best(evaluation: Evaluation) -> dict[str, str]:
 def _legend(evaluation: Evaluation) -> str:
     high, measure = evaluation.results["soundness_up_to"], evaluation.results["options"]["performance"]
     soundness = "" if high is None else f" soundness up to {measure} {high:.2f}, which all methods reach;"
-    return f"Areas under the curves:{soundness} ↑ more is better, ↓ less is better."
+    return f"Areas under the curves:{soundness} ↑ more is better, ↓ less is better; below, 95% intervals."
 
 
 def list_methods() -> None:
