@@ -1,0 +1,120 @@
+"""How wrong are the measures themselves? The tables and figures of docs/statistics.md, made anew.
+
+python examples/laboratory.py          # a few minutes; writes docs/laboratory*.png and the tables in docs/statistics.md
+"""
+
+import argparse
+import re
+from pathlib import Path
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+from matplotlib import pyplot as plt
+
+import twinlens as tl
+from twinlens.laboratory import (
+    ESTIMATORS,
+    TASKS,
+    completeness_errors,
+    map_grid,
+    soundness_errors,
+    sparse_linear,
+    true_soundness,
+)
+from twinlens.selftest import selftest
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+
+
+def table(frame: pd.DataFrame) -> str:
+    """Writes a frame as Markdown, its index as the first column."""
+    lines = [" | ".join([str(frame.index.name or ""), *map(str, frame.columns)])]
+    lines.append("|".join(["---"] * (1 + len(frame.columns))))
+    for name, row in frame.iterrows():
+        cells = [f"{value:.3f}" if isinstance(value, float) else str(value) for value in row]
+        lines.append(" | ".join([str(name), *cells]))
+    return "\n".join(f"| {line} |" if "---" not in line else f"|{line}|" for line in lines)
+
+
+def errors_by_task(errors: pd.DataFrame, column: str) -> pd.DataFrame:
+    """Gives mean errors, one row per estimator and one column per task."""
+    frame = errors.pivot_table(index="estimator", columns="task", values=column).loc[list(ESTIMATORS), list(TASKS)]
+    return frame.assign(all=frame.mean(axis=1), calls=errors.groupby("estimator")["calls"].max())
+
+
+def draw_errors(errors: pd.DataFrame, path: Path) -> None:
+    """Draws the error of each estimator for each map, averaged over tasks."""
+    frame = errors.pivot_table(index="map", columns="estimator", values="error", sort=False)[list(ESTIMATORS)]
+    figure, axes = plt.subplots(figsize=(7, 3.6), layout="constrained")
+    image = axes.imshow(frame.T, cmap="magma_r", vmin=0, vmax=0.8, aspect="auto")
+    axes.set_xticks(range(len(frame)), frame.index, rotation=40, ha="right")
+    axes.set_yticks(range(len(frame.columns)), frame.columns)
+    for (row, column), value in np.ndenumerate(frame.T.to_numpy()):
+        axes.text(column, row, f"{value:.2f}", ha="center", va="center", color="white" if value > 0.4 else "black")
+    figure.colorbar(image, label="mean absolute error of soundness")
+    figure.savefig(path, dpi=110)
+
+
+def draw_curves(path: Path) -> None:
+    """Draws the true soundness and what the estimators find, for maps with introduced attribution."""
+    task = sparse_linear(300)
+    figure, panels = plt.subplots(1, 3, figsize=(9, 3), sharey=True, layout="constrained")
+    for axes, name in zip(panels, ("truth", "introduced 0.5", "random"), strict=True):
+        maps = map_grid(task)[name]
+        best = tl.soundness(task.model, task.inputs, task.labels, maps, imputer=task.imputer, estimator="two_sided")
+        kept = 1 - best.levels
+        for label, asked in list(ESTIMATORS.items())[:3]:
+            curve = tl.soundness_from_probes(best.table, performance=asked.performance, protocol=asked.protocol)
+            axes.plot(kept, curve.values, label=label)
+        line = axes.plot(kept, best.values, label="two-sided")[0]
+        axes.fill_between(kept, *best.interval(resamples=300), color=line.get_color(), alpha=0.3)
+        axes.plot(kept, np.nanmean(true_soundness(task, maps, best.table), axis=0), "k--", label="truth")
+        axes.set(title=f"map: {name}", xlabel="share of features kept")
+    panels[0].set_ylabel("soundness")
+    panels[-1].legend(fontsize=7)
+    figure.savefig(path, dpi=110)
+
+
+def degraded() -> pd.DataFrame:
+    """Gives the correlation of each metric's ranking of degraded maps with the truth, for each task."""
+    columns = {}
+    for name, make in TASKS.items():
+        task = make(150)
+        found = selftest(task.model, task.inputs, task.labels, task.information, imputer=task.imputer)
+        columns[name] = found.set_index("metric")["correlation"]
+    return pd.DataFrame(columns).rename_axis("metric")
+
+
+def replace(page: str, name: str, text: str) -> str:
+    """Puts text between the marks of that name."""
+    start, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
+    return re.sub(f"{start}.*?{end}", lambda _: f"{start}\n{text}\n{end}", page, flags=re.DOTALL)
+
+
+def main() -> None:
+    """Runs the laboratory and writes what it found."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--docs", type=Path, default=DOCS, help="folder with statistics.md")
+    folder = parser.parse_args().docs
+    mpl.use("Agg")
+    errors = pd.concat([soundness_errors(make()) for make in TASKS.values()])
+    draw_errors(errors, folder / "laboratory-errors.png")
+    draw_curves(folder / "laboratory-curves.png")
+    complete = pd.concat([completeness_errors(make()) for make in TASKS.values()])
+    complete = complete.pivot_table(index="metric", columns="task", values="correlation")[list(TASKS)]
+    tables = {
+        "errors": table(errors_by_task(errors, "error")),
+        "errors at all levels": table(errors_by_task(errors, "error, all levels")),
+        "completeness": table(complete),
+        "degraded maps": table(degraded()),
+    }
+    page = (folder / "statistics.md").read_text()
+    for name, text in tables.items():
+        page = replace(page, name, text)
+        print(f"{name}\n{text}\n")
+    (folder / "statistics.md").write_text(page)
+
+
+if __name__ == "__main__":
+    main()
