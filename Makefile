@@ -7,9 +7,9 @@ BIN := .venv/bin
 test: check
 	$(BIN)/pytest
 
-# A first look: two explanations of a scikit-learn model compared.
+# A first look: eight explanations of a network for handwritten digits, evaluated from both sides.
 demo: .venv/installed
-	$(BIN)/python examples/breast_cancer.py
+	$(BIN)/twinlens demo
 
 check: .venv/installed
 	$(BIN)/ruff format --check .

@@ -1,7 +1,11 @@
 """How far can a feature-attribution map be trusted? Soundness and completeness, measured."""
 
 from twinlens.attribution import METHODS, attribute
+from twinlens.comparison import Comparison, compare
 from twinlens.curves import CompletenessCurve, RemovalCurve, SoundnessCurve
+from twinlens.data import Samples, from_arrays, open_data
+from twinlens.diagnostics import Finding, diagnose, sensitivity
+from twinlens.evaluation import evaluate
 from twinlens.imputation import (
     BlurImputer,
     ConstantImputer,
@@ -19,36 +23,56 @@ from twinlens.metrics import (
     soundness,
     soundness_from_probes,
 )
+from twinlens.models import LoadedModel, load_model
 from twinlens.ordering import Schedule
 from twinlens.performance import PROTOCOLS, Protocol
+from twinlens.planning import METRICS
 from twinlens.probing import probe
+from twinlens.results import Evaluation, open_evaluation
+from twinlens.statistics import Bootstrap, bootstrap
 from twinlens.table import ProbeTable
 
 __version__ = "0.1.0.dev0"
 
 __all__ = [
     "METHODS",
+    "METRICS",
     "PROTOCOLS",
     "BlurImputer",
+    "Bootstrap",
+    "Comparison",
     "CompletenessCurve",
     "ConstantImputer",
+    "Evaluation",
+    "Finding",
     "LinearImputer",
+    "LoadedModel",
     "MeanImputer",
     "ProbeTable",
     "Protocol",
     "RemovalCurve",
+    "Samples",
     "Schedule",
     "SoundnessCurve",
     "__version__",
     "attribute",
+    "bootstrap",
+    "compare",
     "completeness",
     "completeness_from_probes",
     "deletion",
+    "diagnose",
+    "evaluate",
+    "from_arrays",
     "impute_linear",
     "insertion",
+    "load_model",
+    "open_data",
+    "open_evaluation",
     "probe",
     "removal_from_probes",
     "road",
+    "sensitivity",
     "soundness",
     "soundness_from_probes",
 ]
