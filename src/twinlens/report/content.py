@@ -56,7 +56,7 @@ def describe_run(evaluation: Evaluation, label: str) -> dict[str, Any]:
         "warnings": group_warnings([*_own_warnings(evaluation), *results.get("warnings", ())], evaluation.methods),
         "headlines": _headlines(evaluation, front),
         "verdicts": list(results.get("verdicts", ())),
-        "metrics": [_metric(name, results) for name in metrics],
+        "metrics": [_metric(name, results["options"]["performance"]) for name in metrics],
         "methods": [_method(evaluation, name, results.get("ranking")) for name in order_methods(results)],
         "front": front,
     }
@@ -132,15 +132,24 @@ def _rank_sum(results: Mapping[str, Any], method: str) -> int:
     return total
 
 
-def _metric(name: str, results: Mapping[str, Any]) -> dict[str, Any]:
-    measure = results["options"]["performance"]
+def axis_titles(metric: str, measure: str) -> tuple[str, str]:
+    """Gives what stands along the axes of a metric's chart.
+
+    Example:
+        >>> axis_titles("road_morf", "accuracy")
+        ('share of features removed', 'loss of accuracy')
+    """
     loss = f"loss of {measure}"
-    axes = {
+    known = {
         "soundness": (f"predictive level: {measure} reached", "soundness"),
         "completeness": ("attribution threshold", loss),
         "insertion": ("share of features still blurred", loss),
     }
-    x, y = axes.get(name, ("share of features removed", loss))
+    return known.get(metric, ("share of features removed", loss))
+
+
+def _metric(name: str, measure: str) -> dict[str, Any]:
+    x, y = axis_titles(name, measure)
     return {
         "key": name,
         "title": TITLES[name],
@@ -211,24 +220,27 @@ def _headlines(evaluation: Evaluation, front: Sequence[str]) -> list[str]:
     if len(results["methods"]) < 2:
         return []
     best = {metric: best_methods(results, metric) for metric in PLANE}
-    values = {metric: f"{area_of(results, names[0], metric):.3f}" for metric, names in best.items() if names}
-    if len(values) == 2 and best["soundness"] == best["completeness"]:
-        return [
-            f"{_listed(best['soundness'])} {_are(best['soundness'])} both the soundest ({values['soundness']}) and the "
-            f"most complete ({values['completeness']})."
-        ]
     sentences = [
-        f"{_listed(best[metric])} {_are(best[metric])} the {word} ({values[metric]})."
-        for metric, word in (("soundness", "soundest"), ("completeness", "most complete"))
-        if metric in values
+        f"{_listed(names)} {'has' if len(names) == 1 else 'have'} the highest {metric} "
+        f"({area_of(results, names[0], metric):.3f}{_overlap(results, names[0], metric)})."
+        for metric, names in best.items()
+        if names
     ]
-    if len(front) > 1:
+    if len(front) == 1:
+        sentences.append(f"No other method beats {front[0]} on either side.")
+    elif front:
         sentences.append(f"On the front are {_listed(front)}: nothing beats them on both sides at once.")
     return sentences
 
 
-def _are(names: Sequence[str]) -> str:
-    return "is" if len(names) == 1 else "are"
+def _overlap(results: Mapping[str, Any], best: str, metric: str) -> str:
+    """Says how many intervals overlap with that of the best, so that nobody takes its place for certain."""
+    ends = {name: content["metrics"][metric].get("area_interval") for name, content in results["methods"].items()}
+    known = {name: pair for name, pair in ends.items() if pair and None not in pair}
+    if best not in known:
+        return ""
+    others = sum(pair[1] >= known[best][0] for name, pair in known.items() if name != best)
+    return f"; its interval overlaps with {others} of {len(known) - 1} others" if others else "; clear of all intervals"
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -252,6 +264,13 @@ def _own_warnings(evaluation: Evaluation) -> list[str]:
         found.append("One method only: there is nothing to compare it with. Add the control `random`, at least.")
     if not evaluation.metrics:
         found.append("No metric was asked for: the run holds maps alone.")
+    for metric in PLANE:
+        winners = [name for name in best_methods(results, metric) if is_control(evaluation, name)]
+        if winners and len(methods) > 1:
+            found.append(
+                f"The control {winners[0]} has the highest {metric}, though it never looks at the model: by this "
+                "measure, on these samples, no method does better than a control."
+            )
     if "warnings" not in results:
         found += _degenerate(methods, results["data"]["samples"])
     return [*found, *_unreached(results)]

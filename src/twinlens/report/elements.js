@@ -37,29 +37,17 @@ function interval(pair) {
   return pair && pair.every(isNumber) ? `${decimal(pair[0])} – ${decimal(pair[1])}` : null;
 }
 
-// Okabe and Ito's colours, which people with any kind of colour vision can tell apart. The yellow one is left out: it
-// vanishes on white. Dashes and symbols differ too, so that nothing rests on colour alone.
-const COLOURS = ['#0072b2', '#d55e00', '#009e73', '#cc79a7', '#e69f00', '#56b4e9'];
-const DASHES = ['solid', [7, 3], [2, 3], [9, 3, 2, 3]];
-const SYMBOLS = ['M6 1a5 5 0 1 0 0 10a5 5 0 1 0 0-10z', 'M1.5 1.5h9v9h-9z', 'M6 0.5l5.5 10h-11z', 'M6 0l6 6l-6 6l-6-6z', 'M6 11.5l5.5-10h-11z'];
-const CONTROL_SYMBOLS = ['M4 0h4v4h4v4h-4v4h-4v-4h-4v-4h4z', 'M0 2l2-2l4 4l4-4l2 2l-4 4l4 4l-2 2l-4-4l-4 4l-2-2l4-4z'];
+const SHAPES = {
+  circle: 'M6 1a5 5 0 1 0 0 10a5 5 0 1 0 0-10z', square: 'M1.5 1.5h9v9h-9z', triangle: 'M6 0.5l5.5 10h-11z',
+  diamond: 'M6 0l6 6l-6 6l-6-6z', wedge: 'M6 11.5l5.5-10h-11z', plus: 'M4 0h4v4h4v4h-4v4h-4v-4h-4v-4h4z',
+  cross: 'M0 2l2-2l4 4l4-4l2 2l-4 4l4 4l-2 2l-4-4l-4 4l-2-2l4-4z',
+};
+const methodNames = Object.keys(content.looks);
 
-const methodNames = [...new Set(content.runs.flatMap(run => run.methods.map(method => method.name)))].sort();
-const controls = methodNames.filter(
-  method => content.runs.some(run => run.methods.some(other => other.control && other.name === method))
-);
-const subjects = methodNames.filter(method => !controls.includes(method));
-
-/** How a method is drawn in every chart; controls are grey. */
+/** How a method is drawn in every chart; the grey of controls follows the theme. */
 function look(method) {
-  const control = controls.includes(method);
-  const place = (control ? controls : subjects).indexOf(method);
-  const symbols = control ? CONTROL_SYMBOLS : SYMBOLS;
-  return {
-    colour: control ? theme().control : COLOURS[place % COLOURS.length],
-    dash: DASHES[(control ? place + 2 : place) % DASHES.length],
-    symbol: symbols[place % symbols.length],
-  };
+  const { colour, dash, symbol, control } = content.looks[method];
+  return { colour: control ? theme().control : colour, dash: dash.length ? dash : 'solid', symbol: SHAPES[symbol] };
 }
 
 function theme() {

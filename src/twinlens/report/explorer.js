@@ -24,7 +24,8 @@ function choose(chosen, buttons, action) {
 function explore(run) {
   const { samples, levels: shown, note } = run.explorer;
   const state = { sample: samples[0], k: Math.floor(shown.length * 0.7) };
-  const stage = element('div');
+  const head = element('div');
+  const stage = element('div', { class: 'cards' });
   const slider = element('input', { type: 'range', id: 'level', min: 0, max: shown.length - 1, step: 1, value: state.k });
   const saying = element('output', { for: 'level' });
   const course = element('div', { class: 'chart course', 'data-chart': 'course' });
@@ -43,6 +44,7 @@ function explore(run) {
     type: 'button', class: 'thumb', title: sample.id,
     onclick: event => choose(event.currentTarget, thumbs, () => {
       state.sample = sample;
+      head.replaceChildren(subject(sample));
       stage.replaceChildren(...cards(run, sample));
       update();
     }),
@@ -55,8 +57,9 @@ function explore(run) {
   return element('div', { class: run.explorer.strip ? 'explore strip' : 'explore' },
     note ? element('p', { class: 'quiet' }, note) : null,
     element('div', { class: 'thumbs', role: 'group', 'aria-label': 'Sample' }, ...thumbs),
+    element('div', { class: 'head' }, head, captioned('Probability of its class as features are removed', course)),
     element('div', { class: 'level' }, element('label', { for: 'level' }, 'Removed: ', saying), slider),
-    course, stage);
+    run.explorer.metric === 'soundness' ? falseKey() : null, stage);
 }
 
 function levelText({ by, order, levels: shown }, k) {
@@ -73,15 +76,22 @@ function captioned(caption, inside) {
   return element('figure', {}, inside, element('figcaption', {}, caption));
 }
 
-/** The chosen sample, then one card per method. */
-function cards(run, sample) {
-  const answer = `${percent(sample.probability)} for its class`;
-  const subject = element('div', { class: 'card subject' }, picture(sample.input, `Input ${sample.id}`),
+function falseKey() {
+  return element('p', { class: 'quiet key' }, element('i', { class: 'stands' }), 'attribution that stands ',
+    element('i', { class: 'false' }), 'attribution judged false; the stronger the colour, the more of it');
+}
+
+function subject(sample) {
+  return element('div', { class: 'subject' }, picture(sample.input, `Input ${sample.id}`),
     element('div', {}, element('h3', {}, name(sample.label)), element('p', { class: 'quiet' }, name(sample.id)),
-      element('p', {}, sample.correct ? 'Recognised' : element('span', {}, 'Taken for ', name(sample.predicted)), `, ${answer}, with nothing removed.`),
+      element('p', {}, sample.correct ? 'Recognised' : element('span', {}, 'Taken for ', name(sample.predicted)),
+        `, ${percent(sample.probability)} for its class, with nothing removed.`),
       element('p', { class: 'quiet' }, `${sample.reason}.`)));
-  const order = run.methods.map(method => method.name).filter(method => method in sample.methods);
-  return [subject, element('div', { class: 'cards' }, ...order.map(method => card(sample, method)))];
+}
+
+/** One card per method. */
+function cards(run, sample) {
+  return run.methods.map(method => method.name).filter(method => method in sample.methods).map(method => card(sample, method));
 }
 
 function card(sample, method) {

@@ -7,6 +7,7 @@ document as text; a Content-Security-Policy with the hashes of our own scripts l
 from __future__ import annotations
 
 import base64
+import dataclasses
 import hashlib
 import html
 import json
@@ -20,6 +21,7 @@ from typing import Any
 from twinlens.files import written_whole
 from twinlens.report.content import describe_runs
 from twinlens.report.explorer import describe_exhibits
+from twinlens.report.looks import method_looks
 from twinlens.report.tables import html_of
 from twinlens.results import Evaluation
 
@@ -50,7 +52,8 @@ def write_report(evaluations: Sequence[Evaluation], path: str | os.PathLike[str]
     for run, evaluation in zip(runs, evaluations, strict=True):
         run["explorer"] = describe_exhibits(evaluation, budget=_PICTURES // len(evaluations))
     names = dict.fromkeys(f"{run['model']} on {run['data']}" for run in runs)
-    content = {"title": "; ".join(names), "version": version("twinlens"), "runs": runs}
+    looks = {name: dataclasses.asdict(look) for name, look in method_looks(evaluations).items()}
+    content = {"title": "; ".join(names), "version": version("twinlens"), "looks": looks, "runs": runs}
     target = Path(path)
     with written_whole(target) as unfinished:
         unfinished.write_text(build_page(content, "".join(map(html_of, evaluations))), encoding="utf-8")

@@ -117,8 +117,8 @@ def escape_latex(text: str) -> str:
 def _latex_cell(cell: _Cell) -> str:
     if cell.area is None:
         return "--"
-    number = rf"\mathbf{{{cell.area:.3f}}}" if cell.best else f"{cell.area:.3f}"
-    ends = rf"\;{{\scriptstyle[{cell.interval[0]:.3f},\,{cell.interval[1]:.3f}]}}" if cell.interval else ""
+    number = rf"\mathbf{{{cell.area:z.3f}}}" if cell.best else f"{cell.area:z.3f}"
+    ends = rf"\;{{\scriptstyle[{cell.interval[0]:z.3f},\,{cell.interval[1]:z.3f}]}}" if cell.interval else ""
     return f"${number}{ends}$"
 
 
@@ -142,8 +142,8 @@ def _markdown_line(cells: Sequence[str]) -> str:
 def _markdown_cell(cell: _Cell) -> str:
     if cell.area is None:
         return "–"
-    number = f"**{cell.area:.3f}**" if cell.best else f"{cell.area:.3f}"
-    return number + (f" [{cell.interval[0]:.3f}, {cell.interval[1]:.3f}]" if cell.interval else "")
+    number = f"**{cell.area:z.3f}**" if cell.best else f"{cell.area:z.3f}"
+    return number + (f" [{cell.interval[0]:z.3f}, {cell.interval[1]:z.3f}]" if cell.interval else "")
 
 
 def _csv(rows: Sequence[_Row], metrics: Sequence[str], several: bool) -> str:
@@ -187,8 +187,8 @@ def _html_of_comparison(comparison: Comparison) -> str:
         [
             html.escape(standing.metric),
             html.escape(standing.method),
-            f"{standing.area:.3f}",
-            f"[{standing.low:.3f}, {standing.high:.3f}]",
+            f"{standing.area:z.3f}",
+            f"[{standing.low:z.3f}, {standing.high:z.3f}]",
             f"{standing.rank} ({standing.best_rank} to {standing.worst_rank})",
         ]
         for standing in comparison.standings
@@ -206,5 +206,5 @@ def _html_table(heads: Sequence[str], body: Sequence[Sequence[str]]) -> str:
 def _html_cell(cell: _Cell) -> str:
     if cell.area is None:
         return "–"
-    number = f"<b>{cell.area:.3f}</b>" if cell.best else f"{cell.area:.3f}"
-    return number + (f"<br><small>{cell.interval[0]:.3f} to {cell.interval[1]:.3f}</small>" if cell.interval else "")
+    number = f"<b>{cell.area:z.3f}</b>" if cell.best else f"{cell.area:z.3f}"
+    return number + (f"<br><small>{cell.interval[0]:z.3f} to {cell.interval[1]:z.3f}</small>" if cell.interval else "")
