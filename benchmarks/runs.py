@@ -3,7 +3,7 @@
     python benchmarks/runs.py                 # all three, on EfficientNet-lite0 with its packaged weights
     python benchmarks/runs.py overhead        # or one of: overhead, compile, memory
 
-Ratios within one run are what counts; the forward passes are timed before and after each sweep, because machines are noisy.
+Ratios within one run are what counts. Forward passes are timed before and after each sweep, as machines are noisy.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import torch
 from torch import Tensor, nn
 
 import twinlens as tl
-from twinlens.data import Samples
 from twinlens.engines import load_inputs
 from twinlens.models import LoadedModel
+from twinlens.samples import Samples
 from twinlens.tuning import Prepared, tune
 
 IMAGES = 4
@@ -101,6 +101,7 @@ class Small(nn.Module):
         self.head = nn.Linear(3, 10)
 
     def forward(self, images: Tensor) -> Tensor:
+        """Reads the mean colour of every eighth pixel."""
         return self.head(images[:, :, ::8, ::8].mean(dim=(2, 3)))
 
 

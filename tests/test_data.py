@@ -1,3 +1,4 @@
+import dataclasses
 import gzip
 import importlib.util
 import json
@@ -17,7 +18,9 @@ from hypothesis import strategies as st
 from PIL import Image, ImageFile
 
 from twinlens import data
-from twinlens.data import DataError, check, from_arrays, open_data, subset
+from twinlens.data import open_data
+from twinlens.images import DataError
+from twinlens.samples import Skipped, check, from_arrays, subset
 
 
 def save(path, mode="RGB", size=(6, 4), color=None, **options):
@@ -674,7 +677,7 @@ def test_the_digest_sees_bytes_of_files(birds):
 
 
 def test_check_reads_each_sample_once_and_holds_few_at_a_time(monkeypatch):
-    monkeypatch.setattr(data, "_WINDOW", 8)
+    monkeypatch.setattr("twinlens.samples._WINDOW", 8)
     lock, counts = threading.Lock(), {"open": 0, "most": 0, "read": []}
 
     def slow(position):
@@ -689,12 +692,12 @@ def test_check_reads_each_sample_once_and_holds_few_at_a_time(monkeypatch):
             raise DataError("bad luck.")
 
     samples = from_arrays(np.zeros((50, 1)), np.arange(50))
-    samples = data.dataclasses.replace(samples, reader=slow)
+    samples = dataclasses.replace(samples, reader=slow)
     good, skipped, _ = check(samples, skip_bad=True, workers=3)
     assert sorted(counts["read"]) == list(range(50))
     assert 1 < counts["most"] <= 3
     assert good.positions.tolist() == [p for p in range(50) if p != 13]
-    assert skipped == (data.Skipped(id="00013", reason="bad luck."),)
+    assert skipped == (Skipped(id="00013", reason="bad luck."),)
     counts["read"].clear()
     with pytest.raises(DataError, match=r"bad luck\. To leave out"):
         check(samples, skip_bad=False, workers=3)

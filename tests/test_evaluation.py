@@ -400,7 +400,7 @@ def test_memory_does_not_grow_with_the_data(tmp_path):
         import numpy as np
         from tests.tiny import tiny_model
         import twinlens as tl
-        from twinlens.data import Samples
+        from twinlens.samples import Samples
         from twinlens.evaluation import evaluate
 
         def read(position):

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from PIL import Image
 from safetensors.torch import save_file
 
-from twinlens.data import DataError, from_arrays, open_data, subset
+from twinlens.data import open_data
+from twinlens.images import DataError
+from twinlens.samples import from_arrays, subset
 from twinlens.stored_maps import StoredMaps, check_stored, open_maps
 
 VALUES = np.random.default_rng(0).random((3, 4, 6)).astype(np.float32)

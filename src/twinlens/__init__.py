@@ -3,7 +3,7 @@
 from twinlens.attribution import METHODS, attribute
 from twinlens.comparison import Comparison, compare
 from twinlens.curves import CompletenessCurve, RemovalCurve, SoundnessCurve
-from twinlens.data import Samples, from_arrays, open_data
+from twinlens.data import open_data
 from twinlens.diagnostics import Finding, diagnose, sensitivity
 from twinlens.evaluation import evaluate
 from twinlens.imputation import (
@@ -29,6 +29,7 @@ from twinlens.performance import PROTOCOLS, Protocol
 from twinlens.planning import METRICS
 from twinlens.probing import probe
 from twinlens.results import Evaluation, open_evaluation
+from twinlens.samples import Samples, from_arrays
 from twinlens.statistics import Bootstrap, bootstrap
 from twinlens.table import ProbeTable
 

@@ -23,7 +23,6 @@ import torch
 from torch import Tensor
 
 from twinlens.attribution import attribute
-from twinlens.data import Samples, subset
 from twinlens.imputation import ConstantImputer, Imputer
 from twinlens.maps import check_maps, spatial_shape
 from twinlens.models import LoadedModel
@@ -31,6 +30,7 @@ from twinlens.ordering import Schedule
 from twinlens.planning import Sweep
 from twinlens.probing import probe
 from twinlens.runs import Run
+from twinlens.samples import Samples, subset
 from twinlens.stored_maps import StoredMaps
 from twinlens.table import ProbeTable
 from twinlens.tuning import Execution, Prepared

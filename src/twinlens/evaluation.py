@@ -19,8 +19,9 @@ import torch
 from torch import Tensor, nn
 
 from twinlens.attribution import METHODS
-from twinlens.data import DataError, Samples, check, from_arrays, open_data, subset
+from twinlens.data import open_data
 from twinlens.engines import ENGINES, Job, Method, Progress, Quiet, describe_source, load_inputs
+from twinlens.images import DataError
 from twinlens.imputation import ConstantImputer, Imputer, LinearImputer
 from twinlens.maps import ArrayLike, spatial_shape
 from twinlens.models import PRETRAINED, LoadedModel, load_model
@@ -29,6 +30,7 @@ from twinlens.planning import METRICS, Sweep, describe_imputer, imputers, plan_s
 from twinlens.probing import evaluating, find_device
 from twinlens.results import Evaluation, write_results
 from twinlens.runs import FORMAT, Run, RunError, check_name, open_run, stored_execution
+from twinlens.samples import Samples, check, from_arrays, subset
 from twinlens.stored_maps import check_stored, open_maps
 from twinlens.tuning import Execution, tune
 

@@ -22,7 +22,9 @@ from numpy.lib.format import open_memmap
 from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
-from twinlens.data import IMAGE_SUFFIXES, DataError, Samples, opened_image, reading
+from twinlens.data import IMAGE_SUFFIXES
+from twinlens.images import DataError, opened_image, reading
+from twinlens.samples import Samples
 
 _REMEDY = "Save the maps as plain arrays of real numbers, such as float32."
 
@@ -32,7 +34,7 @@ class StoredMaps:
     """Maps by the id of the sample that they explain, read one at a time.
 
     Example:
-        >>> from twinlens.data import from_arrays
+        >>> from twinlens.samples import from_arrays
         >>> samples = from_arrays(np.zeros((2, 1, 3)), [0, 1], ids=["a", "b"])
         >>> maps = StoredMaps(name="by hand", locations={"b": 0}, reader=np.eye(3).__getitem__)
         >>> maps.read(samples, 1)
@@ -75,7 +77,7 @@ def open_maps(path: str, samples: Samples) -> StoredMaps:
 
     Example:
         >>> import tempfile
-        >>> from twinlens.data import from_arrays
+        >>> from twinlens.samples import from_arrays
         >>> samples = from_arrays(np.zeros((2, 8, 8), np.uint8), [0, 1])
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     np.save(folder + "/maps.npy", np.ones((2, 8, 8)))
@@ -112,7 +114,7 @@ def check_stored(maps: StoredMaps, samples: Samples, spatial: tuple[int, ...]) -
         A digest of the ids and values.
 
     Example:
-        >>> from twinlens.data import from_arrays
+        >>> from twinlens.samples import from_arrays
         >>> samples = from_arrays(np.zeros((2, 3)), [0, 1], ids=["a", "b"])
         >>> maps = StoredMaps(name="by hand", locations={"a": 0, "b": 1}, reader=np.eye(3).__getitem__)
         >>> len(check_stored(maps, samples, (3,)))
