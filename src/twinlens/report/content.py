@@ -59,6 +59,9 @@ def describe_run(evaluation: Evaluation, label: str) -> dict[str, Any]:
         "metrics": [_metric(name, results["options"]["performance"]) for name in metrics],
         "methods": [_method(evaluation, name, results.get("ranking")) for name in order_methods(results)],
         "front": front,
+        "frontShares": dict(results["front"]) if isinstance(results.get("front"), Mapping) else {},
+        "confidence": results.get("confidence"),
+        "resamples": results.get("resamples"),
     }
 
 
@@ -95,7 +98,7 @@ def best_methods(results: Mapping[str, Any], metric: str) -> list[str]:
 
 
 def pareto_front(results: Mapping[str, Any]) -> list[str]:
-    """Gives the methods that no other beats in both soundness and completeness; none where one is missing.
+    """Gives the methods that no other beats in both soundness and completeness; none where these were not measured.
 
     Example:
         >>> def method(sound, complete):
@@ -103,7 +106,7 @@ def pareto_front(results: Mapping[str, Any]) -> list[str]:
         >>> pareto_front({"methods": {"a": method(0.9, 0.1), "b": method(0.5, 0.5), "c": method(0.4, 0.5)}})
         ['a', 'b']
     """
-    if "front" in results:
+    if results.get("front"):
         return list(results["front"])
     points: dict[str, tuple[float, float]] = {}
     for method in results["methods"]:
@@ -235,7 +238,8 @@ def _headlines(evaluation: Evaluation, front: Sequence[str]) -> list[str]:
 
 def _overlap(results: Mapping[str, Any], best: str, metric: str) -> str:
     """Says how many intervals overlap with that of the best, so that nobody takes its place for certain."""
-    ends = {name: content["metrics"][metric].get("area_interval") for name, content in results["methods"].items()}
+    curves = {name: content["metrics"].get(metric, {}) for name, content in results["methods"].items()}
+    ends = {name: curve.get("area_interval") for name, curve in curves.items()}
     known = {name: pair for name, pair in ends.items() if pair and None not in pair}
     if best not in known:
         return ""
@@ -271,8 +275,6 @@ def _own_warnings(evaluation: Evaluation) -> list[str]:
                 f"The control {winners[0]} has the highest {metric}, though it never looks at the model: by this "
                 "measure, on these samples, no method does better than a control."
             )
-    if "warnings" not in results:
-        found += _degenerate(methods, results["data"]["samples"])
     return [*found, *_unreached(results)]
 
 
@@ -291,26 +293,16 @@ def group_warnings(warnings: Sequence[str], methods: Sequence[str]) -> list[list
     return list(groups.values())
 
 
-def _degenerate(methods: Mapping[str, Any], samples: int) -> list[str]:
-    found = []
-    for name, content in methods.items():
-        kinds = [f"{count} all {kind}" for kind, count in content["degenerate_maps"].items() if count]
-        if kinds:
-            found.append(
-                f"{name}: of {_count(samples, 'map')}, {' and '.join(kinds)}. They rank no feature above another."
-            )
-    return found
-
-
 def _unreached(results: Mapping[str, Any]) -> list[str]:
     """Says where soundness has no value: nothing kept has attribution, or a level of performance is not reached."""
-    found, high = [], results["soundness_up_to"]
+    found = []
     curves = {name: content["metrics"].get("soundness") for name, content in results["methods"].items()}
     for name, curve in curves.items():
         if curve and all(value is None for value in curve["values"]):
             found.append(f"{name}: soundness is not defined at any level, since nothing that is kept has attribution.")
     tops = {name: max(curve["performance"]) for name, curve in curves.items() if curve}
-    if high is not None and results["options"]["performance"] == "accuracy" and high < results["accuracy"]:
+    if tops and results["options"]["performance"] == "accuracy" and min(tops.values()) < results["accuracy"]:
+        high = min(tops.values())
         lowest = [name for name, top in tops.items() if top == high]
         found.append(
             f"{_listed(lowest)} {'reaches' if len(lowest) == 1 else 'reach'} no predictive level above {high:.3f} (the "

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -167,9 +166,10 @@ def _coarse(maps: Tensor) -> Tensor:
 
 def false_share(evaluation: Evaluation, ids: Sequence[str]) -> Floats:
     """Gives the share (N,) of each sample's attribution that was judged false in the end, the mean over methods."""
-    if "soundness" not in evaluation.metrics:
+    methods = [name for name, content in evaluation.results["methods"].items() if "soundness" in content["metrics"]]
+    if not methods:
         return np.full(len(ids), np.nan)
-    curves: list[Any] = [evaluation.curve(name, "soundness") for name in evaluation.methods]
+    curves = (evaluation.curve(name, "soundness") for name in methods)
     ends = [1 - curve.per_sample[:, -1] for curve in curves if isinstance(curve, SoundnessCurve)]
     known = np.isfinite(ends)
     counts = known.sum(axis=0)

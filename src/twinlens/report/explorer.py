@@ -106,12 +106,14 @@ def _set_scene(evaluation: Evaluation) -> _Scene | str:
             "No samples are stored with this run. Start it again with the same command: it finds everything done, and "
             "stores the most telling samples."
         )
-    metric = next((name for name in _PREFERRED if name in evaluation.metrics), None)
-    if metric is None or not evaluation.methods:
+    measured = {name: content["metrics"] for name, content in evaluation.results["methods"].items()}
+    metric = next((name for name in _PREFERRED if any(name in own for own in measured.values())), None)
+    if metric is None:
         return "Nothing was measured, so that there is nothing to show about samples."
+    methods = [name for name, own in measured.items() if metric in own]
     positions = [sample.position for sample in exhibits.samples]
-    curves = {method: _take(evaluation.curve(method, metric), positions) for method in evaluation.methods}
-    stored = {method: _load_maps(evaluation, method, positions) for method in evaluation.methods}
+    curves = {method: _take(evaluation.curve(method, metric), positions) for method in methods}
+    stored = {method: _load_maps(evaluation, method, positions) for method in methods}
     maps = {method: values for method, values in stored.items() if values is not None}
     false = {
         method: curve.false_features(maps[method])

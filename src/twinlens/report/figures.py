@@ -168,7 +168,9 @@ def _reach(curve: Mapping[str, Any]) -> Floats | None:
 
 def _draw_metric(axes: Axes, evaluation: Evaluation, metric: str, looks: Mapping[str, Look]) -> None:
     for method in order_methods(evaluation.results):
-        _draw_curve(axes, evaluation.results["methods"][method]["metrics"][metric], metric, method, looks[method])
+        curve = evaluation.results["methods"][method]["metrics"].get(metric)
+        if curve:
+            _draw_curve(axes, curve, metric, method, looks[method])
     across, along = axis_titles(metric, evaluation.results["options"]["performance"])
     axes.set_xlabel(across)
     axes.set_ylabel(along)

@@ -133,10 +133,15 @@ function fillRanking(run, body, methods) {
 
 function rankingName(run, method) {
   const badges = [
-    run.front.includes(method.name) ? element('span', { class: 'badge', title: 'On the Pareto front' }, 'front') : null,
+    run.front.includes(method.name) ? element('span', { class: 'badge', title: frontTitle(run, method) }, 'front') : null,
     method.control ? element('span', { class: 'badge quiet', title: 'Looks at no model' }, 'control') : null,
   ];
   return element('th', { scope: 'row' }, swatch(method.name), name(method.name), element('span', { class: 'badges' }, ...badges));
+}
+
+function frontTitle(run, method) {
+  const share = run.frontShares[method.name];
+  return isNumber(share) ? `On the Pareto front, also in ${percent(share)} of the resamples` : 'On the Pareto front';
 }
 
 function rankingCell(method, metric, best) {
@@ -173,8 +178,10 @@ function curves() {
 }
 
 function bandNote() {
-  const some = content.runs.some(run => run.methods.some(method => Object.values(method.metrics).some(curve => curve.low)));
-  return some ? 'Bands are 95 % bootstrap intervals over samples.' : 'This run holds no intervals, so that there are no bands.';
+  const some = content.runs.find(run => run.methods.some(method => Object.values(method.metrics).some(curve => curve.low)));
+  if (!some) return 'There are no intervals here, and so no bands.';
+  const many = some.resamples ? ` (${some.resamples} resamples)` : '';
+  return `Bands are ${percent(some.confidence ?? 0.95)} bootstrap intervals over samples${many}.`;
 }
 
 function curvePanel(run, key) {
