@@ -32,7 +32,7 @@ def table(frame: pd.DataFrame) -> str:
     lines = [" | ".join([str(frame.index.name or ""), *map(str, frame.columns)])]
     lines.append("|".join(["---"] * (1 + len(frame.columns))))
     for name, row in frame.iterrows():
-        cells = [f"{value:.3f}" if isinstance(value, float) else str(value) for value in row]
+        cells = [f"{value:.0f}" if column == "calls" else f"{value:.3f}" for column, value in row.items()]
         lines.append(" | ".join([str(name), *cells]))
     return "\n".join(f"| {line} |" if "---" not in line else f"|{line}|" for line in lines)
 

@@ -1,3 +1,5 @@
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
@@ -27,11 +29,11 @@ def case(seed=0, samples=40, features=25, classes=3):
     return lambda x: x @ matrix, torch.from_numpy(inputs), labels, maps
 
 
-def curves(seed=0, samples=40, **options):
+def curves(seed=0, samples=40, epsilon=0.01, **options):
     arguments = case(seed, samples)
     options = {"imputer": ZERO} | options
     return (
-        tl.soundness(*arguments, levels=LEVELS, **options),
+        tl.soundness(*arguments, levels=LEVELS, epsilon=epsilon, **options),
         tl.completeness(*arguments, **options),
         tl.road(*arguments, order="lerf", **options),
     )
@@ -73,6 +75,24 @@ def test_a_resample_is_the_metric_of_the_resampled_table(seed, samples, performa
         assert np.allclose(values[0], expected.values, atol=1e-12, equal_nan=True)
         assert np.array_equal(values[1], curve.values, equal_nan=True)
         assert np.array_equal(performances[1], curve.performance, equal_nan=True)
+
+
+def test_a_class_may_be_missing_in_a_resample():
+    curve = curves(samples=12, performance="balanced_accuracy")[1]
+    labels = curve.table.labels
+    weights = np.where(labels == labels[0], 0.0, 1.0)
+    expected = again(curve, curve.table.take(np.flatnonzero(weights)))
+    assert np.allclose(curve.replicate(weights[None])[1][0], expected.values)
+
+
+def test_the_start_level_is_looked_for_in_each_resample():
+    """Samples judge for themselves, but from where on depends on the mean over all."""
+    late = dataclasses.replace(tl.PROTOCOLS["paper"], start_level=0.5)
+    curve = curves(protocol=late, performance="probability", epsilon=0.05)[0]
+    sure = (curve.table.probability[:, -1] > 0.5).astype(float)
+    expected = again(curve, curve.table.take(np.flatnonzero(sure)))
+    assert (expected.performance > 0.5).sum() > (curve.performance > 0.5).sum()
+    assert np.allclose(curve.replicate(sure[None])[1][0], expected.values)
 
 
 def test_a_resample_of_a_regression_model():
