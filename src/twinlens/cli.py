@@ -23,7 +23,7 @@ from twinlens.terminal import LiveProgress, explain_method, list_methods, print_
 
 _PREPROCESSING = ("resize", "crop", "interpolation", "mean", "std")
 _SUBJECT = ("model", "data", "weights", "classes", "skip_bad")
-_QUESTION = ("methods", "maps", "metrics", "limit", "protocol", "epsilon", "performance", "seed", "resamples")
+_QUESTION = ("methods", "maps", "metrics", "limit", "protocol", "levels", "epsilon", "performance", "seed", "resamples")
 _EXECUTION = ("out", "batch_size", "memory_format", "compile", "device", "engine", "workers")
 _USER_ERRORS = (ValueError, TypeError, OSError, ImportError, MemoryError)
 
@@ -134,6 +134,7 @@ def _add_evaluation_options(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--metrics", type=_names, metavar="A,B,…", help="all by default; see: twinlens methods")
     what.add_argument("--limit", type=int, metavar="N", help="evaluate N samples, drawn by the seed")
     what.add_argument("--protocol", choices=("paper", "soco"), help="the paper's text (default) or its authors' code")
+    what.add_argument("--levels", type=_numbers, metavar="A,B,…", help="shares removed for soundness: 0.98,0.97,… 0.01")
     what.add_argument("--epsilon", type=float, help="gain below which a step is false attribution (0.01)")
     what.add_argument("--performance", metavar="MEASURE", help="accuracy (default), probability, logit, score, top5, …")
     what.add_argument("--seed", type=int, help="seed of all that is random (0)")

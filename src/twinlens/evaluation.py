@@ -12,6 +12,7 @@ import platform
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -53,6 +54,7 @@ def evaluate(
     limit: int | None = None,
     skip_bad: bool = False,
     protocol: str | Protocol = "paper",
+    levels: Sequence[float] | None = None,
     epsilon: float = 0.01,
     performance: str = "accuracy",
     imputer: Imputer | None = None,
@@ -83,6 +85,7 @@ def evaluate(
         limit: evaluates this many samples, drawn by the seed.
         skip_bad: whether samples that cannot be read are left out; otherwise they are an error.
         protocol: "paper", "soco", or a `Protocol`.
+        levels: shares removed in a soundness sweep, decreasing; those of the protocol where none are given.
         epsilon: the gain of performance below which a step of soundness adds false attribution.
         performance: the measure of performance; see `twinlens.performance.measure`.
         imputer: what stands in the place of removed features for soundness, completeness and ROAD; linear
@@ -103,7 +106,7 @@ def evaluate(
     """
     told = progress or Quiet()
     _check_choices(metrics, engine)
-    rules, there = find_protocol(protocol), stored_execution(out)
+    rules, there = _rules(protocol, levels), stored_execution(out)
     everything = _as_samples(data, classes)
     subject = _as_model(model, weights, preprocessing, device)
     chosen = everything if limit is None else subset(everything, limit, seed)
@@ -174,6 +177,16 @@ def _check_choices(metrics: Sequence[str], engine: str) -> None:
         for name in given:
             if name not in known:
                 raise ValueError(f"`{argument}` must be among {', '.join(known)}; got {name!r}.")
+
+
+def _rules(protocol: str | Protocol, levels: Sequence[float] | None) -> Protocol:
+    rules = find_protocol(protocol)
+    if levels is None:
+        return rules
+    shares = tuple(float(level) for level in levels)
+    if not shares or any(a <= b for a, b in pairwise(shares)) or not 0 < shares[-1] <= shares[0] < 1:
+        raise ValueError(f"`levels` must decrease within (0, 1); got {shares}. Sort them in descending order.")
+    return dataclasses.replace(rules, levels=shares)
 
 
 def _as_model(

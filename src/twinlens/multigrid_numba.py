@@ -38,6 +38,7 @@ _SCATTERED_SHARE, _SCATTERED_DIP, _MOST_SWEEPS = 0.17, 0.95, 200
 
 _BLOCK = 8  # rows handled at once, so that what one pass writes is still in cache when the next one reads it
 _COARSEST = 16  # grids of at most this height and width are solved by factorisation
+_SMALL = 64  # of images up to this height and width, grids of half that size
 _CENTRE, _EAST, _SOUTH, _SOUTHEAST, _SOUTHWEST, _INVERSE, _DIP = range(7)  # the planes of a coarse operator
 
 
@@ -71,7 +72,9 @@ class _Workspace(NamedTuple):
 def make_workspace(channels: int, height: int, width: int, dtype: Any) -> _Workspace:
     """Allocates the buffers for images of that shape and type; each thread needs its own."""
     shapes = [(height, width)]
-    while len(shapes) < 2 or max(shapes[-1]) > _COARSEST:
+    # Factorising 16 × 16 unknowns would be most of the work for a small image.
+    enough = _COARSEST if max(height, width) > _SMALL else _COARSEST // 2
+    while len(shapes) < 2 or max(shapes[-1]) > enough:
         shapes.append((shapes[-1][0] // 2 + 1, shapes[-1][1] // 2 + 1))
     layout, total = [], 0
     for h, w in shapes:
