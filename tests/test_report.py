@@ -24,17 +24,24 @@ from twinlens.engines import Job
 from twinlens.evaluation import evaluate
 from twinlens.models import LoadedModel
 from twinlens.preprocessing import Preprocessing
-from twinlens.report import format_table, html_of, plot_of, write_exhibits, write_figures, write_report
+from twinlens.report import figures, format_table, html_of, plot_of, write_exhibits, write_figures, write_report
 from twinlens.report.content import describe_run, describe_runs, group_warnings, order_methods, pareto_front
 from twinlens.report.exhibits import agreement, choose, false_share, read_exhibits
 from twinlens.report.explorer import _set_scene, describe_exhibits, impute_at_levels, keep_at_levels
 from twinlens.report.page import embed_json
-from twinlens.report.pictures import data_uri, false_picture, input_picture, map_picture, scale_arrays
+from twinlens.report.pictures import data_uri, false_picture, input_pictures, map_picture, scale_arrays
 from twinlens.results import Evaluation, open_evaluation
 from twinlens.tuning import Execution
 
 EXECUTION = Execution(batch_size=16, memory_format="contiguous", compiled=False)
-OPTIONS = {"batch_size": 16, "memory_format": "contiguous", "shard_size": 4, "resamples": 20}
+LEVELS = (0.98, 0.95, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.05)
+OPTIONS = {
+    "batch_size": 16,
+    "memory_format": "contiguous",
+    "shard_size": 4,
+    "resamples": 20,
+    "protocol": dataclasses.replace(tl.PROTOCOLS["paper"], levels=LEVELS),
+}
 METHODS = ("saliency", "sobel", "random")
 EVIL = "<script>alert('x')</script>\u202e\u2028\"&\\ 🐈 \u05d0"
 
@@ -397,13 +404,15 @@ def test_pictures_of_maps():
 
 
 def test_pictures_of_inputs_of_all_shapes():
-    assert input_picture(torch.full((1, 4, 5), 0.5)).shape == (4, 5, 3)
-    assert input_picture(torch.ones(7)).tolist() == [[[255, 255, 255]] * 7]
-    assert input_picture(torch.zeros(2, 6)).shape == (1, 6, 3)
-    assert input_picture(torch.zeros(1, 3, 4, 5)).shape == (4, 5, 3)
+    assert input_pictures(torch.full((2, 1, 4, 5), 0.5))[1].tolist() == [[[128] * 3] * 5] * 4
+    assert input_pictures(torch.ones(1, 7))[0].tolist() == [[[255] * 3] * 7]
+    assert input_pictures(torch.zeros(1, 2, 6))[0].shape == (1, 6, 3)
+    assert input_pictures(torch.zeros(1, 1, 3, 4, 5))[0].shape == (4, 5, 3)
+    colours = torch.tensor([1.0, 0.0, 0.2]).reshape(1, 3, 1, 1).expand(1, 3, 2, 2)
+    assert input_pictures(colours)[0].tolist() == [[[255, 0, 51]] * 2] * 2
     scaled = scale_arrays(torch.tensor([-3.0, 5.0]), torch.tensor([-1.0, 1.0]))
     assert scaled.tolist() == [-1.0, 3.0]
-    assert input_picture(scaled).tolist() == [[[0, 0, 0], [255, 255, 255]]]
+    assert input_pictures(scaled[None])[0].tolist() == [[[0, 0, 0], [255, 255, 255]]]
 
 
 def test_large_pictures_are_made_smaller_and_small_ones_kept_exact():
@@ -486,7 +495,7 @@ def test_tables_refuse_what_they_cannot(evaluations, kind, message):
 def test_figures_of_every_chart(tmp_path):
     evaluation = make_run(tmp_path / "run", metrics=["soundness", "completeness"], exhibits=False, methods=["random"])
     curve = evaluation.results["methods"]["random"]["metrics"]["soundness"]
-    curve |= {"area_interval": [0.0, 1.0], "low": [0.0] * 98, "high": [1.0] * 98}
+    curve |= {"area_interval": [0.0, 1.0], "low": [0.0] * len(LEVELS), "high": [1.0] * len(LEVELS)}
     files = write_figures([evaluation], tmp_path / "figures")
     parts = itertools.product(
         ("plane", "soundness", "completeness"), ("one-column", "two-columns"), ("pdf", "svg", "png")
@@ -499,15 +508,16 @@ def test_figures_of_every_chart(tmp_path):
     assert ">random<" not in (tmp_path / "figures" / "plane-two-columns.svg").read_text()  # letters are outlines
 
 
-def test_figures_of_several_runs_carry_their_names_and_equal_results_give_equal_bytes(run, tmp_path):
+def test_figures_of_several_runs_carry_their_names_and_equal_results_give_equal_bytes(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(figures, "WIDTHS", {"one-column": (3.3, 2.4)})
     few = {name: content for name, content in run.results["methods"].items() if name == "random"}
     manifest = {**run.run.manifest, "metrics": ["deletion"]}
     one = Evaluation(type(run.run)(run.path, manifest), {**run.results, "methods": few})
     other = Evaluation(type(run.run)(tmp_path / "a b", manifest), one.results)
     files = write_figures([one, other], tmp_path)
     assert [path.name for path in files[:3]] == [f"run-deletion-one-column.{kind}" for kind in ("pdf", "svg", "png")]
-    assert [path.name for path in files[6:9]] == [f"a-b-deletion-one-column.{kind}" for kind in ("pdf", "svg", "png")]
-    assert [path.read_bytes() for path in files[:6]] == [path.read_bytes() for path in files[6:]]
+    assert [path.name for path in files[3:]] == [f"a-b-deletion-one-column.{kind}" for kind in ("pdf", "svg", "png")]
+    assert [path.read_bytes() for path in files[:3]] == [path.read_bytes() for path in files[3:]]
 
 
 def test_notebooks_show_results_curves_and_comparisons(run):

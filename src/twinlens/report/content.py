@@ -270,7 +270,7 @@ def _own_warnings(evaluation: Evaluation) -> list[str]:
         found.append("No metric was asked for: the run holds maps alone.")
     for metric in PLANE:
         winners = [name for name in best_methods(results, metric) if is_control(evaluation, name)]
-        if winners and len(methods) > 1:
+        if winners and not all(is_control(evaluation, name) for name in methods):
             found.append(
                 f"The control {winners[0]} has the highest {metric}, though it never looks at the model: by this "
                 "measure, on these samples, no method does better than a control."

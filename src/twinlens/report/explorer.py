@@ -28,7 +28,7 @@ from twinlens.report.pictures import (
     data_uri,
     false_picture,
     grey_out,
-    input_picture,
+    input_pictures,
     map_picture,
     scale_arrays,
     undo_preprocessing,
@@ -175,7 +175,7 @@ def _sample(scene: _Scene, place: int, share: int) -> dict[str, Any]:
     untouched = ProbeTable.load(scene.evaluation.run.untouched_part(exhibit.position // size))
     row = exhibit.position % size
     shown = _as_shown(scene, place, scene.exhibits.inputs[place : place + 1])
-    pictures: dict[tuple[str, ...], Picture] = {("input",): input_picture(shown[0])}
+    pictures: dict[tuple[str, ...], Picture] = {("input",): input_pictures(shown)[0]}
     for method in scene.maps:
         pictures |= {(method, *key): picture for key, picture in _method_pictures(scene, place, method, shown).items()}
     for side, quality in _SIZES:
@@ -227,9 +227,9 @@ def _method_pictures(scene: _Scene, place: int, method: str, shown: Tensor) -> d
     values = scene.maps[method][place]
     pictures: dict[tuple[str, ...], Picture] = {("map",): map_picture(values)}
     if method in scene.false:
-        pictures["false",] = false_picture(values, scene.false[method][place], input_picture(shown[0]))
-    for k, frame in enumerate(_frames(scene, place, method, shown)):
-        pictures["frame", str(k)] = input_picture(frame)
+        pictures["false",] = false_picture(values, scene.false[method][place], input_pictures(shown)[0])
+    for k, frame in enumerate(input_pictures(_frames(scene, place, method, shown))):
+        pictures["frame", str(k)] = frame
     return pictures
 
 

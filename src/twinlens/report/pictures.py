@@ -44,14 +44,15 @@ def scale_arrays(inputs: Tensor, reference: Tensor) -> Tensor:
     return (inputs - low) / (high - low).clamp(min=1e-12)
 
 
-def input_picture(values: Tensor) -> Picture:
-    """Draws one input (C, *S) or (D,) that is on a scale of 0 to 1: three channels as colours, others as their mean."""
-    if values.dim() == 3 and len(values) == 3:
+def input_pictures(values: Tensor) -> list[Picture]:
+    """Draws inputs (B, C, *S) or (B, D) on a scale of 0 to 1: three channels as colours, others as their mean."""
+    if values.dim() == 4 and values.shape[1] == 3:
         planes = values
     else:
-        planes = flat(values if values.dim() == 1 else values.mean(dim=0)).expand(3, -1, -1)
-    levels = (planes * 255).round().clamp(0, 255).to(torch.uint8)
-    return np.ascontiguousarray(levels.numpy().transpose(1, 2, 0))
+        grey = values if values.dim() == 2 else values.mean(dim=1)
+        planes = torch.stack([flat(one) for one in grey]).unsqueeze(1).expand(-1, 3, -1, -1)
+    levels = planes.mul(255).round_().clamp_(0, 255).to(torch.uint8)
+    return list(levels.permute(0, 2, 3, 1).contiguous().numpy())
 
 
 def map_picture(values: Tensor) -> Picture:
@@ -90,7 +91,7 @@ def data_uri(picture: Picture, *, side: int, quality: int) -> str:
     if exact:
         image.save(buffer, "PNG", optimize=True)
     else:
-        image.save(buffer, "WEBP", quality=quality, method=4)
+        image.save(buffer, "WEBP", quality=quality, method=2)
     kind = "png" if exact else "webp"
     return f"data:image/{kind};base64,{base64.b64encode(buffer.getvalue()).decode()}"
 
