@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import twinlens as tl
 from twinlens.curves import loss_area, soundness_area
 from twinlens.resampling import band, draw, pointwise
-from twinlens.statistics import Interval, bootstrap
+from twinlens.statistics import Interval, bootstrap, hausdorff
 
 ZERO = tl.ConstantImputer(0.0)
 LEVELS = tuple(p / 100 for p in range(98, 0, -4))
@@ -243,3 +243,13 @@ def test_coverage_on_a_known_population(metric):
         area = bootstrap(curve, resamples=150).area_interval()
         held.append(area.low <= population.area() <= area.high)
     assert 0.88 <= np.mean(held) <= 0.99
+
+
+def test_hausdorff_distance_by_all_pairs_of_points():
+    one, other = (curves(seed)[0] for seed in (0, 1))
+    points = [np.stack([curve.performance, curve.values], axis=1) for curve in (one, other)]
+    distances = np.linalg.norm(points[0][:, None] - points[1][None], axis=2)
+    assert hausdorff(one, other) == pytest.approx(max(distances.min(axis=0).max(), distances.min(axis=1).max()))
+    assert hausdorff(one, other) == hausdorff(other, one) > 0
+    with pytest.raises(ValueError, match="`other` must be a SoundnessCurve as `one` is; got a CompletenessCurve"):
+        hausdorff(one, curves()[1])

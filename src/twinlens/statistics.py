@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.spatial.distance import directed_hausdorff
 
 from twinlens.curves import Curve, SoundnessCurve, loss_area, soundness_area
 from twinlens.resampling import band, draw, pointwise
@@ -103,6 +104,32 @@ def bootstrap(curve: Curve, *, resamples: int = 1000, seed: int = 0) -> Bootstra
     """
     performance, values = curve.replicate(draw(curve.table.ids, resamples, seed))
     return Bootstrap(curve=curve, performance=performance, values=values, areas=_areas(curve, performance, values))
+
+
+def hausdorff(one: Curve, other: Curve) -> float:
+    """Gives the Hausdorff distance between two curves as they are plotted: how far one strays from the other at most.
+
+    Points are (performance, soundness) or (level, value), as in the paper's comparison of metrics; levels without a
+    value are left out.
+
+    Example:
+        >>> import torch, twinlens as tl
+        >>> x = torch.linspace(-1, 1, 40).reshape(20, 2)
+        >>> def road(order):
+        ...     return tl.road(lambda x: torch.stack([x[:, 0], -x[:, 0]], dim=1), x, [0] * 20, x.abs(), order=order,
+        ...                    imputer=tl.ConstantImputer(-1.0), levels=(0.5,))
+        >>> hausdorff(road("morf"), road("morf")), hausdorff(road("morf"), road("lerf"))
+        (0.0, 0.5)
+    """
+    if type(one) is not type(other):
+        raise ValueError(f"`other` must be a {type(one).__name__} as `one` is; got a {type(other).__name__}.")
+    a, b = _points(one), _points(other)
+    return float(max(directed_hausdorff(a, b)[0], directed_hausdorff(b, a)[0]))
+
+
+def _points(curve: Curve) -> Floats:
+    across = curve.performance if isinstance(curve, SoundnessCurve) else curve.levels
+    return np.stack([across, curve.values], axis=1)[np.isfinite(curve.values)]
 
 
 def _areas(curve: Curve, performance: Floats, values: Floats) -> Floats:
