@@ -19,7 +19,7 @@ DEMOS: dict[str, dict[str, Any]] = {
             "guided_backprop": "guided_backprop",
             "deeplift": "deeplift",
             "gradcam": "gradcam",
-            "occlusion": "occlusion",
+            "occlusion": {"method": "occlusion", "window": 7, "stride": 3},
             "random": "random",
             "sobel": "sobel",
         },

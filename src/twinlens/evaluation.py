@@ -33,7 +33,7 @@ from twinlens.results import Evaluation, write_results
 from twinlens.runs import FORMAT, Run, RunError, check_name, open_run, stored_execution
 from twinlens.samples import Samples, check, from_arrays, subset
 from twinlens.stored_maps import check_stored, open_maps
-from twinlens.tuning import Execution, tune
+from twinlens.tuning import Execution, tune, using_threads
 
 Methods = Sequence[str] | Mapping[str, str | Callable[..., Tensor] | Mapping[str, Any]]
 DEFAULT_METHODS = ("integrated_gradients", "gradcam", "saliency", "random")
@@ -163,7 +163,8 @@ def evaluate(
             workers=workers,
         )
         told.begin(job.rows(), execution)
-        failures, seconds = ENGINES[engine](job, job.units(), told)
+        with using_threads(execution.threads):
+            failures, seconds = ENGINES[engine](job, job.units(), told)
         evaluation = write_results(run, seconds=seconds, resamples=resamples)
     if failures:
         reasons = "; ".join(f"{name}: {error}" for name, error in failures.items())
@@ -284,6 +285,7 @@ def _execution(
             batch_size=batch_size or there["batch_size"],
             memory_format=memory_format or there["memory_format"],
             compiled=there["compiled"],
+            threads=there["threads"],
         )
     return tune(module, example, batch_size=batch_size, memory_format=memory_format, compiled=compiled)
 

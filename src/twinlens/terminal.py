@@ -69,8 +69,9 @@ class LiveProgress:
         """Makes the bars, and says how the model is called."""
         if self._shown:
             compiled = ", compiled" if execution.compiled else ""
+            threads = f", {execution.threads} threads" if execution.threads else ""
             self._console.print(
-                f"Model called with batches of {execution.batch_size}, {execution.memory_format}{compiled}.",
+                f"Model called with batches of {execution.batch_size}, {execution.memory_format}{threads}{compiled}.",
                 style="dim",
             )
         for name, total in rows.items():
@@ -115,19 +116,19 @@ def print_evaluation(evaluation: Evaluation) -> None:
 
 
 def _print_findings(console: Console, evaluation: Evaluation) -> None:
-    """Prints the Pareto front, and each warning once with the methods that it is about."""
+    """Prints the Pareto front, and of each kind of warning the first."""
     front = evaluation.results["front"]
     if front:
         _say(console, f"Beaten by none in both soundness and completeness: {', '.join(front)}")
-    about: dict[str, list[str]] = {}
+    about: dict[str, dict[str, str]] = {}
     for method, content in evaluation.results["methods"].items():
         for finding in content["diagnostics"]:
             if finding["message"]:
-                about.setdefault(finding["message"], []).append(method)
-    everybody = len(evaluation.methods)
-    for message, methods in about.items():
-        whose = "all methods" if len(methods) == everybody else ", ".join(methods)
-        _say(console, f"Note ({whose}): {message}")
+                about.setdefault(finding["kind"], {})[method] = finding["message"]
+    for messages in about.values():
+        first, others = next(iter(messages)), len(messages) - 1
+        alike = f"; {others} more alike, see results.json" if others else ""
+        _say(console, f"Note ({first}{alike}): {messages[first]}")
 
 
 def print_runs(evaluations: Sequence[Evaluation]) -> None:

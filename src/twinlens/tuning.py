@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from statistics import median
 from typing import Any
 
 import torch
@@ -36,6 +38,10 @@ class Execution:
     compiled: bool = False
     """Whether the model went through torch.compile."""
 
+    threads: int | None = None
+    """Threads within one operation of torch on the CPU; None leaves torch as it is. On a machine that others use too,
+    one thread can be many times as fast as two that wait for each other."""
+
 
 class Prepared(nn.Module):
     """A model that is called as its execution says; its answers are the model's own."""
@@ -58,6 +64,17 @@ class Prepared(nn.Module):
         return self._call(filled)[: len(inputs)]
 
 
+@contextmanager
+def using_threads(threads: int | None) -> Iterator[None]:
+    """Lets torch use so many threads within an operation, and as many as before afterwards."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 def tune(
     module: nn.Module,
     example: Tensor,
@@ -71,7 +88,7 @@ def tune(
     Args:
         module: the model, on its device.
         example: one input with a batch axis of 1.
-        batch_size: fixes the batch size; by trial where it is None.
+        batch_size: fixes the batch size, and leaves the number of threads alone; both by trial where it is None.
         memory_format: fixes the memory format; by trial where it is None.
         compiled: whether to compile; a model that cannot be compiled is called as it is, with a warning.
     """
@@ -79,13 +96,28 @@ def tune(
     if batch_size is not None and batch_size < 1:
         raise ValueError(f"`batch_size` must be at least 1; got {batch_size}.")
     with evaluating(module), torch.inference_mode():
+        threads = _fastest_threads(module, given) if batch_size is None else None
+    with evaluating(module), torch.inference_mode(), using_threads(threads):
         if compiled:
             # The compiler chooses the memory format of what lies inside by itself.
             plain = _fastest(module, given, batch_size, [memory_format or "contiguous"])
-            return _compiled(module, given, plain)
+            return _compiled(module, given, replace(plain, threads=threads))
         images = example.dim() == 4
         formats = [memory_format] if memory_format else [*MEMORY_FORMATS] if images else ["contiguous"]
-        return _fastest(module, given, batch_size, formats)
+        return replace(_fastest(module, given, batch_size, formats), threads=threads)
+
+
+def _fastest_threads(module: nn.Module, example: Tensor) -> int | None:
+    """Tries whether one thread is faster than all of them; None where there is nothing to choose."""
+    most = torch.get_num_threads()
+    if example.device.type != "cpu" or most == 1:
+        return None
+    trial = Execution(batch_size=max(1, min(16, _MOST_VALUES // example.numel())))
+    seconds: dict[int, float] = {}
+    for threads in (most, 1, most, 1):
+        with using_threads(threads):
+            seconds[threads] = seconds.get(threads, 0.0) + _seconds_per_input(module, example, trial)
+    return 1 if seconds[1] < 0.9 * seconds[most] else most
 
 
 def _fastest(module: nn.Module, example: Tensor, batch_size: int | None, formats: list[str]) -> Execution:
@@ -110,22 +142,22 @@ def _seconds_per_input(module: nn.Module, example: Tensor, execution: Execution)
     batch = example.expand(execution.batch_size, *example.shape[1:]).contiguous()
     try:
         model(batch)
-        start, calls, fastest = time.perf_counter(), 0, float("inf")
-        while calls < 2 or (calls < 10 and time.perf_counter() - start < _SECONDS):
+        times: list[float] = []
+        while len(times) < 2 or (len(times) < 10 and sum(times) < _SECONDS):
             before = time.perf_counter()
             model(batch)
             if batch.device.type == "cuda":
                 torch.cuda.synchronize(batch.device)
-            fastest, calls = min(fastest, time.perf_counter() - before), calls + 1
+            times.append(time.perf_counter() - before)
     except (RuntimeError, MemoryError) as error:
         if "memory" not in str(error).lower() and not isinstance(error, MemoryError):
             raise
         return float("inf")
-    return fastest / execution.batch_size
+    return median(times) / execution.batch_size
 
 
 def _compiled(module: nn.Module, example: Tensor, execution: Execution) -> Execution:
-    wanted = Execution(batch_size=execution.batch_size, memory_format=execution.memory_format, compiled=True)
+    wanted = replace(execution, compiled=True)
     try:
         model, plain = Prepared(module, wanted), Prepared(module, execution)
         answer, expected = model(example), plain(example)
