@@ -332,7 +332,10 @@ def test_inputs_are_shown_as_they_were_before_normalisation(run):
 
 def test_pictures_keep_to_their_budget(tmp_path):
     samples = image_samples(3, size=90)
-    evaluation = make_run(tmp_path / "run", samples=samples, methods=["random"], metrics=["road_lerf"])
+    constant = tl.ConstantImputer(0.0)
+    evaluation = make_run(
+        tmp_path / "run", samples=samples, methods=["random"], metrics=["road_lerf"], imputer=constant
+    )
 
     def total(budget):
         [*shown] = describe_exhibits(evaluation, budget=budget)["samples"]

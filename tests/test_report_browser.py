@@ -268,15 +268,20 @@ def test_nothing_is_cut_off_wide_or_narrow_light_or_dark(browser, page, width, s
     assert browser.complaints() == []
 
 
-def test_it_can_be_printed(browser, page):
+def test_on_paper_it_is_light_and_narrow_and_then_as_before(browser, page):
     browser.open(page, scheme="dark")
+    browser.run("dispatchEvent(new Event('beforeprint'))")
+    assert browser.run("return getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert browser.run("return getComputedStyle(document.querySelector('.legend')).position") == "static"
+    assert browser.run("return charts[0].getOption().xAxis[0].axisLabel.color") == "#444"
+    assert set(browser.run("return charts.map(chart => chart.getWidth())")) == {680}
+    browser.run("dispatchEvent(new Event('afterprint'))")
+    assert browser.run("return charts[0].getOption().xAxis[0].axisLabel.color") == "#a2a4aa"
     document = base64.b64decode(browser.command("Page.printToPDF", printBackground=True)["data"])
     assert document.startswith(b"%PDF")
     assert len(document) > 20_000
-    browser.command("Emulation.setEmulatedMedia", media="print")
-    assert browser.run("return getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
-    assert browser.run("return getComputedStyle(document.querySelector('.legend')).position") == "static"
-    browser.command("Emulation.setEmulatedMedia", media="")
+    assert browser.run("return document.documentElement.hasAttribute('data-print')") is False
+    assert browser.complaints() == []
 
 
 def test_names_with_markup_marks_and_emoji_show_as_text(browser, tmp_path):

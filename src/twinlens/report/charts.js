@@ -3,6 +3,7 @@
 // The charts. Each is a function from what is switched on to an option of ECharts; all are drawn anew on every change.
 
 const charts = [];
+const fits = [];
 
 /** Puts a chart into a container and keeps it current: methods, colours, width. */
 function drawChart(container, option) {
@@ -10,20 +11,32 @@ function drawChart(container, option) {
   const draw = () => chart.setOption(option(theme(), chart), { notMerge: true });
   charts.push(chart);
   onMethods(draw);
-  new ResizeObserver(() => {
+  const fit = () => {
     chart.resize();
     draw();
-  }).observe(container);
+  };
+  new ResizeObserver(fit).observe(container);
+  fits.push(fit);
   return draw;
 }
 
+function setPrinting(printing) {
+  document.documentElement.toggleAttribute('data-print', printing);
+  for (const fit of fits) fit();
+}
+
+addEventListener('beforeprint', () => setPrinting(true));
+addEventListener('afterprint', () => setPrinting(false));
 matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => setHidden(() => {}));
 
 /** A range around values that ends at tick marks. */
 function range(values, { floor, ceiling } = {}) {
   const known = [...values, floor, ceiling].filter(isNumber);
   if (!known.length) return { min: 0, max: 1, interval: 0.2 };
-  const [low, high] = [Math.min(...known), Math.max(...known)];
+  const high = Math.max(...known);
+  let low = Math.min(...known);
+  // A loss that chance makes a little negative is drawn over the edge, and does not stretch the axis.
+  if (floor !== undefined && low > floor - 0.05) low = floor;
   const interval = [0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100].find(step => (high - low) / step <= 6) ?? (high - low) / 5;
   const tidy = value => Number(value.toFixed(6));
   const [min, max] = [Math.floor(low / interval + 1e-9), Math.ceil(high / interval - 1e-9)];
@@ -237,7 +250,7 @@ function curveMarks(method, metric, coordinates, sound) {
   const curve = method.metrics[metric];
   const line = {
     type: 'line', name: method.name, data: coordinates(curve, 'values'), symbol: `path://${symbol}`, z: 2,
-    showSymbol: !sound, symbolSize: 6, connectNulls: false, itemStyle: { color: colour },
+    showSymbol: !sound, symbolSize: 6, connectNulls: false, clip: false, itemStyle: { color: colour },
     lineStyle: { color: colour, width: 2, type: dash }, emphasis: { disabled: true },
   };
   if (!curve.low || !curve.high) return [line];

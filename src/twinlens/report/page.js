@@ -40,21 +40,23 @@ function facts(run) {
   return element('dl', { class: 'facts' }, ...rows);
 }
 
-/** Warnings; those that say the same of several methods are folded behind the first. */
+/** Warnings; those that say the same of several methods are folded behind the first, and all beyond four. */
 function warnings(run) {
-  if (!run.warnings.length) return null;
-  return element('section', { class: 'warnings', 'aria-label': 'Warnings' },
-    element('h3', {}, 'Mind this'),
-    element('ul', {}, ...run.warnings.map(([first, ...others]) => element('li', {}, name(first), others.length
-      ? fold(`The same of ${others.length} more ${others.length === 1 ? 'method' : 'methods'}`, sentences(others)) : null))));
+  if (!run.warnings.length) return element('div');
+  const list = some => element('ul', {}, ...some.map(([first, ...others]) => element('li', {}, name(first), others.length
+    ? fold(`The same of ${others.length} more ${others.length === 1 ? 'method' : 'methods'}`, sentences(others)) : null)));
+  const shown = run.warnings.length > 5 ? 4 : 5;
+  const rest = run.warnings.slice(shown);
+  return element('section', { class: 'warnings', 'aria-label': 'Warnings' }, element('h3', {}, 'Mind this'),
+    list(run.warnings.slice(0, shown)), rest.length ? fold(`${rest.length} more warnings`, list(rest)) : null);
 }
 
 function verdicts(run) {
-  if (!run.headlines.length && !run.verdicts.length) return null;
-  const few = run.verdicts.length <= 3;
+  if (!run.headlines.length && !run.verdicts.length) return element('div');
+  const few = run.verdicts.join().length < 400;
   return element('section', { class: 'verdicts' },
     element('p', { class: 'headline' }, name(run.headlines.join(' '))),
-    few ? sentences(run.verdicts) : fold(`All ${run.verdicts.length} pairs in words`, sentences(run.verdicts)));
+    few ? sentences(run.verdicts) : fold(`All ${run.verdicts.length} comparisons in words`, sentences(run.verdicts)));
 }
 
 function sentences(list) {
@@ -85,7 +87,7 @@ function plane(run) {
 // ---- the ranking table
 
 function ranking(run) {
-  if (!run.methods.length || !run.metrics.length) return null;
+  if (!run.methods.length || !run.metrics.length) return element('div');
   const body = element('tbody');
   const table = element('table', { class: 'ranking' },
     element('thead', {}, element('tr', {}, ...rankingHeads(run, body))), body);
