@@ -79,9 +79,9 @@ class Curve(ABC):
     ) -> tuple[Floats, Floats]:
         """Gives a bootstrap interval for each value; samples are resampled, and every decision is taken anew.
 
-        In a simulation with 200 samples, 95% intervals for areas held the population's value in 94% to 97% of cases; but
-        in 80% only for soundness by accuracy under the paper's estimator, whose hard threshold is biased by noise. See
-        docs/statistics.md.
+        In a simulation with 200 samples, 95% intervals for areas held the population's value in 94% to 97% of cases,
+        but in 80% only for soundness by accuracy under the paper's estimator, whose hard threshold is biased by noise.
+        See docs/statistics.md.
 
         Args:
             confidence: the share of cases in which an interval is to hold.
