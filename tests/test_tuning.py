@@ -72,16 +72,13 @@ def test_a_model_that_cannot_be_compiled_is_called_as_it_is(monkeypatch, caplog,
     assert f"cannot be compiled and is called as it is: {reason}" in caplog.text
 
 
-def test_one_thread_is_chosen_where_it_is_faster(monkeypatch):
-    import twinlens.tuning as tuning
-
+@pytest.mark.parametrize(("slow", "chosen"), [(4, 1), (1, 4)])
+def test_one_thread_is_chosen_where_it_is_faster(monkeypatch, slow, chosen):
+    state = [4]
     monkeypatch.setattr(torch, "get_num_threads", lambda: state[0])
     monkeypatch.setattr(torch, "set_num_threads", lambda n: state.__setitem__(0, n))
-    example = torch.randn(1, 3, 8, 8)
-    for slow, chosen in ((4, 1), (1, 4)):
-        state = [4]
-        monkeypatch.setattr(tuning, "_seconds_per_input", lambda *_, slow=slow: 2.0 if state[0] == slow else 1.0)
-        assert tune(tiny_model(), example).threads == chosen
-        assert state == [4]  # as it was before
-    state = [1]
-    assert tune(tiny_model(), example).threads is None
+    monkeypatch.setattr("twinlens.tuning._seconds_per_input", lambda *_: 2.0 if state[0] == slow else 1.0)
+    assert tune(tiny_model(), torch.randn(1, 3, 8, 8)).threads == chosen
+    assert state == [4]  # as it was before
+    state[0] = 1
+    assert tune(tiny_model(), torch.randn(1, 3, 8, 8)).threads is None

@@ -18,6 +18,7 @@ from PIL.Image import DecompressionBombWarning
 
 from twinlens.demo import DEMOS
 from twinlens.evaluation import evaluate
+from twinlens.report import format_table, write_figures, write_report
 from twinlens.results import open_evaluation
 from twinlens.terminal import LiveProgress, explain_method, list_methods, print_evaluation, print_runs
 
@@ -79,8 +80,15 @@ def _parser() -> argparse.ArgumentParser:
         _add_subject_options(job)
         _add_evaluation_options(job)
 
+    report = _command(commands, "report", _report, "writes one self-contained page about a run, or about several")
+    report.add_argument("runs", nargs="+", metavar="RUN", help="run directories")
+    report.add_argument("--out", metavar="FILE", help="the page; report.html in the first run by default")
+    report.add_argument("--figures", metavar="DIR", help="write every chart as PDF, SVG and PNG instead")
+    report.add_argument("--table", choices=("latex", "markdown", "csv"), help="print the table for a paper instead")
+
     compare = _command(commands, "compare", _compare, "shows the results of several runs side by side")
     compare.add_argument("runs", nargs="+", metavar="RUN", help="run directories")
+    compare.add_argument("--report", metavar="FILE", help="write a page about all of them, too")
     compare.add_argument("--json", action="store_true", help="print JSON")
 
     methods = _command(commands, "methods", _methods, "lists the attribution methods and the metrics")
@@ -193,6 +201,8 @@ def _demo(given: argparse.Namespace) -> None:
 def _run(options: dict[str, Any], given: argparse.Namespace) -> None:
     with LiveProgress(shown=not (given.quiet or given.json)) as progress:
         evaluation = evaluate(**options, progress=progress)
+    if evaluation.metrics:
+        write_report([evaluation], evaluation.path / "report.html")
     if given.json:
         print(json.dumps(evaluation.overview(), indent=1, ensure_ascii=False))
     elif not given.quiet:
@@ -261,8 +271,21 @@ def _read_config(path: str) -> dict[str, Any]:
     return config
 
 
+def _report(given: argparse.Namespace) -> None:
+    evaluations = [open_evaluation(path) for path in given.runs]
+    if given.table:
+        print(format_table(evaluations, given.table), end="")
+    elif given.figures:
+        for path in write_figures(evaluations, given.figures):
+            print(path)
+    else:
+        print(write_report(evaluations, given.out or evaluations[0].path / "report.html"))
+
+
 def _compare(given: argparse.Namespace) -> None:
     evaluations = [open_evaluation(path) for path in given.runs]
+    if given.report:
+        write_report(evaluations, given.report)
     if given.json:
         print(json.dumps({str(e.path): e.overview() for e in evaluations}, indent=1, ensure_ascii=False))
     else:
