@@ -310,6 +310,55 @@ def test_compare_shows_runs_side_by_side(tmp_path, capsys, subject):
     assert "holds no run" in said
 
 
+def test_selftest_of_a_run(tmp_path, capsys, subject):
+    asked = (
+        "evaluate",
+        *subject,
+        "--methods",
+        "saliency,random",
+        "--metrics",
+        "completeness",
+        "--out",
+        tmp_path / "run",
+    )
+    assert run(capsys, *asked)[0] == 0
+    code, shown, said = run(capsys, "selftest", tmp_path / "run", "--limit", "6", "--method", "saliency", "--json")
+    assert (code, said) == (0, "")
+    rows = json.loads(shown)
+    assert {"soundness", "completeness", "road", "deletion", "insertion"} <= {row["metric"] for row in rows}
+    assert all(row["correlation"] is None or -1 <= row["correlation"] <= 1 for row in rows)
+    code, shown, _ = run(capsys, "selftest", tmp_path / "run", "--limit", "4")
+    assert code == 0
+    assert "a growing share of each map replaced by noise" in shown
+    code, _, said = run(capsys, "selftest", tmp_path / "run", "--method", "gradcam")
+    assert (code, said) == (2, "twinlens: error: `method` must be among saliency, random; got 'gradcam'.\n")
+    (tmp_path / "images" / "ant" / "0.png").unlink()
+    code, _, said = run(capsys, "selftest", tmp_path / "run")
+    assert code == 2
+    assert "no longer has sample 'ant/0.png'" in said
+
+
+def test_report_figures_and_tables(tmp_path, capsys, subject):
+    out = tmp_path / "run"
+    asked = ("evaluate", *subject, "--methods", "random,centre", "--metrics", "deletion,completeness", "--out", out)
+    assert run(capsys, *asked)[0] == 0
+    assert (out / "report.html").read_text().startswith("<!doctype html>")
+    code, shown, said = run(capsys, "report", out, "--out", tmp_path / "page.html")
+    assert (code, said) == (0, "")
+    assert shown.strip() == str(tmp_path / "page.html")
+    assert (tmp_path / "page.html").exists()
+    code, shown, _ = run(capsys, "report", out, "--table", "latex")
+    assert code == 0
+    assert "centre" in shown
+    assert "\\\\" in shown
+    code, shown, _ = run(capsys, "report", out, "--figures", tmp_path / "figures")
+    assert code == 0
+    assert len(shown.splitlines()) == len(list((tmp_path / "figures").iterdir())) > 0
+    code, _, _ = run(capsys, "compare", out, out, "--report", tmp_path / "both.html")
+    assert code == 0
+    assert (tmp_path / "both.html").exists()
+
+
 def test_methods_and_version(capsys):
     code, shown, _ = run(capsys, "methods")
     assert code == 0

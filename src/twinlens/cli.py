@@ -17,10 +17,22 @@ from typing import Any
 from PIL.Image import DecompressionBombWarning
 
 from twinlens.demo import DEMOS
-from twinlens.evaluation import evaluate
+from twinlens.engines import load_inputs
+from twinlens.evaluation import evaluate, reopen
+from twinlens.imputation import LinearImputer
+from twinlens.planning import rebuild_imputer
 from twinlens.report import format_table, write_figures, write_report
 from twinlens.results import open_evaluation
-from twinlens.terminal import LiveProgress, explain_method, list_methods, print_evaluation, print_runs
+from twinlens.samples import subset
+from twinlens.selftest import selftest
+from twinlens.terminal import (
+    LiveProgress,
+    explain_method,
+    list_methods,
+    print_evaluation,
+    print_runs,
+    print_selftest,
+)
 
 _PREPROCESSING = ("resize", "crop", "interpolation", "mean", "std")
 _SUBJECT = ("model", "data", "weights", "classes", "skip_bad")
@@ -90,6 +102,12 @@ def _parser() -> argparse.ArgumentParser:
     compare.add_argument("runs", nargs="+", metavar="RUN", help="run directories")
     compare.add_argument("--report", metavar="FILE", help="write a page about all of them, too")
     compare.add_argument("--json", action="store_true", help="print JSON")
+
+    selftest_ = _command(commands, "selftest", _selftest, "tests the metrics themselves on the model and data of a run")
+    selftest_.add_argument("run", metavar="RUN", help="a run directory")
+    selftest_.add_argument("--method", help="whose maps are made worse step by step; the most complete by default")
+    selftest_.add_argument("--limit", type=int, default=100, metavar="N", help="number of samples (100)")
+    selftest_.add_argument("--json", action="store_true", help="print JSON")
 
     methods = _command(commands, "methods", _methods, "lists the attribution methods and the metrics")
     methods.add_argument("name", nargs="?", help="explain this one, with its options")
@@ -290,6 +308,35 @@ def _compare(given: argparse.Namespace) -> None:
         print(json.dumps({str(e.path): e.overview() for e in evaluations}, indent=1, ensure_ascii=False))
     else:
         print_runs(evaluations)
+
+
+def _selftest(given: argparse.Namespace) -> None:
+    evaluation = open_evaluation(given.run)
+    areas = evaluation.summary()
+    if given.method is None and "completeness" not in areas:
+        raise ValueError(f"`method` is missing: pass --method, one of {', '.join(evaluation.methods)}.")
+    method = given.method or str(areas["completeness"].idxmax())
+    if method not in evaluation.methods:
+        raise ValueError(f"`method` must be among {', '.join(evaluation.methods)}; got {method!r}.")
+    asked = evaluation.run.manifest
+    model, samples = reopen(evaluation)
+    chosen = [samples.ids.index(name) for name in subset(samples, given.limit, asked["options"]["seed"]).ids]
+    part = samples.take(chosen)
+    table = selftest(
+        model.module,
+        load_inputs(part, model, workers=2),
+        part.labels,
+        evaluation.maps(method)[chosen],
+        performance=asked["options"]["performance"],
+        imputer=rebuild_imputer(asked["options"]["imputer"]) or LinearImputer(),
+        ids=part.ids,
+        seed=asked["options"]["seed"],
+        batch_size=asked["execution"]["batch_size"],
+    )
+    if given.json:
+        print(table.to_json(orient="records", indent=1))
+    else:
+        print_selftest(table, method, len(part))
 
 
 def _methods(given: argparse.Namespace) -> None:

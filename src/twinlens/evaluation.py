@@ -143,6 +143,13 @@ def evaluate(
             "shard_size": shard_size or there.get("shard_size") or _shard_size(example),
             "device": str(find_device(subject.module, None)[0]),
         },
+        "source": {
+            "model": model if isinstance(model, str) else None,
+            "weights": weights,
+            "data": data if isinstance(data, str) else None,
+            "classes": classes,
+            "device": device,
+        },
         "methods": {name: dict(method.identity) for name, method in sources.items()},
         "metrics": list(metrics),
         "sweeps": [],
@@ -301,3 +308,26 @@ def _extend_sweeps(run: Run, rules: Protocol) -> list[Sweep]:
     run.manifest["sweeps"] = [sweep.to_json() for sweep in sweeps]
     run.write_json("run.json", run.manifest)
     return sweeps
+
+
+def reopen(evaluation: Evaluation) -> tuple[LoadedModel, Samples]:
+    """Loads the model and opens the samples of a run again, if it was given both by their specs.
+
+    The model must be the one that was evaluated; samples are found by their ids.
+    """
+    asked = evaluation.run.manifest
+    source = asked["source"]
+    if source["model"] is None or source["data"] is None:
+        raise RunError(f"{evaluation.run} was made in Python from a model or data at hand, and cannot open them again.")
+    fields = asked["model"]["preprocessing"]
+    model = load_model(
+        source["model"], weights=source["weights"], preprocessing=fields, device=asked["execution"]["device"]
+    )
+    if model.digest() != asked["model"]["digest"]:
+        raise RunError(f"The model {source['model']!r} has changed since {evaluation.run} was made.")
+    everything = open_data(source["data"], classes=source["classes"])
+    place = {name: k for k, name in enumerate(everything.ids)}
+    ids = evaluation.ids()
+    if missing := [name for name in ids if name not in place]:
+        raise DataError(f"`data` {source['data']!r} no longer has sample {missing[0]!r}, which {evaluation.run} has.")
+    return model, everything.take([place[name] for name in ids])

@@ -75,6 +75,10 @@ class Evaluation:
             raise ValueError(f"`metric` must be among {', '.join(known)}, which {method} has; got {metric!r}.")
         return self._reader.curves(method)[metric]
 
+    def ids(self) -> tuple[str, ...]:
+        """Gives the names of all samples, in the order of maps and tables."""
+        return self.run.load_untouched(self._reader.shards).ids
+
     def maps(self, method: str) -> torch.Tensor:
         """Gives the maps of all samples (N, *S)."""
         return torch.cat([self.run.load_maps(method, shard) for shard in range(self._reader.shards)])

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
+import pandas as pd
 from rich import box
 from rich.console import Console
 from rich.markup import escape
@@ -183,6 +184,20 @@ def _legend(evaluation: Evaluation) -> str:
     high, measure = evaluation.results["soundness_up_to"], evaluation.results["options"]["performance"]
     soundness = "" if high is None else f" soundness up to {measure} {high:.2f}, which all methods reach;"
     return f"Areas under the curves:{soundness} ↑ more is better, ↓ less is better; below, 95% intervals."
+
+
+def print_selftest(result: pd.DataFrame, method: str, samples: int) -> None:
+    """Prints how well each metric ranks ever worse versions of a method's maps."""
+    console = _console()
+    _say(console, f"{method} on {samples} samples, a growing share of each map replaced by noise")
+    table = Table(box=box.SIMPLE_HEAD, padding=0, pad_edge=False)
+    table.add_column("metric")
+    for name in result.columns[1:]:
+        table.add_column(str(name).replace("share ", "").replace("correlation", "Spearman"), justify="right")
+    for row in result.itertuples(index=False):
+        table.add_row(escape(str(row[0])), *(f"{value:.3f}" for value in row[1:]))
+    console.print(table)
+    _say(console, "Spearman: 1 ranks them as the truth does, -1 upside down. Right of it, the area at each share.")
 
 
 def list_methods() -> None:
