@@ -29,7 +29,7 @@ from twinlens.report.content import describe_run, describe_runs, group_warnings,
 from twinlens.report.exhibits import agreement, choose, false_share, read_exhibits
 from twinlens.report.explorer import _set_scene, describe_exhibits, impute_at_levels, keep_at_levels
 from twinlens.report.page import embed_json
-from twinlens.report.pictures import data_uri, false_picture, input_pictures, map_picture, scale_arrays
+from twinlens.report.pictures import Shades, data_uri, false_picture, input_pictures, map_picture
 from twinlens.results import Evaluation, open_evaluation
 from twinlens.tuning import Execution
 
@@ -316,8 +316,8 @@ def test_the_explorer_tells_what_the_probes_say(run):
         answers = sample["methods"]["sobel"]
         assert [level for level, _ in answers["course"]] == list(curve.levels)
         column = list(curve.levels).index(0.5)
-        assert answers["predicted"][4] == f"class {curve.table.predicted[row, column]}"
-        assert answers["correct"][4] == curve.table.correct[row, column]
+        assert answers["predicted"][2] == f"class {curve.table.predicted[row, column]}"
+        assert answers["correct"][2] == curve.table.correct[row, column]
         assert answers["falseShare"] == pytest.approx(1 - curve.per_sample[row, -1], abs=1e-5)
         assert sample["label"] == f"class {curve.table.labels[row]}"
     assert decoded(shown["samples"][0]["input"]).shape == (10, 10, 3)
@@ -407,15 +407,16 @@ def test_pictures_of_maps():
 
 
 def test_pictures_of_inputs_of_all_shapes():
-    assert input_pictures(torch.full((2, 1, 4, 5), 0.5))[1].tolist() == [[[128] * 3] * 5] * 4
-    assert input_pictures(torch.ones(1, 7))[0].tolist() == [[[255] * 3] * 7]
-    assert input_pictures(torch.zeros(1, 2, 6))[0].shape == (1, 6, 3)
-    assert input_pictures(torch.zeros(1, 1, 3, 4, 5))[0].shape == (4, 5, 3)
+    plain = Shades(scale=torch.tensor(1.0), shift=torch.tensor(0.0))
+    assert input_pictures(torch.full((2, 1, 4, 5), 0.5), plain)[1].tolist() == [[[128] * 3] * 5] * 4
+    assert input_pictures(torch.ones(1, 7), plain)[0].tolist() == [[[255] * 3] * 7]
+    assert input_pictures(torch.zeros(1, 2, 6), plain)[0].shape == (1, 6, 3)
+    assert input_pictures(torch.zeros(1, 1, 3, 4, 5), plain)[0].shape == (4, 5, 3)
     colours = torch.tensor([1.0, 0.0, 0.2]).reshape(1, 3, 1, 1).expand(1, 3, 2, 2)
-    assert input_pictures(colours)[0].tolist() == [[[255, 0, 51]] * 2] * 2
-    scaled = scale_arrays(torch.tensor([-3.0, 5.0]), torch.tensor([-1.0, 1.0]))
-    assert scaled.tolist() == [-1.0, 3.0]
-    assert input_pictures(scaled[None])[0].tolist() == [[[0, 0, 0], [255, 255, 255]]]
+    assert input_pictures(colours, plain)[0].tolist() == [[[255, 0, 51]] * 2] * 2
+    between = Shades.between_extremes(torch.tensor([-1.0, 0.0, 1.0]))
+    assert input_pictures(torch.tensor([[-3.0, 0.2, 5.0]]), between)[0][0, :, 0].tolist() == [0, 153, 255]
+    assert between.grey.item() == 0.0
 
 
 def test_large_pictures_are_made_smaller_and_small_ones_kept_exact():

@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -25,19 +26,17 @@ from twinlens.planning import METRICS, imputers, rebuild_imputer
 from twinlens.report.exhibits import Exhibits, read_exhibits
 from twinlens.report.pictures import (
     Picture,
+    Shades,
     data_uri,
     false_picture,
-    grey_out,
     input_pictures,
     map_picture,
-    scale_arrays,
-    undo_preprocessing,
 )
 from twinlens.results import Evaluation
 from twinlens.table import ProbeTable
 
 _PREFERRED = ("soundness", "road_lerf", "road_morf", "completeness", "deletion", "insertion")
-_SHOWN = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98)
+_SHOWN = (0.1, 0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98)
 # Side and quality of pictures; the first with which a sample's pictures keep to their share of the page.
 _SIZES = ((224, 70), (192, 60), (160, 50), (128, 40), (96, 30))
 
@@ -57,7 +56,7 @@ class _Scene:
     false: Mapping[str, Tensor]
     """What was judged false (E, *S), of methods with maps and soundness."""
 
-    @property
+    @cached_property
     def schedule(self) -> Schedule:
         """The levels that the slider shows, least removed first."""
         schedule = next(iter(self.curves.values())).table.settings.schedule
@@ -66,6 +65,13 @@ class _Scene:
             nearest = [min(measured, key=lambda level: abs(level - wanted)) for wanted in _SHOWN]
             measured = list(dict.fromkeys(nearest))
         return dataclasses.replace(schedule, levels=tuple(measured))
+
+    def shades(self, place: int) -> Shades:
+        """Gives how the input of an exhibit is shown."""
+        if not self.exhibits.images:
+            return Shades.between_extremes(self.exhibits.inputs[place])
+        preprocessing = self.evaluation.results["model"]["preprocessing"]
+        return Shades.before_preprocessing(preprocessing["mean"], preprocessing["std"])
 
     def class_name(self, index: float) -> str:
         """Gives the name of a class, or its number."""
@@ -174,10 +180,10 @@ def _sample(scene: _Scene, place: int, share: int) -> dict[str, Any]:
     size = scene.evaluation.run.manifest["execution"]["shard_size"]
     untouched = ProbeTable.load(scene.evaluation.run.untouched_part(exhibit.position // size))
     row = exhibit.position % size
-    shown = _as_shown(scene, place, scene.exhibits.inputs[place : place + 1])
-    pictures: dict[tuple[str, ...], Picture] = {("input",): input_pictures(shown)[0]}
+    [whole] = input_pictures(scene.exhibits.inputs[place : place + 1], scene.shades(place))
+    pictures: dict[tuple[str, ...], Picture] = {("input",): whole}
     for method in scene.maps:
-        pictures |= {(method, *key): picture for key, picture in _method_pictures(scene, place, method, shown).items()}
+        pictures |= {(method, *key): picture for key, picture in _method_pictures(scene, place, method, whole).items()}
     for side, quality in _SIZES:
         uris = {key: data_uri(picture, side=side, quality=quality) for key, picture in pictures.items()}
         if sum(map(len, uris.values())) <= share:
@@ -222,23 +228,22 @@ def _number(value: float) -> float | None:
     return round(float(value), 5) if np.isfinite(value) else None
 
 
-def _method_pictures(scene: _Scene, place: int, method: str, shown: Tensor) -> dict[tuple[str, ...], Picture]:
-    """Draws the map of a method, what of it was judged false, and the input at each level."""
+def _method_pictures(scene: _Scene, place: int, method: str, whole: Picture) -> dict[tuple[str, ...], Picture]:
+    """Draws the map of a method, what of it was judged false over the whole input, and the input at each level."""
     values = scene.maps[method][place]
     pictures: dict[tuple[str, ...], Picture] = {("map",): map_picture(values)}
     if method in scene.false:
-        pictures["false",] = false_picture(values, scene.false[method][place], input_pictures(shown)[0])
-    for k, frame in enumerate(input_pictures(_frames(scene, place, method, shown))):
-        pictures["frame", str(k)] = frame
-    return pictures
+        pictures["false",] = false_picture(values, scene.false[method][place], whole)
+    frames = input_pictures(_frames(scene, place, method), scene.shades(place))
+    return pictures | {("frame", str(k)): frame for k, frame in enumerate(frames)}
 
 
-def _frames(scene: _Scene, place: int, method: str, shown: Tensor) -> Tensor:
-    """Gives the input of one exhibit at each level (K, C, *S), as it is shown."""
+def _frames(scene: _Scene, place: int, method: str) -> Tensor:
+    """Gives the input of one exhibit at each level (K, C, *S); grey in the place of what cannot be imputed again."""
     inputs, keep = scene.exhibits.inputs[place : place + 1], keep_at_levels(scene, place, method)
-    if scene.imputer is None:
-        return grey_out(shown.expand(len(keep), *shown.shape[1:]), keep)
-    return _as_shown(scene, place, impute_at_levels(scene, place, inputs, keep))
+    if scene.imputer is not None:
+        return impute_at_levels(scene, place, inputs, keep)
+    return torch.where(keep if keep.dim() == inputs.dim() else keep.unsqueeze(1), inputs, scene.shades(place).grey)
 
 
 def keep_at_levels(scene: _Scene, place: int, method: str) -> Tensor:
@@ -257,11 +262,3 @@ def impute_at_levels(scene: _Scene, place: int, inputs: Tensor, keep: Tensor) ->
     seed, name = scene.evaluation.run.manifest["options"]["seed"], scene.exhibits.samples[place].id
     streams = [stream(seed, name, level) for level in scene.schedule.levels]
     return scene.imputer(inputs.expand(len(keep), *inputs.shape[1:]).contiguous(), keep, streams)
-
-
-def _as_shown(scene: _Scene, place: int, inputs: Tensor) -> Tensor:
-    """Gives inputs (B, C, *S) on a scale of 0 to 1."""
-    if scene.exhibits.images:
-        preprocessing = scene.evaluation.results["model"]["preprocessing"]
-        return undo_preprocessing(inputs, preprocessing["mean"], preprocessing["std"])
-    return scale_arrays(inputs, scene.exhibits.inputs[place])

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import io
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -32,27 +33,45 @@ def flat(values: Tensor) -> Tensor:
     return values
 
 
-def undo_preprocessing(inputs: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
-    """Gives images (B, C, H, W) on a scale of 0 to 1, as they were before the model's normalisation."""
-    shape = (-1, 1, 1)
-    return inputs * torch.tensor(std).reshape(shape) + torch.tensor(mean).reshape(shape)
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Shades:
+    """How the numbers of an input become shades from 0 (dark) to 1 (light): scale * number + shift, per channel."""
+
+    scale: Tensor
+    """(C, 1, …), or a single number."""
+
+    shift: Tensor
+    """Likewise."""
+
+    @staticmethod
+    def before_preprocessing(mean: Sequence[float], std: Sequence[float]) -> Shades:
+        """Undoes the model's normalisation of images (C, H, W)."""
+        return Shades(scale=torch.tensor(std).reshape(-1, 1, 1), shift=torch.tensor(mean).reshape(-1, 1, 1))
+
+    @staticmethod
+    def between_extremes(untouched: Tensor) -> Shades:
+        """Goes from the least to the largest number of an input that is no image."""
+        low, high = untouched.min(), untouched.max()
+        scale = 1 / (high - low).clamp(min=1e-12)
+        return Shades(scale=scale, shift=-low * scale)
+
+    @property
+    def grey(self) -> Tensor:
+        """The number that is shown as a middle grey."""
+        return (_GREY - self.shift) / self.scale
 
 
-def scale_arrays(inputs: Tensor, reference: Tensor) -> Tensor:
-    """Gives inputs on a scale of 0 to 1, from the least to the largest value of the untouched one."""
-    low, high = reference.min(), reference.max()
-    return (inputs - low) / (high - low).clamp(min=1e-12)
-
-
-def input_pictures(values: Tensor) -> list[Picture]:
-    """Draws inputs (B, C, *S) or (B, D) on a scale of 0 to 1: three channels as colours, others as their mean."""
+def input_pictures(inputs: Tensor, shades: Shades) -> list[Picture]:
+    """Draws inputs (B, C, *S) or (B, D): three channels as colours, others as their mean."""
+    values = inputs.mul(shades.scale * 255).add_(shades.shift * 255)
     if values.dim() == 4 and values.shape[1] == 3:
         planes = values
     else:
         grey = values if values.dim() == 2 else values.mean(dim=1)
-        planes = torch.stack([flat(one) for one in grey]).unsqueeze(1).expand(-1, 3, -1, -1)
-    levels = planes.mul(255).round_().clamp_(0, 255).to(torch.uint8)
-    return list(levels.permute(0, 2, 3, 1).contiguous().numpy())
+        planes = torch.stack([flat(one) for one in grey]).unsqueeze(1)
+    # Adding a half and cutting off rounds, with one pass over the memory less.
+    levels = planes.add_(0.5).clamp_(0, 255).to(torch.uint8).permute(0, 2, 3, 1)
+    return list(levels.expand(-1, -1, -1, 3).contiguous().numpy())
 
 
 def map_picture(values: Tensor) -> Picture:
@@ -68,11 +87,6 @@ def false_picture(values: Tensor, false: Tensor, under: Picture) -> Picture:
     strength = np.sqrt(_scaled(values))[..., None]  # the root, so that weak attribution shows too
     colour = np.where(flat(false).numpy()[..., None], _FALSE, _TRUE)
     return _bytes(grey * (1 - strength) + colour * strength)
-
-
-def grey_out(values: Tensor, keep: Tensor) -> Tensor:
-    """Gives inputs (B, C, *S) on a scale of 0 to 1 with grey in the place of what is not kept (B, *S)."""
-    return torch.where(keep if keep.dim() == values.dim() else keep.unsqueeze(1), values, _GREY)
 
 
 def data_uri(picture: Picture, *, side: int, quality: int) -> str:
