@@ -174,7 +174,7 @@ def test_the_slider_changes_picture_text_and_chart(browser, page):
             browser.run("return charts.at(-1).getOption().series[0].markLine.data[0].xAxis"),
         )
 
-    slider = browser.one("#level")
+    slider = browser.one(".slider")
     shown = browser.run("return content.runs[0].explorer")
     answers = shown["samples"][0]["methods"]["random"]
     seen = []
@@ -241,12 +241,12 @@ def test_everything_can_be_reached_by_keyboard_with_a_visible_focus(browser, pag
         reached.append(
             browser.run(
                 "const e = document.activeElement, s = getComputedStyle(e);"
-                "return [e.dataset.method ?? e.id ?? '', e.className, s.outlineStyle, parseFloat(s.outlineWidth)]"
+                "return [e.dataset.method ?? e.className, e.className, s.outlineStyle, parseFloat(s.outlineWidth)]"
             )
         )
-        if reached[-1][0] == "level":
+        if reached[-1][0] == "slider":
             break
-    assert {name for name, *_ in reached} >= {*METHODS, "level"}
+    assert {name for name, *_ in reached} >= {*METHODS, "slider"}
     assert any("thumb" in kind for _, kind, *_ in reached)
     assert all(style == "solid" and width >= 2 for _, _, style, width in reached)
 
@@ -336,7 +336,11 @@ def test_several_runs_stand_side_by_side_under_one_switch(browser, run, tmp_path
     assert "This run did not measure it." in browser.run("return document.body.innerText")
     browser.one(".legend button[data-method='sobel']").click()
     assert not any("sobel" in names for _, names in browser.series())
-    browser.all(".choice")[1].click()
-    assert len(browser.all(".card")) == 2
+    assert len(browser.all(".card")) == 3
+    for _ in range(2):
+        for choice, cards in ((1, 2), (0, 3)):
+            browser.all(".choice")[choice].click()
+            assert len(browser.all(".card")) == cards
+            assert not browser.one(".card[data-method='sobel']").is_displayed()
     assert browser.run("return document.documentElement.scrollWidth") <= 1400
     assert browser.complaints() == []

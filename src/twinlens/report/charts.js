@@ -12,6 +12,7 @@ function drawChart(container, option) {
   charts.push(chart);
   onMethods(draw);
   const fit = () => {
+    if (!container.clientWidth) return; // not on the page now: another run's samples are
     chart.resize();
     draw();
   };
@@ -37,7 +38,8 @@ function range(values, { floor, ceiling } = {}) {
   let low = Math.min(...known);
   // A loss that chance makes a little negative is drawn over the edge, and does not stretch the axis.
   if (floor !== undefined && low > floor - 0.05) low = floor;
-  const interval = [0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100].find(step => (high - low) / step <= 6) ?? (high - low) / 5;
+  const interval =
+    [0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100].find(step => (high - low) / step <= 6) ?? (high - low) / 5;
   const tidy = value => Number(value.toFixed(6));
   const [min, max] = [Math.floor(low / interval + 1e-9), Math.ceil(high / interval - 1e-9)];
   return { min: tidy(min * interval), max: tidy(Math.max(max, min + 1) * interval), interval };
@@ -46,17 +48,26 @@ function range(values, { floor, ceiling } = {}) {
 function axis(title, ends, colours, more = {}) {
   const text = { color: colours.quiet, fontFamily: colours.font, fontSize: 12 };
   return {
-    type: 'value', name: title, nameLocation: 'middle', nameGap: 30, nameTextStyle: text, ...ends,
+    type: 'value',
+    name: title,
+    nameLocation: 'middle',
+    nameGap: 30,
+    nameTextStyle: text,
+    ...ends,
     axisLabel: { ...text, formatter: value => String(Number(value.toFixed(4))).replace('-', '−') },
     axisLine: { show: true, onZero: false, lineStyle: { color: colours.line } },
-    axisTick: { show: false }, splitLine: { lineStyle: { color: colours.line, opacity: 0.5 } },
+    axisTick: { show: false },
+    splitLine: { lineStyle: { color: colours.line, opacity: 0.5 } },
     ...more,
   };
 }
 
 function tooltip(colours) {
   return {
-    confine: true, backgroundColor: colours.card, borderColor: colours.line, padding: [8, 12],
+    confine: true,
+    backgroundColor: colours.card,
+    borderColor: colours.line,
+    padding: [8, 12],
     textStyle: { color: colours.text, fontFamily: colours.font, fontSize: 13, fontWeight: 'normal' },
     extraCssText: 'box-shadow: 0 2px 12px rgb(0 0 0 / 15%);',
   };
@@ -64,26 +75,41 @@ function tooltip(colours) {
 
 function frame(colours, description) {
   return {
-    animation: false, aria: { enabled: true, label: { description } },
-    grid: { left: 52, right: 18, top: 14, bottom: 46 }, tooltip: tooltip(colours),
+    animation: false,
+    aria: { enabled: true, label: { description } },
+    grid: { left: 52, right: 18, top: 14, bottom: 46 },
+    tooltip: tooltip(colours),
   };
 }
 
 /** The rows of a tooltip: a heading, then one line per method. */
 function hoverTable(title, rows) {
-  const lines = rows.map(([method, value, between]) => element('tr', {},
-    element('td', {}, swatch(method), name(method)), element('td', { class: 'number' }, value),
-    element('td', { class: 'quiet' }, between ?? '')));
+  const lines = rows.map(([method, value, between]) =>
+    element(
+      'tr',
+      {},
+      element('td', {}, swatch(method), name(method)),
+      element('td', { class: 'number' }, value),
+      element('td', { class: 'quiet' }, between ?? ''),
+    ),
+  );
   return element('div', { class: 'hover' }, element('strong', {}, title), element('table', {}, ...lines));
 }
 
 /** A shape between data points that no series type has: bands and crosses. */
 function shape(coordinates, style, closed) {
   return {
-    type: 'custom', silent: true, tooltip: { show: false }, data: [[0, 0]], clip: true, z: 1,
+    type: 'custom',
+    silent: true,
+    tooltip: { show: false },
+    data: [[0, 0]],
+    clip: true,
+    z: 1,
     encode: { x: [], y: [] },
     renderItem: (_, api) => ({
-      type: closed ? 'polygon' : 'polyline', silent: true, style,
+      type: closed ? 'polygon' : 'polyline',
+      silent: true,
+      style,
       shape: { points: coordinates.map(point => api.coord(point)) },
     }),
   };
@@ -100,7 +126,10 @@ function planePoint(method) {
 }
 
 function planeRange(metric) {
-  const curves = content.runs.flatMap(run => run.methods).map(method => method.metrics[metric]).filter(Boolean);
+  const curves = content.runs
+    .flatMap(run => run.methods)
+    .map(method => method.metrics[metric])
+    .filter(Boolean);
   return range(curves.flatMap(curve => [curve.area, ...(curve.interval ?? [])]));
 }
 
@@ -115,13 +144,19 @@ function planeOption(run) {
       tooltip: { ...tooltip(colours), trigger: 'item', formatter: item => planeHover(run, item.seriesName) },
       xAxis: axis('soundness →', ranges[0], colours, { nameGap: 32 }),
       yAxis: axis('completeness →', ranges[1], colours, { nameGap: 40 }),
-      series: [frontLine(run, ranges, colours), ...visible.flatMap(method => planeMarks(method, run, places.get(method.name), colours))],
+      series: [
+        frontLine(run, ranges, colours),
+        ...visible.flatMap(method => planeMarks(method, run, places.get(method.name), colours)),
+      ],
     };
   };
 }
 
 function frontLine(run, ranges, colours) {
-  const points = run.methods.filter(method => run.front.includes(method.name)).map(planePoint).filter(Boolean);
+  const points = run.methods
+    .filter(method => run.front.includes(method.name))
+    .map(planePoint)
+    .filter(Boolean);
   points.sort((a, b) => a[0] - b[0] || b[1] - a[1]);
   const corners = [];
   points.forEach((point, k) => {
@@ -129,7 +164,13 @@ function frontLine(run, ranges, colours) {
   });
   if (points.length) corners.push([points[points.length - 1][0], ranges[1].min]);
   return {
-    type: 'line', name: 'front', data: corners, symbol: 'none', silent: true, tooltip: { show: false }, z: 1,
+    type: 'line',
+    name: 'front',
+    data: corners,
+    symbol: 'none',
+    silent: true,
+    tooltip: { show: false },
+    z: 1,
     lineStyle: { color: colours.quiet, width: 1, type: [4, 4] },
     areaStyle: { color: colours.quiet, opacity: 0.05, origin: 'start' },
   };
@@ -142,15 +183,45 @@ function planeMarks(method, run, position, colours) {
   const style = { stroke: colour, lineWidth: 1.5, opacity: 0.55, fill: 'none' };
   const onFront = run.front.includes(method.name);
   return [
-    across && across.every(isNumber) ? shape([[across[0], y], [across[1], y]], style, false) : null,
-    along && along.every(isNumber) ? shape([[x, along[0]], [x, along[1]]], style, false) : null,
+    across && across.every(isNumber)
+      ? shape(
+          [
+            [across[0], y],
+            [across[1], y],
+          ],
+          style,
+          false,
+        )
+      : null,
+    along && along.every(isNumber)
+      ? shape(
+          [
+            [x, along[0]],
+            [x, along[1]],
+          ],
+          style,
+          false,
+        )
+      : null,
     {
-      type: 'scatter', name: method.name, data: [[x, y]], symbol: `path://${symbol}`, symbolSize: onFront ? 15 : 12, z: 3,
+      type: 'scatter',
+      name: method.name,
+      data: [[x, y]],
+      symbol: `path://${symbol}`,
+      symbolSize: onFront ? 15 : 12,
+      z: 3,
       itemStyle: { color: colour, borderColor: colours.card, borderWidth: 1.5 },
       label: {
-        show: Boolean(position), formatter: () => method.name, position, distance: 6, color: colours.text, fontSize: 12,
-        fontFamily: colours.font, fontWeight: onFront ? 'bold' : 'normal',
-        textBorderColor: colours.card, textBorderWidth: 3,
+        show: Boolean(position),
+        formatter: () => method.name,
+        position,
+        distance: 6,
+        color: colours.text,
+        fontSize: 12,
+        fontFamily: colours.font,
+        fontWeight: onFront ? 'bold' : 'normal',
+        textBorderColor: colours.card,
+        textBorderWidth: 3,
       },
     },
   ].filter(Boolean);
@@ -170,11 +241,17 @@ function placeLabels(methods, ranges, chart, run) {
   for (const { method, x, y } of points.sort((a, b) => run.front.includes(b.method) - run.front.includes(a.method))) {
     const half = 3.7 * method.length;
     const boxes = {
-      top: [x - half, y - 26, x + half, y - 11], bottom: [x - half, y + 11, x + half, y + 26],
-      right: [x + 12, y - 8, x + 12 + 2 * half, y + 8], left: [x - 12 - 2 * half, y - 8, x - 12, y + 8],
+      top: [x - half, y - 26, x + half, y - 11],
+      bottom: [x - half, y + 11, x + half, y + 26],
+      right: [x + 12, y - 8, x + 12 + 2 * half, y + 8],
+      left: [x - 12 - 2 * half, y - 8, x - 12, y + 8],
     };
-    const free = ([left, top, right, bottom]) => left > 0 && right < width + 20 && top > -18 && bottom < height
-      && !taken.some(other => left < other[2] && right > other[0] && top < other[3] && bottom > other[1]);
+    const free = ([left, top, right, bottom]) =>
+      left > 0 &&
+      right < width + 20 &&
+      top > -18 &&
+      bottom < height &&
+      !taken.some(other => left < other[2] && right > other[0] && top < other[3] && bottom > other[1]);
     const side = Object.keys(boxes).find(key => free(boxes[key]));
     if (side) {
       taken.push(boxes[side]);
@@ -186,12 +263,23 @@ function placeLabels(methods, ranges, chart, run) {
 
 function planeHover(run, chosen) {
   const method = run.methods.find(candidate => candidate.name === chosen);
-  const rows = PLANE.map(metric => element('tr', {}, element('td', {}, metric),
-    element('td', { class: 'number' }, decimal(method.metrics[metric].area)),
-    element('td', { class: 'quiet' }, interval(method.metrics[metric].interval) ?? '')));
+  const rows = PLANE.map(metric =>
+    element(
+      'tr',
+      {},
+      element('td', {}, metric),
+      element('td', { class: 'number' }, decimal(method.metrics[metric].area)),
+      element('td', { class: 'quiet' }, interval(method.metrics[metric].interval) ?? ''),
+    ),
+  );
   const front = run.front.includes(chosen) ? element('div', { class: 'quiet' }, 'on the Pareto front') : null;
-  return element('div', { class: 'hover' }, element('strong', {}, name(chosen)), element('table', {}, ...rows),
-    ...(front ? [front] : []));
+  return element(
+    'div',
+    { class: 'hover' },
+    element('strong', {}, name(chosen)),
+    element('table', {}, ...rows),
+    ...(front ? [front] : []),
+  );
 }
 
 // ---- the curves
@@ -199,11 +287,13 @@ function planeHover(run, chosen) {
 /** The levels at which performance is higher than at all before: at these, soundness at v takes a new value. */
 function records(curve) {
   let best = -Infinity;
-  return curve.performance.map((performance, k) => ({ performance, k })).filter(({ performance }) => {
-    const higher = performance > best;
-    if (higher) best = performance;
-    return higher;
-  });
+  return curve.performance
+    .map((performance, k) => ({ performance, k }))
+    .filter(({ performance }) => {
+      const higher = performance > best;
+      if (higher) best = performance;
+      return higher;
+    });
 }
 
 /** Coordinates of a staircase: between two records the value is that of the level that reaches v. */
@@ -211,7 +301,10 @@ function stairs(curve, column) {
   const low = Math.min(0, curve.performance[0]);
   return records(curve).flatMap(({ performance, k }, place, all) => {
     const from = place ? all[place - 1].performance : low;
-    return [[from, curve[column][k]], [performance, curve[column][k]]];
+    return [
+      [from, curve[column][k]],
+      [performance, curve[column][k]],
+    ];
   });
 }
 
@@ -220,22 +313,31 @@ function levels(curve, column) {
 }
 
 function curveRange(metric, column) {
-  const curves = content.runs.flatMap(run => run.methods).map(method => method.metrics[metric]).filter(Boolean);
-  const values = curves.flatMap(curve => (column === 'values' ? [...curve.values, ...(curve.low ?? []),
-    ...(curve.high ?? [])] : curve[column]));
+  const curves = content.runs
+    .flatMap(run => run.methods)
+    .map(method => method.metrics[metric])
+    .filter(Boolean);
+  const values = curves.flatMap(curve =>
+    column === 'values' ? [...curve.values, ...(curve.low ?? []), ...(curve.high ?? [])] : curve[column],
+  );
   return range(values, { floor: 0, ceiling: 1 });
 }
 
 function curveOption(run, metric) {
   const sound = metric.key === 'soundness';
   const coordinates = sound ? stairs : levels;
-  const [across, along] = [sound ? curveRange(metric.key, 'performance') : { min: 0, max: 1, interval: 0.2 }, curveRange(metric.key, 'values')];
+  const [across, along] = [
+    sound ? curveRange(metric.key, 'performance') : { min: 0, max: 1, interval: 0.2 },
+    curveRange(metric.key, 'values'),
+  ];
   return colours => {
     const visible = run.methods.filter(method => !hidden.has(method.name) && method.metrics[metric.key]);
     return {
       ...frame(colours, `${metric.title}: ${metric.summary}, for ${visible.length} methods.`),
       tooltip: {
-        ...tooltip(colours), trigger: 'axis', axisPointer: { type: 'line', snap: !sound, lineStyle: { color: colours.quiet } },
+        ...tooltip(colours),
+        trigger: 'axis',
+        axisPointer: { type: 'line', snap: !sound, lineStyle: { color: colours.quiet } },
         formatter: items => curveHover(visible, metric, items[0].axisValue),
       },
       xAxis: axis(metric.x, across, colours, { inverse: metric.key === 'completeness' }),
@@ -249,13 +351,26 @@ function curveMarks(method, metric, coordinates, sound) {
   const { colour, dash, symbol } = look(method.name);
   const curve = method.metrics[metric];
   const line = {
-    type: 'line', name: method.name, data: coordinates(curve, 'values'), symbol: `path://${symbol}`, z: 2,
-    showSymbol: !sound, symbolSize: 6, connectNulls: false, clip: false, itemStyle: { color: colour },
-    lineStyle: { color: colour, width: 2, type: dash }, emphasis: { disabled: true },
+    type: 'line',
+    name: method.name,
+    data: coordinates(curve, 'values'),
+    symbol: `path://${symbol}`,
+    z: 2,
+    showSymbol: !sound,
+    symbolSize: 6,
+    connectNulls: false,
+    clip: false,
+    itemStyle: { color: colour },
+    lineStyle: { color: colour, width: 2, type: dash },
+    emphasis: { disabled: true },
   };
   if (!curve.low || !curve.high) return [line];
   const outline = [...coordinates(curve, 'low'), ...coordinates(curve, 'high').reverse()];
-  const band = shape(outline.filter(point => isNumber(point[1])), { fill: colour, opacity: 0.1 }, true);
+  const band = shape(
+    outline.filter(point => isNumber(point[1])),
+    { fill: colour, opacity: 0.1 },
+    true,
+  );
   return [band, line];
 }
 
@@ -264,7 +379,8 @@ function curveHover(visible, metric, at) {
   const sound = metric.key === 'soundness';
   const rows = visible.map(method => {
     const curve = method.metrics[metric.key];
-    const k = sound ? curve.performance.findIndex(value => value >= at)
+    const k = sound
+      ? curve.performance.findIndex(value => value >= at)
       : curve.levels.findIndex(level => Math.abs(level - at) < 1e-9);
     const value = k < 0 ? 'not reached' : isNumber(curve.values[k]) ? decimal(curve.values[k]) : 'not defined';
     return [method.name, value, k < 0 || !curve.low ? null : interval([curve.low[k], curve.high[k]])];

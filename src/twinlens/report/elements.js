@@ -38,8 +38,12 @@ function interval(pair) {
 }
 
 const SHAPES = {
-  circle: 'M6 1a5 5 0 1 0 0 10a5 5 0 1 0 0-10z', square: 'M1.5 1.5h9v9h-9z', triangle: 'M6 0.5l5.5 10h-11z',
-  diamond: 'M6 0l6 6l-6 6l-6-6z', wedge: 'M6 11.5l5.5-10h-11z', plus: 'M4 0h4v4h4v4h-4v4h-4v-4h-4v-4h4z',
+  circle: 'M6 1a5 5 0 1 0 0 10a5 5 0 1 0 0-10z',
+  square: 'M1.5 1.5h9v9h-9z',
+  triangle: 'M6 0.5l5.5 10h-11z',
+  diamond: 'M6 0l6 6l-6 6l-6-6z',
+  wedge: 'M6 11.5l5.5-10h-11z',
+  plus: 'M4 0h4v4h4v4h-4v4h-4v-4h-4v-4h4z',
   cross: 'M0 2l2-2l4 4l4-4l2 2l-4 4l4 4l-2 2l-4-4l-4 4l-2-2l4-4z',
 };
 const methodNames = Object.keys(content.looks);
@@ -54,8 +58,13 @@ function theme() {
   const style = getComputedStyle(document.documentElement);
   const read = property => style.getPropertyValue(property).trim();
   return {
-    text: read('--text'), quiet: read('--quiet'), line: read('--line'), paper: read('--paper'), card: read('--card'),
-    control: read('--control'), font: getComputedStyle(document.body).fontFamily,
+    text: read('--text'),
+    quiet: read('--quiet'),
+    line: read('--line'),
+    paper: read('--paper'),
+    card: read('--card'),
+    control: read('--control'),
+    font: getComputedStyle(document.body).fontFamily,
   };
 }
 
@@ -86,7 +95,10 @@ function drawing(tag, attributes, ...children) {
 function swatch(method) {
   const { colour, dash, symbol } = look(method);
   const dashes = dash === 'solid' ? {} : { 'stroke-dasharray': dash.join(' ') };
-  return drawing('svg', { viewBox: '0 0 28 12', class: 'swatch', 'aria-hidden': 'true' },
+  return drawing(
+    'svg',
+    { viewBox: '0 0 28 12', class: 'swatch', 'aria-hidden': 'true' },
     drawing('path', { d: 'M0 6h28', stroke: colour, 'stroke-width': 2, fill: 'none', ...dashes }),
-    drawing('path', { d: symbol, fill: colour, transform: 'translate(9.5 1.5) scale(0.75)' }));
+    drawing('path', { d: symbol, fill: colour, transform: 'translate(9.5 1.5) scale(0.75)' }),
+  );
 }

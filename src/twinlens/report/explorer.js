@@ -4,15 +4,39 @@
 
 function explorer() {
   const stage = element('div');
-  const show = run => stage.replaceChildren(run.explorer.samples.length ? explore(run)
-    : element('p', { class: 'empty' }, run.explorer.note));
-  const buttons = content.runs.map(run => element('button', {
-    type: 'button', class: 'choice', onclick: event => choose(event.currentTarget, buttons, () => show(run)),
-  }, name(run.name)));
+  const made = new Map();
+  const show = run => {
+    if (!made.has(run)) {
+      const some = run.explorer.samples.length > 0;
+      made.set(run, some ? explore(run) : element('p', { class: 'empty' }, run.explorer.note));
+    }
+    stage.replaceChildren(made.get(run));
+  };
+  const buttons = content.runs.map(run =>
+    element(
+      'button',
+      {
+        type: 'button',
+        class: 'choice',
+        onclick: event => choose(event.currentTarget, buttons, () => show(run)),
+      },
+      name(run.name),
+    ),
+  );
   choose(buttons[0], buttons, () => show(content.runs[0]));
-  return element('section', { id: 'explorer' }, element('h2', {}, 'Samples'),
-    element('p', { class: 'lead' }, 'Those that tell most about this evaluation: what each method marks, what of it was judged false, and what the model sees and says as features are removed.'),
-    several ? element('div', { class: 'choices', role: 'group', 'aria-label': 'Run' }, ...buttons) : null, stage);
+  return element(
+    'section',
+    { id: 'explorer' },
+    element('h2', {}, 'Samples'),
+    element(
+      'p',
+      { class: 'lead' },
+      'Those that tell most about this evaluation: what each method marks, what of it was judged false, ' +
+        'and what the model sees and says as features are removed.',
+    ),
+    several ? element('div', { class: 'choices', role: 'group', 'aria-label': 'Run' }, ...buttons) : null,
+    stage,
+  );
 }
 
 /** Presses one of several buttons and does what it stands for. */
@@ -26,8 +50,16 @@ function explore(run) {
   const state = { sample: samples[0], k: Math.floor(shown.length * 0.7) };
   const head = element('div');
   const stage = element('div', { class: 'cards' });
-  const slider = element('input', { type: 'range', id: 'level', min: 0, max: shown.length - 1, step: 1, value: state.k });
-  const saying = element('output', { for: 'level' });
+  const slider = element('input', {
+    type: 'range',
+    class: 'slider',
+    'aria-label': 'Share removed',
+    min: 0,
+    max: shown.length - 1,
+    step: 1,
+    value: state.k,
+  });
+  const saying = element('output');
   const course = element('div', { class: 'chart course', 'data-chart': 'course' });
   let redraw = () => {};
   const update = () => {
@@ -40,26 +72,43 @@ function explore(run) {
     state.k = Number(slider.value);
     update();
   });
-  const thumbs = samples.map(sample => element('button', {
-    type: 'button', class: 'thumb', title: sample.id,
-    onclick: event => choose(event.currentTarget, thumbs, () => {
-      state.sample = sample;
-      head.replaceChildren(subject(sample));
-      stage.replaceChildren(...cards(run, sample));
-      update();
-    }),
-  }, picture(sample.input, ''), element('span', {}, name(sample.label)), element('small', {}, sample.reason)));
-  requestAnimationFrame(() => { redraw = drawChart(course, courseOption(run, state)); });
+  const thumbs = samples.map(sample =>
+    element(
+      'button',
+      {
+        type: 'button',
+        class: 'thumb',
+        title: sample.id,
+        onclick: event =>
+          choose(event.currentTarget, thumbs, () => {
+            state.sample = sample;
+            head.replaceChildren(subject(sample));
+            stage.replaceChildren(...cards(run, sample));
+            update();
+          }),
+      },
+      picture(sample.input, ''),
+      element('span', {}, name(sample.label)),
+      element('small', {}, sample.reason),
+    ),
+  );
+  requestAnimationFrame(() => {
+    redraw = drawChart(course, courseOption(run, state));
+  });
   thumbs[0].click();
   onMethods(() => {
     for (const card of stage.querySelectorAll('[data-method]')) card.hidden = hidden.has(card.dataset.method);
   });
-  return element('div', { class: run.explorer.strip ? 'explore strip' : 'explore' },
+  return element(
+    'div',
+    { class: run.explorer.strip ? 'explore strip' : 'explore' },
     note ? element('p', { class: 'quiet' }, note) : null,
     element('div', { class: 'thumbs', role: 'group', 'aria-label': 'Sample' }, ...thumbs),
     element('div', { class: 'head' }, head, captioned('Probability of its class as features are removed', course)),
-    element('div', { class: 'level' }, element('label', { for: 'level' }, 'Removed: ', saying), slider),
-    run.explorer.metric === 'soundness' ? falseKey() : null, stage);
+    element('div', { class: 'level' }, element('p', {}, 'Removed: ', saying), slider),
+    run.explorer.metric === 'soundness' ? falseKey() : null,
+    stage,
+  );
 }
 
 function levelText({ by, order, levels: shown }, k) {
@@ -69,7 +118,12 @@ function levelText({ by, order, levels: shown }, k) {
 
 /** A picture; small ones show their pixels as squares. */
 function picture(uri, alt) {
-  return element('img', { src: uri, alt, class: uri.startsWith('data:image/png') ? 'pixels' : null, draggable: 'false' });
+  return element('img', {
+    src: uri,
+    alt,
+    class: uri.startsWith('data:image/png') ? 'pixels' : null,
+    draggable: 'false',
+  });
 }
 
 function captioned(caption, inside) {
@@ -77,37 +131,76 @@ function captioned(caption, inside) {
 }
 
 function falseKey() {
-  return element('p', { class: 'quiet key' }, element('i', { class: 'stands' }), 'attribution that stands ',
-    element('i', { class: 'false' }), 'attribution judged false; the stronger the colour, the more of it');
+  return element(
+    'p',
+    { class: 'quiet key' },
+    element('i', { class: 'stands' }),
+    'attribution that stands ',
+    element('i', { class: 'false' }),
+    'attribution judged false; the stronger the colour, the more of it',
+  );
 }
 
 function subject(sample) {
-  return element('div', { class: 'subject' }, picture(sample.input, `Input ${sample.id}`),
-    element('div', {}, element('h3', {}, name(sample.label)), element('p', { class: 'quiet' }, name(sample.id)),
-      element('p', {}, sample.correct ? 'Recognised' : element('span', {}, 'Taken for ', name(sample.predicted)),
-        `, ${percent(sample.probability)} for its class, with nothing removed.`),
-      element('p', { class: 'quiet' }, `${sample.reason}.`)));
+  return element(
+    'div',
+    { class: 'subject' },
+    picture(sample.input, `Input ${sample.id}`),
+    element(
+      'div',
+      {},
+      element('h3', {}, name(sample.label)),
+      element('p', { class: 'quiet' }, name(sample.id)),
+      element(
+        'p',
+        {},
+        sample.correct ? 'Recognised' : element('span', {}, 'Taken for ', name(sample.predicted)),
+        `, ${percent(sample.probability)} for its class, with nothing removed.`,
+      ),
+      element('p', { class: 'quiet' }, `${sample.reason}.`),
+    ),
+  );
 }
 
 /** One card per method. */
 function cards(run, sample) {
-  return run.methods.map(method => method.name).filter(method => method in sample.methods).map(method => card(sample, method));
+  return run.methods
+    .map(method => method.name)
+    .filter(method => method in sample.methods)
+    .map(method => card(sample, method));
 }
 
 function card(sample, method) {
   const shown = sample.methods[method];
-  const pictures = shown.map ? element('div', { class: 'triple' },
-    captioned('map', picture(shown.map, `Map of ${method}`)),
-    shown.false ? captioned('judged false', picture(shown.false, `What of ${method} was judged false`)) : null,
-    shown.frames ? captioned('the model sees', picture(shown.frames[0], '')) : null)
+  const pictures = shown.map
+    ? element(
+        'div',
+        { class: 'triple' },
+        captioned('map', picture(shown.map, `Map of ${method}`)),
+        shown.false ? captioned('judged false', picture(shown.false, `What of ${method} was judged false`)) : null,
+        shown.frames ? captioned('the model sees', picture(shown.frames[0], '')) : null,
+      )
     : element('p', { class: 'empty' }, 'Its map is not stored.');
-  const odd = shown.kind === 'regular' ? null : element('p', { class: 'quiet' }, `This map is ${shown.kind === 'zero' ? 'zero everywhere' : 'constant'}: it ranks no feature above another.`);
-  return element('article', { class: 'card', 'data-method': method, hidden: hidden.has(method) },
-    element('h3', {}, swatch(method), name(method)), pictures,
+  const odd =
+    shown.kind === 'regular'
+      ? null
+      : element(
+          'p',
+          { class: 'quiet' },
+          `This map is ${shown.kind === 'zero' ? 'zero everywhere' : 'constant'}: it ranks no feature above another.`,
+        );
+  return element(
+    'article',
+    { class: 'card', 'data-method': method, hidden: hidden.has(method) },
+    element('h3', {}, swatch(method), name(method)),
+    pictures,
     element('p', { class: 'answer' }, element('span', { class: 'said' }), element('b')),
     element('meter', { min: 0, max: 1 }),
-    isNumber(shown.falseShare) ? element('p', { class: 'quiet' }, `${percent(shown.falseShare)} of its attribution judged false in the end.`) : null,
-    odd);
+    isNumber(shown.falseShare)
+      ? element('p', { class: 'quiet' }, `${percent(shown.falseShare)} of its attribution judged false in the end.`)
+      : null,
+    odd,
+  );
 }
 
 /** Puts the pictures and answers of one level into the cards. */
@@ -133,23 +226,46 @@ function showLevel(stage, { levels: shown }, { sample, k }) {
 function courseOption(run, state) {
   const { by, levels: shown } = run.explorer;
   return colours => {
-    const methods = run.methods.map(method => method.name).filter(method => method in state.sample.methods && !hidden.has(method));
+    const methods = run.methods
+      .map(method => method.name)
+      .filter(method => method in state.sample.methods && !hidden.has(method));
     const at = shown[state.k];
-    const marker = { silent: true, symbol: 'none', label: { show: false }, data: [{ xAxis: at }], lineStyle: { color: colours.text, width: 1.5, type: 'solid' } };
+    const marker = {
+      silent: true,
+      symbol: 'none',
+      label: { show: false },
+      data: [{ xAxis: at }],
+      lineStyle: { color: colours.text, width: 1.5, type: 'solid' },
+    };
     return {
       ...frame(colours, 'Probability of the class of the chosen sample as features are removed.'),
       tooltip: {
-        ...tooltip(colours), trigger: 'axis',
-        formatter: items => hoverTable(`${by === 'value' ? 'threshold' : 'share removed'} ${decimal(items[0].axisValue, 2)}`,
-          items.map(item => [item.seriesName, percent(item.data[1]), null])),
+        ...tooltip(colours),
+        trigger: 'axis',
+        formatter: items =>
+          hoverTable(
+            `${by === 'value' ? 'threshold' : 'share removed'} ${decimal(items[0].axisValue, 2)}`,
+            items.map(item => [item.seriesName, percent(item.data[1]), null]),
+          ),
       },
-      xAxis: axis(by === 'value' ? 'attribution threshold' : 'share of features removed', { min: 0, max: 1, interval: 0.2 }, colours, { inverse: by === 'value' }),
+      xAxis: axis(
+        by === 'value' ? 'attribution threshold' : 'share of features removed',
+        { min: 0, max: 1, interval: 0.2 },
+        colours,
+        { inverse: by === 'value' },
+      ),
       yAxis: axis('probability', { min: 0, max: 1, interval: 0.25 }, colours, { nameGap: 36 }),
       series: methods.map((method, k) => {
         const { colour, dash } = look(method);
         return {
-          type: 'line', name: method, data: state.sample.methods[method].course, symbol: 'none', itemStyle: { color: colour },
-          lineStyle: { color: colour, width: 1.75, type: dash }, emphasis: { disabled: true }, markLine: k ? undefined : marker,
+          type: 'line',
+          name: method,
+          data: state.sample.methods[method].course,
+          symbol: 'none',
+          itemStyle: { color: colour },
+          lineStyle: { color: colour, width: 1.75, type: dash },
+          emphasis: { disabled: true },
+          markLine: k ? undefined : marker,
         };
       }),
     };

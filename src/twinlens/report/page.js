@@ -4,27 +4,40 @@
 
 const page = document.getElementById('page');
 const several = content.runs.length > 1;
+const QUESTIONS = 'Soundness: is what a map marks really predictive? Completeness: is all that is predictive marked?';
 
 function header() {
   const [first] = content.runs;
-  const title = several
-    ? ['How far can these maps be trusted?']
-    : [name(first.model), ' on ', name(first.data)];
-  return element('header', {},
+  const title = several ? ['How far can these maps be trusted?'] : [name(first.model), ' on ', name(first.data)];
+  return element(
+    'header',
+    {},
     element('p', { class: 'brand' }, 'twinlens'),
     element('h1', {}, ...title),
-    element('p', { class: 'lead' }, several
-      ? `${content.runs.length} runs side by side. Soundness: is what a map marks really predictive? Completeness: is all that is predictive marked?`
-      : 'Soundness: is what a map marks really predictive? Completeness: is all that is predictive marked?'));
+    element('p', { class: 'lead' }, several ? `${content.runs.length} runs side by side. ${QUESTIONS}` : QUESTIONS),
+  );
 }
 
 /** Switches for the methods, one state for all charts. */
 function legend() {
-  const buttons = methodNames.map(method => element('button', {
-    type: 'button', class: 'method', 'data-method': method,
-    onclick: () => setHidden(set => (set.has(method) ? set.delete(method) : set.add(method))),
-  }, swatch(method), name(method)));
-  const all = element('button', { type: 'button', class: 'plain', onclick: () => setHidden(set => set.clear()) }, 'Show all');
+  const buttons = methodNames.map(method =>
+    element(
+      'button',
+      {
+        type: 'button',
+        class: 'method',
+        'data-method': method,
+        onclick: () => setHidden(set => (set.has(method) ? set.delete(method) : set.add(method))),
+      },
+      swatch(method),
+      name(method),
+    ),
+  );
+  const all = element(
+    'button',
+    { type: 'button', class: 'plain', onclick: () => setHidden(set => set.clear()) },
+    'Show all',
+  );
   onMethods(() => {
     for (const button of buttons) {
       button.setAttribute('aria-pressed', String(!hidden.has(button.dataset.method)));
@@ -36,27 +49,50 @@ function legend() {
 }
 
 function facts(run) {
-  const rows = run.facts.map(([title, text]) => element('div', {}, element('dt', {}, title), element('dd', {}, name(text))));
+  const rows = run.facts.map(([title, text]) =>
+    element('div', {}, element('dt', {}, title), element('dd', {}, name(text))),
+  );
   return element('dl', { class: 'facts' }, ...rows);
 }
 
 /** Warnings; those that say the same of several methods are folded behind the first, and all beyond four. */
 function warnings(run) {
   if (!run.warnings.length) return element('div');
-  const list = some => element('ul', {}, ...some.map(([first, ...others]) => element('li', {}, name(first), others.length
-    ? fold(`The same of ${others.length} more ${others.length === 1 ? 'method' : 'methods'}`, sentences(others)) : null)));
+  const list = some =>
+    element(
+      'ul',
+      {},
+      ...some.map(([first, ...others]) =>
+        element(
+          'li',
+          {},
+          name(first),
+          others.length
+            ? fold(`The same of ${others.length} more ${others.length === 1 ? 'method' : 'methods'}`, sentences(others))
+            : null,
+        ),
+      ),
+    );
   const shown = run.warnings.length > 5 ? 4 : 5;
   const rest = run.warnings.slice(shown);
-  return element('section', { class: 'warnings', 'aria-label': 'Warnings' }, element('h3', {}, 'Mind this'),
-    list(run.warnings.slice(0, shown)), rest.length ? fold(`${rest.length} more warnings`, list(rest)) : null);
+  return element(
+    'section',
+    { class: 'warnings', 'aria-label': 'Warnings' },
+    element('h3', {}, 'Mind this'),
+    list(run.warnings.slice(0, shown)),
+    rest.length ? fold(`${rest.length} more warnings`, list(rest)) : null,
+  );
 }
 
 function verdicts(run) {
   if (!run.headlines.length && !run.verdicts.length) return element('div');
   const few = run.verdicts.join().length < 400;
-  return element('section', { class: 'verdicts' },
+  return element(
+    'section',
+    { class: 'verdicts' },
     element('p', { class: 'headline' }, name(run.headlines.join(' '))),
-    few ? sentences(run.verdicts) : fold(`All ${run.verdicts.length} comparisons in words`, sentences(run.verdicts)));
+    few ? sentences(run.verdicts) : fold(`All ${run.verdicts.length} comparisons in words`, sentences(run.verdicts)),
+  );
 }
 
 function sentences(list) {
@@ -72,16 +108,28 @@ function plane(run) {
   const missing = PLANE.filter(metric => !keys.includes(metric));
   const points = run.methods.filter(planePoint);
   if (missing.length || !points.length) {
-    return element('p', { class: 'empty' }, missing.length
-      ? `The plane needs soundness and completeness; this run did not measure ${missing.join(' and ')}.`
-      : 'No method has both a soundness and a completeness, so that the plane is empty.');
+    return element(
+      'p',
+      { class: 'empty' },
+      missing.length
+        ? `The plane needs soundness and completeness; this run did not measure ${missing.join(' and ')}.`
+        : 'No method has both a soundness and a completeness, so that the plane is empty.',
+    );
   }
   const chart = element('div', { class: 'chart plane', 'data-chart': 'plane' });
   requestAnimationFrame(() => drawChart(chart, planeOption(run)));
   const without = run.methods.length - points.length;
-  return element('figure', {}, chart, element('figcaption', {},
-    'Up and to the right is better. The dashed line is the Pareto front: no method beats those on it on both sides.',
-    without ? ` ${without} without both numbers ${without === 1 ? 'is' : 'are'} missing here.` : ''));
+  return element(
+    'figure',
+    {},
+    chart,
+    element(
+      'figcaption',
+      {},
+      'Up and to the right is better. The dashed line is the Pareto front: no method beats those on it on both sides.',
+      without ? ` ${without} without both numbers ${without === 1 ? 'is' : 'are'} missing here.` : '',
+    ),
+  );
 }
 
 // ---- the ranking table
@@ -89,8 +137,12 @@ function plane(run) {
 function ranking(run) {
   if (!run.methods.length || !run.metrics.length) return element('div');
   const body = element('tbody');
-  const table = element('table', { class: 'ranking' },
-    element('thead', {}, element('tr', {}, ...rankingHeads(run, body))), body);
+  const table = element(
+    'table',
+    { class: 'ranking' },
+    element('thead', {}, element('tr', {}, ...rankingHeads(run, body))),
+    body,
+  );
   fillRanking(run, body, run.methods);
   onMethods(() => {
     for (const row of body.rows) row.classList.toggle('off', hidden.has(row.dataset.method));
@@ -106,8 +158,11 @@ function rankingHeads(run, body) {
     fillRanking(run, body, methods);
   };
   const column = (title, explanation, methods, direction) => {
-    const head = element('th', { scope: 'col', title: explanation },
-      element('button', { type: 'button', onclick: () => sort(head, methods(), direction) }, title));
+    const head = element(
+      'th',
+      { scope: 'col', title: explanation },
+      element('button', { type: 'button', onclick: () => sort(head, methods(), direction) }, title),
+    );
     heads.push(head);
     return head;
   };
@@ -117,28 +172,52 @@ function rankingHeads(run, body) {
     const sign = metric.higherIsBetter ? -1 : 1;
     const worst = metric.higherIsBetter ? -Infinity : Infinity;
     const key = method => method.metrics[metric.key]?.area ?? worst;
-    column(metric.heading, metric.summary, () => [...run.methods].sort((a, b) => sign * (key(a) - key(b)) || 0),
-      metric.higherIsBetter ? 'descending' : 'ascending');
+    column(
+      metric.heading,
+      metric.summary,
+      () => [...run.methods].sort((a, b) => sign * (key(a) - key(b)) || 0),
+      metric.higherIsBetter ? 'descending' : 'ascending',
+    );
   }
   return heads;
 }
 
 function fillRanking(run, body, methods) {
-  const best = Object.fromEntries(run.metrics.map(metric => {
-    const areas = run.methods.map(method => method.metrics[metric.key]?.area).filter(isNumber);
-    return [metric.key, metric.higherIsBetter ? Math.max(...areas) : Math.min(...areas)];
-  }));
-  body.replaceChildren(...methods.map(method => element('tr', {
-    'data-method': method.name, class: hidden.has(method.name) ? 'off' : null,
-  }, rankingName(run, method), ...run.metrics.map(metric => rankingCell(method, metric, best[metric.key])))));
+  const best = Object.fromEntries(
+    run.metrics.map(metric => {
+      const areas = run.methods.map(method => method.metrics[metric.key]?.area).filter(isNumber);
+      return [metric.key, metric.higherIsBetter ? Math.max(...areas) : Math.min(...areas)];
+    }),
+  );
+  body.replaceChildren(
+    ...methods.map(method =>
+      element(
+        'tr',
+        {
+          'data-method': method.name,
+          class: hidden.has(method.name) ? 'off' : null,
+        },
+        rankingName(run, method),
+        ...run.metrics.map(metric => rankingCell(method, metric, best[metric.key])),
+      ),
+    ),
+  );
 }
 
 function rankingName(run, method) {
   const badges = [
-    run.front.includes(method.name) ? element('span', { class: 'badge', title: frontTitle(run, method) }, 'front') : null,
+    run.front.includes(method.name)
+      ? element('span', { class: 'badge', title: frontTitle(run, method) }, 'front')
+      : null,
     method.control ? element('span', { class: 'badge quiet', title: 'Looks at no model' }, 'control') : null,
   ];
-  return element('th', { scope: 'row' }, swatch(method.name), name(method.name), element('span', { class: 'badges' }, ...badges));
+  return element(
+    'th',
+    { scope: 'row' },
+    swatch(method.name),
+    name(method.name),
+    element('span', { class: 'badges' }, ...badges),
+  );
 }
 
 function frontTitle(run, method) {
@@ -149,12 +228,21 @@ function frontTitle(run, method) {
 function rankingCell(method, metric, best) {
   const curve = method.metrics[metric.key];
   const area = curve?.area;
-  const ranks = curve?.ranks ? (curve.ranks[0] === curve.ranks[1] ? `rank ${curve.ranks[0]}` : `rank ${curve.ranks.join(' to ')}`) : null;
-  return element('td', {
-    'data-metric': metric.key, class: isNumber(area) && area === best ? 'best' : null,
-    title: [isNumber(area) ? String(area) : 'not defined', ranks].filter(Boolean).join(', '),
-  }, element('span', {}, isNumber(area) ? decimal(area) : 'not defined'),
-  interval(curve?.interval) ? element('small', {}, interval(curve.interval)) : null);
+  const ranks = curve?.ranks
+    ? curve.ranks[0] === curve.ranks[1]
+      ? `rank ${curve.ranks[0]}`
+      : `rank ${curve.ranks.join(' to ')}`
+    : null;
+  return element(
+    'td',
+    {
+      'data-metric': metric.key,
+      class: isNumber(area) && area === best ? 'best' : null,
+      title: [isNumber(area) ? String(area) : 'not defined', ranks].filter(Boolean).join(', '),
+    },
+    element('span', {}, isNumber(area) ? decimal(area) : 'not defined'),
+    interval(curve?.interval) ? element('small', {}, interval(curve.interval)) : null,
+  );
 }
 
 // ---- sections
@@ -163,24 +251,49 @@ function glance(run) {
   const heading = several
     ? element('h2', {}, name(run.model), ' on ', name(run.data), element('small', {}, name(run.name)))
     : element('h2', { class: 'visually-hidden' }, 'At a glance');
-  return element('article', { class: 'run', 'data-run': run.name }, heading, facts(run), warnings(run),
-    element('div', { class: 'columns' },
+  return element(
+    'article',
+    { class: 'run', 'data-run': run.name },
+    heading,
+    facts(run),
+    warnings(run),
+    element(
+      'div',
+      { class: 'columns' },
       element('div', {}, plane(run)),
-      element('div', {}, verdicts(run), ranking(run))));
+      element('div', {}, verdicts(run), ranking(run)),
+    ),
+  );
 }
 
 function curves() {
   const metrics = [...new Map(content.runs.flatMap(run => run.metrics).map(metric => [metric.key, metric])).values()];
   if (!metrics.length) return null;
-  return element('section', { id: 'curves' }, element('h2', {}, 'Curves'),
+  return element(
+    'section',
+    { id: 'curves' },
+    element('h2', {}, 'Curves'),
     element('p', { class: 'lead' }, 'Point at a chart for its values. ', bandNote()),
-    element('div', { class: several ? 'stack' : 'grid' }, ...metrics.map(metric => element('section', { class: 'metric' },
-      element('h3', {}, metric.title), element('p', { class: 'quiet' }, `${metric.summary[0].toUpperCase()}${metric.summary.slice(1)}.`),
-      element('div', { class: several ? 'grid' : '' }, ...content.runs.map(run => curvePanel(run, metric.key)))))));
+    element(
+      'div',
+      { class: several ? 'stack' : 'grid' },
+      ...metrics.map(metric =>
+        element(
+          'section',
+          { class: 'metric' },
+          element('h3', {}, metric.title),
+          element('p', { class: 'quiet' }, `${metric.summary[0].toUpperCase()}${metric.summary.slice(1)}.`),
+          element('div', { class: several ? 'grid' : '' }, ...content.runs.map(run => curvePanel(run, metric.key))),
+        ),
+      ),
+    ),
+  );
 }
 
 function bandNote() {
-  const some = content.runs.find(run => run.methods.some(method => Object.values(method.metrics).some(curve => curve.low)));
+  const some = content.runs.find(run =>
+    run.methods.some(method => Object.values(method.metrics).some(curve => curve.low)),
+  );
   if (!some) return 'There are no intervals here, and so no bands.';
   const many = some.resamples ? ` (${some.resamples} resamples)` : '';
   return `Bands are ${percent(some.confidence ?? 0.95)} bootstrap intervals over samples${many}.`;
@@ -196,11 +309,26 @@ function curvePanel(run, key) {
 }
 
 function footer() {
-  return element('footer', {}, element('p', {}, `Written by twinlens ${content.version}. Areas are means over the range of a curve; results.json in the run directory has every number. Charts by Apache ECharts.`));
+  return element(
+    'footer',
+    {},
+    element(
+      'p',
+      {},
+      `Written by twinlens ${content.version}. Areas are means over the range of a curve; results.json in the run ` +
+        'directory has every number. Charts by Apache ECharts.',
+    ),
+  );
 }
 
-page.append(header(), legend(),
-  element('main', {},
+page.append(
+  header(),
+  legend(),
+  element(
+    'main',
+    {},
     element('section', { id: 'glance', class: several ? 'runs' : '' }, ...content.runs.map(glance)),
-    ...[curves(), explorer()].filter(Boolean)),
-  footer());
+    ...[curves(), explorer()].filter(Boolean),
+  ),
+  footer(),
+);
