@@ -97,6 +97,10 @@ def test_the_grid_is_wrong_as_its_names_say():
         name = f"removed {share:g}"
         assert shares[name] == 1.0
         assert complete[name] == pytest.approx(1 - share, abs=0.1)
+    for strength in ("0.25", "0.5", "1"):
+        introduced = grid[f"introduced {strength}"]
+        assert np.array_equal(introduced[task.predictive], truth[task.predictive])
+        assert (introduced[~task.predictive] > 0).all()
     falling = [shares[name] for name in ("truth", "introduced 0.25", "introduced 0.5", "introduced 1")]
     assert falling == sorted(falling, reverse=True)
     assert all(complete[f"introduced {s}"] == pytest.approx(1.0) for s in (0.25, 0.5, 1))
@@ -147,6 +151,7 @@ def test_degraded_maps_are_nested_and_belong_to_ids():
     assert torch.equal(degrade(maps, 0.0), maps)
     touched = little != maps
     assert touched.flatten(1).sum(1).tolist() == [round(0.25 * 42)] * 3
+    assert not torch.equal(touched[0], touched[1])
     assert torch.equal(much[touched], little[touched])
     assert bool((much.flatten(1).amax(1) <= maps.flatten(1).amax(1)).all())
     assert not (degrade(maps, 1.0) == maps).any()
