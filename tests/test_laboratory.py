@@ -188,9 +188,12 @@ def test_a_metric_that_never_changes_has_no_correlation():
 def test_selftest_on_images_uses_the_imputers_of_each_metric():
     task = small("patch", samples=8)
     maps = task.information[:, None]
-    result = selftest(task.model, task.inputs, task.labels, maps, shares=(0.0, 1.0), levels=(0.9, 0.6, 0.3))
+    options = {"performance": "probability"}
+    result = selftest(task.model, task.inputs, task.labels, maps, shares=(0.0, 1.0), levels=(0.9, 0.6, 0.3), **options)
     assert result.set_index("metric").loc["road", "correlation"] == pytest.approx(1.0)
     areas = result.set_index("metric")["share 0"]
-    deleted = tl.deletion(task.model, task.inputs, task.labels, task.information)
-    assert areas["deletion"] == deleted.area()
-    assert areas["road"] == tl.road(task.model, task.inputs, task.labels, task.information).area()
+    arguments = (task.model, task.inputs, task.labels, task.information)
+    assert areas["deletion"] == tl.deletion(*arguments, **options).area()
+    assert areas["insertion"] == tl.insertion(*arguments, **options).area()
+    assert areas["road"] == tl.road(*arguments, **options).area()
+    assert areas["road"] != areas["deletion"]
