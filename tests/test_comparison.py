@@ -166,7 +166,7 @@ def test_holm(p_values):
 
 
 def test_false_alarms_are_rare():
-    """Two maps of equal quality, swapped at random; a reduced version of benchmarks/coverage.py."""
+    """Two maps of equal quality, swapped at random; a reduced version of benchmarks/interval_coverage.py."""
     task = sparse_linear(800, features=60)
     rng = np.random.default_rng(0)
     pair = [task.information * (rng.random(task.information.shape) > 0.5) + 1e-3 for _ in range(2)]

@@ -56,7 +56,7 @@ def image_samples(n=10, size=10, seed=0):
 
 
 def loaded(name="tiny", module=None):
-    preprocessing = Preprocessing(mean=(0.5, 0.5, 0.5), std=(0.25, 0.25, 0.25))
+    preprocessing = Preprocessing(mean=(0.4, 0.5, 0.6), std=(0.25, 0.25, 0.25))
     return LoadedModel(name=name, module=module or tiny_model(), preprocessing=preprocessing)
 
 
@@ -99,7 +99,8 @@ def decoded(uri):
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    return make_run(tmp_path_factory.mktemp("report") / "run")
+    # Probabilities differ from level to level where the tiny model's predictions stay.
+    return make_run(tmp_path_factory.mktemp("report") / "run", performance="probability")
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +123,7 @@ def test_numbers_of_the_page_are_those_of_the_results(run, page):
     assert facts["Samples"] == "10"
     assert facts["Accuracy"].startswith(f"{run.results['accuracy']:.1%}")
     assert f"twinlens {tl.__version__}" in facts["Versions"]
-    assert "paper, by accuracy, ε = 0.01" in facts["Protocol"]
+    assert "paper, by probability, ε = 0.01" in facts["Protocol"]
     assert re.fullmatch(r"\d+ \w+ 20\d\d, \d\d:\d\d UTC", facts["Date"])
 
 
@@ -318,6 +319,7 @@ def test_the_explorer_tells_what_the_probes_say(run):
         column = list(curve.levels).index(0.5)
         assert answers["predicted"][2] == f"class {curve.table.predicted[row, column]}"
         assert answers["correct"][2] == curve.table.correct[row, column]
+        assert answers["probability"][2] == pytest.approx(curve.table.probability[row, column], abs=1e-5)
         assert answers["falseShare"] == pytest.approx(1 - curve.per_sample[row, -1], abs=1e-5)
         assert sample["label"] == f"class {curve.table.labels[row]}"
     assert decoded(shown["samples"][0]["input"]).shape == (10, 10, 3)

@@ -3,6 +3,7 @@
 import base64
 import dataclasses
 import json
+import re
 import shutil
 import time
 
@@ -94,7 +95,8 @@ def browser(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    return make_run(tmp_path_factory.mktemp("browser") / "run")
+    # Probabilities differ from level to level where the tiny model's predictions stay.
+    return make_run(tmp_path_factory.mktemp("browser") / "run", performance="probability")
 
 
 @pytest.fixture(scope="module")
@@ -199,38 +201,48 @@ def test_the_slider_changes_picture_text_and_chart(browser, page):
 def test_hovering_shows_values(browser, run, page):
     browser.open(page)
 
-    def hover(chart, series, point):
+    def hover(chart, x, y):
+        """Points at coordinates of a chart's axes."""
         browser.run(
             "const chart = charts.find(c => c.getDom().dataset.chart === arguments[0]);"
-            "const index = chart.getOption().series.findIndex(s => s.name === arguments[1]);"
-            "chart.dispatchAction({ type: 'showTip', seriesIndex: index, dataIndex: arguments[2] });",
+            "const [x, y] = chart.convertToPixel({ xAxisIndex: 0, yAxisIndex: 0 }, [arguments[1], arguments[2]]);"
+            "chart.dispatchAction({ type: 'showTip', x, y });",
             chart,
-            series,
-            point,
+            x,
+            y,
         )
         browser.wait(f"return document.querySelector('[data-chart={chart}] .hover') !== null")
         return browser.run(f"return document.querySelector('[data-chart={chart}] .hover').innerText")
 
-    curve = run.results["methods"]["sobel"]["metrics"]["road_morf"]
-    said = hover("road_morf", "sobel", 2)
+    stored = run.results["methods"]["sobel"]["metrics"]
+    said = hover("road_morf", 0.3, 0.5)
     assert "share of features removed 0.30" in said
-    assert f"{curve['values'][2]:z.3f}".replace("-", "−") in said
-    assert "random" in said
-    area = run.results["methods"]["sobel"]["metrics"]["soundness"]["area"]
-    assert f"{area:z.3f}" in hover("plane", "sobel", 0)
-    assert "predictive level" in hover("soundness", "sobel", 0)
+    for method in METHODS:
+        value = run.results["methods"][method]["metrics"]["road_morf"]["values"][2]
+        assert re.search(rf"{method}\s+{f'{value:z.3f}'.replace('-', '−')}", said)
+    assert f"{stored['soundness']['area']:z.3f}" in hover(
+        "plane", stored["soundness"]["area"], stored["completeness"]["area"]
+    )
+    curve = run.curve("sobel", "soundness")
+    said = hover("soundness", 0.3, 0.5)
+    assert "predictive level 0.30" in said
+    assert re.search(rf"sobel\s+{curve.at(0.3):.3f}", said)
+    assert re.search(r"sobel\s+not reached", hover("soundness", 0.99, 0.5))
     assert browser.complaints() == []
 
 
 def test_sorting_by_a_metric(browser, run, page):
     browser.open(page)
-    heads = browser.all(".ranking thead th")
-    deletion = next(head for head in heads if head.text.startswith("deletion"))
-    deletion.find_element(By.TAG_NAME, "button").click()
-    assert deletion.get_attribute("aria-sort") == "descending"
-    cells = browser.all(".ranking td[data-metric='deletion']")
-    areas = [float(cell.get_attribute("title").split(",")[0]) for cell in cells]
-    assert areas == sorted(areas, reverse=True)
+    orders = set()
+    for head, metric in zip(browser.all(".ranking thead th")[1:], run.metrics, strict=True):
+        head.find_element(By.TAG_NAME, "button").click()
+        direction = "ascending" if metric in ("road_lerf", "insertion") else "descending"
+        assert head.get_attribute("aria-sort") == direction
+        cells = browser.all(f".ranking td[data-metric='{metric}']")
+        areas = [float(cell.get_attribute("title").split(",")[0]) for cell in cells]
+        assert areas == sorted(areas, reverse=direction == "descending")
+        orders.add(tuple(row.get_attribute("data-method") for row in browser.all(".ranking tbody tr")))
+    assert len(orders) > 1
 
 
 def test_everything_can_be_reached_by_keyboard_with_a_visible_focus(browser, page):
@@ -337,10 +349,11 @@ def test_several_runs_stand_side_by_side_under_one_switch(browser, run, tmp_path
     browser.one(".legend button[data-method='sobel']").click()
     assert not any("sobel" in names for _, names in browser.series())
     assert len(browser.all(".card")) == 3
-    for _ in range(2):
-        for choice, cards in ((1, 2), (0, 3)):
-            browser.all(".choice")[choice].click()
-            assert len(browser.all(".card")) == cards
-            assert not browser.one(".card[data-method='sobel']").is_displayed()
+    drawn = browser.run("return charts.length")
+    for choice, cards in ((1, 2), (0, 3), (1, 2), (0, 3)):
+        browser.all(".choice")[choice].click()
+        assert len(browser.all(".card")) == cards
+        assert not browser.one(".card[data-method='sobel']").is_displayed()
+    browser.wait(f"return charts.length === {drawn + 1}")
     assert browser.run("return document.documentElement.scrollWidth") <= 1400
     assert browser.complaints() == []

@@ -225,7 +225,7 @@ def test_intervals_of_the_two_sided_estimator():
 
 @pytest.mark.parametrize("metric", ["completeness", "two-sided"])
 def test_coverage_on_a_known_population(metric):
-    """A reduced version of benchmarks/coverage.py: the population is known, samples of it are drawn."""
+    """A reduced version of benchmarks/interval_coverage.py: the population is known, samples of it are drawn."""
     arguments = case(4, samples=1500, features=30)
     if metric == "completeness":
         population = tl.completeness(*arguments, imputer=ZERO)

@@ -1,7 +1,7 @@
 """How long do intervals take, and how far do results move with the seed?
 
-    python benchmarks/statistics.py                       # 1,000 resamples of 5,000 samples × 97 levels
-    python benchmarks/statistics.py --spread FOLDER       # ten seeds on CIFAR-10, about half an hour on one core
+    python benchmarks/bootstrap.py                       # 1,000 resamples of 5,000 samples × 97 levels
+    python benchmarks/bootstrap.py --spread FOLDER       # ten seeds on CIFAR-10, about half an hour on one core
 
 FOLDER holds the reference values of the paper's authors' code (golden/cifar10) and the weights of a ResNet-20
 (data/cifar10), of which the README there tells.

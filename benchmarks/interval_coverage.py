@@ -4,8 +4,8 @@ A population of samples is probed once; its values are the truth. Data sets are 
 asked whether it holds that truth. For the paired test two methods of equal quality are made by swapping two maps at
 random, sample by sample.
 
-    python benchmarks/coverage.py                      # 500 data sets of 200 samples, about ten minutes
-    python benchmarks/coverage.py --samples 1000 --sets 200
+    python benchmarks/interval_coverage.py                      # 500 data sets of 200 samples, about ten minutes
+    python benchmarks/interval_coverage.py --samples 1000 --sets 200
 """
 
 import argparse
