@@ -284,7 +284,7 @@ def test_an_imputer_of_ones_own_is_replaced_by_grey_and_said(tmp_path):
     assert "removed features are shown in grey" in shown["note"]
     assert "nothing was judged false" in shown["note"]
     frame = decoded(shown["samples"][0]["methods"]["random"]["frames"][-1])
-    grey = (frame == 128).all(axis=2).sum()
+    grey = (abs(frame.astype(int) - 128) <= 1).all(axis=2).sum()
     assert grey == shown["samples"][0]["methods"]["random"]["removed"][-1] == 90
 
 

@@ -337,14 +337,23 @@ function curveOption(run, metric) {
       tooltip: {
         ...tooltip(colours),
         trigger: 'axis',
-        axisPointer: { type: 'line', snap: !sound, lineStyle: { color: colours.quiet } },
+        axisPointer: { type: 'line', lineStyle: { color: colours.quiet } },
         formatter: items => curveHover(visible, metric, items[0].axisValue),
       },
       xAxis: axis(metric.x, across, colours, { inverse: metric.key === 'completeness' }),
       yAxis: axis(metric.y, along, colours, { nameGap: 36 }),
-      series: visible.flatMap(method => curveMarks(method, metric.key, coordinates, sound)),
+      series: [
+        ...visible.flatMap(method => curveMarks(method, metric.key, coordinates, sound)),
+        ...(sound ? [everywhere(across, along)] : []),
+      ],
     };
   };
+}
+
+/** Points that nobody sees. The pointer snaps to points, and soundness at v is defined between those of the stairs. */
+function everywhere({ min, max }, along) {
+  const data = Array.from({ length: 201 }, (_, k) => [min + (k * (max - min)) / 200, along.min]);
+  return { type: 'line', data, symbol: 'none', silent: true, lineStyle: { opacity: 0 } };
 }
 
 function curveMarks(method, metric, coordinates, sound) {
