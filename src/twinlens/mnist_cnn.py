@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from twinlens.data import mnist_digits
 from twinlens.files import written_whole
+from twinlens.tuning import using_threads
 
 EPOCHS, BATCH, RATE = 10, 64, 0.02
 _RECIPE = 1  # counted up with every change to what follows, so that a cached network of another recipe is not taken
@@ -58,7 +59,8 @@ def trained_cnn(*, train: bool = True, seed: int = 0) -> DigitCNN:
         if path.is_file():
             model.load_state_dict(load_file(path))
         else:
-            _train(model)
+            with using_threads(1):  # batches are too small for more
+                _train(model)
             _keep(model, path)
     return model.eval()
 

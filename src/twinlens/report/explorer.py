@@ -36,7 +36,7 @@ from twinlens.results import Evaluation
 from twinlens.table import ProbeTable
 
 _PREFERRED = ("soundness", "road_lerf", "road_morf", "completeness", "deletion", "insertion")
-_SHOWN = (0.1, 0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98)
+_SHOWN = (0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98)
 # Side and quality of pictures; the first with which a sample's pictures keep to their share of the page.
 _SIZES = ((224, 70), (192, 60), (160, 50), (128, 40), (96, 30))
 

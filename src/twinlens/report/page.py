@@ -26,7 +26,7 @@ from twinlens.report.tables import html_of
 from twinlens.results import Evaluation
 
 _SCRIPTS = ("assets/echarts.min.js", "elements.js", "charts.js", "explorer.js", "page.js")
-_ESCAPED = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
+_ESCAPED = "<>&\u2028\u2029"
 _PICTURES = 5_500_000  # bytes of pictures in a page, which keeps it below 8 MB with everything else
 
 
@@ -93,7 +93,9 @@ def embed_json(content: Any) -> str:
         {"name":"\u003c/script\u003e"}
     """
     text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return text.translate(_ESCAPED)
+    for sign in _ESCAPED:
+        text = text.replace(sign, f"\\u{ord(sign):04x}")
+    return text
 
 
 def content_policy(style: str, scripts: Sequence[str]) -> str:

@@ -105,7 +105,7 @@ def data_uri(picture: Picture, *, side: int, quality: int) -> str:
     if exact:
         image.save(buffer, "PNG", optimize=True)
     else:
-        image.save(buffer, "WEBP", quality=quality, method=2)
+        image.save(buffer, "WEBP", quality=quality, method=0)
     kind = "png" if exact else "webp"
     return f"data:image/{kind};base64,{base64.b64encode(buffer.getvalue()).decode()}"
 
