@@ -22,11 +22,11 @@ from twinlens.comparison import compare
 from twinlens.data import from_arrays
 from twinlens.engines import Job
 from twinlens.evaluation import evaluate
+from twinlens.exhibits import agreement, choose, false_share, read_exhibits, write_exhibits
 from twinlens.models import LoadedModel
 from twinlens.preprocessing import Preprocessing
-from twinlens.report import figures, format_table, html_of, plot_of, write_exhibits, write_figures, write_report
+from twinlens.report import figures, format_table, html_of, plot_of, write_figures, write_report
 from twinlens.report.content import describe_run, describe_runs, group_warnings, order_methods, pareto_front
-from twinlens.report.exhibits import agreement, choose, false_share, read_exhibits
 from twinlens.report.explorer import _set_scene, describe_exhibits, impute_at_levels, keep_at_levels
 from twinlens.report.page import embed_json
 from twinlens.report.pictures import Shades, data_uri, false_picture, input_pictures, map_picture

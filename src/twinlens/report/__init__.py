@@ -1,8 +1,7 @@
 """The report: from run directories to one self-contained page, and figures and tables for papers."""
 
-from twinlens.report.exhibits import write_exhibits
 from twinlens.report.figures import plot_of, write_figures
 from twinlens.report.page import write_report
 from twinlens.report.tables import format_table, html_of
 
-__all__ = ["format_table", "html_of", "plot_of", "write_exhibits", "write_figures", "write_report"]
+__all__ = ["format_table", "html_of", "plot_of", "write_figures", "write_report"]

@@ -20,10 +20,10 @@ from safetensors import safe_open
 from torch import Tensor
 
 from twinlens.curves import Curve, SoundnessCurve
+from twinlens.exhibits import Exhibits, read_exhibits
 from twinlens.imputation import Imputer
 from twinlens.ordering import Schedule, count_removed, keep_features, rank_features, stream
 from twinlens.planning import METRICS, imputers, rebuild_imputer
-from twinlens.report.exhibits import Exhibits, read_exhibits
 from twinlens.report.pictures import (
     Picture,
     Shades,
