@@ -13,6 +13,7 @@ from torch import nn
 import twinlens as tl
 from tests.tiny import tiny_model
 from twinlens.evaluation import evaluate
+from twinlens.exhibits import read_exhibits
 from twinlens.planning import METRICS
 from twinlens.results import open_evaluation
 from twinlens.runs import RunError
@@ -64,6 +65,7 @@ def test_results_are_those_of_the_library(tmp_path):
             np.testing.assert_allclose(found.values, curve.values, rtol=1e-12)
             stored = evaluation.results["methods"][method]["metrics"][metric]
             assert stored["performance"] == curve.performance.tolist()
+    assert "saliency" in evaluation._repr_html_()
     frame = evaluation.summary()
     assert list(frame.index) == ["saliency", "random"]
     assert frame.loc["random", "deletion"] == evaluation.curve("random", "deletion").area()
@@ -254,6 +256,16 @@ def test_tabular_rows(tmp_path):
     )
     assert evaluation.run.manifest["options"]["imputer"] == {"name": "ConstantImputer", "value": 0.0}
     assert evaluation.summary().notna().all(axis=None)
+
+
+def test_samples_for_the_report_can_be_named(tmp_path):
+    asked = {"methods": ["random"], "metrics": ["deletion"], **OPTIONS}
+    evaluation = evaluate(tiny_model(), samples(), show=["00004"], out=tmp_path / "run", **asked)
+    shown = read_exhibits(evaluation.run)
+    assert shown.samples[0].id == "00004"
+    torch.testing.assert_close(shown.inputs[0], torch.from_numpy(samples()[0][4]))
+    with pytest.raises(ValueError, match="such as '00000'; got 'cat'"):
+        evaluate(tiny_model(), samples(), show=["cat"], out=tmp_path / "run", **asked)
 
 
 def test_without_a_directory_there_is_a_temporary_one():

@@ -36,7 +36,19 @@ from twinlens.terminal import (
 
 _PREPROCESSING = ("resize", "crop", "interpolation", "mean", "std")
 _SUBJECT = ("model", "data", "weights", "classes", "skip_bad")
-_QUESTION = ("methods", "maps", "metrics", "limit", "protocol", "levels", "epsilon", "performance", "seed", "resamples")
+_QUESTION = (
+    "methods",
+    "maps",
+    "metrics",
+    "limit",
+    "protocol",
+    "levels",
+    "epsilon",
+    "performance",
+    "seed",
+    "resamples",
+    "show",
+)
 _EXECUTION = ("out", "batch_size", "memory_format", "compile", "device", "engine", "workers")
 _USER_ERRORS = (ValueError, TypeError, OSError, ImportError, MemoryError)
 
@@ -165,6 +177,7 @@ def _add_evaluation_options(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--performance", metavar="MEASURE", help="accuracy (default), probability, logit, score, top5, …")
     what.add_argument("--seed", type=int, help="seed of all that is random (0)")
     what.add_argument("--resamples", type=int, metavar="N", help="resamples behind intervals (1000)")
+    what.add_argument("--show", action="append", metavar="ID", help="a sample that the report shows in any case")
     how = parser.add_argument_group("how")
     how.add_argument("--out", metavar="DIR", help="the run directory; a run that is there goes on")
     how.add_argument("--batch-size", type=_batch_size, metavar="N", help="'auto' (default) tries a few")

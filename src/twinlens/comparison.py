@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -19,6 +20,9 @@ from twinlens.curves import Curve, RemovalCurve, SoundnessCurve, loss_area, soun
 from twinlens.performance import measure
 from twinlens.resampling import check_confidence, draw, pointwise
 from twinlens.table import Floats
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 Curves = Mapping[str, Curve] | Mapping[str, Mapping[str, Curve]]
 _BETTER = {"soundness": "sounder", "completeness": "more complete"}
@@ -113,6 +117,17 @@ class Comparison:
         for pair in self.pairs:
             by_pair.setdefault((pair.first, pair.second), []).append(pair)
         return tuple(_verdict(pairs, 1 - self.confidence) for pairs in by_pair.values())
+
+    def _repr_html_(self) -> str:
+        from twinlens.report import html_of  # noqa: PLC0415 (only notebooks look this far up the house)
+
+        return html_of(self)
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draws the area of each method with its interval, by metric."""
+        from twinlens.report import plot_of  # noqa: PLC0415
+
+        return plot_of(self, ax)
 
     def to_frame(self) -> pd.DataFrame:
         """Gives one row per metric and pair of methods."""

@@ -57,6 +57,11 @@ class Curve(ABC):
             f"protocol {self.protocol.name}{degenerate})"
         )
 
+    def _repr_html_(self) -> str:
+        from twinlens.report import html_of  # noqa: PLC0415 (only notebooks look this far up the house)
+
+        return html_of(self)
+
     @property
     def degenerate(self) -> dict[str, int]:
         """Number of maps that rank no feature above another, by kind."""

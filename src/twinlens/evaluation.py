@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from twinlens.attribution import METHODS
 from twinlens.data import open_data
 from twinlens.engines import ENGINES, Job, Method, Progress, Quiet, describe_source, load_inputs
+from twinlens.exhibits import write_exhibits
 from twinlens.images import DataError
 from twinlens.imputation import ConstantImputer, Imputer, LinearImputer
 from twinlens.maps import ArrayLike, spatial_shape
@@ -60,6 +61,7 @@ def evaluate(
     imputer: Imputer | None = None,
     seed: int = 0,
     resamples: int = 1000,
+    show: Sequence[str] = (),
     batch_size: int | None = None,
     memory_format: str | None = None,
     compiled: bool = False,
@@ -92,6 +94,7 @@ def evaluate(
             imputation for images, zero for tabular rows where none is given.
         seed: seed of all that is random.
         resamples: number of resamples behind intervals and comparisons.
+        show: ids of samples that the report shows in any case, beside those that it chooses itself.
         batch_size: inputs per call of the model; by trial where none is given.
         memory_format: "contiguous" or "channels_last"; by trial where none is given.
         compiled: whether the model goes through torch.compile.
@@ -173,6 +176,7 @@ def evaluate(
         with using_threads(execution.threads):
             failures, seconds = ENGINES[engine](job, job.units(), told)
         evaluation = write_results(run, seconds=seconds, resamples=resamples)
+        write_exhibits(job, evaluation, show)
     if failures:
         reasons = "; ".join(f"{name}: {error}" for name, error in failures.items())
         first = next(iter(failures.values()))

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import torch
@@ -28,6 +28,9 @@ from twinlens.planning import METRICS, Sweep, can_read, read_metric
 from twinlens.runs import FORMAT, Run, RunError, read_run
 from twinlens.statistics import bootstrap
 from twinlens.table import Floats
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 CONFIDENCE = 0.95
 
@@ -46,6 +49,17 @@ class Evaluation:
         return (
             f"Evaluation({len(self.methods)} methods, {self.results['data']['samples']} samples, in {str(self.path)!r})"
         )
+
+    def _repr_html_(self) -> str:
+        from twinlens.report import html_of  # noqa: PLC0415 (only notebooks look this far up the house)
+
+        return html_of(self)
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draws the soundness–completeness plane."""
+        from twinlens.report import plot_of  # noqa: PLC0415
+
+        return plot_of(self, ax)
 
     @property
     def path(self) -> Path:
