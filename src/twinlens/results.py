@@ -10,7 +10,7 @@ import dataclasses
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -87,7 +87,7 @@ class Evaluation:
         known = self.results["methods"][method]["metrics"]
         if metric not in known:
             raise ValueError(f"`metric` must be among {', '.join(known)}, which {method} has; got {metric!r}.")
-        return self._reader.curves(method)[metric]
+        return self._reader.curves(method, [metric])[metric]
 
     def ids(self) -> tuple[str, ...]:
         """Gives the names of all samples, in the order of maps and tables."""
@@ -148,10 +148,15 @@ class _Reader:
         sweeps = self.sweeps_of(method)
         return [name for name in self.run.manifest["metrics"] if can_read(name, sweeps, self.protocol)]
 
-    def curves(self, method: str) -> dict[str, Curve]:
-        """Gives all curves of a method."""
-        tables = {sweep: self.run.load_probes(method, sweep.name, self.shards) for sweep in self.sweeps_of(method)}
-        return {name: read_metric(name, tables, self.protocol, self.options) for name in self.metrics_of(method)}
+    def curves(self, method: str, metrics: Sequence[str] | None = None) -> dict[str, Curve]:
+        """Gives curves of a method, all that there are where none are named; only tables that they need are read."""
+        wanted = self.metrics_of(method) if metrics is None else metrics
+        tables = {
+            sweep: self.run.load_probes(method, sweep.name, self.shards)
+            for sweep in self.sweeps_of(method)
+            if any(sweep.serves(METRICS[name], self.protocol) for name in wanted)
+        }
+        return {name: read_metric(name, tables, self.protocol, self.options) for name in wanted}
 
     def complete(self, method: str) -> bool:
         """Tells whether a method has maps of all samples."""
