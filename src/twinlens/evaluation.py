@@ -32,7 +32,7 @@ from twinlens.planning import METRICS, Sweep, describe_imputer, imputers, plan_s
 from twinlens.probing import evaluating, find_device
 from twinlens.results import Evaluation, write_results
 from twinlens.runs import FORMAT, Run, RunError, check_name, open_run, stored_execution
-from twinlens.samples import Samples, check, from_arrays, subset
+from twinlens.samples import Samples, Skipped, check, from_arrays, subset
 from twinlens.stored_maps import check_stored, open_maps
 from twinlens.tuning import Execution, tune, using_threads
 
@@ -120,45 +120,29 @@ def evaluate(
     main = imputer or (LinearImputer() if example.dim() > 2 else ConstantImputer(0.0))
     execution = _execution(subject.module, example, there, batch_size, memory_format, compiled)
 
-    wanted = {
-        "format": FORMAT,
-        "model": {
-            "name": subject.name,
-            "digest": subject.digest(),
-            "preprocessing": dataclasses.asdict(subject.preprocessing),
-            "classes": subject.classes or samples.classes,
-        },
-        "data": {
-            "name": samples.name,
-            "digest": content,
-            "samples": len(samples),
-            "skipped": [dataclasses.asdict(sample) for sample in skipped],
-        },
-        "options": {
+    wanted = _manifest(
+        subject,
+        samples,
+        skipped,
+        content,
+        sources,
+        metrics,
+        options={
             "protocol": dataclasses.asdict(rules),
             "epsilon": epsilon,
             "performance": performance,
             "imputer": describe_imputer(main),
             "seed": seed,
         },
-        "execution": {
-            **dataclasses.asdict(execution),
-            "shard_size": shard_size or there.get("shard_size") or _shard_size(example),
-            "device": str(find_device(subject.module, None)[0]),
-        },
-        "source": {
+        execution=dataclasses.asdict(execution)
+        | {"shard_size": shard_size or there.get("shard_size") or _shard_size(example)},
+        source={
             "model": model if isinstance(model, str) else None,
             "weights": weights,
             "data": data if isinstance(data, str) else None,
             "classes": classes,
-            "device": device,
         },
-        "methods": {name: dict(method.identity) for name, method in sources.items()},
-        "metrics": list(metrics),
-        "sweeps": [],
-        "versions": {package: version(package) for package in ("twinlens", "torch", "numpy")}
-        | {"python": platform.python_version()},
-    }
+    )
     with open_run(out or tempfile.mkdtemp(prefix="twinlens-"), wanted) as run:
         job = Job(
             run=run,
@@ -299,6 +283,44 @@ def _execution(
             threads=there["threads"],
         )
     return tune(module, example, batch_size=batch_size, memory_format=memory_format, compiled=compiled)
+
+
+def _manifest(
+    model: LoadedModel,
+    samples: Samples,
+    skipped: Sequence[Skipped],
+    content: str,
+    methods: Mapping[str, Method],
+    metrics: Sequence[str],
+    *,
+    options: dict[str, Any],
+    execution: dict[str, Any],
+    source: dict[str, Any],
+) -> dict[str, Any]:
+    """Says what is asked, as run.json holds it."""
+    return {
+        "format": FORMAT,
+        "model": {
+            "name": model.name,
+            "digest": model.digest(),
+            "preprocessing": dataclasses.asdict(model.preprocessing),
+            "classes": model.classes or samples.classes,
+        },
+        "data": {
+            "name": samples.name,
+            "digest": content,
+            "samples": len(samples),
+            "skipped": [dataclasses.asdict(sample) for sample in skipped],
+        },
+        "options": options,
+        "execution": execution | {"device": str(find_device(model.module, None)[0])},
+        "source": source,
+        "methods": {name: dict(method.identity) for name, method in methods.items()},
+        "metrics": list(metrics),
+        "sweeps": [],
+        "versions": {package: version(package) for package in ("twinlens", "torch", "numpy")}
+        | {"python": platform.python_version()},
+    }
 
 
 def _shard_size(example: Tensor) -> int:
