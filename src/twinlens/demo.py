@@ -14,8 +14,8 @@ DEMOS: dict[str, dict[str, Any]] = {
         "limit": 500,
         "levels": _LEVELS,
         "methods": {
-            "integrated_gradients": {"method": "integrated_gradients", "steps": 16},
-            "ig_sg": {"method": "ig_sg", "samples": 4, "steps": 8},
+            "integrated_gradients": {"method": "integrated_gradients", "steps": 16, "batch_size": 128},
+            "ig_sg": {"method": "ig_sg", "samples": 4, "steps": 8, "batch_size": 128},
             "guided_backprop": "guided_backprop",
             "deeplift": "deeplift",
             "gradcam": "gradcam",
