@@ -299,7 +299,7 @@ def test_a_config_with_an_unknown_option(tmp_path, capsys):
 def test_compare_shows_runs_side_by_side(tmp_path, capsys, subject):
     for name, method in (("one", "random"), ("two", "centre")):
         run(capsys, "evaluate", *subject, "--methods", method, "--metrics", "deletion", "--out", tmp_path / name)
-    code, shown, _ = run(capsys, "compare", tmp_path / "one", tmp_path / "two")
+    code, shown, _ = run(capsys, "compare", tmp_path / "one", tmp_path / "two", "--out", tmp_path / "page.html")
     assert code == 0
     assert "random" in shown
     assert "centre" in shown
@@ -354,9 +354,11 @@ def test_report_figures_and_tables(tmp_path, capsys, subject):
     code, shown, _ = run(capsys, "report", out, "--figures", tmp_path / "figures")
     assert code == 0
     assert len(shown.splitlines()) == len(list((tmp_path / "figures").iterdir())) > 0
-    code, _, _ = run(capsys, "compare", out, out, "--report", tmp_path / "both.html")
+    code, shown, _ = run(capsys, "compare", out, out, "--out", tmp_path / "both.html", "--verdicts")
     assert code == 0
+    assert shown.rstrip().endswith(str(tmp_path / "both.html"))
     assert (tmp_path / "both.html").exists()
+    assert results(out)["verdicts"][0] in shown
 
 
 def test_methods_and_version(capsys):

@@ -110,9 +110,12 @@ def _parser() -> argparse.ArgumentParser:
     report.add_argument("--figures", metavar="DIR", help="write every chart as PDF, SVG and PNG instead")
     report.add_argument("--table", choices=("latex", "markdown", "csv"), help="print the table for a paper instead")
 
-    compare = _command(commands, "compare", _compare, "shows the results of several runs side by side")
+    compare = _command(
+        commands, "compare", _compare, "shows the results of several runs side by side, as a table and as a page"
+    )
     compare.add_argument("runs", nargs="+", metavar="RUN", help="run directories")
-    compare.add_argument("--report", metavar="FILE", help="write a page about all of them, too")
+    compare.add_argument("--out", metavar="FILE", default="comparison.html", help="the page (comparison.html)")
+    compare.add_argument("--verdicts", action="store_true", help="print what each pair of methods differs in, too")
     compare.add_argument("--json", action="store_true", help="print JSON")
 
     selftest_ = _command(commands, "selftest", _selftest, "tests the metrics themselves on the model and data of a run")
@@ -315,12 +318,11 @@ def _report(given: argparse.Namespace) -> None:
 
 def _compare(given: argparse.Namespace) -> None:
     evaluations = [open_evaluation(path) for path in given.runs]
-    if given.report:
-        write_report(evaluations, given.report)
     if given.json:
         print(json.dumps({str(e.path): e.overview() for e in evaluations}, indent=1, ensure_ascii=False))
-    else:
-        print_runs(evaluations)
+        return
+    print_runs(evaluations, verdicts=given.verdicts)
+    print(write_report(evaluations, given.out))
 
 
 def _selftest(given: argparse.Namespace) -> None:

@@ -132,12 +132,14 @@ def _print_findings(console: Console, evaluation: Evaluation) -> None:
         _say(console, f"Note ({first}{alike}): {messages[first]}")
 
 
-def print_runs(evaluations: Sequence[Evaluation]) -> None:
-    """Prints the tables of several runs as one."""
+def print_runs(evaluations: Sequence[Evaluation], *, verdicts: bool = False) -> None:
+    """Prints the tables of several runs as one, and if wanted what each pair of methods differs in."""
     console = _console()
     console.print(_table(evaluations))
     for evaluation in evaluations:
         _say(console, f"{evaluation.path}: {_legend(evaluation)}")
+        for verdict in evaluation.results["verdicts"] if verdicts else ():
+            _say(console, f"  {verdict}")
 
 
 def _table(evaluations: Sequence[Evaluation]) -> Table:
