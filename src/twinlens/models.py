@@ -26,6 +26,7 @@ from torch import Tensor, nn
 
 from twinlens.mnist_cnn import trained_cnn
 from twinlens.preprocessing import Preprocessing
+from twinlens.tuning import first_line
 
 PRETRAINED, RANDOM = "default", "none"
 
@@ -141,7 +142,7 @@ def read_state(path: str) -> dict[str, Any]:
             "or use safetensors."
         ) from None
     except Exception as error:
-        raise ModelError(f"`weights` {path!r} cannot be read: {_one_line(error)}") from None
+        raise ModelError(f"`weights` {path!r} cannot be read: {first_line(error)}") from None
     if not isinstance(state, dict):
         raise ModelError(f"`weights` {path!r} must hold a state dict; they hold a {type(state).__name__}.")
     return state
@@ -214,7 +215,7 @@ def _from_file(spec: str, path: Path, function: str) -> LoadedModel:
         build = getattr(source, function, None)
         module = build() if callable(build) else None
     except Exception as error:
-        raise ModelError(f"`model` {spec!r} failed: {type(error).__name__}: {_one_line(error)}") from error
+        raise ModelError(f"`model` {spec!r} failed: {type(error).__name__}: {first_line(error)}") from error
     if not isinstance(module, nn.Module):
         what = "no function of that name is there" if build is None else f"it gave a {type(module).__name__}"
         raise ModelError(f"`model` {spec!r} must name a function that returns an nn.Module; {what}.")
@@ -252,7 +253,7 @@ def _exported(path: str) -> LoadedModel:
     try:
         program: Any = torch.export.load(path)
     except Exception as error:
-        raise ModelError(f"`model` {path!r} cannot be loaded by torch.export: {_one_line(error)}") from None
+        raise ModelError(f"`model` {path!r} cannot be loaded by torch.export: {first_line(error)}") from None
     return LoadedModel(name=path, module=_Exported(program.module()))
 
 
@@ -263,7 +264,7 @@ def _refuse_code(path: str) -> None:
             names = archive.namelist()
             parts = {name: archive.read(name) for name in names if name.endswith((".pt", "_config.json"))}
     except (zipfile.BadZipFile, OSError) as error:
-        raise ModelError(f"`model` {path!r} is no archive of torch.export: {_one_line(error)}") from None
+        raise ModelError(f"`model` {path!r} is no archive of torch.export: {first_line(error)}") from None
     found = ["one name twice"] if len(set(names)) < len(names) else []
     found += [name for name in names if "/aotinductor/" in name or name.endswith((".so", ".pyd", ".dll"))]
     for name, content in parts.items():
@@ -291,7 +292,7 @@ def _built(spec: str, pretrained: bool, build: Callable[[], Any]) -> Any:
         return build()
     except Exception as error:
         remedy = " Weights of your own go in by `weights`; 'none' builds the model untrained." if pretrained else ""
-        raise ModelError(f"`model` {spec!r} failed: {type(error).__name__}: {_one_line(error)}{remedy}") from error
+        raise ModelError(f"`model` {spec!r} failed: {type(error).__name__}: {first_line(error)}{remedy}") from error
 
 
 def _package(name: str, extra: str) -> ModuleType:
@@ -299,11 +300,6 @@ def _package(name: str, extra: str) -> ModuleType:
         return importlib.import_module(name)
     except ImportError:
         raise ModelError(f'This needs {name}: pip install "twinlens[{extra}]"') from None
-
-
-def _one_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines() or [type(error).__name__]
-    return lines[0]
 
 
 _LIBRARIES = {"timm": _from_timm, "torchvision": _from_torchvision}

@@ -167,7 +167,12 @@ def _compiled(module: nn.Module, example: Tensor, execution: Execution, *, small
         if not torch.allclose(answer, expected, rtol=1e-2, atol=1e-2):
             raise RuntimeError("the compiled model gives other answers")
     except Exception as error:
-        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        _log.warning("The model cannot be compiled and is called as it is: %s", first)
+        _log.warning("The model cannot be compiled and is called as it is: %s", first_line(error))
         return execution
     return best
+
+
+def first_line(error: Exception) -> str:
+    """Gives the first line of what an error says, or its kind where it says nothing."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return lines[0]
