@@ -121,6 +121,27 @@ class Job:
         per_sample = sum(len(sweep.schedule.levels) for sweep in self.sweeps)
         return {UNTOUCHED: len(self.samples)} | {name: len(self.samples) * per_sample for name in self.methods}
 
+    def worker(self, progress: Progress) -> Worker:
+        """Makes one that does the units."""
+        return Worker(self, progress)
+
+
+class AnyWorker(Protocol):
+    """Does units of some job."""
+
+    seconds: dict[str, float]
+    """How long each kind of work took so far."""
+
+    def do(self, unit: Unit) -> None:
+        """Does what is not done yet of a unit."""
+
+
+class AnyJob(Protocol):
+    """Work in units that an engine can run: an evaluation, or networks to be trained."""
+
+    def worker(self, progress: Progress) -> AnyWorker:
+        """Makes one that does the units; each process needs its own."""
+
 
 class Worker:
     """Does units of one job; holds the model, and the inputs of one shard at a time."""
@@ -242,7 +263,7 @@ def load_inputs(samples: Samples, model: LoadedModel, workers: int) -> Tensor:
     return torch.stack(inputs)
 
 
-def run_local(job: Job, units: Iterable[Unit], progress: Progress) -> tuple[dict[str, Exception], dict[str, float]]:
+def run_local(job: AnyJob, units: Iterable[Unit], progress: Progress) -> tuple[dict[str, Exception], dict[str, float]]:
     """Runs units in this process, one after the other.
 
     A method that fails is left out from then on, and the others go on; a full disk or any other trouble with the run
@@ -251,7 +272,7 @@ def run_local(job: Job, units: Iterable[Unit], progress: Progress) -> tuple[dict
     Returns:
         Why methods failed, by name, and the seconds that each kind of work took.
     """
-    worker, failures = Worker(job, progress), dict[str, Exception]()
+    worker, failures = job.worker(progress), dict[str, Exception]()
     for unit in units:
         if unit.method in failures:
             continue
