@@ -15,6 +15,7 @@ from tests.tiny import tiny_model
 from twinlens.evaluation import evaluate
 from twinlens.exhibits import read_exhibits
 from twinlens.planning import METRICS
+from twinlens.report import write_report
 from twinlens.results import open_evaluation
 from twinlens.runs import RunError
 
@@ -349,6 +350,24 @@ def test_a_full_disk_keeps_what_is_done(tmp_path, monkeypatch):
     assert {path: path.stat().st_mtime_ns for path in parts} == times
     same = [(tmp_path / name / "results.json").read_bytes() for name in ("whole", "run")]
     assert same[0] == same[1]
+
+
+def test_a_run_on_another_file_system(tmp_path):
+    """A run that fsspec keeps elsewhere has the bytes of one on this machine, goes on, and can be shown."""
+    asked = {"metrics": ["soundness", "deletion"], **OPTIONS}
+    for out in (tmp_path / "run", "memory://runs/one"):
+        evaluate(tiny_model(), samples(), ["random"], out=out, **asked)
+        evaluate(tiny_model(), samples(), ["random", "centre"], out=out, **asked)
+    there, here = open_evaluation("memory://runs/one"), open_evaluation(tmp_path / "run")
+    parts = [path for path in here.path.rglob("*") if path.is_file() and path.name not in (".lock", "timings.json")]
+    for part in parts:
+        assert (there.path / str(part.relative_to(here.path))).read_bytes() == part.read_bytes()
+    torch.testing.assert_close(there.maps("centre"), here.maps("centre"))
+    assert there.curve("centre", "soundness").table == here.curve("centre", "soundness").table
+    assert str(write_report([there], there.path / "report.html")) == "memory://runs/one/report.html"
+    assert "centre" in (there.path / "report.html").read_text()
+    with pytest.raises(RunError, match=r"holds no run: run\.json is missing"):
+        open_evaluation("memory://runs/two")
 
 
 def script(text, *arguments):

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from twinlens.curves import SoundnessCurve
 from twinlens.engines import Job, load_inputs
-from twinlens.files import written_whole
+from twinlens.files import at_hand, written_whole
 from twinlens.ordering import stream
 from twinlens.results import Evaluation
 from twinlens.runs import Run
@@ -94,7 +94,7 @@ def read_exhibits(run: Run) -> Exhibits | None:
     path = run.path / FILE
     if not path.exists():
         return None
-    with safe_open(path, "pt") as file:
+    with at_hand(path) as there, safe_open(there, "pt") as file:
         images, samples = json.loads(file.metadata()["exhibits"])
         return Exhibits(
             samples=tuple(Exhibit(**sample) for sample in samples), inputs=file.get_tensor("inputs"), images=images

@@ -25,7 +25,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from twinlens.files import written_whole
+from twinlens.files import as_path, at_hand, is_local, written_whole
 from twinlens.table import ProbeTable
 
 FORMAT = 1
@@ -67,7 +67,7 @@ class Run:
 
     def load_maps(self, method: str, shard: int) -> Tensor:
         """Reads the maps of one shard."""
-        with safe_open(self.maps_part(method, shard), "pt") as file:
+        with at_hand(self.maps_part(method, shard)) as path, safe_open(path, "pt") as file:
             maps: Tensor = file.get_tensor("maps")
             return maps
 
@@ -103,7 +103,7 @@ def open_run(path: str | os.PathLike[str], wanted: dict[str, Any]) -> Iterator[R
     """Opens a run directory for work: a new one, or one that was asked for the same before.
 
     Args:
-        path: the directory; made where it is not there.
+        path: the directory; made where it is not there. An address such as s3://bucket/run is one, too.
         wanted: what is asked, as it goes into run.json. The model, the data and the options must be those of the run.
             Methods, metrics and sweeps may be new, and are added. What `wanted["execution"]` leaves open (None) is
             taken from the run.
@@ -111,7 +111,7 @@ def open_run(path: str | os.PathLike[str], wanted: dict[str, Any]) -> Iterator[R
     Yields:
         The run. While it is open, no other process can open it.
     """
-    folder = Path(path)
+    folder = as_path(path)
     manifest = folder / "run.json"
     if folder.exists() and not folder.is_dir():
         raise RunError(f"`out` must be a directory; {str(folder)!r} is a file.")
@@ -130,7 +130,7 @@ def open_run(path: str | os.PathLike[str], wanted: dict[str, Any]) -> Iterator[R
 
 def read_run(path: str | os.PathLike[str]) -> Run:
     """Opens a run directory for reading."""
-    folder = Path(path)
+    folder = as_path(path)
     if not (folder / "run.json").is_file():
         raise RunError(f"{str(folder)!r} holds no run: run.json is missing. Runs are made by twinlens evaluate.")
     return Run(folder, _read_manifest(folder))
@@ -138,9 +138,9 @@ def read_run(path: str | os.PathLike[str]) -> Run:
 
 def stored_execution(path: str | os.PathLike[str] | None) -> dict[str, Any]:
     """Gives what a run that is there already chose for itself, such as the batch size; nothing for a new run."""
-    if path is None or not (Path(path) / "run.json").is_file():
+    if path is None or not (as_path(path) / "run.json").is_file():
         return {}
-    return dict(_read_manifest(Path(path))["execution"])
+    return dict(_read_manifest(as_path(path))["execution"])
 
 
 def _read_manifest(folder: Path) -> dict[str, Any]:
@@ -198,7 +198,13 @@ def _short(value: Any) -> str:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Holds the directory for this process; the system lets go of it when the process ends in whatever way."""
+    """Holds the directory for this process; the system lets go of it when the process ends in whatever way.
+
+    Object stores have no locks: two runs in one place would do the same work twice, to the same results.
+    """
+    if not is_local(folder):
+        yield
+        return
     try:
         import fcntl  # noqa: PLC0415
     except ImportError:  # not on Windows, where two runs in one directory are up to the user

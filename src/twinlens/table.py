@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from twinlens.files import written_whole
+from twinlens.files import at_hand, written_whole
 from twinlens.ordering import Schedule
 
 Floats = NDArray[np.float64]
@@ -213,14 +213,15 @@ class ProbeTable:
     @staticmethod
     def load(path: str | os.PathLike[str]) -> ProbeTable:
         """Reads a table that `save` wrote."""
-        arrow = pq.read_table(path)
+        with at_hand(path) as file:
+            arrow = pq.read_table(file)
         metadata = (arrow.schema.metadata or {}).get(b"twinlens")
         if metadata is None:
-            raise ValueError(f"`path` must be a probe table written by twinlens; {os.fspath(path)!r} is not one.")
+            raise ValueError(f"`path` must be a probe table written by twinlens; {str(path)!r} is not one.")
         stored = json.loads(metadata)
         if (found := stored.pop("format")) != FORMAT:
             raise ValueError(
-                f"`path` must be a probe table of format {FORMAT}; {os.fspath(path)!r} has format {found}. "
+                f"`path` must be a probe table of format {FORMAT}; {str(path)!r} has format {found}. "
                 "Read it with the twinlens that wrote it."
             )
         stored["schedule"] = Schedule(**stored["schedule"])

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from twinlens.curves import Curve, SoundnessCurve
 from twinlens.exhibits import Exhibits, read_exhibits
+from twinlens.files import at_hand
 from twinlens.imputation import Imputer
 from twinlens.ordering import Schedule, count_removed, keep_features, rank_features, stream
 from twinlens.planning import METRICS, imputers, rebuild_imputer
@@ -155,7 +156,7 @@ def _load_maps(evaluation: Evaluation, method: str, positions: list[int]) -> Ten
         path = run.maps_part(method, position // size)
         if not path.exists():
             return None
-        with safe_open(path, "pt") as file:
+        with at_hand(path) as there, safe_open(there, "pt") as file:
             rows.append(file.get_slice("maps")[position % size : position % size + 1])
     return torch.cat(rows)
 

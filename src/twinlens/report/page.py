@@ -18,7 +18,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from twinlens.files import written_whole
+from twinlens.files import as_path, written_whole
 from twinlens.report.content import describe_runs
 from twinlens.report.explorer import describe_exhibits
 from twinlens.report.looks import method_looks
@@ -54,7 +54,7 @@ def write_report(evaluations: Sequence[Evaluation], path: str | os.PathLike[str]
     names = dict.fromkeys(f"{run['model']} on {run['data']}" for run in runs)
     looks = {name: dataclasses.asdict(look) for name, look in method_looks(evaluations).items()}
     content = {"title": "; ".join(names), "version": version("twinlens"), "looks": looks, "runs": runs}
-    target = Path(path)
+    target = as_path(path)
     with written_whole(target) as unfinished:
         unfinished.write_text(build_page(content, "".join(map(html_of, evaluations))), encoding="utf-8")
     return target
