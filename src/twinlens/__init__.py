@@ -24,6 +24,7 @@ from twinlens.metrics import (
     soundness_from_probes,
 )
 from twinlens.models import LoadedModel, load_model
+from twinlens.modifications import introduce_attribution, remove_attribution
 from twinlens.ordering import Schedule
 from twinlens.performance import PROTOCOLS, Protocol
 from twinlens.planning import METRICS
@@ -67,11 +68,13 @@ __all__ = [
     "from_arrays",
     "impute_linear",
     "insertion",
+    "introduce_attribution",
     "load_model",
     "open_data",
     "open_evaluation",
     "probe",
     "removal_from_probes",
+    "remove_attribution",
     "road",
     "sensitivity",
     "soundness",

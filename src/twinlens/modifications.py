@@ -1,0 +1,131 @@
+"""Modifications of maps that change their values much and their order little, to see whether a metric notices.
+
+The paper compares maps with versions from which attribution was removed and into which it was introduced, by a
+constant, at random, or in part of the features (its table of modifications). Maps are scaled to a maximum of 1 first.
+
+What leaves the range decides what happens to the order. Below zero there is no attribution: what falls below is set to
+zero, and the features there are tied. Above one nothing is cut off, since ties among the most relevant features would
+be another order; the metrics scale a map to its maximum anyway.
+
+Shapes: N samples, S = spatial shape of a map, F features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from twinlens.maps import ArrayLike, as_tensor, check_ids, check_maps, normalise
+from twinlens.ordering import rank_features, stream
+
+SCHEMES = ("constant", "random", "partial")
+"""How attribution is removed or introduced."""
+
+_AMOUNT = 0.6
+_REMOVED = (0.6, 0.8)  # of the features in ascending order
+_INTRODUCED = (0.0, 0.4)
+_QUANTILE = 0.8  # the value that introduced attribution gets in part of the features
+
+
+def remove_attribution(
+    maps: ArrayLike,
+    scheme: str = "constant",
+    *,
+    amount: float = _AMOUNT,
+    ids: Sequence[str | int] | None = None,
+    seed: int = 0,
+) -> Tensor:
+    """Removes attribution from maps, which lowers their completeness.
+
+    Args:
+        maps: (N, *S), without negative values.
+        scheme: "constant" subtracts `amount` from every feature, "random" a number between 0 and `amount` from each by
+            itself; what falls below zero becomes zero. "partial" sets the features from 60% to 80% of the ascending
+            order to zero.
+        amount: for "constant" and "random", in shares of the map's maximum.
+        ids: one name per sample, from which what is random is drawn; 0 … N-1 where none are given.
+        seed: the other half of what randomness is drawn from.
+
+    Returns:
+        New maps (N, *S), float64. A map may become all zero.
+
+    Example:
+        >>> remove_attribution(torch.tensor([[1.0, 4.0, 3.0, 0.0]]))
+        tensor([[0.0000, 0.4000, 0.1500, 0.0000]], dtype=torch.float64)
+    """
+    values, names = _checked(maps, scheme, amount, ids)
+    if scheme == "partial":
+        return torch.where(_chosen(values, _REMOVED, names, seed), 0.0, values)
+    return (values - _shift(values, scheme, amount, names, seed, "remove")).clamp(min=0)
+
+
+def introduce_attribution(
+    maps: ArrayLike,
+    scheme: str = "constant",
+    *,
+    amount: float = _AMOUNT,
+    ids: Sequence[str | int] | None = None,
+    seed: int = 0,
+) -> Tensor:
+    """Introduces attribution into maps, which lowers their soundness.
+
+    Args:
+        maps: (N, *S), without negative values.
+        scheme: "constant" adds `amount` to every feature, "random" a number between 0 and `amount` to each by itself.
+            "partial" gives the lowest 40% of the features the value at 80% of the ascending order.
+        amount: for "constant" and "random", in shares of the map's maximum.
+        ids: one name per sample, from which what is random is drawn; 0 … N-1 where none are given.
+        seed: the other half of what randomness is drawn from.
+
+    Returns:
+        New maps (N, *S), float64. Their values may exceed 1.
+
+    Example:
+        >>> introduce_attribution(torch.tensor([[1.0, 4.0, 3.0, 0.0]]))
+        tensor([[0.8500, 1.6000, 1.3500, 0.6000]], dtype=torch.float64)
+    """
+    values, names = _checked(maps, scheme, amount, ids)
+    if scheme == "partial":
+        level = torch.quantile(values.flatten(1), _QUANTILE, dim=1).reshape(-1, *[1] * (values.dim() - 1))
+        return torch.where(_chosen(values, _INTRODUCED, names, seed), level, values)
+    return values + _shift(values, scheme, amount, names, seed, "introduce")
+
+
+MODIFICATIONS: dict[str, Callable[..., Tensor]] = {"remove": remove_attribution, "introduce": introduce_attribution}
+"""Every modification by its name."""
+
+
+def _checked(
+    maps: ArrayLike, scheme: str, amount: float, ids: Sequence[str | int] | None
+) -> tuple[Tensor, tuple[str, ...]]:
+    """Gives maps scaled to a maximum of 1, and the names of the samples."""
+    if scheme not in SCHEMES:
+        raise ValueError(f"`scheme` must be one of {', '.join(map(repr, SCHEMES))}; got {scheme!r}.")
+    if not 0 <= amount <= 1:
+        raise ValueError(f"`amount` must lie within [0, 1], as a share of the maximum; got {amount!r}.")
+    values = as_tensor(maps, "maps")
+    if values.dim() < 2 or 0 in values.shape:
+        raise ValueError(f"`maps` must be (samples, *spatial), none of them empty; got shape {tuple(values.shape)}.")
+    names = check_ids(ids, len(values))
+    return normalise(check_maps(values, tuple(values.shape[1:]), ids=names)), names
+
+
+def _shift(values: Tensor, scheme: str, amount: float, ids: Sequence[str], seed: int, purpose: str) -> Tensor:
+    """Gives how far each feature moves, a number for all or (N, *S)."""
+    if scheme == "constant":
+        return torch.tensor(amount, dtype=values.dtype, device=values.device)
+    # Drawn on the CPU, so that maps move alike on every device.
+    drawn = [
+        torch.rand(values.shape[1:], dtype=values.dtype, generator=torch.Generator().manual_seed(one))
+        for one in (stream(seed, name, purpose) for name in ids)
+    ]
+    return amount * torch.stack(drawn).to(values.device)
+
+
+def _chosen(values: Tensor, part: tuple[float, float], ids: Sequence[str], seed: int) -> Tensor:
+    """Tells which features (N, *S) lie in a part of the ascending order; ties as the metrics break them."""
+    rank = rank_features(values, ids=ids, seed=seed).rank
+    low, high = (round(share * rank.shape[1]) for share in part)
+    return ((rank >= low) & (rank < high)).reshape(values.shape)
