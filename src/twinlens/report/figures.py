@@ -70,15 +70,11 @@ def write_figures(evaluations: Sequence[Evaluation], directory: str | os.PathLik
         prefix = re.sub(r"[^A-Za-z0-9_.+-]+", "-", label).strip("-.") + "-" if len(evaluations) > 1 else ""
         for name, draw in _charts(evaluation, looks).items():
             for width, size in WIDTHS.items():
-                with _figure(size) as (figure, axes):
+                with styled_figure(size) as figure:
+                    axes = figure.add_subplot()
                     draw(axes)
                     _add_legend(figure, axes)
-                    figure.draw_without_rendering()
-                    figure.set_layout_engine("none")  # the layout stands; each format would compute it anew
-                    for kind, metadata in _METADATA.items():
-                        path = folder / f"{prefix}{name}-{width}.{kind}"
-                        figure.savefig(path, metadata=metadata)
-                        files.append(path)
+                    files += save_figure(figure, folder / f"{prefix}{name}-{width}")
     return files
 
 
@@ -112,15 +108,32 @@ def _require_matplotlib() -> None:
 
 
 @contextmanager
-def _figure(size: tuple[float, float]) -> Iterator[tuple[Figure, Axes]]:
-    """Gives a figure of our style that no other figure of the program knows of."""
+def styled_figure(size: tuple[float, float]) -> Iterator[Figure]:
+    """Gives a figure of our style that no other figure of the program knows of; it is to be drawn within the block."""
     _require_matplotlib()
     from matplotlib import rc_context  # noqa: PLC0415
     from matplotlib.figure import Figure  # noqa: PLC0415
 
     with rc_context(_STYLE):
-        figure = Figure(figsize=size, layout="constrained")
-        yield figure, figure.add_subplot()
+        yield Figure(figsize=size, layout="constrained")
+
+
+def save_figure(figure: Figure, stem: Path) -> list[Path]:
+    """Writes a figure as PDF, SVG and PNG, within the block of `styled_figure`. The same figure gives the same bytes.
+
+    Args:
+        figure: what was drawn.
+        stem: the files without their endings.
+
+    Returns:
+        The files.
+    """
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")  # the layout stands; each format would compute it anew
+    paths = [stem.with_name(f"{stem.name}.{kind}") for kind in _METADATA]
+    for path, metadata in zip(paths, _METADATA.values(), strict=True):
+        figure.savefig(path, metadata=metadata)
+    return paths
 
 
 def _charts(evaluation: Evaluation, looks: Mapping[str, Look]) -> dict[str, Callable[[Axes], None]]:

@@ -67,8 +67,8 @@ def build_page(content: Mapping[str, Any], fallback: str = "") -> str:
         content: what the page shows; see `describe_runs`.
         fallback: markup for readers without scripts.
     """
-    style = _read("style.css")
-    scripts = [_read(name) for name in _SCRIPTS]
+    style = read_part("style.css")
+    scripts = [read_part(name) for name in _SCRIPTS]
     parts = {
         "@POLICY@": content_policy(style, scripts),
         "@VERSION@": html.escape(content["version"]),
@@ -79,7 +79,7 @@ def build_page(content: Mapping[str, Any], fallback: str = "") -> str:
         "@SCRIPTS@": "\n".join(f"<script>{script}</script>" for script in scripts),
     }
     # Split first and join after, so that a name that looks like one of our marks stays a name.
-    page = _read("page.html")
+    page = read_part("page.html")
     for mark in parts:
         page = page.replace(mark, f"\0{mark}\0")
     return "".join(parts.get(piece, piece) for piece in page.split("\0"))
@@ -111,5 +111,6 @@ def _hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def _read(name: str) -> str:
+def read_part(name: str) -> str:
+    """Reads a file that the page is made of."""
     return resources.files("twinlens.report").joinpath(name).read_text(encoding="utf-8")
