@@ -354,7 +354,7 @@ def test_a_full_disk_keeps_what_is_done(tmp_path, monkeypatch):
 
 def test_a_run_on_another_file_system(tmp_path):
     """A run that fsspec keeps elsewhere has the bytes of one on this machine, goes on, and can be shown."""
-    asked = {"metrics": ["soundness", "deletion"], **OPTIONS}
+    asked = {"metrics": ["soundness", "deletion"], "imputer": tl.ConstantImputer(0.0), **OPTIONS}
     for out in (tmp_path / "run", "memory://runs/one"):
         evaluate(tiny_model(), samples(), ["random"], out=out, **asked)
         evaluate(tiny_model(), samples(), ["random", "centre"], out=out, **asked)

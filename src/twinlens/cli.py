@@ -49,7 +49,8 @@ _QUESTION = (
     "resamples",
     "show",
 )
-_EXECUTION = ("out", "batch_size", "memory_format", "compile", "device", "engine", "workers")
+_EXECUTION = ("out", "batch_size", "memory_format", "compile", "threads", "device", "workers")
+_ENGINE = ("engine", "address", "cpus_per_unit", "gpus_per_unit")
 _USER_ERRORS = (ValueError, TypeError, OSError, ImportError, MemoryError)
 
 
@@ -182,12 +183,18 @@ def _add_evaluation_options(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--resamples", type=int, metavar="N", help="resamples behind intervals (1000)")
     what.add_argument("--show", action="append", metavar="ID", help="a sample that the report shows in any case")
     how = parser.add_argument_group("how")
-    how.add_argument("--out", metavar="DIR", help="the run directory; a run that is there goes on")
+    how.add_argument("--out", metavar="DIR", help="the run directory, or s3://bucket/run; a run that is there goes on")
     how.add_argument("--batch-size", type=_batch_size, metavar="N", help="'auto' (default) tries a few")
     how.add_argument("--memory-format", choices=("contiguous", "channels_last"), help="by trial by default")
     how.add_argument("--compile", action="store_true", default=None, help="call the model through torch.compile")
     how.add_argument("--device", help="cpu, cuda, cuda:1, …; a GPU where there is one")
-    how.add_argument("--engine", help="local (default)")
+    how.add_argument("--threads", type=int, metavar="N", help="threads of torch on the CPU; by trial by default")
+    how.add_argument("--engine", help="local (default), or ray: on all machines of a Ray cluster")
+    how.add_argument(
+        "--address", metavar="ADDR", help="of the Ray cluster: auto, or HOST:PORT; this machine by default"
+    )
+    how.add_argument("--cpus-per-unit", type=float, metavar="N", help="CPUs of each worker of the cluster (1)")
+    how.add_argument("--gpus-per-unit", type=float, metavar="N", help="GPUs of each worker, such as 0.25 (0)")
     how.add_argument("--workers", type=int, metavar="N", help="threads that read images (2)")
     how.add_argument("--quiet", action="store_true", help="print nothing but errors")
     how.add_argument("--json", action="store_true", help="print the summary as JSON and nothing else")
@@ -248,7 +255,7 @@ def _options(given: argparse.Namespace) -> dict[str, Any]:
     stated = {name: value for name, value in vars(given).items() if value is not None}
     options = _read_config(stated["config"]) if stated.get("config") else {}
     maps = dict(_pair(text, "maps", "NAME=PATH") for text in stated.pop("maps", ()))
-    options |= {name: stated[name] for name in (*_SUBJECT, *_QUESTION, *_EXECUTION) if name in stated}
+    options |= {name: stated[name] for name in (*_SUBJECT, *_QUESTION, *_EXECUTION, *_ENGINE) if name in stated}
     if "compile" in options:
         options["compiled"] = options.pop("compile")
     preprocessing = {name: stated[name] for name in _PREPROCESSING if name in stated}
@@ -294,7 +301,7 @@ def _read_config(path: str) -> dict[str, Any]:
         config = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"`{path}` is no TOML file: {error}") from None
-    known = (*_SUBJECT, "preprocessing", *_QUESTION, *_EXECUTION)
+    known = (*_SUBJECT, "preprocessing", *_QUESTION, *_EXECUTION, *_ENGINE)
     for name in config:
         if name not in known:
             raise ValueError(f"`{path}` has {name!r}, which is no option; options are {', '.join(known)}.")

@@ -2,13 +2,15 @@
 
 A unit is one shard of the samples with one method: it makes the method's maps and asks all probes about them, leaving
 parts in the run directory. Units are independent of each other and may be repeated: a part that exists is not made
-again. The local engine runs them in a row.
+again. The local engine runs them in a row, the Ray engine (`twinlens.ray_engine`) on the machines of a cluster.
 
 Shapes: B samples of one shard, C channels, S = spatial shape.
 """
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import hashlib
 import inspect
 import time
@@ -28,14 +30,15 @@ from twinlens.maps import check_maps, spatial_shape
 from twinlens.models import LoadedModel
 from twinlens.ordering import Schedule
 from twinlens.planning import Sweep
-from twinlens.probing import probe
-from twinlens.runs import Run
+from twinlens.probing import find_device, probe
+from twinlens.runs import Run, RunError
 from twinlens.samples import Samples, subset
 from twinlens.stored_maps import StoredMaps
 from twinlens.table import ProbeTable
 from twinlens.tuning import Execution, Prepared
 
 UNTOUCHED = "untouched inputs"
+_NAMED = 16  # ids of samples that a message lists
 _REFERENCE_SAMPLES = 64  # from which methods that compare with other inputs, such as IBA, estimate what is usual
 
 
@@ -48,6 +51,9 @@ class Progress(Protocol):
     def advance(self, task: str, rows: int, stage: str) -> None:
         """Is told that so many more rows of a task are done, and what is being done."""
 
+    def done_at(self, node: str, rows: int) -> None:
+        """Is told that one of several machines has done so many more rows, which `advance` was told of, too."""
+
     def warn(self, message: str) -> None:
         """Is told what the person should know now."""
 
@@ -59,6 +65,9 @@ class Quiet:
         """Says nothing."""
 
     def advance(self, task: str, rows: int, stage: str) -> None:
+        """Says nothing."""
+
+    def done_at(self, node: str, rows: int) -> None:
         """Says nothing."""
 
     def warn(self, message: str) -> None:
@@ -105,6 +114,33 @@ class Job:
     shard_size: int
     seed: int
     workers: int
+    device: str = "cpu"
+    """Where other processes put the model."""
+
+    reload: Callable[[], LoadedModel] | None = None
+    """How other processes load the model; without it they are sent the module."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Gives what another process needs of the job."""
+        state = dict(self.__dict__)
+        if self.reload is not None:
+            state["model"] = None
+        elif find_device(self.model.module, None)[0].type != "cpu":
+            # A GPU of this machine may have another number there, or none.
+            state["model"] = dataclasses.replace(self.model, module=copy.deepcopy(self.model.module).cpu())
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Makes the job of what another process sent."""
+        self.__dict__.update(state)
+        if self.reload is not None:
+            self.__dict__["model"] = self.reload()
+            if self.model.digest() != self.run.manifest["model"]["digest"]:
+                raise RunError(
+                    f"The model {self.model.name!r} that is loaded here differs from the one of {self.run}. Make the "
+                    "same files and packages available on all nodes, or pass the module itself."
+                )
+        self.model.module.to(self.device)
 
     @property
     def shards(self) -> int:
@@ -120,6 +156,13 @@ class Job:
         """Counts the rows of each task."""
         per_sample = sum(len(sweep.schedule.levels) for sweep in self.sweeps)
         return {UNTOUCHED: len(self.samples)} | {name: len(self.samples) * per_sample for name in self.methods}
+
+    def describe(self, unit: Unit) -> str:
+        """Names a unit for the person who has to look after it, with the ids of its samples."""
+        start = unit.shard * self.shard_size
+        ids = self.samples.ids[start : start + self.shard_size]
+        more = f" and {len(ids) - _NAMED} more" if len(ids) > _NAMED else ""
+        return f"shard {unit.shard} (samples {', '.join(map(repr, ids[:_NAMED]))}{more})"
 
     def worker(self, progress: Progress) -> Worker:
         """Makes one that does the units."""
@@ -137,7 +180,14 @@ class AnyWorker(Protocol):
 
 
 class AnyJob(Protocol):
-    """Work in units that an engine can run: an evaluation, or networks to be trained."""
+    """Work in units that an engine can run: an evaluation, or networks to be trained.
+
+    Units without a method come first: those of the same shard may rely on what they leave behind. To run on several
+    machines a job must be one that pickle can send.
+    """
+
+    def describe(self, unit: Unit) -> str:
+        """Names a unit for the person who has to look after it."""
 
     def worker(self, progress: Progress) -> AnyWorker:
         """Makes one that does the units; each process needs its own."""
@@ -263,7 +313,34 @@ def load_inputs(samples: Samples, model: LoadedModel, workers: int) -> Tensor:
     return torch.stack(inputs)
 
 
-def run_local(job: AnyJob, units: Iterable[Unit], progress: Progress) -> tuple[dict[str, Exception], dict[str, float]]:
+@dataclass(frozen=True, kw_only=True)
+class Cluster:
+    """On what the workers of the Ray engine run; the local engine needs none of it."""
+
+    address: str | None = None
+    """Address of a Ray cluster, such as "auto" or "10.0.0.1:6379". Without one that of the variable RAY_ADDRESS, or a
+    cluster of this machine alone, which ends with the run."""
+
+    cpus_per_unit: float = 1.0
+    """CPUs that each worker, and so each unit, has for itself."""
+
+    gpus_per_unit: float = 0.0
+    """GPUs that each worker has for itself; 0.25 lets four of them share one."""
+
+    threads: int | None = None
+    """Threads within one operation of torch; as many as CPUs where it is None."""
+
+    def __post_init__(self) -> None:
+        if not self.cpus_per_unit > 0:
+            raise ValueError(f"`cpus_per_unit` must be greater than 0; got {self.cpus_per_unit:g}.")
+        gpus = self.gpus_per_unit
+        if gpus < 0 or (gpus > 1 and gpus != int(gpus)):
+            raise ValueError(f"`gpus_per_unit` must be a share of one GPU or a whole number of them; got {gpus:g}.")
+
+
+def run_local(
+    job: AnyJob, units: Iterable[Unit], progress: Progress, cluster: Cluster | None = None
+) -> tuple[dict[str, Exception], dict[str, float]]:
     """Runs units in this process, one after the other.
 
     A method that fails is left out from then on, and the others go on; a full disk or any other trouble with the run
@@ -272,6 +349,7 @@ def run_local(job: AnyJob, units: Iterable[Unit], progress: Progress) -> tuple[d
     Returns:
         Why methods failed, by name, and the seconds that each kind of work took.
     """
+    del cluster
     worker, failures = job.worker(progress), dict[str, Exception]()
     for unit in units:
         if unit.method in failures:
@@ -288,7 +366,16 @@ def run_local(job: AnyJob, units: Iterable[Unit], progress: Progress) -> tuple[d
     return failures, worker.seconds
 
 
-ENGINES = {"local": run_local}
+def run_ray(
+    job: AnyJob, units: Iterable[Unit], progress: Progress, cluster: Cluster | None = None
+) -> tuple[dict[str, Exception], dict[str, float]]:
+    """Runs units on a Ray cluster; see `twinlens.ray_engine.run_ray`."""
+    from twinlens import ray_engine  # noqa: PLC0415 (it stands on this module)
+
+    return ray_engine.run_ray(job, units, progress, cluster or Cluster())
+
+
+ENGINES = {"local": run_local, "ray": run_ray}
 """Every engine by its name."""
 
 

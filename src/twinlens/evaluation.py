@@ -11,6 +11,7 @@ import os
 import platform
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib.metadata import version
 from itertools import pairwise
 from typing import Any
@@ -21,7 +22,17 @@ from torch import Tensor, nn
 
 from twinlens.attribution import METHODS
 from twinlens.data import open_data
-from twinlens.engines import ENGINES, Job, Method, Progress, Quiet, describe_source, load_inputs
+from twinlens.engines import (
+    ENGINES,
+    UNTOUCHED,
+    Cluster,
+    Job,
+    Method,
+    Progress,
+    Quiet,
+    describe_source,
+    load_inputs,
+)
 from twinlens.exhibits import write_exhibits
 from twinlens.images import DataError
 from twinlens.imputation import ConstantImputer, Imputer, LinearImputer
@@ -30,6 +41,7 @@ from twinlens.models import PRETRAINED, LoadedModel, load_model
 from twinlens.performance import Protocol, find_protocol
 from twinlens.planning import METRICS, Sweep, describe_imputer, imputers, plan_sweeps
 from twinlens.probing import evaluating, find_device
+from twinlens.ray_engine import import_ray
 from twinlens.results import Evaluation, write_results
 from twinlens.runs import FORMAT, Run, RunError, check_name, open_run, stored_execution
 from twinlens.samples import Samples, Skipped, check, from_arrays, subset
@@ -65,9 +77,13 @@ def evaluate(
     batch_size: int | None = None,
     memory_format: str | None = None,
     compiled: bool = False,
+    threads: int | None = None,
     shard_size: int | None = None,
     device: str | None = None,
     engine: str = "local",
+    address: str | None = None,
+    cpus_per_unit: float | None = None,
+    gpus_per_unit: float | None = None,
     workers: int = 2,
     progress: Progress | None = None,
 ) -> Evaluation:
@@ -80,7 +96,8 @@ def evaluate(
             or a dict with a "method" and its options.
         metrics: names in `METRICS`; none of them makes the maps alone.
         maps: from names to files or folders of maps made elsewhere (see `twinlens.stored_maps.open_maps`).
-        out: the run directory; a temporary one where none is given.
+        out: the run directory, which may be on a file system of fsspec, such as "s3://bucket/run"; a temporary one
+            where none is given.
         weights: a file of weights for a model that is given by its spec, "default" or "none".
         classes: a file with the index of each class name.
         preprocessing: fields of `Preprocessing` that replace the model's own.
@@ -98,9 +115,14 @@ def evaluate(
         batch_size: inputs per call of the model; by trial where none is given.
         memory_format: "contiguous" or "channels_last"; by trial where none is given.
         compiled: whether the model goes through torch.compile.
+        threads: threads within one operation of torch on the CPU, which may change last bits; by trial, or as many as
+            `cpus_per_unit`, where none is given.
         shard_size: samples per part of the run; by the size of an input where none is given.
         device: where a model that is given by its spec is put; a GPU where there is one.
-        engine: where units of work run: a name in `ENGINES`.
+        engine: where units of work run: "local", in this process, or "ray", on a cluster.
+        address: of a running Ray cluster, such as "auto"; by default a cluster of this machine alone.
+        cpus_per_unit: CPUs of each worker of a cluster; one where none is given.
+        gpus_per_unit: GPUs of each worker of a cluster; shares such as 0.25 are possible.
         workers: threads that read images.
         progress: who is told how the work goes.
 
@@ -109,16 +131,20 @@ def evaluate(
     """
     told = progress or Quiet()
     _check_choices(metrics, engine)
+    cluster = _cluster(engine, address, cpus_per_unit, gpus_per_unit)
+    here, elsewhere = _devices(device, cluster)
     rules, there = _rules(protocol, levels), stored_execution(out)
     everything = _as_samples(data, classes)
-    subject = _as_model(model, weights, preprocessing, device)
+    subject = _as_model(model, weights, preprocessing, here if cluster is None or isinstance(model, str) else None)
     chosen = everything if limit is None else subset(everything, limit, seed)
     samples, skipped, content = check(chosen, skip_bad=skip_bad, workers=workers)
     example = load_inputs(samples.take([0]), subject, workers=1)
     _check_fit(subject, samples, example, classes)
     sources = _as_methods(methods, maps or {}, everything, samples, spatial_shape(example.shape))
     main = imputer or (LinearImputer() if example.dim() > 2 else ConstantImputer(0.0))
-    execution = _execution(subject.module, example, there, batch_size, memory_format, compiled)
+    threads = threads or (max(1, int(cluster.cpus_per_unit)) if cluster and not there else None)
+    execution = _execution(subject.module, example, there, batch_size, memory_format, compiled, threads)
+    where = elsewhere or str(find_device(subject.module, None)[0])
 
     wanted = _manifest(
         subject,
@@ -135,7 +161,7 @@ def evaluate(
             "seed": seed,
         },
         execution=dataclasses.asdict(execution)
-        | {"shard_size": shard_size or there.get("shard_size") or _shard_size(example)},
+        | {"shard_size": shard_size or there.get("shard_size") or _shard_size(example), "device": where},
         source={
             "model": model if isinstance(model, str) else None,
             "weights": weights,
@@ -155,10 +181,17 @@ def evaluate(
             shard_size=run.manifest["execution"]["shard_size"],
             seed=seed,
             workers=workers,
+            device=where,
+            reload=partial(load_model, model, weights=weights, preprocessing=preprocessing)
+            if isinstance(model, str)
+            else None,
         )
         told.begin(job.rows(), execution)
         with using_threads(execution.threads):
-            failures, seconds = ENGINES[engine](job, job.units(), told)
+            resources = cluster and dataclasses.replace(cluster, threads=execution.threads)
+            failures, seconds = ENGINES[engine](job, job.units(), told, resources)
+        if UNTOUCHED in failures:  # without which there are no results
+            raise RunError(f"{run} is incomplete. {failures[UNTOUCHED]} What is done is kept.")
         evaluation = write_results(run, seconds=seconds, resamples=resamples)
         write_exhibits(job, evaluation, show)
     if failures:
@@ -173,6 +206,30 @@ def _check_choices(metrics: Sequence[str], engine: str) -> None:
         for name in given:
             if name not in known:
                 raise ValueError(f"`{argument}` must be among {', '.join(known)}; got {name!r}.")
+
+
+def _cluster(engine: str, address: str | None, cpus: float | None, gpus: float | None) -> Cluster | None:
+    """Says on what workers run; None for this process."""
+    if engine == "ray":
+        import_ray()  # before anything expensive
+        return Cluster(address=address, cpus_per_unit=1.0 if cpus is None else cpus, gpus_per_unit=gpus or 0.0)
+    for argument, value in (("address", address), ("cpus_per_unit", cpus), ("gpus_per_unit", gpus)):
+        if value is not None:
+            raise ValueError(f"`{argument}` belongs to engine 'ray', and `engine` is {engine!r}; leave it out.")
+    return None
+
+
+def _devices(device: str | None, cluster: Cluster | None) -> tuple[str | None, str | None]:
+    """Gives the device of this process, and that of workers elsewhere; None for what follows from the model."""
+    if cluster is None:
+        return device, None
+    elsewhere = "cuda" if cluster.gpus_per_unit else "cpu"
+    if device is not None and device.partition(":")[0] != elsewhere:
+        raise ValueError(
+            f"`device` must be {elsewhere!r} with {cluster.gpus_per_unit:g} GPUs per unit; got {device!r}. On a "
+            "cluster it follows from `gpus_per_unit`; leave it out."
+        )
+    return "cpu" if elsewhere == "cpu" or not torch.cuda.is_available() else "cuda", elsewhere
 
 
 def _rules(protocol: str | Protocol, levels: Sequence[float] | None) -> Protocol:
@@ -273,6 +330,7 @@ def _execution(
     batch_size: int | None,
     memory_format: str | None,
     compiled: bool,
+    threads: int | None,
 ) -> Execution:
     """Chooses how to call the model; a run that is there has chosen already."""
     if there:
@@ -280,9 +338,14 @@ def _execution(
             batch_size=batch_size or there["batch_size"],
             memory_format=memory_format or there["memory_format"],
             compiled=there["compiled"],
-            threads=there["threads"],
+            threads=threads or there["threads"],
         )
-    return tune(module, example, batch_size=batch_size, memory_format=memory_format, compiled=compiled)
+    found = tune(
+        module, example, batch_size=batch_size, memory_format=memory_format, compiled=compiled, threads=threads
+    )
+    # Written down even where nothing was tried: some gradients have other last bits with another number.
+    on_cpu = find_device(module, None)[0].type == "cpu"
+    return dataclasses.replace(found, threads=found.threads or torch.get_num_threads()) if on_cpu else found
 
 
 def _manifest(
@@ -313,7 +376,7 @@ def _manifest(
             "skipped": [dataclasses.asdict(sample) for sample in skipped],
         },
         "options": options,
-        "execution": execution | {"device": str(find_device(model.module, None)[0])},
+        "execution": execution,
         "source": source,
         "methods": {name: dict(method.identity) for name, method in methods.items()},
         "metrics": list(metrics),

@@ -56,6 +56,7 @@ class LiveProgress:
             disable=not self._shown,
         )
         self._tasks: dict[str, TaskID] = {}
+        self._nodes: dict[str, TaskID] = {}
 
     def __enter__(self) -> LiveProgress:
         self._bars.start()
@@ -83,6 +84,12 @@ class LiveProgress:
         bar = self._tasks[task]
         self._bars.start_task(bar)
         self._bars.update(bar, advance=rows, stage=stage)
+
+    def done_at(self, node: str, rows: int) -> None:
+        """Counts the rows of a machine, and shows how many it does per second."""
+        if node not in self._nodes:
+            self._nodes[node] = self._bars.add_task(escape(node), total=None, stage="rows of this node")
+        self._bars.update(self._nodes[node], advance=rows)
 
     def warn(self, message: str) -> None:
         """Prints a warning above the bars."""

@@ -82,6 +82,7 @@ def tune(
     batch_size: int | None = None,
     memory_format: str | None = None,
     compiled: bool = False,
+    threads: int | None = None,
 ) -> Execution:
     """Chooses how to call a model.
 
@@ -91,12 +92,14 @@ def tune(
         batch_size: fixes the batch size, and leaves the number of threads alone; both by trial where it is None.
         memory_format: fixes the memory format; by trial where it is None.
         compiled: whether to compile; a model that cannot be compiled is called as it is, with a warning.
+        threads: fixes the number of threads, whatever the batch size.
     """
     given = example.to(next((p.device for p in module.parameters()), example.device))
     if batch_size is not None and batch_size < 1:
         raise ValueError(f"`batch_size` must be at least 1; got {batch_size}.")
-    with evaluating(module), torch.inference_mode():
-        threads = _fastest_threads(module, given) if batch_size is None else None
+    if threads is None and batch_size is None:
+        with evaluating(module), torch.inference_mode():
+            threads = _fastest_threads(module, given)
     with evaluating(module), torch.inference_mode(), using_threads(threads):
         if compiled:
             # The compiler chooses the memory format of what lies inside by itself.

@@ -1,0 +1,433 @@
+"""The Ray engine: units of work on all machines of a Ray cluster.
+
+A worker is an actor of Ray, a process on some node that fetches the job once and then does one task after the other.
+A task is as many units as fit into some seconds. This process, the driver, keeps two tasks in the hands of each worker
+and learns only how they went: samples, maps and tables stay with the workers and in the run directory.
+
+Workers that die are replaced wherever there is room, and what they had in hand goes back to the queue. Ray could
+restart them itself, but a restarted actor waits for room together with its tasks while others are idle.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import math
+import os
+import socket
+import time
+import warnings
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from typing import Any
+
+import numba
+import torch
+
+from twinlens.engines import UNTOUCHED, AnyJob, AnyWorker, Cluster, Progress, Unit
+from twinlens.runs import RunError
+from twinlens.tuning import Execution, first_line
+
+_TASK_SECONDS = 20.0  # after which a task ends, so that its units count and the rest can go elsewhere
+_MOST_UNITS = 64  # in one task
+_IN_HAND = 2  # tasks per worker: one that it does, and one so that it need not wait for the next
+_ATTEMPTS = 3  # after which a unit has failed for its own reason
+_COUNTED_EVERY = 2.0  # seconds between two looks at the nodes of the cluster
+_PATIENCE = 15.0  # seconds without any worker before the person is told
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """How one unit went."""
+
+    unit: Unit
+    """Which one."""
+
+    error: str | None = None
+    """Why it failed."""
+
+    files: bool = False
+    """Whether it failed by trouble with files, such as a full disk, which is no fault of the unit."""
+
+    rows: tuple[tuple[str, int, str], ...] = ()
+    """Task, number of rows and stage of each advance."""
+
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    """How long each kind of work took."""
+
+    warnings: tuple[str, ...] = ()
+    """What the person should know."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ready:
+    """What a worker says of itself once it has the job."""
+
+    node: str
+    """Id of its node."""
+
+    host: str
+    """Name of the machine."""
+
+    vectors: str
+    """Instructions of its processor that torch uses; others round otherwise."""
+
+    error: str | None = None
+    """Why it cannot work."""
+
+
+class _Notes:
+    """Progress that is written down, to be told to the driver."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[str, int, str]] = []
+        self.warnings: list[str] = []
+
+    def begin(self, rows: Mapping[str, int], execution: Execution) -> None:
+        """Is said by the driver."""
+
+    def advance(self, task: str, rows: int, stage: str) -> None:
+        """Writes down."""
+        self.rows.append((task, rows, stage))
+
+    def done_at(self, node: str, rows: int) -> None:
+        """Is said by the driver."""
+
+    def warn(self, message: str) -> None:
+        """Writes down."""
+        self.warnings.append(message)
+
+
+class RemoteWorker:
+    """What lives in a process of Ray: one worker of the job."""
+
+    def __init__(self, job: Sequence[Any], threads: int, folder: str) -> None:
+        # The reference is within a list, so that fetching the job can fail in `prepare`, where the reason is told.
+        self.job, self.threads, self.folder = job, threads, folder
+        self.notes = _Notes()
+        self.worker: AnyWorker | None = None
+
+    def prepare(self, versions: Mapping[str, str]) -> Ready:
+        """Fetches the job, and with it the model; this happens once."""
+        ray = import_ray()
+        error = None
+        try:
+            if (here := _versions()) != versions:
+                raise RunError(f"this node has {_listed(here)}, and the driver {_listed(versions)}.")
+            with suppress(OSError):
+                os.chdir(self.folder)  # so that relative paths mean what they mean to the driver
+            torch.set_num_threads(self.threads)
+            numba.set_num_threads(min(self.threads, numba.get_num_threads()))
+            job: AnyJob = ray.get(self.job[0])
+            self.worker = job.worker(self.notes)
+        except Exception as failure:
+            error = f"{type(failure).__name__}: {failure}"
+        node = ray.get_runtime_context().get_node_id()
+        return Ready(node=node, host=socket.gethostname(), vectors=torch.backends.cpu.get_cpu_capability(), error=error)
+
+    def do(self, units: Sequence[Unit], seconds: float) -> list[Outcome]:
+        """Does units until the time is up, at least one."""
+        outcomes, end = list[Outcome](), time.monotonic() + seconds
+        for unit in units:
+            outcomes.append(self._do(unit))
+            if time.monotonic() > end:
+                break
+        return outcomes
+
+    def _do(self, unit: Unit) -> Outcome:
+        assert self.worker is not None  # the driver hands out nothing before
+        self.notes.rows, self.notes.warnings = [], []
+        before = dict(self.worker.seconds)
+        try:
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("default")
+                self.worker.do(unit)
+        except OSError as error:
+            time.sleep(1.0)  # network file systems may show late what another node has written
+            return Outcome(unit=unit, error=f"{type(error).__name__}: {error}", files=True)
+        except Exception as error:
+            return Outcome(unit=unit, error=str(error) or type(error).__name__)
+        return Outcome(
+            unit=unit,
+            rows=tuple(self.notes.rows),
+            seconds={name: now - before.get(name, 0.0) for name, now in self.worker.seconds.items()},
+            warnings=(*self.notes.warnings, *(str(warning.message) for warning in caught)),
+        )
+
+
+def run_ray(
+    job: AnyJob, units: Iterable[Unit], progress: Progress, cluster: Cluster
+) -> tuple[dict[str, Exception], dict[str, float]]:
+    """Runs units on a Ray cluster.
+
+    A unit that fails three times is given up, and the others go on; a method of which three units failed and none went
+    well is left out. A full disk, or any other trouble with files that does not pass, ends the run.
+
+    Returns:
+        Why methods failed, by name, and the seconds that each kind of work took in all workers together.
+    """
+    with _connected(cluster) as ray:
+        driver = _Driver(ray, job, progress, cluster)
+        try:
+            driver.finish(units)
+        finally:
+            driver.dismiss()
+        return driver.failures(), driver.seconds
+
+
+def import_ray() -> Any:
+    """Gives Ray, which is an extra."""
+    try:
+        return importlib.import_module("ray")
+    except ImportError:
+        raise ImportError('The engine "ray" needs Ray: pip install "twinlens[ray]"') from None
+
+
+@contextmanager
+def _connected(cluster: Cluster) -> Iterator[Any]:
+    """Gives Ray, connected to a cluster; to the one that this program is connected with, if it is with one."""
+    ray = import_ray()
+    if ray.is_initialized():
+        yield ray
+        return
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    # Workers without GPUs use none, whether they see them or not; Ray warns unless this is said.
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    alone = cluster.address is None and not os.environ.get("RAY_ADDRESS")
+    own = {"include_dashboard": False, "_node_ip_address": "127.0.0.1"} if alone else {}
+    ray.init(address=cluster.address, log_to_driver=False, logging_level=logging.ERROR, **own)
+    try:
+        yield ray
+    finally:
+        ray.shutdown()
+
+
+@dataclass(kw_only=True, eq=False)
+class _Member:
+    """A worker, as the driver knows it."""
+
+    actor: Any
+    preparing: Any
+    node: str = ""
+    name: str = "a node"
+    tasks: dict[Any, list[Unit]] = field(default_factory=dict)
+
+
+class _Driver:
+    """Hands out units, and hears how they went."""
+
+    def __init__(self, ray: Any, job: AnyJob, progress: Progress, cluster: Cluster) -> None:
+        self.ray, self.job, self.progress, self.cluster = ray, job, progress, cluster
+        self.threads = cluster.threads or max(1, int(cluster.cpus_per_unit))
+        if self.threads > max(1.0, cluster.cpus_per_unit):
+            progress.warn(
+                f"This run computes with {self.threads} threads, so that its bytes stay the same, and each worker has "
+                f"{cluster.cpus_per_unit:g} CPUs. More CPUs per unit would be faster."
+            )
+        try:
+            self.shared = ray.put(job)
+        except Exception as error:
+            raise TypeError(
+                "`engine` 'ray' sends the model, the samples and the methods to other processes, and this cannot be "
+                f"sent: {first_line(error)}. Give the model by its spec, and methods as functions of a module."
+            ) from error
+        self.actor = ray.remote(RemoteWorker).options(num_cpus=cluster.cpus_per_unit, num_gpus=cluster.gpus_per_unit)
+        self.members: list[_Member] = []
+        self.waiting: deque[Unit] = deque()
+        self.unfit: list[str] = []
+        self.stillborn = 0
+        self.attempts: Counter[Unit] = Counter()
+        self.alone: set[Unit] = set()
+        self.failed: dict[Unit, str] = {}
+        self.went_well: set[str | None] = set()
+        self.said: set[str] = set()
+        self.vectors: set[str] = set()
+        self.seconds: dict[str, float] = {}
+        self.per_unit = _TASK_SECONDS
+        self.capacity, self.counted, self.staffed = 0, -math.inf, time.monotonic()
+
+    def finish(self, units: Iterable[Unit]) -> None:
+        """Does all units: first those of no method, on whose parts the others rely."""
+        listed = list(units)
+        self._finish(unit for unit in listed if unit.method is None)
+        broken = {unit.shard for unit in self.failed}
+        self._finish(unit for unit in listed if unit.method is not None and unit.shard not in broken)
+
+    def _finish(self, units: Iterable[Unit]) -> None:
+        self.waiting.extend(units)
+        while self.waiting or any(member.tasks for member in self.members):
+            self._recruit()
+            self._hand_out()
+            pending = [ref for member in self.members for ref in (*member.tasks, *_known(member.preparing))]
+            for ref in self.ray.wait(pending, timeout=_COUNTED_EVERY)[0] if pending else ():
+                member = next((m for m in self.members if ref in m.tasks or ref == m.preparing), None)
+                if member is not None:
+                    self._hear(member, ref)
+
+    def failures(self) -> dict[str, Exception]:
+        """Gives why methods failed."""
+        found: dict[str, list[Unit]] = {}
+        for unit in self.failed:
+            found.setdefault(unit.method or UNTOUCHED, []).append(unit)
+        return {name: RunError(self._explain(units)) for name, units in found.items()}
+
+    def dismiss(self) -> None:
+        """Ends all workers."""
+        for member in self.members:
+            with suppress(Exception):
+                self.ray.kill(member.actor)
+
+    def _explain(self, units: Sequence[Unit]) -> str:
+        more = f" {len(units) - 1} more units failed." if len(units) > 1 else ""
+        return f"{self.job.describe(units[0])} failed {_ATTEMPTS} times: {self.failed[units[0]]}{more}"
+
+    def _recruit(self) -> None:
+        """Starts workers where the cluster has room, and says so if there is none."""
+        now = time.monotonic()
+        if now - self.counted > _COUNTED_EVERY:
+            self.capacity, self.counted = sum(self._room(node) for node in self.ray.nodes()), now
+        if self.unfit and len(self.unfit) >= self.capacity and not self.members:
+            raise RunError(f"No worker can start. {self.unfit[-1]}")
+        wanted = max(1, self.capacity) - len(self.unfit)  # one in any case, for a cluster that grows on demand
+        for _ in range(len(self.members), min(wanted, len(self.waiting))):
+            actor = self.actor.remote([self.shared], self.threads, os.getcwd())
+            self.members.append(_Member(actor=actor, preparing=actor.prepare.remote(_versions())))
+        if any(member.preparing is None for member in self.members):
+            self.staffed = now
+        elif now - self.staffed > _PATIENCE:
+            self._say(
+                f"No worker has started yet. Each needs {self.cluster.cpus_per_unit:g} CPUs and "
+                f"{self.cluster.gpus_per_unit:g} GPUs of one node; the cluster has {self._resources()}. Waiting."
+            )
+
+    def _room(self, node: Mapping[str, Any]) -> int:
+        """Counts the workers for which a node has the resources."""
+        needs = {"CPU": self.cluster.cpus_per_unit, "GPU": self.cluster.gpus_per_unit}
+        has = node["Resources"]
+        return int(min(has.get(name, 0.0) / need for name, need in needs.items() if need)) if node["Alive"] else 0
+
+    def _resources(self) -> str:
+        nodes = [node["Resources"] for node in self.ray.nodes() if node["Alive"]]
+        return "; ".join(f"{has.get('CPU', 0):g} CPUs and {has.get('GPU', 0):g} GPUs" for has in nodes) or "no node"
+
+    def _hand_out(self) -> None:
+        ready = [member for member in self.members if member.preparing is None]
+        for held in range(_IN_HAND):
+            for member in ready:
+                if len(member.tasks) == held and self.waiting:
+                    units = self._take(len(ready))
+                    member.tasks[member.actor.do.remote(units, _TASK_SECONDS)] = units
+
+    def _take(self, workers: int) -> list[Unit]:
+        """Takes the next task from the queue: ever smaller ones towards the end, so that all workers end together."""
+        share = math.ceil(len(self.waiting) / (2 * _IN_HAND * workers))
+        size = max(1, min(share, _MOST_UNITS, int(_TASK_SECONDS / self.per_unit)))
+        units = [self.waiting.popleft()]
+        while len(units) < size and self.waiting and not self.alone & {units[0], self.waiting[0]}:
+            units.append(self.waiting.popleft())
+        return units
+
+    def _hear(self, member: _Member, ref: Any) -> None:
+        try:
+            heard = self.ray.get(ref)
+        except self.ray.exceptions.RayTaskError as error:
+            # What units raise is told as an outcome: this is a node that cannot even import what it is sent.
+            for unit in member.tasks.pop(ref, ()):
+                self._fail(unit, first_line(error), files=False)
+            if ref == member.preparing:
+                self._reject(member, str(error.cause or error))
+        except self.ray.exceptions.RayError:
+            self._bury(member)
+        else:
+            if ref == member.preparing:
+                self._welcome(member, heard)
+            else:
+                self._count(member, member.tasks.pop(ref), heard)
+
+    def _welcome(self, member: _Member, ready: Ready) -> None:
+        member.preparing, member.node, member.name = None, ready.node, f"{ready.host} ({ready.node[:6]})"
+        self.vectors.add(ready.vectors)
+        if ready.error is not None:
+            self._reject(member, ready.error)
+        elif len(self.vectors) > 1:
+            self._say(f"Nodes compute with {' and '.join(sorted(self.vectors))}: last bits of results may differ.")
+
+    def _reject(self, member: _Member, reason: str) -> None:
+        """Does without a worker that cannot start, and does not try again in its place."""
+        self.unfit.append(f"{member.name}: {reason}")
+        self._say(f"A worker cannot start on {self.unfit[-1]}")
+        self.members.remove(member)
+        self.ray.kill(member.actor)
+
+    def _count(self, member: _Member, units: list[Unit], outcomes: Sequence[Outcome]) -> None:
+        self.waiting.extendleft(reversed(units[len(outcomes) :]))  # for which there was no time
+        for outcome in outcomes:
+            for message in outcome.warnings:
+                self._say(message)
+            if outcome.error is not None:
+                self._fail(outcome.unit, outcome.error, files=outcome.files)
+                continue
+            self.went_well.add(outcome.unit.method)
+            for task, rows, stage in outcome.rows:
+                self.progress.advance(task, rows, stage)
+            self.progress.done_at(member.name, sum(rows for _, rows, _ in outcome.rows))
+            for name, seconds in outcome.seconds.items():
+                self.seconds[name] = self.seconds.get(name, 0.0) + seconds
+            self.per_unit += 0.3 * (max(1e-3, sum(outcome.seconds.values())) - self.per_unit)
+
+    def _fail(self, unit: Unit, reason: str, *, files: bool) -> None:
+        self.attempts[unit] += 1
+        if self.attempts[unit] < _ATTEMPTS:
+            self.waiting.append(unit)
+            return
+        if files:
+            raise OSError(f"{self.job.describe(unit)} failed {_ATTEMPTS} times: {reason}")
+        self.failed[unit] = reason
+        self._say(f"{unit.method or UNTOUCHED}: {self._explain([unit])}")
+        failed = sum(other.method == unit.method for other in self.failed)
+        if unit.method is not None and failed == _ATTEMPTS and unit.method not in self.went_well:
+            self._say(f"{unit.method} fails and is left out: {reason}")
+            self.waiting = deque(other for other in self.waiting if other.method != unit.method)
+
+    def _bury(self, member: _Member) -> None:
+        """Gives back what a dead worker had in hand; what it was doing is blamed, unless its whole node is gone."""
+        self.members.remove(member)
+        with suppress(Exception):
+            self.ray.kill(member.actor)  # it may be only out of reach
+        self.counted = -math.inf
+        alive = any(node["Alive"] and node["NodeID"] == member.node for node in self.ray.nodes())
+        self._say(f"{'A worker' if alive else 'The node'} died, and its units run elsewhere: {member.name}.")
+        in_hand = list(member.tasks.values())
+        doing = in_hand[0] if in_hand else []
+        self.waiting.extendleft(reversed([unit for units in in_hand[1:] for unit in units]))
+        if member.preparing is not None:
+            self.stillborn += 1
+            if self.stillborn > _ATTEMPTS * max(1, self.capacity):
+                raise RunError("Workers die before they have the model, perhaps for want of memory.")
+        if not alive:
+            self.waiting.extendleft(reversed(doing))
+            return
+        for unit in doing:
+            self.alone.add(unit)  # so that next time only the culprit dies
+            self._fail(unit, "the process that did it died, perhaps for want of memory", files=False)
+
+    def _say(self, message: str) -> None:
+        """Says what the person should know, once."""
+        if message not in self.said:
+            self.said.add(message)
+            self.progress.warn(message)
+
+
+def _known(ref: Any) -> tuple[Any, ...]:
+    return () if ref is None else (ref,)
+
+
+def _versions() -> dict[str, str]:
+    return {package: version(package) for package in ("twinlens", "torch", "numpy")}
+
+
+def _listed(versions: Mapping[str, str]) -> str:
+    return ", ".join(f"{package} {number}" for package, number in versions.items())
