@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from twinlens.data import mnist_digits
 from twinlens.files import written_whole
-from twinlens.tuning import using_threads
+from twinlens.training import Training, train
 
 EPOCHS, BATCH, RATE = 10, 64, 0.02
 _RECIPE = 1  # counted up with every change to what follows, so that a cached network of another recipe is not taken
@@ -50,18 +50,17 @@ def trained_cnn(*, train: bool = True, seed: int = 0) -> DigitCNN:
 
     It is trained once; later calls read its weights from the user's cache.
     """
+    path = cache_directory() / f"mnist-cnn-{_RECIPE}-{seed}.safetensors"
+    if train and not path.is_file():
+        model = _train(seed)
+        _keep(model, path)
+        return model
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = DigitCNN()
-        if not train:
-            return model
-        path = cache_directory() / f"mnist-cnn-{_RECIPE}-{seed}.safetensors"
-        if path.is_file():
-            model.load_state_dict(load_file(path))
-        else:
-            with using_threads(1):  # batches are too small for more
-                _train(model)
-            _keep(model, path)
+    if not train:
+        return model
+    model.load_state_dict(load_file(path))
     return model.eval()
 
 
@@ -71,21 +70,11 @@ def cache_directory() -> Path:
     return Path(own) if own else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "twinlens"
 
 
-def _train(model: DigitCNN) -> None:
+def _train(seed: int) -> DigitCNN:
     pixels, labels = mnist_digits(held_out=False)
     images = torch.from_numpy(pixels).unsqueeze(1).float() / 255
-    targets = torch.from_numpy(labels)
-    optimiser = torch.optim.Adam(model.parameters())
-    steps = EPOCHS * -(-len(images) // BATCH)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, max_lr=RATE, total_steps=steps)
-    model.train()
-    for _ in range(EPOCHS):
-        for batch in torch.split(torch.randperm(len(images)), BATCH):
-            optimiser.zero_grad()
-            loss = nn.functional.cross_entropy(model(images[batch]), targets[batch])
-            loss.backward()  # type: ignore[no-untyped-call]
-            optimiser.step()
-            schedule.step()
+    how = Training(epochs=EPOCHS, batch_size=BATCH, rate=RATE, schedule="one_cycle")
+    return train(DigitCNN, images, labels, training=how, seed=seed)
 
 
 def _keep(model: DigitCNN, path: Path) -> None:
