@@ -20,6 +20,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import count
+from typing import Any
 
 import numpy as np
 import torch
@@ -33,6 +34,7 @@ _MOST_CYCLES = 30
 _TINY = 256  # "auto" factorises systems of at most this many pixels
 _VALUES_PER_TASK = 2**17
 _METHODS = ("auto", "multigrid", "torch", "direct")
+_spare: dict[tuple[object, ...], list[Any]] = {}  # workspaces of the last kind of images, for the next call
 _Runner = Callable[[Tensor, Tensor, float, int], tuple[Tensor, Tensor, Tensor]]
 
 
@@ -186,13 +188,22 @@ def _solve_compiled(images: Tensor, keep: Tensor, tolerance: float, most_cycles:
     together = max(1, _VALUES_PER_TASK // (channels * height * width))
     starts = count(0, together)
 
+    kind = (channels, height, width, source.dtype)
+    if kind not in _spare:
+        _spare.clear()
+    spare = _spare.setdefault(kind, [])
+
     def work() -> None:
-        workspace = make_workspace(channels, height, width, source.dtype)
+        try:
+            workspace = spare.pop()
+        except IndexError:
+            workspace = make_workspace(*kind)
         for first in starts:  # shared: whoever is free takes the next images
             if first >= n:
-                return
+                break
             last = min(first + together, n)
             solve_images(workspace, source, kept, first, last, tolerance, most_cycles, out, cycles, estimate)
+        spare.append(workspace)
 
     if not solve_images.signatures:
         _announce_compiling(lambda: not solve_images.signatures)

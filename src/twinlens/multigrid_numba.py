@@ -36,6 +36,7 @@ _MISSED, _NOTHING_KEPT, _NOT_FINITE = -1.0, -2.0, -3.0  # in the place of an err
 # Up to this share of removed pixels, and this dip, plain sweeps over them are cheaper than a cycle over all pixels.
 _SCATTERED_SHARE, _SCATTERED_DIP, _MOST_SWEEPS = 0.17, 0.95, 200
 
+_LANES = 16  # rows of large images are padded to a multiple of this, so that they begin where a cache line does
 _BLOCK = 8  # rows handled at once, so that what one pass writes is still in cache when the next one reads it
 _COARSEST = 16  # grids of at most this height and width are solved by factorisation
 _SMALL = 64  # of images up to this height and width, grids of half that size
@@ -52,7 +53,7 @@ class _Workspace(NamedTuple):
     operator: Any  # seven planes per grid, see _CENTRE and so on
     weight: Any  # how much of a point is known, for the first guess
     finest: Any  # (4, plane): gain = removed / diagonal, dip, diagonal + 4, removed
-    residual: Any  # one block of rows each, down to `steps`
+    residual: Any  # one block of rows for each channel; of those that follow, one block each, down to `steps`
     missed: Any
     zeros: Any
     sums: Any
@@ -78,33 +79,45 @@ def make_workspace(channels: int, height: int, width: int, dtype: Any) -> _Works
         shapes.append((shapes[-1][0] // 2 + 1, shapes[-1][1] // 2 + 1))
     layout, total = [], 0
     for h, w in shapes:
-        stride = 2 * (w // 2 + 1)
-        size = (h + 3) * stride + 2
+        stride = _rounded(w + 1, _LANES if max(height, width) > _SMALL else 2)
+        size = _rounded((h + 3) * stride + 2)
         layout.append((h, w, stride, total, size))
         total += size
     h, w, stride, size = *shapes[-1], layout[0][2], layout[0][4]
-    block = (_BLOCK + 3) * stride + 2
-    finest = np.zeros((4, size), dtype)
+    block = _rounded((_BLOCK + 3) * stride + 2)
+    finest = _zeros((4, size), dtype, 1)
     inside = finest[2, stride + 1 : (height + 1) * stride + 1].reshape(height, stride)[:, :width]
     # [1, 2, 1] sums to 4, less 1 for every neighbour that is outside; down times across.
     down, across = (np.array([4 - (i == 0) - (i == n - 1) for i in range(n)]) for n in (height, width))
     inside[:] = down[:, None] * across
     return _Workspace(
         layout=np.array(layout, dtype=np.int64),
-        **{name: np.zeros(channels * total, dtype) for name in ("solution", "smoothed", "rhs")},
-        operator=np.zeros(7 * total, dtype),
-        weight=np.zeros(total, dtype),
+        **{name: _zeros((channels * total,), dtype, 1) for name in ("solution", "smoothed", "rhs")},
+        operator=_zeros((7 * total,), dtype, 1),
+        weight=_zeros((total,), dtype, 1),
         finest=finest,
         **{
-            name: np.zeros(block, dtype)
-            for name in ("residual", "missed", "zeros", "sums", "changes", "corrections", "steps")
+            name: _zeros((block,), dtype, name == "sums")
+            for name in ("missed", "zeros", "sums", "changes", "corrections", "steps")
         },
+        residual=_zeros((channels, block), dtype, 0),
         rows=np.zeros((3, stride + 2), dtype),
-        **{name: np.zeros((5, block), dtype) for name in ("scaled", "odd", "even", "folded")},
+        **{name: _zeros((5, block), dtype, name == "scaled") for name in ("scaled", "odd", "even", "folded")},
         band=np.zeros((h * w + w + 2, w + 2)),
         column=np.zeros((channels, h * w + w + 2)),
         visits=np.zeros(len(shapes), dtype=np.int64),
     )
+
+
+def _rounded(count: int, unit: int = _LANES) -> int:
+    return -(-count // unit) * unit
+
+
+def _zeros(shape: tuple[int, ...], dtype: Any, skip: int) -> Any:
+    """Zeros of which number `skip` lies at the beginning of a cache line."""
+    flat = np.zeros(int(np.prod(shape)) + 2 * _LANES, dtype)
+    start = (-flat.ctypes.data // flat.itemsize - skip) % _LANES
+    return flat[start : start + int(np.prod(shape))].reshape(shape)
 
 
 @_jit
@@ -148,8 +161,9 @@ def _restrict(fine, out, first, rows, width, stride, coarse_stride, sums):
 
 @_jit
 def _widen(coarse, row, width, coarse_stride, out):
-    """Interpolates one coarse row along the row."""
+    """Interpolates one coarse row along the row; what pads the fine row becomes zero."""
     half = out.dtype.type(0.5)
+    out[2 * width :] = 0
     k = (row + 1) * coarse_stride + 1
     here = coarse[k : k + width + 1]
     for j in range(width):
@@ -186,10 +200,11 @@ def _descend_finest(w, channels):
     H, W, stride, coarse_stride = w.layout[0, 0], w.layout[0, 1], w.layout[0, 2], w.layout[1, 2]
     solution, smoothed = _planes(w.solution, channels, 0, w.layout), _planes(w.smoothed, channels, 0, w.layout)
     rhs = _planes(w.rhs, channels, 1, w.layout)
-    omega, sums, missed = solution.dtype.type(_PRE), w.sums, w.residual[stride:]
+    omega, sums = solution.dtype.type(_PRE), w.sums
     for c in range(channels):
         x, y = solution[c], smoothed[c]
-        w.residual[:stride] = 0
+        residual, missed = w.residual[c], w.residual[c, stride:]
+        residual[:stride] = 0
         done = 0
         for first in range(0, H, _BLOCK):
             last = min(first + _BLOCK, H)
@@ -205,7 +220,7 @@ def _descend_finest(w, channels):
             here, dip, diagonal = y[k : k + n], w.finest[1, k : k + n], w.finest[2, k : k + n]
             for j in range(n):
                 missed[j] = dip[j] * (_sum_across(sums, j) - diagonal[j] * here[j])
-            _hand_down(w.residual, rhs[c], first, last, H, W, stride, coarse_stride, w.rows[0])
+            _hand_down(residual, rhs[c], first, last, H, W, stride, coarse_stride, w.rows[0])
 
 
 @_jit
@@ -293,7 +308,8 @@ def _relax(a, x, b, H, stride, partial, out):
     omega = x.dtype.type(_COARSE_DAMPING)
     for first in range(0, H, _BLOCK):
         n, k = (min(first + _BLOCK, H) - first) * stride, (first + 1) * stride + 1
-        _coarse_sweep(a, x, b, a[_INVERSE], x[k:], omega, k, n, stride, partial, out[k:])
+        for c in range(x.shape[0]):
+            _coarse_sweep(a, x[c], b[c], a[_INVERSE], x[c, k:], omega, k, n, stride, partial, out[c, k:])
 
 
 @_jit
@@ -305,20 +321,22 @@ def _descend(w, channels, grid, fresh):
     rhs, coarse_rhs = _planes(w.rhs, channels, grid, w.layout), _planes(w.rhs, channels, grid + 1, w.layout)
     a = _planes(w.operator, 7, grid, w.layout)
     omega, one = solution.dtype.type(_COARSE_DAMPING), solution.dtype.type(1)
-    for c in range(channels):
-        y, b = smoothed[c], rhs[c]
-        if fresh:
-            inverse = a[_INVERSE]
+    if fresh:
+        inverse = a[_INVERSE]
+        for c in range(channels):
+            y, b = smoothed[c], rhs[c]
             for j in range(y.size):
                 y[j] = omega * inverse[j] * b[j]
-        else:
-            _relax(a, solution[c], b, H, stride, w.missed, y)
-        w.residual[:stride] = 0
-        for first in range(0, H, _BLOCK):
-            last = min(first + _BLOCK, H)
-            n, k = (last - first) * stride, (first + 1) * stride + 1
-            _coarse_sweep(a, y, b, a[_DIP], w.zeros, one, k, n, stride, w.missed, w.residual[stride:])
-            _hand_down(w.residual, coarse_rhs[c], first, last, H, W, stride, coarse_stride, w.rows[0])
+    else:
+        _relax(a, solution, rhs, H, stride, w.missed, smoothed)
+    w.residual[:, :stride] = 0
+    for first in range(0, H, _BLOCK):
+        last = min(first + _BLOCK, H)
+        n, k = (last - first) * stride, (first + 1) * stride + 1
+        for c in range(channels):  # inside, so that the operator is still in cache
+            residual = w.residual[c]
+            _coarse_sweep(a, smoothed[c], rhs[c], a[_DIP], w.zeros, one, k, n, stride, w.missed, residual[stride:])
+            _hand_down(residual, coarse_rhs[c], first, last, H, W, stride, coarse_stride, w.rows[0])
 
 
 @_jit
@@ -334,7 +352,7 @@ def _ascend(w, channels, grid):
         _correct(
             coarse[c], smoothed[c], a[_DIP], 0, H, W // 2 + 1, stride, coarse_stride, w.changes, one, w.corrections
         )
-        _relax(a, smoothed[c], rhs[c], H, stride, w.missed, solution[c])
+    _relax(a, smoothed, rhs, H, stride, w.missed, solution)
 
 
 @_jit
@@ -536,9 +554,9 @@ def _fold_rows(folded, first, n, out, o):
 @_jit
 def _galerkin(w, grid, dip):
     """The operator of the next coarser grid."""
-    H, W, stride, coarse_stride = w.layout[grid, 0], w.layout[grid, 1], w.layout[grid, 2], w.layout[grid + 1, 2]
+    H, stride, coarse_stride = w.layout[grid, 0], w.layout[grid, 2], w.layout[grid + 1, 2]
     a, coarse = _planes(w.operator, 7, grid, w.layout), _planes(w.operator, 7, grid + 1, w.layout)
-    scaled, folded, width = w.scaled, w.folded, W // 2 + 1
+    scaled, folded, width = w.scaled, w.folded, stride // 2
     for plane in range(5):
         folded[plane, :width] = 0
     for first in range(0, H, _BLOCK):
