@@ -156,7 +156,9 @@ def test_folders_that_cannot_be_used(birds):
         open_data(str(birds))
     with pytest.raises(DataError, match=r"must hold one folder per class; .*deep' holds no folder\. Move the images"):
         open_data(str(birds / "wren" / "deep"))
-    with pytest.raises(DataError, match=r"a \.csv or \.npz file, cifar10:DIR, or one of mnist, .*'brids' is none"):
+    with pytest.raises(
+        DataError, match=r"a \.csv or \.npz file, cifar10:DIR, cifar100:DIR, or one of mnist, .*'brids' is none"
+    ):
         open_data("brids")
 
 
@@ -587,6 +589,33 @@ def test_cifar10(tmp_path):
     (tmp_path / "test_batch.bin").write_bytes(bytes(3074))
     with pytest.raises(DataError, match=r"test_batch.bin' cannot be read: cannot reshape"):
         open_data(spec)
+
+
+def test_cifar10_for_training(tmp_path):
+    images = np.random.default_rng(0).integers(0, 256, (5, 3, 32, 32), dtype=np.uint8)
+    for k in range(5):
+        (tmp_path / f"data_batch_{k + 1}.bin").write_bytes(bytes([k + 3]) + images[k].tobytes())
+    (tmp_path / "batches.meta.txt").write_text("\n".join("abcdefghij"))
+    found, labels, classes = data.cifar_images(f"cifar10:{tmp_path}", held_out=False)
+    assert labels.tolist() == [3, 4, 5, 6, 7]
+    assert np.array_equal(found, images.transpose(0, 2, 3, 1))
+    assert classes == list("abcdefghij")
+    (tmp_path / "data_batch_4.bin").unlink()
+    with pytest.raises(DataError, match=r"data_batch_4.bin' cannot be read: No such file.*cifar-10-binary"):
+        data.cifar_images(f"cifar10:{tmp_path}", held_out=False)
+
+
+def test_cifar100_has_fine_labels(tmp_path):
+    images = np.random.default_rng(0).integers(0, 256, (3, 3, 32, 32), dtype=np.uint8)
+    for name, coarse, fine in (("train", 1, [7, 8, 99]), ("test", 2, [5, 6, 0])):
+        records = np.hstack([[[coarse, label] for label in fine], images.reshape(3, -1)]).astype(np.uint8)
+        (tmp_path / f"{name}.bin").write_bytes(records.tobytes())
+    (tmp_path / "fine_label_names.txt").write_text("\n".join(f"class_{k}" for k in range(100)))
+    samples = open_data(f"cifar100:{tmp_path}")
+    assert samples.name == "cifar100"
+    assert [samples.classes[label] for label in samples.labels] == ["class_5", "class_6", "class_0"]
+    assert np.array_equal(np.asarray(samples.read(2)), images[2].transpose(1, 2, 0))
+    assert data.cifar_images(f"cifar100:{tmp_path}", held_out=False)[1].tolist() == [7, 8, 99]
 
 
 def test_mnist():

@@ -15,7 +15,7 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.lib.npyio import NpzFile
@@ -40,7 +40,8 @@ def open_data(spec: str, *, classes: str | None = None) -> Samples:
             not images by their extension are passed over;
             FILE.csv with the columns path (relative to the file) and label (an index, or a name of `classes`);
             FILE.npz with the arrays inputs and labels (or x and y, or x_test and y_test), and perhaps ids and classes;
-            "mnist", "fashion-mnist" or "imagenet20"; "cifar10:DIR" for the published binary files in DIR.
+            "mnist", "fashion-mnist" or "imagenet20"; "cifar10:DIR" or "cifar100:DIR" for the published binary files in
+            DIR, those for testing.
             To open a directory that is called "mnist", write "./mnist".
         classes: a file that gives each class name its index: .json ({"name": index} or ["name", …]), .txt (one name
             per line, counted from 0) or .csv (columns name and index). Without it, the folders in sorted order.
@@ -63,8 +64,9 @@ def open_data(spec: str, *, classes: str | None = None) -> Samples:
     kind = os.path.splitext(spec)[1].lower()
     if spec in DATA_SETS:
         samples = DATA_SETS[spec]()
-    elif spec.startswith("cifar10:"):
-        samples = _cifar10(spec.removeprefix("cifar10:"))
+    elif spec.startswith(("cifar10:", "cifar100:")):
+        images, labels, names = cifar_images(spec, held_out=True)
+        samples = from_arrays(images, labels, classes=names, name=spec.split(":", 1)[0])
     elif os.path.isdir(spec):
         return _folder(spec, indices)
     elif kind == ".csv":
@@ -73,8 +75,8 @@ def open_data(spec: str, *, classes: str | None = None) -> Samples:
         samples = _archive(spec)
     else:
         raise DataError(
-            f"`data` must be a directory, a .csv or .npz file, cifar10:DIR, or one of {', '.join(DATA_SETS)}; "
-            f"'{spec}' is none of them. Check the spelling of the path."
+            "`data` must be a directory, a .csv or .npz file, cifar10:DIR, cifar100:DIR, or one of "
+            f"{', '.join(DATA_SETS)}; '{spec}' is none of them. Check the spelling of the path."
         )
     if indices is None:
         return samples
@@ -285,15 +287,45 @@ def _read_idx(path: Path) -> NDArray[np.uint8]:
         return np.frombuffer(content, np.uint8, offset=4 + 4 * axes).reshape(shape)
 
 
-def _cifar10(folder: str) -> Samples:
-    remedy = "Unpack cifar-10-binary.tar.gz there."
-    path, names = os.path.join(folder, "test_batch.bin"), os.path.join(folder, "batches.meta.txt")
-    with reading(path, remedy):
-        records = np.fromfile(path, np.uint8).reshape(-1, 1 + 3 * 32 * 32)
-    with reading(names, remedy):
+def cifar_images(spec: str, *, held_out: bool) -> tuple[NDArray[np.uint8], NDArray[np.int64], list[str]]:
+    """Gives images (N, 32, 32, 3), labels and class names of the published binary files, for test or for training.
+
+    Args:
+        spec: "cifar10:DIR", or "cifar100:DIR" for its hundred fine classes.
+        held_out: whether those for testing are meant.
+    """
+    kind, folder = spec.split(":", 1)
+    files = _CIFAR[kind]
+    remedy = f"Unpack {files.archive} there."
+    parts = []
+    for name in files.test if held_out else files.train:
+        with reading(path := os.path.join(folder, name), remedy):
+            parts.append(np.fromfile(path, np.uint8).reshape(-1, files.labels + 3 * 32 * 32))
+    with reading(names := os.path.join(folder, files.classes), remedy):
         classes = _read_text(names).split()
-    images = records[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
-    return from_arrays(images, records[:, 0], classes=classes, name="cifar10")
+    records = np.concatenate(parts)
+    images = records[:, files.labels :].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
+    return np.ascontiguousarray(images), records[:, files.labels - 1].astype(np.int64), classes
+
+
+class _CifarFiles(NamedTuple):
+    archive: str
+    train: tuple[str, ...]
+    test: tuple[str, ...]
+    classes: str
+    labels: int  # bytes before each image; the last of them is the class
+
+
+_CIFAR = {
+    "cifar10": _CifarFiles(
+        "cifar-10-binary.tar.gz",
+        tuple(f"data_batch_{k}.bin" for k in range(1, 6)),
+        ("test_batch.bin",),
+        "batches.meta.txt",
+        1,
+    ),
+    "cifar100": _CifarFiles("cifar-100-binary.tar.gz", ("train.bin",), ("test.bin",), "fine_label_names.txt", 2),
+}
 
 
 def _imagenet20() -> Samples:
