@@ -1,6 +1,5 @@
 import json
 
-import cloudpickle
 import numpy as np
 import pytest
 import torch
@@ -60,7 +59,7 @@ def test_what_matters_is_missed_and_what_does_not_is_not():
     assert abs(corner_curve.values[0]) < 0.1
     assert np.array_equal(exact_curve.performance[:, 1], corner_curve.performance[:, 1])  # nothing is left of either
     assert exact_curve.area() > corner_curve.area()
-    assert not np.array_equal(corner_curve.performance[0], corner_curve.performance[1])
+    assert len(set(exact_curve.baseline)) == 2  # other initial weights
 
 
 def test_the_mean_of_each_channel_stands_in():
@@ -155,6 +154,7 @@ def test_the_job_survives_pickling(tmp_path):
     assert job.units() == [Unit(0)] + [Unit(shard, name) for name in ("exact", "mine") for shard in (0, 1)]
     assert sum(job.rows().values()) == 5
     assert [job.describe(unit) for unit in job.units()[:2]] == ["nothing removed", "share 0.2"]
+    cloudpickle = pytest.importorskip("cloudpickle", reason="it comes with Ray")
     sent = cloudpickle.loads(cloudpickle.dumps(job))
     failures, seconds = run_local(sent, sent.units(), Quiet())
     assert not failures
