@@ -78,14 +78,34 @@ def test_features_that_the_class_does_not_need_carry_no_bits():
     assert (maps[..., :6].sum(dim=(1, 2)) > 2 * maps[..., 10:].sum(dim=(1, 2))).all()
 
 
-def test_copies_after_the_layer_alone_are_copies_of_the_whole(monkeypatch):
+@pytest.mark.parametrize("stand_in", [bottleneck._once, bottleneck._corners])
+def test_stand_ins_lead_to_the_same_maps(stand_in, monkeypatch):
     images, classes, _ = planted_images(2, 24)
-    behind = iba(planted_model(), images, classes, layer="3")
-    monkeypatch.setattr(bottleneck, "_spreads", lambda *_: False)
-    torch.testing.assert_close(iba(planted_model(), images, classes, layer="3"), behind, rtol=1e-3, atol=1e-4)
+    monkeypatch.setattr(bottleneck, "_CORNER", 4)
+    monkeypatch.setattr(bottleneck, "_find_stand_in", lambda *_: stand_in)
+    cheap = iba(planted_model(), images, classes, layer="3")
+    monkeypatch.setattr(bottleneck, "_find_stand_in", lambda *_: bottleneck._repeated)
+    torch.testing.assert_close(iba(planted_model(), images, classes, layer="3"), cheap, rtol=1e-3, atol=1e-4)
 
 
-def test_layers_within_a_shortcut():
+def test_a_model_that_counts_its_rows_is_given_corners_of_copies(monkeypatch):
+    class Counting(nn.Module):
+        def __init__(self, sides=()):
+            super().__init__()
+            self.stem, self.head, self.sides = nn.Conv2d(3, 4, 3, stride=2, padding=1), nn.Linear(4, 3), sides
+
+        def forward(self, x):
+            assert not self.sides or x.shape[2:] == self.sides
+            return self.head(self.stem(x).mean(dim=(2, 3)).view(len(x), -1))
+
+    images, _, _ = planted_images(1, 26)
+    monkeypatch.setattr(bottleneck, "_CORNER", 4)
+    model, strict = Counting(), Counting(images.shape[2:])
+    assert bottleneck._find_stand_in(model, model.stem, 1, images) is bottleneck._corners
+    assert bottleneck._find_stand_in(strict, strict.stem, 1, images) is bottleneck._repeated
+
+
+def test_layers_within_a_shortcut(monkeypatch):
     class Residual(nn.Module):
         def __init__(self):
             super().__init__()
@@ -99,8 +119,9 @@ def test_layers_within_a_shortcut():
 
     images, classes, _ = planted_images(3, 25)
     model = Residual()
-    assert not bottleneck._spreads(model, model.branch, 1, images[:1])
-    assert bottleneck._spreads(model, model.stem, 1, images[:1])
+    monkeypatch.setattr(bottleneck, "_CORNER", 4)
+    assert bottleneck._find_stand_in(model, model.branch, 1, images[:1]) is bottleneck._repeated
+    assert bottleneck._find_stand_in(model, model.stem, 1, images[:1]) is bottleneck._once
     for layer in ("branch", "stem"):
         together = iba(model, images, classes, layer=layer, batch_size=3)
         alone = iba(model, images, classes, layer=layer, batch_size=1)

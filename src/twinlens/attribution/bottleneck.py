@@ -33,6 +33,11 @@ _NEARLY_ONE = 1 - 1e-6  # the mask of a feature that passes; at 1 it would carry
 _NOISE_MEAN_LR, _NOISE_SCALE_LR, _MASK_LR, _CRITIC_LR, _CLIP = 0.1, 0.05, 0.003, 5e-5, 0.01
 _CRITIC_WIDTH = 64
 
+_CORNER = 32  # side of what a model must be given at least, where what it makes of it is replaced
+_CALL_VALUES = (
+    100_000  # of small inputs, so many values are put into one call of the model, however few samples that is
+)
+
 
 def iba(
     model: nn.Module,
@@ -132,8 +137,8 @@ def input_iba(
         targets: (N,) classes to explain.
         ids: one name per sample, from which noise and critic are drawn.
         seed: seed of noise and critics.
-        batch_size: inputs per call of the model. Copies of a sample count; they are taken one after the other where
-            they do not fit.
+        batch_size: inputs per call of the model, or more where they are small. Copies of a sample count; they are
+            taken one after the other where they do not fit.
         layer: as in `iba`; the authors take one in the middle, features.17 of VGG16.
         reference: as in `iba`.
         beta: weight of the information at the input; 20 in the authors' code.
@@ -168,15 +173,16 @@ def input_iba(
         features, share = _fit_features(
             point, part, beta=feature_beta, steps=feature_steps, lr=lr, noise=noise, sigma=0.0, purpose="input_iba"
         )
-        game = _Game(point, part, features, share, copies=critic_noise, rows=batch_size)
+        rows = max(batch_size, _CALL_VALUES // part.inputs[0].numel())
+        game = _Game(point, part, features, share, copies=critic_noise, rows=rows)
         for _ in range(rounds):
             for _ in range(critic_steps):
                 game.train_critic()
             game.train_generator()
         free = game.mask.detach().sigmoid()
-        return _fit_input(
-            model, part, free, beta=beta, steps=steps, lr=lr, noise=noise, sigma=sigma, rows=batch_size
-        ).mean(dim=1)
+        return _fit_input(model, part, free, beta=beta, steps=steps, lr=lr, noise=noise, sigma=sigma, rows=rows).mean(
+            dim=1
+        )
 
     return in_batches(model, request, batch_size, explain)
 
@@ -193,8 +199,9 @@ class _Point:
     """(K, *s), or (K, 1, …) where all places of a channel share it."""
     std: Tensor
     """The same shape."""
-    spreads: bool
-    """Whether the layers behind take more rows than the model was given."""
+    stand_in: Callable[[Tensor, int], Tensor]
+    """From inputs and a number of copies to the least that the model must be given when features take the layer's
+    place."""
 
     @classmethod
     def find(
@@ -231,7 +238,7 @@ class _Point:
                 runs=runs,
                 mean=mean.to(request.inputs),
                 std=std.clamp(min=min_std).to(request.inputs),
-                spreads=_spreads(model, layer, runs, request.inputs[:1]),
+                stand_in=_find_stand_in(model, layer, runs, request.inputs[:1]),
             )
 
     def read(self, inputs: Tensor) -> Tensor:
@@ -241,9 +248,8 @@ class _Point:
     def answer(self, inputs: Tensor, features: Tensor, targets: Tensor) -> Tensor:
         """Gives the cross-entropy (n, B) of the targets (B,) when features (n, B, K, *s) take the layer's place."""
         copies = len(features)
-        rows = inputs if self.spreads else inputs.repeat(copies, *[1] * (inputs.dim() - 1))
         with _hooked(self.layer, self.runs, lambda *_: features.flatten(0, 1)):
-            logits = self.model(rows)
+            logits = self.model(self.stand_in(inputs, copies))
         return functional.cross_entropy(logits, targets.repeat(copies), reduction="none").reshape(copies, -1)
 
 
@@ -315,20 +321,37 @@ def _moments(
     return mean, (squares / count - mean.square()).clamp(min=0).sqrt()
 
 
-def _spreads(model: nn.Module, layer: nn.Module, runs: int, inputs: Tensor) -> bool:
-    """Tells whether two rows can become four at the layer; where a shortcut leads around it, they cannot.
+def _once(inputs: Tensor, copies: int) -> Tensor:
+    """Runs the layers before the bottleneck for one copy alone; the layers behind must take more rows than that."""
+    del copies
+    return inputs
 
-    If they can, the layers before the bottleneck need not run for every copy.
+
+def _corners(inputs: Tensor, copies: int) -> Tensor:
+    """Runs the layers before the bottleneck for a corner of every copy, if the model counts its rows but no pixels."""
+    return _repeated(inputs[(..., *[slice(_CORNER)] * (inputs.dim() - 2))], copies)
+
+
+def _repeated(inputs: Tensor, copies: int) -> Tensor:
+    return inputs.repeat(copies, *[1] * (inputs.dim() - 1))
+
+
+def _find_stand_in(model: nn.Module, layer: nn.Module, runs: int, inputs: Tensor) -> Callable[[Tensor, int], Tensor]:
+    """Finds the cheapest input with which features in the layer's place lead to the answers that belong to them.
+
+    Where a shortcut leads around the layer, only the inputs themselves do.
     """
     pair = torch.cat([inputs, inputs.flip(-1)])
-    expected = model(pair)
-    try:
-        with _hooked(layer, runs, lambda _module, _given, features: torch.cat([features, features])):
-            logits = model(pair)
-    except (RuntimeError, ValueError):
-        return False
-    wanted = torch.cat([expected, expected])
-    return logits.shape == wanted.shape and torch.allclose(logits, wanted, rtol=1e-3, atol=1e-4)
+    features, wanted = _read(model, layer, runs, pair), torch.cat(2 * [model(pair)])
+    for stand_in in (_once, _corners):
+        try:
+            with _hooked(layer, runs, lambda *_: torch.cat([features, features])):
+                logits = model(stand_in(pair, 2))
+        except Exception:  # whatever the model objects to, this stand-in will not do
+            continue
+        if logits.shape == wanted.shape and torch.allclose(logits, wanted, rtol=1e-3, atol=1e-4):
+            return stand_in
+    return _repeated
 
 
 def _fit_features(
