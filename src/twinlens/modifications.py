@@ -3,9 +3,11 @@
 The paper compares maps with versions from which attribution was removed and into which it was introduced, by a
 constant, at random, or in part of the features (its table of modifications). Maps are scaled to a maximum of 1 first.
 
-What leaves the range decides what happens to the order. Below zero there is no attribution: what falls below is set to
-zero, and the features there are tied. Above one nothing is cut off, since ties among the most relevant features would
-be another order; the metrics scale a map to its maximum anyway.
+What leaves the range decides what happens to the order. Above one nothing is cut off, since ties among the most
+relevant features would be another order; the metrics scale a map to its maximum anyway. Below zero there is no
+attribution; but were all that falls below set to zero, most features of most maps would be tied, and to break these
+ties at random is another order again. So it is left a trace that weighs nothing, by which it keeps its order. What is
+random is the same for both changes, for the same reason: they lift the same features and differ by a constant.
 
 Shapes: N samples, S = spatial shape of a map, F features.
 """
@@ -24,6 +26,7 @@ SCHEMES = ("constant", "random", "partial")
 """How attribution is removed or introduced."""
 
 _AMOUNT = 0.6
+_TRACE = 1e-9
 _REMOVED = (0.6, 0.8)  # of the features in ascending order
 _INTRODUCED = (0.0, 0.4)
 _QUANTILE = 0.8  # the value that introduced attribution gets in part of the features
@@ -34,6 +37,7 @@ def remove_attribution(
     scheme: str = "constant",
     *,
     amount: float = _AMOUNT,
+    trace: float = _TRACE,
     ids: Sequence[str | int] | None = None,
     seed: int = 0,
 ) -> Tensor:
@@ -42,9 +46,10 @@ def remove_attribution(
     Args:
         maps: (N, *S), without negative values.
         scheme: "constant" subtracts `amount` from every feature, "random" a number between 0 and `amount` from each by
-            itself; what falls below zero becomes zero. "partial" sets the features from 60% to 80% of the ascending
-            order to zero.
+            itself. "partial" sets the features from 60% to 80% of the ascending order to zero.
         amount: for "constant" and "random", in shares of the map's maximum.
+        trace: for "constant" and "random", the value below which what falls below zero keeps its order; 0 sets it to
+            zero, where ties are broken at random.
         ids: one name per sample, from which what is random is drawn; 0 … N-1 where none are given.
         seed: the other half of what randomness is drawn from.
 
@@ -52,13 +57,15 @@ def remove_attribution(
         New maps (N, *S), float64. A map may become all zero.
 
     Example:
-        >>> remove_attribution(torch.tensor([[1.0, 4.0, 3.0, 0.0]]))
+        >>> remove_attribution(torch.tensor([[1.0, 4.0, 3.0, 0.0]]), trace=0)
         tensor([[0.0000, 0.4000, 0.1500, 0.0000]], dtype=torch.float64)
     """
     values, names = _checked(maps, scheme, amount, ids)
     if scheme == "partial":
         return torch.where(_chosen(values, _REMOVED, names, seed), 0.0, values)
-    return (values - _shift(values, scheme, amount, names, seed, "remove")).clamp(min=0)
+    left = values - amount + _lift(values, scheme, amount, names, seed)
+    # Increasing from 0 at -amount, over the trace at 0, to what is left: no two values change their places.
+    return torch.where(left > 0, left + trace, trace * (1 + left / amount))
 
 
 def introduce_attribution(
@@ -90,7 +97,7 @@ def introduce_attribution(
     if scheme == "partial":
         level = torch.quantile(values.flatten(1), _QUANTILE, dim=1).reshape(-1, *[1] * (values.dim() - 1))
         return torch.where(_chosen(values, _INTRODUCED, names, seed), level, values)
-    return values + _shift(values, scheme, amount, names, seed, "introduce")
+    return values + (amount if scheme == "constant" else _lift(values, scheme, amount, names, seed))
 
 
 MODIFICATIONS: dict[str, Callable[..., Tensor]] = {"remove": remove_attribution, "introduce": introduce_attribution}
@@ -103,8 +110,8 @@ def _checked(
     """Gives maps scaled to a maximum of 1, and the names of the samples."""
     if scheme not in SCHEMES:
         raise ValueError(f"`scheme` must be one of {', '.join(map(repr, SCHEMES))}; got {scheme!r}.")
-    if not 0 <= amount <= 1:
-        raise ValueError(f"`amount` must lie within [0, 1], as a share of the maximum; got {amount!r}.")
+    if not 0 < amount <= 1:
+        raise ValueError(f"`amount` must lie within (0, 1], as a share of the maximum; got {amount!r}.")
     values = as_tensor(maps, "maps")
     if values.dim() < 2 or 0 in values.shape:
         raise ValueError(f"`maps` must be (samples, *spatial), none of them empty; got shape {tuple(values.shape)}.")
@@ -112,14 +119,14 @@ def _checked(
     return normalise(check_maps(values, tuple(values.shape[1:]), ids=names)), names
 
 
-def _shift(values: Tensor, scheme: str, amount: float, ids: Sequence[str], seed: int, purpose: str) -> Tensor:
-    """Gives how far each feature moves, a number for all or (N, *S)."""
+def _lift(values: Tensor, scheme: str, amount: float, ids: Sequence[str], seed: int) -> Tensor | float:
+    """Gives what is added to each feature (N, *S), at random between 0 and `amount`; nothing for a constant."""
     if scheme == "constant":
-        return torch.tensor(amount, dtype=values.dtype, device=values.device)
-    # Drawn on the CPU, so that maps move alike on every device.
+        return 0.0
+    # Drawn on the CPU, so that maps change alike on every device.
     drawn = [
         torch.rand(values.shape[1:], dtype=values.dtype, generator=torch.Generator().manual_seed(one))
-        for one in (stream(seed, name, purpose) for name in ids)
+        for one in (stream(seed, name, "modification") for name in ids)
     ]
     return amount * torch.stack(drawn).to(values.device)
 
