@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import platform
 import sys
 import tomllib
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -19,17 +20,21 @@ from PIL.Image import DecompressionBombWarning
 from twinlens.demo import DEMOS
 from twinlens.engines import load_inputs
 from twinlens.evaluation import evaluate, reopen
+from twinlens.experiments import EXPERIMENTS, Options, reproduce, reproduce_all
 from twinlens.imputation import LinearImputer
 from twinlens.planning import rebuild_imputer
 from twinlens.report import format_table, write_figures, write_report
 from twinlens.results import open_evaluation
+from twinlens.runs import RunError
 from twinlens.samples import subset
 from twinlens.selftest import selftest
 from twinlens.terminal import (
     LiveProgress,
+    LiveSteps,
     explain_method,
     list_methods,
     print_evaluation,
+    print_experiments,
     print_runs,
     print_selftest,
 )
@@ -124,6 +129,20 @@ def _parser() -> argparse.ArgumentParser:
     selftest_.add_argument("--method", help="whose maps are made worse step by step; the most complete by default")
     selftest_.add_argument("--limit", type=int, default=100, metavar="N", help="number of samples (100)")
     selftest_.add_argument("--json", action="store_true", help="print JSON")
+
+    again = _command(commands, "reproduce", _reproduce, "does an experiment of the paper again, and checks its claims")
+    again.add_argument("name", metavar="NAME", help=f"{', '.join(EXPERIMENTS)}, or all")
+    again.add_argument("--paper", action="store_true", help="the paper's own sizes and settings; needs --data")
+    again.add_argument("--data", metavar="SPEC", help="data as for evaluate, instead of what comes inside packages")
+    again.add_argument("--classes", metavar="FILE", help="class names with their indices: .json, .txt or .csv")
+    again.add_argument("--model", metavar="SPEC", help="a model as for evaluate")
+    again.add_argument("--weights", metavar="FILE", help="weights of that model")
+    again.add_argument("--limit", type=int, metavar="N", help="number of samples, or of trials for synthetic data")
+    again.add_argument("--seed", type=int, default=0, help="seed of all that is random (0)")
+    again.add_argument("--device", default="cpu", help="cpu (default), cuda, cuda:1, …")
+    again.add_argument("--out", metavar="DIR", help="where everything goes; what is there already is not done again")
+    again.add_argument("--quiet", action="store_true", help="print nothing but errors")
+    again.add_argument("--json", action="store_true", help="print the claims as JSON and nothing else")
 
     methods = _command(commands, "methods", _methods, "lists the attribution methods and the metrics")
     methods.add_argument("name", nargs="?", help="explain this one, with its options")
@@ -240,7 +259,8 @@ def _demo(given: argparse.Namespace) -> None:
 
 
 def _run(options: dict[str, Any], given: argparse.Namespace) -> None:
-    with LiveProgress(shown=not (given.quiet or given.json)) as progress:
+    # Standard output is for results; Ray would say there that a worker died.
+    with LiveProgress(shown=not (given.quiet or given.json)) as progress, contextlib.redirect_stdout(sys.stderr):
         evaluation = evaluate(**options, progress=progress)
     if evaluation.metrics:
         write_report([evaluation], evaluation.path / "report.html")
@@ -359,6 +379,36 @@ def _selftest(given: argparse.Namespace) -> None:
         print(table.to_json(orient="records", indent=1))
     else:
         print_selftest(table, method, len(part))
+
+
+def _reproduce(given: argparse.Namespace) -> None:
+    everything = given.name == "all"
+    if not everything and given.name not in EXPERIMENTS:
+        raise ValueError(f"`name` must be one of {', '.join(EXPERIMENTS)}, or all; got {given.name!r}.")
+    options = Options(
+        out=Path(given.out or f"twinlens-reproduce-{given.name}"),
+        paper=given.paper,
+        data=given.data,
+        classes=given.classes,
+        model=given.model,
+        weights=given.weights,
+        limit=given.limit,
+        seed=given.seed,
+        device=given.device,
+    )
+    failures: Mapping[str, Exception] = {}
+    with LiveSteps(shown=not (given.quiet or given.json)) as live:
+        if everything:
+            found, failures = reproduce_all(options, live.tell)
+        else:
+            found = [reproduce(given.name, options, live.tell)]
+    if given.json:
+        print(json.dumps([experiment.overview() for experiment in found], indent=1, ensure_ascii=False))
+    elif not given.quiet:
+        print_experiments(found, options.out / "report.html")
+    if failures:
+        reasons = "; ".join(f"{name}: {error}" for name, error in failures.items())
+        raise RunError(f"{len(failures)} of {len(EXPERIMENTS)} experiments failed. {reasons} The others are kept.")
 
 
 def _methods(given: argparse.Namespace) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -25,6 +26,7 @@ from rich.table import Table
 from rich.text import Text
 
 from twinlens.attribution import METHODS
+from twinlens.experiments import Stored
 from twinlens.planning import METRICS
 from twinlens.results import Evaluation
 from twinlens.tuning import Execution
@@ -94,6 +96,35 @@ class LiveProgress:
     def warn(self, message: str) -> None:
         """Prints a warning above the bars."""
         _say(self._console, f"twinlens: warning: {' '.join(message.split())}")
+
+
+class LiveSteps:
+    """Shows one bar on a terminal for work that says what it is doing, and nothing elsewhere."""
+
+    def __init__(self, *, shown: bool) -> None:
+        console = Console(stderr=True)
+        self._bars = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            console=console,
+            disable=not (shown and console.is_terminal),
+        )
+        self._bar = self._bars.add_task("", total=None)
+
+    def __enter__(self) -> LiveSteps:
+        self._bars.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bars.stop()
+
+    def tell(self, what: str, done: int, total: int) -> None:
+        """Moves the bar to where the work is."""
+        self._bars.update(self._bar, description=escape(what), completed=done, total=total)
 
 
 def _console() -> Console:
@@ -193,6 +224,25 @@ def _legend(evaluation: Evaluation) -> str:
     high, measure = evaluation.results["soundness_up_to"], evaluation.results["options"]["performance"]
     soundness = "" if high is None else f" soundness up to {measure} {high:.2f}, which all methods reach;"
     return f"Areas under the curves:{soundness} ↑ more is better, ↓ less is better; below, 95% intervals."
+
+
+_HOLDS = {True: "[bold]holds[/bold]", False: "[bold red]does not[/bold red]", None: "open"}
+
+
+def print_experiments(experiments: Sequence[Stored], page: Path) -> None:
+    """Prints the claims of experiments, each with what was measured."""
+    console = _console()
+    for experiment in experiments:
+        took = "" if experiment.seconds is None else f" ({experiment.seconds:.0f} s)"
+        _say(console, f"{experiment.name}: {experiment.title}{took}")
+        table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
+        for heading in ("claim", "here", "measured", "in the paper"):
+            table.add_column(heading, ratio={"here": 2, "in the paper": 3}.get(heading, 6))
+        for claim in experiment.claims:
+            table.add_row(escape(claim.text), _HOLDS[claim.holds], escape(claim.measured), escape(claim.source))
+        console.print(table)
+    held = sum(claim.holds is True for experiment in experiments for claim in experiment.claims)
+    _say(console, f"{held} of {sum(len(experiment.claims) for experiment in experiments)} claims hold here: {page}")
 
 
 def print_selftest(result: pd.DataFrame, method: str, samples: int) -> None:

@@ -89,7 +89,7 @@ def plot_of(thing: Evaluation | Comparison, ax: Axes | None = None) -> Axes:
     if isinstance(thing, Comparison):
         _draw_standings(axes, thing)
     else:
-        _draw_plane(axes, thing, method_looks([thing]))
+        draw_plane(axes, thing, method_looks([thing]))
     return axes
 
 
@@ -140,13 +140,14 @@ def _charts(evaluation: Evaluation, looks: Mapping[str, Look]) -> dict[str, Call
     charts: dict[str, Callable[[Axes], None]] = {}
     metrics = measured_metrics(evaluation)
     if set(PLANE) <= set(metrics):
-        charts["plane"] = lambda axes: _draw_plane(axes, evaluation, looks)
+        charts["plane"] = lambda axes: draw_plane(axes, evaluation, looks)
     for metric in metrics:
-        charts[metric.replace("_", "-")] = lambda axes, metric=metric: _draw_metric(axes, evaluation, metric, looks)  # type: ignore[misc]
+        charts[metric.replace("_", "-")] = lambda axes, metric=metric: draw_metric(axes, evaluation, metric, looks)  # type: ignore[misc]
     return charts
 
 
-def _draw_plane(axes: Axes, evaluation: Evaluation, looks: Mapping[str, Look]) -> None:
+def draw_plane(axes: Axes, evaluation: Evaluation, looks: Mapping[str, Look]) -> None:
+    """Draws the area of completeness over that of soundness, with intervals and the Pareto front."""
     results = evaluation.results
     front = []
     for method in order_methods(results):
@@ -179,7 +180,8 @@ def _reach(curve: Mapping[str, Any]) -> Floats | None:
     return np.asarray(np.maximum(reach, 0.0))
 
 
-def _draw_metric(axes: Axes, evaluation: Evaluation, metric: str, looks: Mapping[str, Look]) -> None:
+def draw_metric(axes: Axes, evaluation: Evaluation, metric: str, looks: Mapping[str, Look]) -> None:
+    """Draws the curves of all methods by one metric, with their bands."""
     for method in order_methods(evaluation.results):
         curve = evaluation.results["methods"][method]["metrics"].get(metric)
         if curve:

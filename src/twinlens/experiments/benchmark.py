@@ -1,0 +1,95 @@
+"""Which method is sound, which is complete? The paper's methods by both metrics, with a control that knows nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from twinlens.experiments.comparing import areas_of, compare_methods, describe_areas, draw_panels, numbers_of
+from twinlens.experiments.outcome import Claim, Experiment, Options, Outcome, Tell
+from twinlens.experiments.settings import Embedded, find_subject
+from twinlens.results import Evaluation
+
+METRICS = ("soundness", "completeness")
+CONTROL = "random"
+METHODS = (
+    "gradcam",
+    "integrated_gradients",
+    "ig_sg",
+    "ig_sq",
+    "ig_var",
+    "deepshap",
+    "extremal_perturbation",
+    "iba",
+    "input_iba",
+    CONTROL,
+)
+
+_EMBEDDED = Embedded(model="mnist-cnn", data="mnist", limit=200)
+_ENSEMBLE = {"samples": 8, "steps": 8, "batch_size": 128}
+_SMALL: dict[str, Mapping[str, Any]] = {
+    "integrated_gradients": {"steps": 16, "batch_size": 128},
+    "ig_sg": _ENSEMBLE,
+    "ig_sq": _ENSEMBLE,
+    "ig_var": _ENSEMBLE,
+    "extremal_perturbation": {"steps": 100, "batch_size": 64},
+    "input_iba": {"rounds": 10, "batch_size": 64},
+}
+
+
+def run(options: Options, tell: Tell) -> Outcome:
+    """Runs the experiment."""
+    subject = find_subject(options, _EMBEDDED)
+    own = _SMALL if subject.embedded else {}
+    methods = {name: {"method": name, **own.get(name, {})} for name in METHODS}
+    evaluation = compare_methods(subject, methods, METRICS, None, options, tell)
+    return Outcome(
+        numbers=numbers_of(evaluation),
+        claims=tuple(_claims(evaluation)),
+        figures={"benchmark": lambda figure: draw_panels(figure, evaluation, METRICS, columns=3, plane=True)},
+    )
+
+
+def _claims(evaluation: Evaluation) -> Iterator[Claim]:
+    areas = {metric: areas_of(evaluation, metric) for metric in METRICS}
+    methods = {metric: {name: area for name, area in own.items() if name != CONTROL} for metric, own in areas.items()}
+    best = {metric: max(own, key=own.__getitem__) for metric, own in methods.items()}
+    said = "; ".join(f"{metric}: {describe_areas(own)}" for metric, own in areas.items())
+    yield Claim(
+        text="No method is best by both metrics.",
+        source="Section 5.3, Fig. 8",
+        measured=said,
+        holds=best["soundness"] != best["completeness"],
+    )
+    yield Claim(
+        text="Extremal perturbation stands out in completeness.",
+        source="Section 5.3, Fig. 8b",
+        measured=_place(methods["completeness"], "extremal_perturbation"),
+        holds=_rank(methods["completeness"], "extremal_perturbation") <= 2,
+    )
+    yield Claim(
+        text="IBA and GradCAM are superior in soundness.",
+        source="Section 5.3, Fig. 8a",
+        measured=f"{_place(methods['soundness'], 'iba')}; {_place(methods['soundness'], 'gradcam')}",
+        holds=max(_rank(methods["soundness"], name) for name in ("iba", "gradcam")) <= len(methods["soundness"]) / 2,
+    )
+
+
+def _rank(areas: Mapping[str, float], name: str) -> int:
+    """Gives the place of a method, 1 for the largest area; the last but one for a method without an area."""
+    if name not in areas:
+        return len(areas) + 1
+    return 1 + sum(area > areas[name] for area in areas.values())
+
+
+def _place(areas: Mapping[str, float], name: str) -> str:
+    if name not in areas:
+        return f"{name} has no area"
+    return f"{name} is number {_rank(areas, name)} of {len(areas)} with an area of {areas[name]:.3f}"
+
+
+EXPERIMENT = Experiment(
+    title="No method is both the soundest and the most complete",
+    source="Section 5.3, Fig. 8",
+    run=run,
+)

@@ -1,0 +1,156 @@
+"""One self-contained page about experiments: every figure next to what the paper claims about it.
+
+What comes from options, files and errors is not trusted: all text is escaped, and a Content-Security-Policy lets no
+script run and nothing be fetched.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+from html import escape
+from importlib import resources
+from importlib.metadata import version
+from pathlib import Path
+
+from twinlens.experiments.outcome import Claim
+from twinlens.experiments.stored import Stored
+from twinlens.files import written_whole
+from twinlens.report.page import content_policy, read_part
+
+_VERDICTS = {True: ("yes", "✓ holds"), False: ("no", "✗ does not"), None: ("open", "? open")}
+_LARGEST_DRAWING = 600_000  # bytes of an SVG that the page takes; of larger ones it takes the PNG
+_NOTHING: Mapping[str, Exception] = {}
+
+
+def write_page(
+    experiments: Sequence[Stored], path: str | os.PathLike[str], *, failures: Mapping[str, Exception] = _NOTHING
+) -> Path:
+    """Writes one HTML file about experiments that needs nothing else.
+
+    Args:
+        experiments: what they left on disk.
+        path: the file.
+        failures: why others failed, by name.
+
+    Returns:
+        The file.
+    """
+    target = Path(path)
+    with written_whole(target) as unfinished:
+        unfinished.write_text(build_page(experiments, failures), encoding="utf-8")
+    return target
+
+
+def build_page(experiments: Sequence[Stored], failures: Mapping[str, Exception] = _NOTHING) -> str:
+    """Builds the page."""
+    own = resources.files("twinlens.experiments").joinpath("page.css").read_text(encoding="utf-8")
+    style = read_part("style.css") + own
+    heading = experiments[0].title if len(experiments) == 1 and not failures else "The paper's experiments, reproduced"
+    body = [
+        '<header><p class="brand">twinlens</p>',
+        f"<h1>{escape(heading)}</h1>",
+        '<p class="lead">A Dual-Perspective Approach to Evaluating Feature Attribution Methods (Li et al., TMLR 2024): '
+        "what the paper claims, and what was measured here. A claim that does not hold is shown as such.</p></header>",
+        _failures(failures),
+        _overview(experiments) if len(experiments) > 1 else "",
+        *map(_section, experiments),
+        f"<footer>twinlens {escape(version('twinlens'))}</footer>",
+    ]
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{content_policy(style, [])}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>{escape(f"twinlens: {heading}")}</title>
+<style>{style}</style>
+</head>
+<body>
+<div id="page">
+{chr(10).join(filter(None, body))}
+</div>
+</body>
+</html>
+"""
+
+
+def _failures(failures: Mapping[str, Exception]) -> str:
+    if not failures:
+        return ""
+    lines = [
+        f"<li>{escape(name)}: {escape(str(error) or type(error).__name__)}</li>" for name, error in failures.items()
+    ]
+    return f'<div class="warnings"><h3>Not done</h3><ul>{"".join(lines)}</ul></div>'
+
+
+def count_holding(claims: Sequence[Claim]) -> str:
+    """Says how many claims hold.
+
+    Example:
+        >>> claim = Claim(text="Water is wet.", source="Fig. 1", measured="wet", holds=True)
+        >>> count_holding([claim, claim])
+        '2 of 2'
+    """
+    return f"{sum(claim.holds is True for claim in claims)} of {len(claims)}"
+
+
+def _overview(experiments: Sequence[Stored]) -> str:
+    rows = [
+        f'<tr><th scope="row"><a href="#{escape(one.name)}">{escape(one.name)}</a></th>'
+        f'<td>{escape(one.title)}</td><td class="source">{escape(one.source)}</td>'
+        f'<td class="number">{count_holding(one.claims)}</td><td class="number">{_seconds(one)}</td></tr>'
+        for one in experiments
+    ]
+    return (
+        '<div class="scroll"><table class="overview"><thead><tr><th>experiment</th><th>what it shows</th>'
+        '<th class="source">in the paper</th><th class="number">claims that hold</th><th class="number">time</th></tr>'
+        f"</thead><tbody>{''.join(rows)}</tbody></table></div>"
+    )
+
+
+def _seconds(experiment: Stored) -> str:
+    return "–" if experiment.seconds is None else f"{experiment.seconds:.0f}\u202fs"
+
+
+def _section(experiment: Stored) -> str:
+    pictures = "".join(_picture(experiment, name) for name in experiment.figures)
+    claims = "".join(map(_claim, experiment.claims))
+    return (
+        f'<section class="experiment" id="{escape(experiment.name)}"><h2>{escape(experiment.title)}'
+        f"<small>{escape(experiment.source)}</small></h2>"
+        f'<p class="quiet"><code>{escape(command(experiment))}</code>, {_seconds(experiment)}</p>'
+        f'<div class="columns"><ul class="claims">{claims}</ul><div class="figures">{pictures}</div></div></section>'
+    )
+
+
+def command(experiment: Stored) -> str:
+    """Gives the command that does the experiment again."""
+    words = ["twinlens", "reproduce", experiment.name]
+    for name, value in experiment.options.items():
+        if value is True:
+            words.append(f"--{name}")
+        elif name not in ("out", "paper") and value not in (None, 0 if name == "seed" else "cpu"):
+            words += [f"--{name}", str(value)]
+    return shlex.join(words)
+
+
+def _claim(claim: Claim) -> str:
+    kind, word = _VERDICTS[claim.holds]
+    return (
+        f'<li><span class="verdict {kind}">{word}</span><div><p>{escape(claim.text)}</p>'
+        f"<p>Measured: {escape(claim.measured)}.</p>"
+        f'<p class="quiet">{escape(claim.source)}</p></div></li>'
+    )
+
+
+def _picture(experiment: Stored, name: str) -> str:
+    drawing = experiment.path / "figures" / f"{name}.svg"
+    small = drawing.stat().st_size <= _LARGEST_DRAWING
+    file, kind = (drawing, "svg+xml") if small else (drawing.with_suffix(".png"), "png")
+    data = base64.b64encode(file.read_bytes()).decode()
+    label = escape(f"{experiment.name}: {name}")
+    return f'<figure><img src="data:image/{kind};base64,{data}" alt="{label}"></figure>'
