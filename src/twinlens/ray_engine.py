@@ -196,13 +196,28 @@ def _connected(cluster: Cluster) -> Iterator[Any]:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     # Workers without GPUs use none, whether they see them or not; Ray warns unless this is said.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    alone = cluster.address is None and not os.environ.get("RAY_ADDRESS")
+    address = cluster.address or os.environ.get("RAY_ADDRESS")
+    alone = address is None
+    _check_address(address)
     own = {"include_dashboard": False, "_node_ip_address": "127.0.0.1"} if alone else {}
     ray.init(address=cluster.address, log_to_driver=False, logging_level=logging.ERROR, **own)
     try:
         yield ray
     finally:
         ray.shutdown()
+
+
+def _check_address(address: str | None) -> None:
+    """Refuses an address at which nobody answers, for which Ray would wait many minutes."""
+    host, _, port = (address or "").rpartition(":")
+    if port.isdigit() and "//" not in host:
+        try:
+            socket.create_connection((host, int(port)), timeout=10).close()
+        except OSError as error:
+            raise ConnectionError(
+                f"`address` must be that of a running Ray cluster; at {address!r} nobody answers ({error}). Start one "
+                "with: ray start --head"
+            ) from None
 
 
 @dataclass(kw_only=True, eq=False)
@@ -230,13 +245,15 @@ class _Driver:
         try:
             self.shared = ray.put(job)
         except Exception as error:
+            reason = str(error.__cause__ or error).splitlines()[0]  # Ray's own text begins with all of the job
             raise TypeError(
                 "`engine` 'ray' sends the model, the samples and the methods to other processes, and this cannot be "
-                f"sent: {first_line(error)}. Give the model by its spec, and methods as functions of a module."
+                f"sent: {reason}. Give the model by its spec, and methods as functions of a module."
             ) from error
         self.actor = ray.remote(RemoteWorker).options(num_cpus=cluster.cpus_per_unit, num_gpus=cluster.gpus_per_unit)
         self.members: list[_Member] = []
         self.waiting: deque[Unit] = deque()
+        self.held: dict[int, list[Unit]] = {}
         self.unfit: list[str] = []
         self.stillborn = 0
         self.attempts: Counter[Unit] = Counter()
@@ -250,14 +267,14 @@ class _Driver:
         self.capacity, self.counted, self.staffed = 0, -math.inf, time.monotonic()
 
     def finish(self, units: Iterable[Unit]) -> None:
-        """Does all units: first those of no method, on whose parts the others rely."""
+        """Does all units; those of a method not before that of no method in their shard, on whose parts they rely."""
         listed = list(units)
-        self._finish(unit for unit in listed if unit.method is None)
-        broken = {unit.shard for unit in self.failed}
-        self._finish(unit for unit in listed if unit.method is not None and unit.shard not in broken)
-
-    def _finish(self, units: Iterable[Unit]) -> None:
-        self.waiting.extend(units)
+        first = {unit.shard for unit in listed if unit.method is None}
+        for unit in listed:
+            if unit.method is not None and unit.shard in first:
+                self.held.setdefault(unit.shard, []).append(unit)
+            else:
+                self.waiting.append(unit)
         while self.waiting or any(member.tasks for member in self.members):
             self._recruit()
             self._hand_out()
@@ -371,6 +388,8 @@ class _Driver:
                 self._fail(outcome.unit, outcome.error, files=outcome.files)
                 continue
             self.went_well.add(outcome.unit.method)
+            if outcome.unit.method is None:
+                self.waiting.extend(self.held.pop(outcome.unit.shard, ()))
             for task, rows, stage in outcome.rows:
                 self.progress.advance(task, rows, stage)
             self.progress.done_at(member.name, sum(rows for _, rows, _ in outcome.rows))
@@ -386,11 +405,14 @@ class _Driver:
         if files:
             raise OSError(f"{self.job.describe(unit)} failed {_ATTEMPTS} times: {reason}")
         self.failed[unit] = reason
+        if unit.method is None:
+            self.held.pop(unit.shard, None)
         self._say(f"{unit.method or UNTOUCHED}: {self._explain([unit])}")
         failed = sum(other.method == unit.method for other in self.failed)
         if unit.method is not None and failed == _ATTEMPTS and unit.method not in self.went_well:
             self._say(f"{unit.method} fails and is left out: {reason}")
             self.waiting = deque(other for other in self.waiting if other.method != unit.method)
+            self.held = {k: [other for other in units if other.method != unit.method] for k, units in self.held.items()}
 
     def _bury(self, member: _Member) -> None:
         """Gives back what a dead worker had in hand; what it was doing is blamed, unless its whole node is gone."""
