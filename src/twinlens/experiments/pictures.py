@@ -204,12 +204,12 @@ def telling(tell: Tell, what: str) -> Callable[[int, int], None]:
 
 
 def show_images(axes: Axes, images: Images, *, columns: int) -> None:
-    """Draws images (N, H, W, C) as a sheet with white lines between them."""
+    """Draws images (N, H, W, C) as a sheet with grey lines around them, since images may be white themselves."""
     rows = -(-len(images) // columns)
     _, height, width, channels = images.shape
-    sheet = np.full((rows * (height + 1) - 1, columns * (width + 1) - 1, channels), 255, dtype=np.uint8)
+    sheet = np.full((rows * (height + 1) + 1, columns * (width + 1) + 1, channels), 190, dtype=np.uint8)
     for k, image in enumerate(images):
-        y, x = k // columns * (height + 1), k % columns * (width + 1)
+        y, x = k // columns * (height + 1) + 1, k % columns * (width + 1) + 1
         sheet[y : y + height, x : x + width] = image
     axes.imshow(sheet if channels == 3 else sheet[..., 0], cmap="gray", vmin=0, vmax=255, interpolation="nearest")
     axes.set_axis_off()

@@ -69,7 +69,8 @@ def run(options: Options, tell: Tell) -> Outcome:
         )
         inputs = as_inputs(test.images, mean)
         # Class 0 has no stripe, and so no region that a map could meet.
-        some = np.flatnonzero(test.region.any(axis=(1, 2)))[:EXPLAINED]
+        drawn = np.random.default_rng(stream(options.seed, "explained")).permutation(len(inputs))
+        some = drawn[test.region[drawn].any(axis=(1, 2))][:EXPLAINED]
         ids = [test.ids[k] for k in some]
         shares: dict[str, Interval] = {}
         shown: list[Images | Tensor] = [test.images[some[:4]]]
@@ -132,7 +133,8 @@ def _claims(found: Mapping[str, Mapping[str, Any]]) -> list[Claim]:
 def draw(figure: Figure, samples: Mapping[str, list[Any]], found: Mapping[str, Mapping[str, Any]]) -> None:
     """Draws both sets with the crafted maps beside, and Attr% of both methods on both."""
     figure.set_size_inches(6.9, 2.9)
-    left, right = figure.subfigures(1, 2, width_ratios=(1.25, 1))
+    halves: Any = figure.subfigures(1, 2, width_ratios=(1.25, 1))
+    left, right = halves
     grid = left.subplots(len(samples), 3)
     for row, (kind, (images, rect, pooling, _)) in zip(grid, samples.items(), strict=True):
         show_images(row[0], images, columns=2)

@@ -211,7 +211,7 @@ def _likeness(curves: Mapping[str, Mapping[str, RemovalCurve]]) -> Claim:
     curve = {name: np.stack([row[method].performance for method in rest]) for name, row in curves.items()}
     apart = {name: float(np.abs(curve[MARKED] - curve[name]).mean()) for name in (SYNTHETIC, REAL)}
     return Claim(
-        text="ROAD on semi-natural data is very similar to that on synthetic data, and different from that on real data.",
+        text="On semi-natural data ROAD is very similar to that on synthetic data, and different on real data.",
         source="Appendix C, caption of the ROAD figure",
         measured=f"mean difference of accuracy {apart[SYNTHETIC]:.3f} to synthetic, {apart[REAL]:.3f} to real data",
         holds=apart[SYNTHETIC] < 0.5 * apart[REAL],
