@@ -196,20 +196,19 @@ def _connected(cluster: Cluster) -> Iterator[Any]:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     # Workers without GPUs use none, whether they see them or not; Ray warns unless this is said.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    address = cluster.address or os.environ.get("RAY_ADDRESS")
-    alone = address is None
+    address = cluster.address or os.environ.get("RAY_ADDRESS") or "local"
     _check_address(address)
-    own = {"include_dashboard": False, "_node_ip_address": "127.0.0.1"} if alone else {}
-    ray.init(address=cluster.address, log_to_driver=False, logging_level=logging.ERROR, **own)
+    own = {"include_dashboard": False, "_node_ip_address": "127.0.0.1"} if address == "local" else {}
+    ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **own)
     try:
         yield ray
     finally:
         ray.shutdown()
 
 
-def _check_address(address: str | None) -> None:
+def _check_address(address: str) -> None:
     """Refuses an address at which nobody answers, for which Ray would wait many minutes."""
-    host, _, port = (address or "").rpartition(":")
+    host, _, port = address.rpartition(":")
     if port.isdigit() and "//" not in host:
         try:
             socket.create_connection((host, int(port)), timeout=10).close()
