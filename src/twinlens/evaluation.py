@@ -25,7 +25,6 @@ from twinlens.data import open_data
 from twinlens.engines import (
     ENGINES,
     UNTOUCHED,
-    Cluster,
     Job,
     Method,
     Progress,
@@ -41,7 +40,7 @@ from twinlens.models import PRETRAINED, LoadedModel, load_model
 from twinlens.performance import Protocol, find_protocol
 from twinlens.planning import METRICS, Sweep, describe_imputer, imputers, plan_sweeps
 from twinlens.probing import evaluating, find_device
-from twinlens.ray_engine import import_ray
+from twinlens.ray_engine import choose_cluster, choose_devices
 from twinlens.results import Evaluation, write_results
 from twinlens.runs import FORMAT, Run, RunError, check_name, open_run, stored_execution
 from twinlens.samples import Samples, Skipped, check, from_arrays, subset
@@ -131,8 +130,8 @@ def evaluate(
     """
     told = progress or Quiet()
     _check_choices(metrics, engine)
-    cluster = _cluster(engine, address, cpus_per_unit, gpus_per_unit)
-    here, elsewhere = _devices(device, cluster)
+    cluster = choose_cluster(engine, address, cpus_per_unit, gpus_per_unit)
+    here, elsewhere = choose_devices(device, cluster)
     rules, there = _rules(protocol, levels), stored_execution(out)
     everything = _as_samples(data, classes)
     subject = _as_model(model, weights, preprocessing, here if cluster is None or isinstance(model, str) else None)
@@ -206,30 +205,6 @@ def _check_choices(metrics: Sequence[str], engine: str) -> None:
         for name in given:
             if name not in known:
                 raise ValueError(f"`{argument}` must be among {', '.join(known)}; got {name!r}.")
-
-
-def _cluster(engine: str, address: str | None, cpus: float | None, gpus: float | None) -> Cluster | None:
-    """Says on what workers run; None for this process."""
-    if engine == "ray":
-        import_ray()  # before anything expensive
-        return Cluster(address=address, cpus_per_unit=1.0 if cpus is None else cpus, gpus_per_unit=gpus or 0.0)
-    for argument, value in (("address", address), ("cpus_per_unit", cpus), ("gpus_per_unit", gpus)):
-        if value is not None:
-            raise ValueError(f"`{argument}` belongs to engine 'ray', and `engine` is {engine!r}; leave it out.")
-    return None
-
-
-def _devices(device: str | None, cluster: Cluster | None) -> tuple[str | None, str | None]:
-    """Gives the device of this process, and that of workers elsewhere; None for what follows from the model."""
-    if cluster is None:
-        return device, None
-    elsewhere = "cuda" if cluster.gpus_per_unit else "cpu"
-    if device is not None and device.partition(":")[0] != elsewhere:
-        raise ValueError(
-            f"`device` must be {elsewhere!r} with {cluster.gpus_per_unit:g} GPUs per unit; got {device!r}. On a "
-            "cluster it follows from `gpus_per_unit`; leave it out."
-        )
-    return "cpu" if elsewhere == "cpu" or not torch.cuda.is_available() else "cuda", elsewhere
 
 
 def _rules(protocol: str | Protocol, levels: Sequence[float] | None) -> Protocol:

@@ -10,26 +10,23 @@ restart them itself, but a restarted actor waits for room together with its task
 
 from __future__ import annotations
 
-import importlib
 import logging
 import math
 import os
 import socket
 import time
-import warnings
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from importlib.metadata import version
 from typing import Any
 
-import numba
 import torch
 
-from twinlens.engines import UNTOUCHED, AnyJob, AnyWorker, Cluster, Progress, Unit
+from twinlens.engines import UNTOUCHED, AnyJob, Cluster, Progress, Unit
+from twinlens.ray_workers import Outcome, Ready, RemoteWorker, import_ray, versions_here
 from twinlens.runs import RunError
-from twinlens.tuning import Execution, first_line
+from twinlens.tuning import first_line
 
 _TASK_SECONDS = 20.0  # after which a task ends, so that its units count and the rest can go elsewhere
 _MOST_UNITS = 64  # in one task
@@ -39,123 +36,28 @@ _COUNTED_EVERY = 2.0  # seconds between two looks at the nodes of the cluster
 _PATIENCE = 15.0  # seconds without any worker before the person is told
 
 
-@dataclass(frozen=True, kw_only=True)
-class Outcome:
-    """How one unit went."""
-
-    unit: Unit
-    """Which one."""
-
-    error: str | None = None
-    """Why it failed."""
-
-    files: bool = False
-    """Whether it failed by trouble with files, such as a full disk, which is no fault of the unit."""
-
-    rows: tuple[tuple[str, int, str], ...] = ()
-    """Task, number of rows and stage of each advance."""
-
-    seconds: Mapping[str, float] = field(default_factory=dict)
-    """How long each kind of work took."""
-
-    warnings: tuple[str, ...] = ()
-    """What the person should know."""
+def choose_cluster(engine: str, address: str | None, cpus: float | None, gpus: float | None) -> Cluster | None:
+    """Says on what workers run; None for this process."""
+    if engine == "ray":
+        import_ray()  # before anything expensive
+        return Cluster(address=address, cpus_per_unit=1.0 if cpus is None else cpus, gpus_per_unit=gpus or 0.0)
+    for argument, value in (("address", address), ("cpus_per_unit", cpus), ("gpus_per_unit", gpus)):
+        if value is not None:
+            raise ValueError(f"`{argument}` belongs to engine 'ray', and `engine` is {engine!r}; leave it out.")
+    return None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Ready:
-    """What a worker says of itself once it has the job."""
-
-    node: str
-    """Id of its node."""
-
-    host: str
-    """Name of the machine."""
-
-    vectors: str
-    """Instructions of its processor that torch uses; others round otherwise."""
-
-    error: str | None = None
-    """Why it cannot work."""
-
-
-class _Notes:
-    """Progress that is written down, to be told to the driver."""
-
-    def __init__(self) -> None:
-        self.rows: list[tuple[str, int, str]] = []
-        self.warnings: list[str] = []
-
-    def begin(self, rows: Mapping[str, int], execution: Execution) -> None:
-        """Is said by the driver."""
-
-    def advance(self, task: str, rows: int, stage: str) -> None:
-        """Writes down."""
-        self.rows.append((task, rows, stage))
-
-    def done_at(self, node: str, rows: int) -> None:
-        """Is said by the driver."""
-
-    def warn(self, message: str) -> None:
-        """Writes down."""
-        self.warnings.append(message)
-
-
-class RemoteWorker:
-    """What lives in a process of Ray: one worker of the job."""
-
-    def __init__(self, job: Sequence[Any], threads: int, folder: str) -> None:
-        # The reference is within a list, so that fetching the job can fail in `prepare`, where the reason is told.
-        self.job, self.threads, self.folder = job, threads, folder
-        self.notes = _Notes()
-        self.worker: AnyWorker | None = None
-
-    def prepare(self, versions: Mapping[str, str]) -> Ready:
-        """Fetches the job, and with it the model; this happens once."""
-        ray = import_ray()
-        error = None
-        try:
-            if (here := _versions()) != versions:
-                raise RunError(f"this node has {_listed(here)}, and the driver {_listed(versions)}.")
-            with suppress(OSError):
-                os.chdir(self.folder)  # so that relative paths mean what they mean to the driver
-            torch.set_num_threads(self.threads)
-            numba.set_num_threads(min(self.threads, numba.get_num_threads()))
-            job: AnyJob = ray.get(self.job[0])
-            self.worker = job.worker(self.notes)
-        except Exception as failure:
-            error = f"{type(failure).__name__}: {failure}"
-        node = ray.get_runtime_context().get_node_id()
-        return Ready(node=node, host=socket.gethostname(), vectors=torch.backends.cpu.get_cpu_capability(), error=error)
-
-    def do(self, units: Sequence[Unit], seconds: float) -> list[Outcome]:
-        """Does units until the time is up, at least one."""
-        outcomes, end = list[Outcome](), time.monotonic() + seconds
-        for unit in units:
-            outcomes.append(self._do(unit))
-            if time.monotonic() > end:
-                break
-        return outcomes
-
-    def _do(self, unit: Unit) -> Outcome:
-        assert self.worker is not None  # the driver hands out nothing before
-        self.notes.rows, self.notes.warnings = [], []
-        before = dict(self.worker.seconds)
-        try:
-            with warnings.catch_warnings(record=True) as caught:
-                warnings.simplefilter("default")
-                self.worker.do(unit)
-        except OSError as error:
-            time.sleep(1.0)  # network file systems may show late what another node has written
-            return Outcome(unit=unit, error=f"{type(error).__name__}: {error}", files=True)
-        except Exception as error:
-            return Outcome(unit=unit, error=str(error) or type(error).__name__)
-        return Outcome(
-            unit=unit,
-            rows=tuple(self.notes.rows),
-            seconds={name: now - before.get(name, 0.0) for name, now in self.worker.seconds.items()},
-            warnings=(*self.notes.warnings, *(str(warning.message) for warning in caught)),
+def choose_devices(device: str | None, cluster: Cluster | None) -> tuple[str | None, str | None]:
+    """Gives the device of this process, and that of workers elsewhere; None for what follows from the model."""
+    if cluster is None:
+        return device, None
+    elsewhere = "cuda" if cluster.gpus_per_unit else "cpu"
+    if device is not None and device.partition(":")[0] != elsewhere:
+        raise ValueError(
+            f"`device` must be {elsewhere!r} with {cluster.gpus_per_unit:g} GPUs per unit; got {device!r}. On a "
+            "cluster it follows from `gpus_per_unit`; leave it out."
         )
+    return "cpu" if elsewhere == "cpu" or not torch.cuda.is_available() else "cuda", elsewhere
 
 
 def run_ray(
@@ -176,14 +78,6 @@ def run_ray(
         finally:
             driver.dismiss()
         return driver.failures(), driver.seconds
-
-
-def import_ray() -> Any:
-    """Gives Ray, which is an extra."""
-    try:
-        return importlib.import_module("ray")
-    except ImportError:
-        raise ImportError('The engine "ray" needs Ray: pip install "twinlens[ray]"') from None
 
 
 @contextmanager
@@ -310,7 +204,7 @@ class _Driver:
         wanted = max(1, self.capacity) - len(self.unfit)  # one in any case, for a cluster that grows on demand
         for _ in range(len(self.members), min(wanted, len(self.waiting))):
             actor = self.actor.remote([self.shared], self.threads, os.getcwd())
-            self.members.append(_Member(actor=actor, preparing=actor.prepare.remote(_versions())))
+            self.members.append(_Member(actor=actor, preparing=actor.prepare.remote(versions_here())))
         if any(member.preparing is None for member in self.members):
             self.staffed = now
         elif now - self.staffed > _PATIENCE:
@@ -444,11 +338,3 @@ class _Driver:
 
 def _known(ref: Any) -> tuple[Any, ...]:
     return () if ref is None else (ref,)
-
-
-def _versions() -> dict[str, str]:
-    return {package: version(package) for package in ("twinlens", "torch", "numpy")}
-
-
-def _listed(versions: Mapping[str, str]) -> str:
-    return ", ".join(f"{package} {number}" for package, number in versions.items())
