@@ -80,6 +80,11 @@ def test_kept_features_are_untouched_and_noise_is_on_the_rest():
     assert torch.equal(swapped.flip(0), noisy)
 
 
+def test_a_batch_of_which_nothing_at_all_is_kept_is_empty():
+    images, keep = torch.ones(2, 3, 16, 16), torch.zeros(2, 16, 16, dtype=torch.bool)
+    assert (tl.LinearImputer(noise=0.0, empty=0.25)(images, keep, [0, 1]) == 0.25).all()
+
+
 def test_where_nothing_is_kept_in_a_sweep_the_empty_value_stands():
     images, keep = torch.rand(2, 1, 4, 4), torch.zeros(2, 4, 4, dtype=torch.bool)
     keep[1, 0, 0] = True

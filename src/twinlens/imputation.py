@@ -98,9 +98,10 @@ class LinearImputer:
             filled = impute_linear(inputs, keep, tolerance=self.tolerance, method=self.method)
         else:
             filled = torch.full_like(inputs, self.empty)
-            filled[some_kept] = impute_linear(
-                inputs[some_kept], keep[some_kept], tolerance=self.tolerance, method=self.method
-            )
+            if bool(some_kept.any()):
+                filled[some_kept] = impute_linear(
+                    inputs[some_kept], keep[some_kept], tolerance=self.tolerance, method=self.method
+                )
         if self.noise == 0:
             return filled
         removed = (~keep.unsqueeze(1)).to(filled.dtype)
