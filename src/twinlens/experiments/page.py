@@ -101,12 +101,12 @@ def count_holding(claims: Sequence[Claim]) -> str:
 def _overview(experiments: Sequence[Stored]) -> str:
     rows = [
         f'<tr><th scope="row"><a href="#{escape(one.name)}">{escape(one.name)}</a></th>'
-        f'<td>{escape(one.title)}</td><td class="source">{escape(one.source)}</td>'
+        f'<td class="shows">{escape(one.title)}</td><td class="source">{escape(one.source)}</td>'
         f'<td class="number">{count_holding(one.claims)}</td><td class="number">{_seconds(one)}</td></tr>'
         for one in experiments
     ]
     return (
-        '<div class="scroll"><table class="overview"><thead><tr><th>experiment</th><th>what it shows</th>'
+        '<div class="scroll"><table class="overview"><thead><tr><th>experiment</th><th class="shows">what it shows</th>'
         '<th class="source">in the paper</th><th class="number">claims that hold</th><th class="number">time</th></tr>'
         f"</thead><tbody>{''.join(rows)}</tbody></table></div>"
     )
