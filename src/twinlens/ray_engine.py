@@ -153,6 +153,7 @@ class _Driver:
         self.alone: set[Unit] = set()
         self.failed: dict[Unit, str] = {}
         self.went_well: set[str | None] = set()
+        self.left_out: set[str | None] = set()
         self.said: set[str] = set()
         self.vectors: set[str] = set()
         self.seconds: dict[str, float] = {}
@@ -291,6 +292,8 @@ class _Driver:
             self.per_unit += 0.3 * (max(1e-3, sum(outcome.seconds.values())) - self.per_unit)
 
     def _fail(self, unit: Unit, reason: str, *, files: bool) -> None:
+        if unit.method in self.left_out:
+            return
         self.attempts[unit] += 1
         if self.attempts[unit] < _ATTEMPTS:
             self.waiting.append(unit)
@@ -304,17 +307,22 @@ class _Driver:
         failed = sum(other.method == unit.method for other in self.failed)
         if unit.method is not None and failed == _ATTEMPTS and unit.method not in self.went_well:
             self._say(f"{unit.method} fails and is left out: {reason}")
+            self.left_out.add(unit.method)
             self.waiting = deque(other for other in self.waiting if other.method != unit.method)
             self.held = {k: [other for other in units if other.method != unit.method] for k, units in self.held.items()}
 
     def _bury(self, member: _Member) -> None:
-        """Gives back what a dead worker had in hand; what it was doing is blamed, unless its whole node is gone."""
+        """Gives back what a dead worker had in hand; a unit that it did alone is blamed, unless its node is gone."""
         self.members.remove(member)
         with suppress(Exception):
             self.ray.kill(member.actor)  # it may be only out of reach
         self.counted = -math.inf
         alive = any(node["Alive"] and node["NodeID"] == member.node for node in self.ray.nodes())
         self._say(f"{'A worker' if alive else 'The node'} died, and its units run elsewhere: {member.name}.")
+        for ref in list(member.tasks):
+            with suppress(self.ray.exceptions.RayError):  # what it had finished before, but not been asked about
+                outcomes = self.ray.get(ref, timeout=1.0)
+                self._count(member, member.tasks.pop(ref), outcomes)
         in_hand = list(member.tasks.values())
         doing = in_hand[0] if in_hand else []
         self.waiting.extendleft(reversed([unit for units in in_hand[1:] for unit in units]))
@@ -322,12 +330,12 @@ class _Driver:
             self.stillborn += 1
             if self.stillborn > _ATTEMPTS * max(1, self.capacity):
                 raise RunError("Workers die before they have the model, perhaps for want of memory.")
-        if not alive:
+        if alive and len(doing) == 1:
+            self._fail(doing[0], "the process that did it died, perhaps for want of memory", files=False)
+        else:
             self.waiting.extendleft(reversed(doing))
-            return
-        for unit in doing:
-            self.alone.add(unit)  # so that next time only the culprit dies
-            self._fail(unit, "the process that did it died, perhaps for want of memory", files=False)
+        if alive:
+            self.alone.update(doing)  # so that next time it is known which one is to blame
 
     def _say(self, message: str) -> None:
         """Says what the person should know, once."""
