@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -23,6 +24,7 @@ from twinlens.images import DataError, reading
 from twinlens.networks import SmallCNN
 from twinlens.ordering import stream
 from twinlens.training import PAPER, Training, train
+from twinlens.tuning import using_threads
 from twinlens.watermarks import Images, drawn_images
 
 if TYPE_CHECKING:
@@ -196,6 +198,11 @@ def train_network(
         device=options.device,
         advance=tell,
     )
+
+
+def few_threads(options: Options) -> AbstractContextManager[None]:
+    """Lets torch use one thread, since small images need no more; with `options.paper` as many as it likes."""
+    return using_threads(None if options.paper else 1)
 
 
 def telling(tell: Tell, what: str) -> Callable[[int, int], None]:

@@ -20,6 +20,7 @@ from twinlens.experiments.outcome import Claim, Experiment, Options, Outcome, Te
 from twinlens.experiments.pictures import (
     Pictures,
     as_inputs,
+    few_threads,
     open_pictures,
     show_bars,
     show_images,
@@ -110,6 +111,11 @@ def fill(images: Images, removed: NDArray[np.bool_], colour: NDArray[np.float64]
 def run(options: Options, tell: Tell) -> Outcome:
     """Does the experiment."""
     refuse_options(options, UNUSED, WHY_UNUSED)
+    with few_threads(options):
+        return _run(options, tell)
+
+
+def _run(options: Options, tell: Tell) -> Outcome:
     tell("opening images", 0, 1)
     pictures = open_pictures(options)
     first, second = removed_pixels(pictures.classes, *pictures.train.shape[1:3])

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from twinlens.attribution import attribute
 from twinlens.curves import RemovalCurve
 from twinlens.experiments.outcome import Claim, Experiment, Options, Outcome, Tell
-from twinlens.experiments.pictures import Pictures, as_inputs, open_pictures, telling, train_network
+from twinlens.experiments.pictures import Pictures, as_inputs, few_threads, open_pictures, telling, train_network
 from twinlens.experiments.retraining import UNUSED, WHY_UNUSED
 from twinlens.experiments.semi_natural import watermarked
 from twinlens.experiments.settings import plain, refuse_options
@@ -84,6 +84,11 @@ def make_sets(pictures: Pictures, seed: int) -> dict[str, LabelledSet]:
 def run(options: Options, tell: Tell) -> Outcome:
     """Does the experiment."""
     refuse_options(options, UNUSED, WHY_UNUSED)
+    with few_threads(options):
+        return _run(options, tell)
+
+
+def _run(options: Options, tell: Tell) -> Outcome:
     tell("opening images", 0, 1)
     pictures = open_pictures(options)
     learned: dict[str, float] = {}

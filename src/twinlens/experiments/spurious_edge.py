@@ -11,7 +11,15 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from twinlens.experiments.outcome import Claim, Experiment, Options, Outcome, Tell
-from twinlens.experiments.pictures import as_inputs, open_pictures, show_bars, show_images, telling, train_network
+from twinlens.experiments.pictures import (
+    as_inputs,
+    few_threads,
+    open_pictures,
+    show_bars,
+    show_images,
+    telling,
+    train_network,
+)
 from twinlens.experiments.retraining import MARGIN, UNUSED, WHY_UNUSED, edge_regions, fill
 from twinlens.experiments.settings import refuse_options
 from twinlens.networks import TinyResNet
@@ -32,6 +40,11 @@ _SHOWN = 10
 def run(options: Options, tell: Tell) -> Outcome:
     """Does the experiment."""
     refuse_options(options, UNUSED, WHY_UNUSED)
+    with few_threads(options):
+        return _run(options, tell)
+
+
+def _run(options: Options, tell: Tell) -> Outcome:
     tell("opening images", 0, 1)
     pictures = open_pictures(options)
     height, width = pictures.train.shape[1:3]
