@@ -106,7 +106,9 @@ class TestOrderVsValue:
         assert outcome.numbers["summary"]["soundness"]["mean"] == pytest.approx(np.mean(least))
         assert outcome.numbers["rank_correlation"]["constant"] == pytest.approx(1)
         assert outcome.numbers["rank_correlation"]["random"] < 1
-        assert len(outcome.claims) == 4
+        assert outcome.numbers["by_scheme"]["random"]["road_morf"] == 0
+        assert len(outcome.claims) == 5
+        assert outcome.claims[2].measured.endswith("ROAD 0.000, deletion 0.000")
         assert set(outcome.figures) == {"order-vs-value", "distances"}
 
     def test_curves_of_maps_with_the_order_of_others_are_their_own(self, tiny):
