@@ -27,7 +27,7 @@ from twinlens.results import write_results
 from twinlens.samples import Samples, check, from_arrays
 from twinlens.tuning import Execution, using_threads
 
-IMAGES = 40
+IMAGES = 24
 ROUNDS = 3
 LEVELS = tl.PROTOCOLS["paper"].levels
 
