@@ -156,6 +156,11 @@ def test_equal_to_the_local_engine(tmp_path, cluster, expected):
     assert sum(watcher.nodes.values()) == sum(watcher.rows.values())
     assert watcher.rows == watcher.wanted
     assert evaluation.seconds()["bright"] >= 6 * 0.3
+    # Maps alone are units, too.
+    evaluate(tiny_model(), samples(), methods(), out=tmp_path / "maps", engine="ray", **{**OPTIONS, "metrics": []})
+    for name in ("bright", "saliency"):
+        [one, other] = (tmp_path / run / "maps" / name / "00005.safetensors" for run in ("run", "maps"))
+        assert one.read_bytes() == other.read_bytes()
     # The run goes on with the other engine.
     evaluate(tiny_model(), samples(), ["random"], out=tmp_path / "run", **OPTIONS)
     assert open_evaluation(tmp_path / "run").methods == ["bright", "saliency", "random"]

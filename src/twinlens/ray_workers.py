@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Any
 
-import numba
 import torch
 
 from twinlens.engines import AnyJob, AnyWorker, Unit
@@ -94,6 +93,8 @@ class RemoteWorker:
 
     def prepare(self, versions: Mapping[str, str]) -> Ready:
         """Fetches the job, and with it the model; this happens once."""
+        import numba  # noqa: PLC0415 (takes a second to load, and the driver needs none)
+
         ray = import_ray()
         error = None
         try:

@@ -329,7 +329,9 @@ def _once(inputs: Tensor, copies: int) -> Tensor:
 
 def _corners(inputs: Tensor, copies: int) -> Tensor:
     """Runs the layers before the bottleneck for a corner of every copy, if the model counts its rows but no pixels."""
-    return _repeated(inputs[(..., *[slice(_CORNER)] * (inputs.dim() - 2))], copies)
+    for axis in range(2, inputs.dim()):
+        inputs = inputs.narrow(axis, 0, min(_CORNER, inputs.shape[axis]))
+    return _repeated(inputs, copies)
 
 
 def _repeated(inputs: Tensor, copies: int) -> Tensor:
