@@ -16,7 +16,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,6 +24,7 @@ from torch import Tensor
 
 from twinlens.curves import Curve, SoundnessCurve
 from twinlens.evaluation import evaluate
+from twinlens.experiments.order_figures import METRICS, PAPER_DISTANCES, PERFORMANCE, TITLES, draw, draw_distances
 from twinlens.experiments.outcome import Claim, Experiment, Options, Outcome, Tell
 from twinlens.experiments.settings import Embedded, Subject, Told, find_subject, plain
 from twinlens.maps import ArrayLike
@@ -31,24 +32,22 @@ from twinlens.metrics import soundness_from_probes
 from twinlens.modifications import MODIFICATIONS, SCHEMES
 from twinlens.ordering import count_removed, kept_mass, rank_features
 from twinlens.probing import Labels, Model
-from twinlens.report.looks import COLOURS
 from twinlens.results import Evaluation
 from twinlens.statistics import hausdorff
 from twinlens.table import Floats
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-VALUE_BASED, ORDER_BASED = ("completeness", "soundness"), ("road_morf", "deletion")
-METRICS = (*VALUE_BASED, *ORDER_BASED)
-TITLES = {"completeness": "Completeness", "soundness": "Soundness", "road_morf": "ROAD", "deletion": "Deletion"}
-PAPER_DISTANCES = {"completeness": 0.503, "soundness": 0.183, "deletion": 0.019, "road_morf": 0.014}
+VALUE_BASED, ORDER_BASED = METRICS[:2], METRICS[2:]
 MAPS = ("original", *MODIFICATIONS)
 ORDER_KEPT = ("constant", "random")  # by these, two of the three versions have one order
-PERFORMANCE, FACTOR, NEAR_ZERO = "accuracy", 5.0, 0.05
-_LOOKS = {"original": (COLOURS[0], "-"), "remove": (COLOURS[1], "--"), "introduce": (COLOURS[2], ":")}
+FACTOR, NEAR_ZERO = 5.0, 0.05
 _SHOWN = ("gradcam", "constant")  # the curves of the figure
+_REORDERED = (("random", "introduce"), ("partial", "remove"), ("partial", "introduce"))
+_SAME_ORDER: dict[tuple[str, str], tuple[str, ...]] = {
+    ("constant", "remove"): (),
+    ("constant", "introduce"): (),
+    ("random", "remove"): ("random", "introduce"),
+}
+"""Which modified maps have the order of others: of the original, or of another modification."""
 
 # Shrunk, because EfficientNet takes three times as long with its own size. Steps of 2% where the paper takes 1%; with
 # larger ones nearly every step gains more than epsilon, and soundness is near 1 whatever the map.
@@ -112,16 +111,34 @@ class Modified:
         of: str,
         change: str,
         scheme: str,
+        absolute: bool = False,
     ) -> Tensor:
-        """Gives the modified maps (N, *S) of these samples, whatever the model."""
+        """Gives the modified maps (N, *S) of these samples, whatever the model; if wanted for absolute thresholds."""
         del model, inputs, targets
-        return MODIFICATIONS[change](self.originals(of, ids), scheme, ids=ids, seed=seed)
+        maps = MODIFICATIONS[change](self.originals(of, ids), scheme, ids=ids, seed=seed)
+        return for_absolute_thresholds(maps) if absolute else maps
 
     def originals(self, method: str, ids: Sequence[str]) -> Tensor:
         """Reads the maps (N, *S) of these samples."""
         places = [divmod(self.places[name], self.shard_size) for name in ids]
         shards = {shard: self.run.load_maps(method, shard) for shard in dict.fromkeys(shard for shard, _ in places)}
         return torch.stack([shards[shard][place] for shard, place in places])
+
+
+def for_absolute_thresholds(maps: Tensor) -> Tensor:
+    """Brings modified maps (N, *S) to a maximum of 1 such that thresholds below 1 choose the features that they did.
+
+    Completeness takes thresholds relative to a map's maximum. The paper's are absolute: relative to the maximum of the
+    modified map, they would take back a part of the modification. What exceeds 1 exceeds every threshold, and may be
+    cut off; where nothing reaches 1 the most relevant feature is lifted there, and is one that is removed too soon.
+
+    Example:
+        >>> for_absolute_thresholds(torch.tensor([[0.6, 1.6], [0.0, 0.4]]))
+        tensor([[0.6000, 1.0000],
+                [0.0000, 1.0000]])
+    """
+    flat = maps.flatten(1)
+    return flat.clamp(max=1).scatter(1, flat.argmax(dim=1, keepdim=True), 1.0).reshape(maps.shape)
 
 
 def run(options: Options, tell: Tell) -> Outcome:
@@ -183,49 +200,53 @@ def _measure(
 
     modified = Modified(measure(sizes.methods, METRICS, "orders"))
 
-    def versions(cases: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    def versions(cases: Sequence[tuple[str, str]], *, absolute: bool) -> dict[str, Any]:
         return {
-            _name(method, scheme, change): {"method": modified, "of": method, "change": change, "scheme": scheme}
+            _name(method, scheme, change): {
+                "method": modified, "of": method, "change": change, "scheme": scheme, "absolute": absolute,
+            }
             for method in sizes.methods
             for scheme, change in cases
-        }
+        }  # fmt: skip
 
-    # One version of each order by every metric, and the others by value alone.
-    reordered = [("random", "introduce"), ("partial", "remove"), ("partial", "introduce")]
-    orders = measure({**sizes.methods, **versions(reordered)}, METRICS, "orders")
-    alike = {("constant", "remove"): None, ("constant", "introduce"): None, ("random", "remove"): "introduce"}
-    values = measure(versions(list(alike)), ["completeness"], "values")
+    # By area one version of each order will do; by value each is another.
+    orders = measure({**sizes.methods, **versions(_REORDERED, absolute=False)}, METRICS, "orders")
+    values = measure(versions(tuple(product(SCHEMES, MODIFICATIONS)), absolute=True), ["completeness"], "values")
 
     curves: dict[tuple[str, str], dict[str, dict[str, Curve]]] = {}
     for method, scheme in product(sizes.methods, SCHEMES):
         curves[method, scheme] = {"original": {m: orders.curve(method, m) for m in METRICS}}
         for change in MODIFICATIONS:
-            name = _name(method, scheme, change)
-            if (scheme, change) in reordered:
-                curves[method, scheme][change] = {m: orders.curve(name, m) for m in METRICS}
-                continue
-            twin = alike[scheme, change]
-            same_order = {m: orders.curve(_name(method, scheme, twin) if twin else method, m) for m in METRICS}
-            curves[method, scheme][change] = {
-                **same_order,
-                "completeness": values.curve(name, "completeness"),
-                "soundness": _with_mass(same_order["soundness"], values.maps(name)),
-            }
+            name = _name(method, *_SAME_ORDER.get((scheme, change), (scheme, change)))
+            by_area = {m: orders.curve(name, m) for m in ("soundness", *ORDER_BASED)}
+            if (scheme, change) in _SAME_ORDER:
+                mass = _mass(modified, by_area["soundness"], method, scheme, change, options.seed)
+                by_area["soundness"] = _with_mass(by_area["soundness"], mass)
+            complete = values.curve(_name(method, scheme, change), "completeness")
+            curves[method, scheme][change] = {"completeness": complete, **by_area}
     return curves, modified
 
 
-def _name(method: str, scheme: str, change: str) -> str:
-    return f"{method}-{scheme}-{change}"
+def _name(method: str, scheme: str = "", change: str = "") -> str:
+    return f"{method}-{scheme}-{change}" if scheme else method
 
 
-def _with_mass(curve: Curve, maps: Tensor) -> SoundnessCurve:
+def _mass(modified: Modified, curve: Curve, method: str, scheme: str, change: str, seed: int) -> Floats:
+    """Gives the attribution mass that each level of a sweep keeps of modified maps, (N, L), a few samples at a time."""
+    ids, schedule, masses = curve.table.ids, curve.table.settings.schedule, []
+    for start in range(0, len(ids), modified.shard_size):
+        some = ids[start : start + modified.shard_size]
+        maps = MODIFICATIONS[change](modified.originals(method, some), scheme, ids=some, seed=seed)
+        ranking = rank_features(maps, ids=some, seed=seed)
+        masses.append(kept_mass(ranking, count_removed(ranking, schedule), schedule.order).numpy())
+    return np.concatenate(masses)
+
+
+def _with_mass(curve: Curve, mass: Floats) -> SoundnessCurve:
     """Reads soundness from the probes of maps that have the same order and other values."""
     assert isinstance(curve, SoundnessCurve)
-    table, settings = curve.table, curve.table.settings
-    ranking = rank_features(maps, ids=table.ids, seed=settings.seed)
-    mass = kept_mass(ranking, count_removed(ranking, settings.schedule), "lerf").numpy()
     return soundness_from_probes(
-        dataclasses.replace(table, kept_mass=mass),
+        dataclasses.replace(curve.table, kept_mass=mass),
         epsilon=curve.epsilon,
         performance=curve.asked,
         protocol=curve.protocol,
@@ -322,55 +343,6 @@ def _example(modified: Modified, name: str, seed: int) -> dict[str, Floats]:
     for scheme, (change, make) in product(SCHEMES, MODIFICATIONS.items()):
         maps[f"{change}\n{scheme}"] = make(original, scheme, ids=[name], seed=seed)[0].numpy()
     return maps
-
-
-def draw(figure: Figure, example: Mapping[str, Floats], shown: Mapping[str, Any]) -> None:
-    """Draws modified maps of one sample above the curves of the four metrics."""
-    figure.set_size_inches(6.9, 3.5)
-    above, below = figure.subfigures(2, 1, squeeze=False, height_ratios=(1, 1.75))[:, 0]
-    for axes, (name, values) in zip(above.subplots(1, len(example)), example.items(), strict=True):
-        axes.imshow(np.atleast_2d(values), cmap="viridis", vmin=0, vmax=1.6)
-        axes.set_title(name, fontsize=7)
-        axes.set_axis_off()
-    grid = below.subplots(1, len(METRICS))
-    for axes, metric in zip(grid, METRICS, strict=True):
-        _draw_metric(axes, shown, metric)
-    handles, labels = grid[0].get_legend_handles_labels()
-    below.legend(handles, labels, loc="outside lower center", ncols=len(labels))
-
-
-def _draw_metric(axes: Axes, shown: Mapping[str, Any], metric: str) -> None:
-    for name, curves in shown.items():
-        colour, dash = _LOOKS[name]
-        x, y = (np.array(curves[metric][key], dtype=np.float64) for key in ("across", "values"))
-        axes.plot(x, y, color=colour, linestyle=dash, label=name, marker="." if metric != "soundness" else "")
-    axes.set_title(TITLES[metric], fontsize=8)
-    across = {"soundness": PERFORMANCE, "completeness": "threshold"}
-    axes.set_xlabel(across.get(metric, "share removed"))
-    axes.set_ylabel("soundness" if metric == "soundness" else f"loss of {PERFORMANCE}")
-    if metric == "completeness":
-        axes.invert_xaxis()
-
-
-def draw_distances(figure: Figure, distances: Mapping[str, Any], summary: Mapping[str, Any]) -> None:
-    """Draws the least distance of each method and scheme by metric, with the mean, and the paper's mean."""
-    figure.set_size_inches(6.9, 2.6)
-    axes = figure.subplots()
-    markers = dict(zip(SCHEMES, "os^", strict=True))
-    for k, (method, of_method) in enumerate(distances.items()):
-        for scheme, of_scheme in of_method.items():
-            x = [place + 0.16 * (k - 1) for place in range(len(METRICS))]
-            y = [of_scheme[metric]["least"] for metric in METRICS]
-            axes.plot(x, y, linestyle="", marker=markers[scheme], color=COLOURS[k], label=f"{method}, {scheme}")
-    for place, metric in enumerate(METRICS):
-        axes.hlines(summary[metric]["mean"], place - 0.35, place + 0.35, color="0.2", linewidth=1.5)
-        axes.hlines(PAPER_DISTANCES[metric], place - 0.35, place + 0.35, color="0.6", linewidth=1.0, linestyle="--")
-    axes.plot([], [], color="0.2", linewidth=1.5, label="mean here")
-    axes.plot([], [], color="0.6", linewidth=1.0, linestyle="--", label="mean in the paper")
-    axes.set_xticks(range(len(METRICS)), [TITLES[metric] for metric in METRICS])
-    axes.set_ylabel("least Hausdorff distance")
-    axes.grid(visible=False, axis="x")
-    figure.legend(loc="outside right upper", fontsize=7)
 
 
 EXPERIMENT = Experiment(
