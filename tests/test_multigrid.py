@@ -1,5 +1,8 @@
 """The solver against the exact solution, on the systems that are hard for it."""
 
+import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -379,3 +382,19 @@ def test_golden_cases(method):
                 (solve(images, keep, method=method).values[0] - torch.from_numpy(golden[f"{case}/imputed"])).abs().max()
             )
             assert error <= (1e-5 if method == "direct" else TOLERANCE), case
+
+
+def test_torch_keeps_its_number_of_threads():
+    # In a process of its own, because numba starts its threads once.
+    program = """
+import torch
+from twinlens.imputation import impute_linear
+torch.set_num_threads(1)
+keep = torch.rand(300, 32, 32) > 0.5
+impute_linear(torch.rand(300, 3, 32, 32), keep)
+print(torch.get_num_threads())
+"""
+    environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
+    environment["NUMBA_NUM_THREADS"] = "2"
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "1"

@@ -207,7 +207,10 @@ def _solve_compiled(images: Tensor, keep: Tensor, tolerance: float, most_cycles:
 
     if not solve_images.signatures:
         _announce_compiling(lambda: not solve_images.signatures)
+    mine = torch.get_num_threads()
     threads = min(numba.get_num_threads(), -(-n // together))
+    # The first of these calls starts numba's layer, which sets OpenMP's number of threads, and with it torch's.
+    torch.set_num_threads(mine)
     if threads <= 1:
         work()
     else:
