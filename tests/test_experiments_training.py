@@ -241,6 +241,7 @@ def test_claims_about_the_edge_follow_the_numbers():
     assert holds(0.5, 1.0) == [True, True]
     assert holds(0.8, 0.9) == [False, False]
     assert holds(0.5, 0.6) == [True, False]
+    assert holds(0.5, 0.8) == [True, False]
 
 
 def test_claims_about_watermarks_need_intervals_that_do_not_overlap():

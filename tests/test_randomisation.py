@@ -125,6 +125,13 @@ def test_rank_correlation_is_scipy_s():
     assert np.allclose(pearson(one, other), [np.corrcoef(a, b)[0, 1] for a, b in zip(one, other, strict=True)])
 
 
+def test_a_constant_row_correlates_with_nothing_whatever_its_rounding():
+    generator = np.random.default_rng(0)
+    for similarity in (spearman, pearson):
+        assert np.isnan(similarity(np.full((1, 7), 0.1), generator.random((1, 7)))).all()
+        assert np.isnan(similarity(generator.random((1, 7)), np.full((1, 7), 0.7))).all()
+
+
 def test_constant_maps_have_no_similarity_and_are_counted():
     calls = []
 
