@@ -193,6 +193,7 @@ def _measure(
             levels=sizes.levels,
             batch_size=sizes.batch_size,
             memory_format="channels_last",
+            threads=None if options.paper else 1,  # more wait for each other on inputs this small
             seed=options.seed,
             resamples=100,
             progress=Told(tell),
