@@ -102,8 +102,8 @@ class RemoteWorker:
                 raise RunError(f"this node has {_listed(here)}, and the driver {_listed(versions)}.")
             with suppress(OSError):
                 os.chdir(self.folder)  # so that relative paths mean what they mean to the driver
-            torch.set_num_threads(self.threads)
             numba.set_num_threads(min(self.threads, numba.get_num_threads()))
+            torch.set_num_threads(self.threads)  # after numba, which sets OpenMP's number of threads, and so torch's
             job: AnyJob = ray.get(self.job[0])
             self.worker = job.worker(self.notes)
         except Exception as failure:
