@@ -10,7 +10,7 @@ from PIL import Image
 from torch import nn
 
 from tests.tiny import model_file, tiny_model
-from twinlens.models import LoadedModel, ModelError, load_model
+from twinlens.models import LoadedModel, ModelError, load_model, load_weights
 
 
 class Executes:
@@ -87,6 +87,19 @@ def test_weights_that_do_not_fit(tmp_path):
     (tmp_path / "noise.pt").write_bytes(b"nothing of the kind")
     with pytest.raises(ModelError, match=r"noise.pt' (cannot be read|hold more than tensors)"):
         load_model(model_file(tmp_path), weights=str(tmp_path / "noise.pt"))
+
+
+def test_weights_without_the_number_of_batches_seen(tmp_path):
+    path, trained, model = str(tmp_path / "w.safetensors"), nn.BatchNorm2d(3), nn.BatchNorm2d(3)
+    trained(torch.randn(4, 3, 5, 5))
+    state = {name: value for name, value in trained.state_dict().items() if name != "num_batches_tracked"}
+    safetensors.torch.save_file(state, path)
+    load_weights(model, path)
+    torch.testing.assert_close(model.running_mean, trained.running_mean)
+    del state["running_mean"]
+    safetensors.torch.save_file(state, path)
+    with pytest.raises(ModelError, match="it lacks 'running_mean'"):
+        load_weights(model, path)
 
 
 def test_a_state_dict_with_code_is_refused_and_the_code_does_not_run(tmp_path):

@@ -113,9 +113,10 @@ def load_weights(module: nn.Module, path: str) -> None:
         state = {name.removeprefix("module."): value for name, value in state.items()}
     own = module.state_dict()
     for found, problem in (
-        ([n for n in own if n not in state], "it lacks"),
+        # How many batches a network has seen in training is seldom published, and torch does without.
+        ([n for n in own if n not in state and not n.endswith("num_batches_tracked")], "it lacks"),
         ([n for n in state if n not in own], "the model does not have"),
-        ([n for n in own if own[n].shape != getattr(state[n], "shape", None)] if own.keys() == state.keys() else [],
+        ([n for n in state if n in own and own[n].shape != getattr(state[n], "shape", None)],
          "of another shape than the model's is"),
     ):  # fmt: skip
         if found:
