@@ -9,7 +9,7 @@ import numpy as np
 
 from twinlens.experiments.comparing import areas_of, compare_methods, describe_areas, draw_panels, numbers_of
 from twinlens.experiments.outcome import Claim, Experiment, Options, Outcome, Tell
-from twinlens.experiments.settings import Embedded, find_subject
+from twinlens.experiments.settings import FEW_LEVELS, PHOTOGRAPHS, find_subject
 from twinlens.planning import METRICS as EVERY_METRIC
 from twinlens.results import Evaluation
 
@@ -17,20 +17,18 @@ METRICS = ("soundness", "completeness", "road_morf", "road_lerf", "deletion")
 ORDER_BASED = METRICS[2:]
 BASE, ENSEMBLES = "integrated_gradients", ("ig_sg", "ig_sq", "ig_var")
 
-_EMBEDDED = Embedded(model="mnist-cnn", data="mnist", limit=300)
-_SMALL = {"steps": 8, "batch_size": 128}
 SMALL: dict[str, Mapping[str, Any]] = {
-    BASE: {"method": BASE, "steps": 16, "batch_size": 128},
-    **{name: {"method": name, "samples": 8, **_SMALL} for name in ENSEMBLES},
+    BASE: {"method": BASE, "steps": 16, "batch_size": 32},
+    **{name: {"method": name, "samples": 6, "steps": 8, "batch_size": 32} for name in ENSEMBLES},
 }
 PAPER: dict[str, Mapping[str, Any]] = {name: {"method": name} for name in (BASE, *ENSEMBLES)}
 
 
 def run(options: Options, tell: Tell) -> Outcome:
     """Runs the experiment."""
-    subject = find_subject(options, _EMBEDDED)
-    methods = SMALL if subject.embedded else PAPER
-    evaluation = compare_methods(subject, methods, METRICS, None, options, tell)
+    subject = find_subject(options, PHOTOGRAPHS)
+    methods, levels = (SMALL, FEW_LEVELS) if subject.embedded else (PAPER, None)
+    evaluation = compare_methods(subject, methods, METRICS, levels, options, tell)
     return Outcome(
         numbers=numbers_of(evaluation),
         claims=tuple(_claims(evaluation)),

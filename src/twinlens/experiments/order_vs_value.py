@@ -26,7 +26,7 @@ from twinlens.curves import Curve, SoundnessCurve
 from twinlens.evaluation import evaluate
 from twinlens.experiments.order_figures import METRICS, PAPER_DISTANCES, PERFORMANCE, TITLES, draw, draw_distances
 from twinlens.experiments.outcome import Claim, Experiment, Options, Outcome, Tell
-from twinlens.experiments.settings import Embedded, Subject, Told, find_subject, plain
+from twinlens.experiments.settings import FEW_LEVELS, PHOTOGRAPHS, Subject, Told, find_subject, plain
 from twinlens.maps import ArrayLike
 from twinlens.metrics import soundness_from_probes
 from twinlens.modifications import MODIFICATIONS, SCHEMES
@@ -49,11 +49,6 @@ _SAME_ORDER: dict[tuple[str, str], tuple[str, ...]] = {
 }
 """Which modified maps have the order of others: of the original, or of another modification."""
 
-# Shrunk, because EfficientNet takes three times as long with its own size. Steps of 2% where the paper takes 1%; with
-# larger ones nearly every step gains more than epsilon, and soundness is near 1 whatever the map.
-_EMBEDDED = Embedded(model="efficientnet-lite0", data="imagenet20", preprocessing={"resize": 146, "crop": 128})
-_FEW_LEVELS = tuple(percent / 100 for percent in range(98, 0, -2))
-
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
@@ -75,7 +70,7 @@ SMALL = Sizes(
         "integrated_gradients": {"method": "integrated_gradients", "steps": 16},
         "extremal_perturbation": {"method": "extremal_perturbation", "steps": 40},
     },
-    levels=_FEW_LEVELS,
+    levels=FEW_LEVELS,
     batch_size=20,
 )
 OWN = Sizes(
@@ -143,7 +138,7 @@ def for_absolute_thresholds(maps: Tensor) -> Tensor:
 
 def run(options: Options, tell: Tell) -> Outcome:
     """Runs the experiment."""
-    subject = find_subject(options, _EMBEDDED)
+    subject = find_subject(options, PHOTOGRAPHS)
     sizes = PAPER if options.paper else SMALL if subject.embedded else OWN
     curves, modified = _measure(subject, sizes, options, tell)
     distances = {
