@@ -89,7 +89,7 @@ def _place(areas: Mapping[str, float], name: str) -> str:
 
 
 EXPERIMENT = Experiment(
-    title="No method is both the soundest and the most complete",
+    title="Which method is sound, which is complete?",
     source="Section 5.3, Fig. 8",
     run=run,
 )

@@ -72,7 +72,7 @@ def _claims(evaluation: Evaluation) -> Iterator[Claim]:
 
 
 EXPERIMENT = Experiment(
-    title="Ensembles of integrated gradients gain in soundness above all",
+    title="What do ensembles of integrated gradients gain?",
     source="Section 5.3, Fig. 7, appendix on ensembles",
     run=run,
 )

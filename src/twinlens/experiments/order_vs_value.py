@@ -342,7 +342,7 @@ def _example(modified: Modified, name: str, seed: int) -> dict[str, Floats]:
 
 
 EXPERIMENT = Experiment(
-    title="Soundness and completeness look at values, ROAD and deletion at the order alone",
+    title="Which metrics look at values, and which at the order alone?",
     source="Section 5.2, Fig. 6, Table 1, appendix on modifications",
     run=run,
 )

@@ -96,7 +96,7 @@ class Experiment:
     """One experiment of the paper."""
 
     title: str
-    """What it shows, in a line."""
+    """What it asks, in a line; the claims are the answers."""
 
     source: str
     """Where the paper has it."""

@@ -106,7 +106,7 @@ def _overview(experiments: Sequence[Stored]) -> str:
         for one in experiments
     ]
     return (
-        '<div class="scroll"><table class="overview"><thead><tr><th>experiment</th><th class="shows">what it shows</th>'
+        '<div class="scroll"><table class="overview"><thead><tr><th>experiment</th><th class="shows">what it asks</th>'
         '<th class="source">in the paper</th><th class="number">claims that hold</th><th class="number">time</th></tr>'
         f"</thead><tbody>{''.join(rows)}</tbody></table></div>"
     )

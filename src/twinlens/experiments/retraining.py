@@ -212,7 +212,7 @@ def draw(figure: Figure, samples: list[Images], found: Mapping[str, Mapping[str,
 
 
 EXPERIMENT = Experiment(
-    title="Retrained networks read the class from where pixels were removed",
+    title="Do retrained networks read the class from where pixels were removed?",
     source="Section 3.1, Fig. 2",
     run=run,
 )

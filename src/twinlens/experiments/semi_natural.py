@@ -184,7 +184,7 @@ def _as_images(maps: Tensor) -> Images:
 
 
 EXPERIMENT = Experiment(
-    title="On semi-natural data, methods crafted for the watermarks win: Rect on numbers, Pooling on stripes",
+    title="Do semi-natural data favour methods that know how they were made?",
     source="Section 3.2, Fig. 3, appendix C",
     run=run,
 )

@@ -244,7 +244,7 @@ def draw(figure: Figure, curves: Mapping[str, Mapping[str, RemovalCurve]]) -> No
 
 
 EXPERIMENT = Experiment(
-    title="The ranking by ROAD changes from real to semi-natural data",
+    title="Is the ranking by ROAD on semi-natural data that on real data?",
     source="Section 3.2, Fig. 4, appendix C",
     run=run,
 )

@@ -110,7 +110,7 @@ def draw(figure: Figure, samples: Images, found: Mapping[str, Mapping[str, float
 
 
 EXPERIMENT = Experiment(
-    title="A network retrained with a mark at the edge fails without it",
+    title="Does a network that was retrained with a mark at the edge still see the object?",
     source="Appendix B",
     run=run,
 )

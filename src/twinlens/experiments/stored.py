@@ -28,7 +28,7 @@ class Stored:
     """Its name on the command line."""
 
     title: str
-    """What it shows, in a line."""
+    """What it asks, in a line."""
 
     source: str
     """Where the paper has it."""

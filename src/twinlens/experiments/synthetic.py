@@ -298,7 +298,7 @@ def _draw_curves(axes: Axes, found: Mapping[str, Any], metric: str, across: tupl
 
 
 EXPERIMENT = Experiment(
-    title="Both metrics notice what was removed from exact maps, and what was introduced into them",
+    title="Do both metrics notice what is removed from exact maps, and what is introduced into them?",
     source="Section 5.1, Fig. 5, appendix on validation tests",
     run=run,
 )
