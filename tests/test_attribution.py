@@ -183,11 +183,12 @@ def test_gradcam_is_the_hand_computation(batch):
     assert torch.allclose(tl.attribute(model, inputs, targets, "gradcam"), expected, atol=1e-6)
 
 
-def test_cam_is_the_hand_computation_and_knows_its_architecture(batch):
+@pytest.mark.parametrize("between", [nn.BatchNorm2d(7), nn.Identity()])
+def test_cam_is_the_hand_computation_and_knows_its_architecture(batch, between):
     inputs, targets = batch
     torch.manual_seed(0)
     model = nn.Sequential(
-        nn.Conv2d(3, 7, 3, 2, 1), nn.BatchNorm2d(7), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(7, 5)
+        nn.Conv2d(3, 7, 3, 2, 1), between, nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(7, 5)
     )
     with torch.no_grad():
         features = model.eval()[:3](inputs)

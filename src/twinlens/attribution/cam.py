@@ -16,13 +16,14 @@ from twinlens.maps import ArrayLike
 from twinlens.probing import Labels
 
 
-def find_layer(model: nn.Module, inputs: Tensor, layer: str | None = None) -> nn.Module:
+def find_layer(model: nn.Module, inputs: Tensor, layer: str | None = None, *, activated: bool = False) -> nn.Module:
     """Finds the module whose output is the last spatial feature map (B, K, h, w), or (B, tokens, K) of a transformer.
 
     Args:
         model: the model, in evaluation mode.
         inputs: (B, C, H, W), of which one is run through the model.
         layer: the module's dotted name, as `features.28` for the last convolution of VGG16; found where none is given.
+        activated: whether a ReLU behind the last convolution is meant, and not the convolution.
 
     Raises:
         ValueError: there is no such module, or none with a spatial output.
@@ -46,6 +47,8 @@ def find_layer(model: nn.Module, inputs: Tensor, layer: str | None = None) -> nn
             "this one has none. For other models use a method that needs none, such as integrated_gradients."
         )
     last = spatial[-1]
+    if activated:
+        return last.module
     # In networks without normalisation, such as VGG, the last convolution is meant, and not the ReLU behind it.
     for one in seen:
         before = one.output is last.output or (isinstance(last.module, nn.ReLU) and one.output is last.input)
@@ -147,7 +150,9 @@ def gradcam(
     return in_batches(model, request, batch_size, explain)
 
 
-def _features_and_gradients(model: nn.Module, part: Request, layer: str | None) -> tuple[Tensor, Tensor]:
+def _features_and_gradients(
+    model: nn.Module, part: Request, layer: str | None, *, activated: bool = False
+) -> tuple[Tensor, Tensor]:
     kept: list[Tensor] = []
 
     def watch(_: nn.Module, __: object, output: Tensor) -> Tensor:
@@ -155,7 +160,7 @@ def _features_and_gradients(model: nn.Module, part: Request, layer: str | None) 
         kept.append(output if output.requires_grad else output.detach().requires_grad_())
         return kept[-1].clone()
 
-    handle = find_layer(model, part.inputs, layer).register_forward_hook(watch)
+    handle = find_layer(model, part.inputs, layer, activated=activated).register_forward_hook(watch)
     try:
         with torch.enable_grad():
             logits = target_logits(model, part.inputs, part.targets)
@@ -193,7 +198,7 @@ def cam(
     weight = linear[-1].weight if linear else None
 
     def explain(part: Request) -> Tensor:
-        features, gradients = _features_and_gradients(model, part, layer)
+        features, gradients = _features_and_gradients(model, part, layer, activated=True)
         if weight is None or weight.shape[1] != features.shape[1]:
             raise ValueError(
                 "`model` must end in global average pooling and one linear layer for cam; its last linear layer does "
