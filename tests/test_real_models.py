@@ -1,6 +1,9 @@
 """Architectures that people use, with random weights, and one real network where its packages are installed."""
 
+import runpy
 import warnings
+from itertools import combinations
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -66,8 +69,6 @@ def efficientnet():
 
 @pytest.fixture(scope="module")
 def imagenet():
-    from pathlib import Path
-
     from PIL import Image
 
     with warnings.catch_warnings():
@@ -97,3 +98,33 @@ def test_gradcam_and_its_metrics_on_imagenet(efficientnet, imagenet):
     }
     assert kept["gradcam"] < kept["random"]  # with the fifth that GradCAM marks, less is lost
     assert loss["gradcam"] > 0.05
+
+
+def test_contact_sheet(tmp_path, efficientnet, imagenet):
+    """Every method on a real network and real images, small and with few steps; the picture is left to be looked at."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # those of foolbox
+        sheet = runpy.run_path(str(Path(__file__).parents[1] / "examples" / "contact_sheet.py"))
+    sheet["QUICK"].update(
+        extremal_perturbation={"steps": 20},
+        rise={"masks": 100},
+        input_iba={"rounds": 2, "critic_noise": 4, "steps": 3},
+        **{name: {"samples": 2, "steps": 4} for name in ("ig_sg", "ig_sq", "ig_var")},
+    )
+    images, labels = sheet["load_images"](2, 96)
+    maps = sheet["explain"](efficientnet, images, labels, sheet["METHODS"])
+    assert set(maps) == set(tl.METHODS) - {"kernel_shap"}
+    for name, found in maps.items():
+        assert found.shape == (2, 96, 96), name
+        assert found.isfinite().all(), name
+        assert found.amin() >= 0, name
+        assert (found.amax(dim=(1, 2)) > found.amin(dim=(1, 2))).all(), name
+    alike = {
+        (one, other)
+        for one, other in combinations(maps, 2)
+        if torch.allclose(maps[one] / maps[one].amax(), maps[other] / maps[other].amax(), atol=1e-3)
+    }
+    # Behind global pooling and a linear layer GradCAM is CAM; with one baseline, as in the paper, DeepSHAP is DeepLIFT.
+    assert alike == {("cam", "gradcam"), ("deeplift", "deepshap")}
+    sheet["draw"](images, maps).savefig(tmp_path / "contact-sheet.png", dpi=60)
+    assert (tmp_path / "contact-sheet.png").stat().st_size > 10_000
