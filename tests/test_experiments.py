@@ -115,7 +115,7 @@ class TestOrderVsValue:
     def test_curves_of_maps_with_the_order_of_others_are_their_own(self, tiny):
         """Soundness that was read from another map's probes is what a sweep of its own would give."""
         sizes = replace(order_vs_value.OWN, methods={"gradcam": {"method": "gradcam"}})
-        subject = find_subject(tiny, order_vs_value._EMBEDDED)
+        subject = find_subject(tiny, order_vs_value.PHOTOGRAPHS)
         curves, _ = order_vs_value._measure(subject, sizes, tiny, quietly)
         evaluation = open_evaluation(tiny.out / "orders")
         modified = Modified(evaluation)
@@ -137,7 +137,7 @@ class TestOrderVsValue:
             assert found["completeness"].at(0.3) == pytest.approx(expected)
 
     def test_maps_are_found_whatever_the_shards(self, tmp_path, tiny):
-        subject = find_subject(tiny, order_vs_value._EMBEDDED)
+        subject = find_subject(tiny, order_vs_value.PHOTOGRAPHS)
         evaluation = tl.evaluate(
             subject.model, subject.samples, ["gradcam"], metrics=[], out=tmp_path / "shards", shard_size=4
         )
