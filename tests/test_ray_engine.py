@@ -278,7 +278,9 @@ def test_any_job_and_every_kind_of_failure(tmp_path, cluster):
     # What relies on a unit that failed is not tried, what passes by itself is; the rest is done.
     assert [job.tries(Unit(1, name)) for name in names] == [0, 0, 0, 0]
     assert job.tries(Unit(1)) >= 3
-    assert 3 <= job.tries(Unit(2, "deadly")) <= 4  # perhaps among others in its task at first, then alone
+    # Three times alone; before that among others in its task, once more for each death in which it was not heard that
+    # the task before it had ended.
+    assert 3 <= job.tries(Unit(2, "deadly")) <= 6
     assert all(job.tries(Unit(k, name)) >= 1 for k in (0, 2, 3, 4, 5) for name in ("good", "deadly", "late"))
 
 
