@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, wraps
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from twinlens.data import cifar_images, mnist_digits
-from twinlens.experiments.outcome import Options, Tell
+from twinlens.experiments.outcome import Options, Outcome, Tell
+from twinlens.experiments.settings import refuse_options
 from twinlens.images import DataError, reading
 from twinlens.networks import SmallCNN
 from twinlens.ordering import stream
@@ -64,6 +65,19 @@ class Pictures:
     def mean(self) -> NDArray[np.float64]:
         """(C,) mean of the training images, 0 to 255."""
         return np.asarray(self.train.mean(axis=(0, 1, 2)))
+
+
+def on_pictures(experiment: Callable[[Pictures, Options, Tell], Outcome]) -> Callable[[Options, Tell], Outcome]:
+    """Opens the pictures for an experiment that trains networks of its own, and refuses what it does not use."""
+
+    @wraps(experiment)
+    def run(options: Options, tell: Tell) -> Outcome:
+        refuse_options(options, ("classes", "model", "weights"), "it trains networks of its own")
+        with few_threads(options):
+            tell("opening images", 0, 1)
+            return experiment(open_pictures(options), options, tell)
+
+    return run
 
 
 def open_pictures(options: Options) -> Pictures:

@@ -20,14 +20,12 @@ from twinlens.experiments.outcome import Claim, Experiment, Options, Outcome, Te
 from twinlens.experiments.pictures import (
     Pictures,
     as_inputs,
-    few_threads,
-    open_pictures,
+    on_pictures,
     show_bars,
     show_images,
     telling,
     train_network,
 )
-from twinlens.experiments.settings import refuse_options
 from twinlens.networks import TinyResNet
 from twinlens.report.looks import COLOURS
 from twinlens.training import accuracy
@@ -45,8 +43,6 @@ EDGE_SHARE = 0.03
 MARGIN = 0.15
 """By how much accuracy has to differ to count as very different."""
 
-UNUSED = ("classes", "model", "weights")
-WHY_UNUSED = "it trains networks of its own"
 _SHOWN = 9
 
 
@@ -108,16 +104,9 @@ def fill(images: Images, removed: NDArray[np.bool_], colour: NDArray[np.float64]
     return np.where(removed[..., None], np.asarray(colour).round().astype(np.uint8), images)
 
 
-def run(options: Options, tell: Tell) -> Outcome:
+@on_pictures
+def run(pictures: Pictures, options: Options, tell: Tell) -> Outcome:
     """Does the experiment."""
-    refuse_options(options, UNUSED, WHY_UNUSED)
-    with few_threads(options):
-        return _run(options, tell)
-
-
-def _run(options: Options, tell: Tell) -> Outcome:
-    tell("opening images", 0, 1)
-    pictures = open_pictures(options)
     first, second = removed_pixels(pictures.classes, *pictures.train.shape[1:3])
     mean = pictures.mean
     sets = {

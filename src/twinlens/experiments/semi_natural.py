@@ -20,14 +20,11 @@ from twinlens.experiments.outcome import Claim, Experiment, Options, Outcome, Te
 from twinlens.experiments.pictures import (
     Pictures,
     as_inputs,
-    few_threads,
-    open_pictures,
+    on_pictures,
     show_images,
     telling,
     train_network,
 )
-from twinlens.experiments.retraining import UNUSED, WHY_UNUSED
-from twinlens.experiments.settings import refuse_options
 from twinlens.localisation import attribution_inside
 from twinlens.networks import VGG16
 from twinlens.ordering import stream
@@ -56,16 +53,9 @@ def watermarked(pictures: Pictures, kind: str, seed: int) -> tuple[Watermarked, 
     )
 
 
-def run(options: Options, tell: Tell) -> Outcome:
+@on_pictures
+def run(pictures: Pictures, options: Options, tell: Tell) -> Outcome:
     """Does the experiment."""
-    refuse_options(options, UNUSED, WHY_UNUSED)
-    with few_threads(options):
-        return _run(options, tell)
-
-
-def _run(options: Options, tell: Tell) -> Outcome:
-    tell("opening images", 0, 1)
-    pictures = open_pictures(options)
     found: dict[str, dict[str, Any]] = {}
     samples: dict[str, list[Images | Tensor]] = {}
     for kind in WATERMARKS:

@@ -19,10 +19,9 @@ from numpy.typing import NDArray
 from twinlens.attribution import attribute
 from twinlens.curves import RemovalCurve
 from twinlens.experiments.outcome import Claim, Experiment, Options, Outcome, Tell
-from twinlens.experiments.pictures import Pictures, as_inputs, few_threads, open_pictures, telling, train_network
-from twinlens.experiments.retraining import UNUSED, WHY_UNUSED
+from twinlens.experiments.pictures import Pictures, as_inputs, on_pictures, telling, train_network
 from twinlens.experiments.semi_natural import watermarked
-from twinlens.experiments.settings import plain, refuse_options
+from twinlens.experiments.settings import plain
 from twinlens.metrics import road
 from twinlens.networks import VGG16
 from twinlens.ordering import stream
@@ -81,16 +80,9 @@ def make_sets(pictures: Pictures, seed: int) -> dict[str, LabelledSet]:
     return {name: LabelledSet(train=a, train_labels=b, test=c, test_labels=d) for name, (a, b, c, d) in sets.items()}
 
 
-def run(options: Options, tell: Tell) -> Outcome:
+@on_pictures
+def run(pictures: Pictures, options: Options, tell: Tell) -> Outcome:
     """Does the experiment."""
-    refuse_options(options, UNUSED, WHY_UNUSED)
-    with few_threads(options):
-        return _run(options, tell)
-
-
-def _run(options: Options, tell: Tell) -> Outcome:
-    tell("opening images", 0, 1)
-    pictures = open_pictures(options)
     learned: dict[str, float] = {}
     curves: dict[str, dict[str, RemovalCurve]] = {}
     for name, images in make_sets(pictures, options.seed).items():

@@ -12,16 +12,15 @@ from typing import TYPE_CHECKING
 
 from twinlens.experiments.outcome import Claim, Experiment, Options, Outcome, Tell
 from twinlens.experiments.pictures import (
+    Pictures,
     as_inputs,
-    few_threads,
-    open_pictures,
+    on_pictures,
     show_bars,
     show_images,
     telling,
     train_network,
 )
-from twinlens.experiments.retraining import MARGIN, UNUSED, WHY_UNUSED, edge_regions, fill
-from twinlens.experiments.settings import refuse_options
+from twinlens.experiments.retraining import MARGIN, edge_regions, fill
 from twinlens.networks import TinyResNet
 from twinlens.report.looks import COLOURS
 from twinlens.training import accuracy
@@ -37,16 +36,9 @@ ORIGINAL, RETRAINED = "original", "retrained"
 _SHOWN = 10
 
 
-def run(options: Options, tell: Tell) -> Outcome:
+@on_pictures
+def run(pictures: Pictures, options: Options, tell: Tell) -> Outcome:
     """Does the experiment."""
-    refuse_options(options, UNUSED, WHY_UNUSED)
-    with few_threads(options):
-        return _run(options, tell)
-
-
-def _run(options: Options, tell: Tell) -> Outcome:
-    tell("opening images", 0, 1)
-    pictures = open_pictures(options)
     height, width = pictures.train.shape[1:3]
     region = edge_regions(pictures.classes, height, width, SHARE)
     marked = fill(pictures.train, region[pictures.train_labels], 0.0)
