@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.tiny import tiny_model
+from tests.tiny import ViewedCNN, tiny_model
 from twinlens.tuning import Execution, Prepared, tune
 
 
@@ -34,6 +34,13 @@ def test_large_inputs_are_not_tried_in_large_batches():
 
 def test_rows_are_tried_in_one_format():
     assert tune(nn.Linear(4, 2), torch.randn(1, 4)).memory_format == "contiguous"
+
+
+def test_a_model_that_views_its_features_keeps_the_usual_format():
+    example = torch.randn(1, 3, 8, 8)
+    assert tune(ViewedCNN(), example).memory_format == "contiguous"
+    with pytest.raises(RuntimeError, match="view size is not compatible"):
+        tune(ViewedCNN(), example, memory_format="channels_last")
 
 
 @pytest.mark.parametrize("memory_format", ["contiguous", "channels_last"])

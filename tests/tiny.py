@@ -33,6 +33,19 @@ def model_file(folder):
     return f"{path}:build"
 
 
+class ViewedCNN(nn.Module):
+    """Calls `view` on its features, which fails where their channels come last in memory."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(3)
+        self.features = nn.Conv2d(3, 6, 3)
+        self.classifier = nn.Linear(6 * 6 * 6, 3)
+
+    def forward(self, images):
+        return self.classifier(self.features(images).relu().view(len(images), -1))
+
+
 def tiny_model():
     torch.manual_seed(3)
     return nn.Sequential(

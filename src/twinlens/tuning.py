@@ -133,7 +133,12 @@ def _fastest(module: nn.Module, example: Tensor, batch_size: int | None, formats
     for memory_format in formats:
         for size in fitting if batch_size is None else [batch_size]:
             trial = Execution(batch_size=size, memory_format=memory_format)
-            trials[trial] = _seconds_per_input(module, example, trial)
+            try:
+                trials[trial] = _seconds_per_input(module, example, trial)
+            except RuntimeError as error:
+                if memory_format == formats[0] or not wants_contiguous(error):
+                    raise
+                break
             if trials[trial] > 1.3 * min(trials.values()):
                 break
     # Of what is about as fast, the largest batch, because imputation costs less per input then.
@@ -173,6 +178,19 @@ def _compiled(module: nn.Module, example: Tensor, execution: Execution, *, small
         _log.warning("The model cannot be compiled and is called as it is: %s", first_line(error))
         return execution
     return best
+
+
+def wants_contiguous(error: Exception) -> bool:
+    """Tells whether a model failed over the order of values in memory, as one does that calls `view` on its features.
+
+    Example:
+        >>> try:
+        ...     torch.zeros(2, 3, 4, 4).contiguous(memory_format=torch.channels_last).view(2, -1)
+        ... except RuntimeError as error:
+        ...     wants_contiguous(error)
+        True
+    """
+    return "view size is not compatible" in str(error) or "contiguous" in str(error)
 
 
 def first_line(error: Exception) -> str:
