@@ -7,6 +7,7 @@ from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
 import twinlens as tl
+from tests.tiny import ViewedCNN, tiny_model
 from twinlens.attribution.cam import find_layer
 from twinlens.attribution.gradients import _contributions, _integrate
 from twinlens.attribution.harness import make_request, undisturbed
@@ -371,6 +372,31 @@ def test_every_method_gives_sound_maps_and_leaves_the_model_alone(batch, name):
     assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
     assert [len(part._forward_hooks) for part in model] == [0, 1, 0, 0, 0, 0, 0]
     assert not any(part._backward_hooks or part._forward_pre_hooks for part in model)
+
+
+def test_channels_come_last_in_memory_where_the_model_bears_it():
+    """On the CPU convolutions are faster so; a model that views its features is called as usual, from the start."""
+    layouts = []
+
+    class Watching(nn.Module):
+        def __init__(self, model):
+            super().__init__()
+            self.model = model
+
+        def forward(self, images):
+            layouts.append(images.is_contiguous(memory_format=torch.channels_last))
+            return self.model(images)
+
+    images = torch.randn(5, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    tl.attribute(Watching(tiny_model()), images, [0] * 5, "occlusion")
+    assert layouts
+    assert all(layouts)
+    layouts.clear()
+    maps = tl.attribute(Watching(ViewedCNN()), images, [0] * 5, "input_x_gradient", batch_size=2)
+    assert layouts == [True, False, False, False]
+    plain = images.clone().requires_grad_()
+    ViewedCNN()(plain)[:, 0].sum().backward()
+    torch.testing.assert_close(maps, (plain.grad * images).sum(dim=1).clamp(min=0))
 
 
 def test_a_failing_method_leaves_the_model_alone_too(batch):
