@@ -159,7 +159,7 @@ def test_the_game_moves_masked_inputs_towards_the_bottleneck():
 
     @torch.no_grad()
     def distance():
-        return float((game._generate(16) - features).square().mean())
+        return float((game._generate(16) - features[:, None]).square().mean())
 
     with torch.no_grad():
         game.mask.zero_()
