@@ -421,6 +421,8 @@ def test_unknown_names_options_and_inputs(batch):
         tl.attribute(small_cnn(), inputs, targets.float(), "saliency")
     with pytest.raises(ValueError, match="`baseline` must be a number or fit one input"):
         tl.attribute(small_cnn(), inputs, targets, "integrated_gradients", baseline=torch.ones(7))
+    with pytest.raises(ValueError, match=r"`inputs` must be .* none of them empty; got shape \(0, 3, 16, 16\)"):
+        tl.attribute(small_cnn(), inputs[:0], targets[:0], "saliency")
     wrong = {
         "integrated_gradients": {"steps": 0},
         "ig_sg": {"samples": 0},

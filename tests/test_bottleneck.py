@@ -130,9 +130,9 @@ def test_layers_within_a_shortcut(monkeypatch):
 
 def test_statistics_are_those_of_the_reference():
     images, classes, _ = planted_images(7, 26)
-    request = bottleneck.make_request(planted_model(), images[:2], classes[:2], ids=None, seed=0)
+    request = bottleneck.make_request(planted_model(), images[:2], classes[:2], ids=None, seed=0, batch_size=3)
     features = planted_model()[:4](images).detach()
-    find = functools.partial(bottleneck._Point.find, planted_model(), request, "3", batch_size=3, min_std=0.01)
+    find = functools.partial(bottleneck._Point.find, planted_model(), request, "3", min_std=0.01)
     point = find(images)
     torch.testing.assert_close(point.mean, features.mean(dim=0), rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(point.std, features.std(dim=0, correction=0).clamp(min=0.01), rtol=1e-3, atol=1e-4)
@@ -151,11 +151,11 @@ def test_input_iba_finds_the_patch():
 def test_the_game_moves_masked_inputs_towards_the_bottleneck():
     images, classes, _ = planted_images(2, 27)
     model = planted_model()
-    request = bottleneck.make_request(model, images, classes, ids=None, seed=0)
-    point = bottleneck._Point.find(model, request, "3", None, batch_size=2, min_std=0.01)
+    request = bottleneck.make_request(model, images, classes, ids=None, seed=0, batch_size=16)
+    point = bottleneck._Point.find(model, request, "3", None, min_std=0.01)
     features = point.read(request.inputs).detach()
     # Everything passes, so that the mask is to open and the noise to vanish.
-    game = bottleneck._Game(point, request, features, torch.full_like(features, 0.999), copies=8, rows=16)
+    game = bottleneck._Game(point, request, features, torch.full_like(features, 0.999), copies=8)
 
     @torch.no_grad()
     def distance():

@@ -347,6 +347,7 @@ def check_inputs(inputs: ArrayLike, ids: Sequence[str | int] | None) -> tuple[Te
     given = as_tensor(inputs, "inputs")
     if not given.is_floating_point():
         raise TypeError(f"`inputs` must be floating-point, normalised as the model expects; got {given.dtype}.")
+    spatial_shape(given.shape)  # refuses what is empty
     names = check_ids(ids, len(given))
     for name, sample in zip(names, given, strict=True):
         if not torch.isfinite(sample).all():

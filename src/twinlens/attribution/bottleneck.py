@@ -34,9 +34,6 @@ _NOISE_MEAN_LR, _NOISE_SCALE_LR, _MASK_LR, _CRITIC_LR, _CLIP = 0.1, 0.05, 0.003,
 _CRITIC_WIDTH = 16  # of 64, maps are nearly the same (correlation 0.99) and cost twice as much
 
 _CORNER = 32  # side of what a model must be given at least, where what it makes of it is replaced
-_CALL_VALUES = (
-    100_000  # of small inputs, so many values are put into one call of the model, however few samples that is
-)
 
 
 def iba(
@@ -46,7 +43,7 @@ def iba(
     *,
     ids: Sequence[str | int] | None = None,
     seed: int = 0,
-    batch_size: int = 16,
+    batch_size: int | None = None,
     layer: str | None = None,
     reference: ArrayLike | None = None,
     beta: float = 10.0,
@@ -67,7 +64,8 @@ def iba(
         targets: (N,) classes to explain.
         ids: one name per sample, from which its noise is drawn.
         seed: seed of the noise.
-        batch_size: samples explained together. The layers behind the bottleneck see `noise` times as many.
+        batch_size: samples explained together; 16, or more of small inputs, where none is given. The layers behind the
+            bottleneck see `noise` times as many.
         layer: dotted name of the layer; the last spatial feature map where none is given.
         reference: inputs (M, C, H, W) from which mean and standard deviation of each feature are estimated; the paper
             takes 10 000 of the training set. Where none are given, `inputs` serve, and since they may be few, all
@@ -83,9 +81,9 @@ def iba(
     Returns:
         Maps (N, H, W): bits per place of the layer, summed over channels and enlarged bilinearly.
     """
-    _check_counts(steps=steps, noise=noise, batch_size=batch_size)
-    request = make_request(model, inputs, targets, ids=ids, seed=seed)
-    point = _Point.find(model, request, layer, reference, batch_size=batch_size, min_std=min_std)
+    _check_counts(steps=steps, noise=noise)
+    request = make_request(model, inputs, targets, ids=ids, seed=seed, batch_size=batch_size)
+    point = _Point.find(model, request, layer, reference, min_std=min_std)
 
     @torch.enable_grad()
     def explain(part: Request) -> Tensor:
@@ -94,7 +92,7 @@ def iba(
         )
         return _enlarge(_bits(features, share, point.mean, point.std), part.inputs)
 
-    return in_batches(model, request, batch_size, explain)
+    return in_batches(model, request, explain)
 
 
 def input_iba(
@@ -104,7 +102,7 @@ def input_iba(
     *,
     ids: Sequence[str | int] | None = None,
     seed: int = 0,
-    batch_size: int = 16,
+    batch_size: int | None = None,
     layer: str | None = None,
     reference: ArrayLike | None = None,
     beta: float = 20.0,
@@ -137,8 +135,8 @@ def input_iba(
         targets: (N,) classes to explain.
         ids: one name per sample, from which noise and critic are drawn.
         seed: seed of noise and critics.
-        batch_size: inputs per call of the model, or more where they are small. Copies of a sample count; they are
-            taken one after the other where they do not fit.
+        batch_size: inputs per call of the model; 16, or more of small ones, where none is given. Copies of a sample
+            count; they are taken one after the other where they do not fit.
         layer: as in `iba`; the authors take one in the middle, features.17 of VGG16.
         reference: as in `iba`.
         beta: weight of the information at the input; 20 in the authors' code.
@@ -163,28 +161,24 @@ def input_iba(
         rounds=rounds,
         critic_steps=critic_steps,
         critic_noise=critic_noise,
-        batch_size=batch_size,
     )
-    request = make_request(model, inputs, targets, ids=ids, seed=seed)
-    point = _Point.find(model, request, layer, reference, batch_size=batch_size, min_std=min_std)
+    request = make_request(model, inputs, targets, ids=ids, seed=seed, batch_size=batch_size)
+    point = _Point.find(model, request, layer, reference, min_std=min_std)
 
     @torch.enable_grad()
     def explain(part: Request) -> Tensor:
         features, share = _fit_features(
             point, part, beta=feature_beta, steps=feature_steps, lr=lr, noise=noise, sigma=0.0, purpose="input_iba"
         )
-        rows = max(batch_size, _CALL_VALUES // part.inputs[0].numel())
-        game = _Game(point, part, features, share, copies=critic_noise, rows=rows)
+        game = _Game(point, part, features, share, copies=critic_noise)
         for _ in range(rounds):
             for _ in range(critic_steps):
                 game.train_critic()
             game.train_generator()
         free = game.mask.detach().sigmoid()
-        return _fit_input(model, part, free, beta=beta, steps=steps, lr=lr, noise=noise, sigma=sigma, rows=rows).mean(
-            dim=1
-        )
+        return _fit_input(model, part, free, beta=beta, steps=steps, lr=lr, noise=noise, sigma=sigma).mean(dim=1)
 
-    return in_batches(model, request, batch_size, explain)
+    return in_batches(model, request, explain)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,7 +205,6 @@ class _Point:
         name: str | None,
         reference: ArrayLike | None,
         *,
-        batch_size: int,
         min_std: float,
     ) -> _Point:
         """Finds the layer, and estimates the mean and the standard deviation of its features."""
@@ -231,7 +224,7 @@ class _Point:
         with undisturbed(model), torch.no_grad():
             layer = find_layer(model, request.inputs, name)
             runs = _count_runs(model, layer, request)
-            mean, std = _moments(model, layer, runs, samples, batch_size=batch_size, pooled=reference is None)
+            mean, std = _moments(model, layer, runs, samples, batch_size=request.batch_size, pooled=reference is None)
             return cls(
                 model=model,
                 layer=layer,
@@ -387,7 +380,6 @@ def _fit_input(
     lr: float,
     noise: int,
     sigma: float,
-    rows: int,
 ) -> Tensor:
     """Gives the share Λ (B, C, *S) of the input that passes the best bottleneck, masks λ_G of that shape being free."""
     logit = torch.full_like(part.inputs, _INITIAL, requires_grad=True)
@@ -399,7 +391,7 @@ def _fit_input(
         leaf = share.detach().requires_grad_()
         information = _information(part.inputs, leaf, zero, one, free=free).flatten(1).mean(dim=1)
         (gradient,) = torch.autograd.grad(beta * information.sum(), [leaf])
-        for copies in _blocks(noise, len(part), rows):
+        for copies in _blocks(noise, part):
             draws = _draw(generators, copies, part.inputs.shape[1:], part.inputs)
             logits = model(_mix(leaf, part.inputs, draws, zero, one).flatten(0, 1))
             entropy = functional.cross_entropy(logits, part.targets.repeat_interleave(copies), reduction="sum") / noise
@@ -415,11 +407,9 @@ class _Game:
     All weights have a leading axis B, and losses are summed over it, so that the games do not touch each other.
     """
 
-    def __init__(
-        self, point: _Point, part: Request, features: Tensor, share: Tensor, *, copies: int, rows: int
-    ) -> None:
+    def __init__(self, point: _Point, part: Request, features: Tensor, share: Tensor, *, copies: int) -> None:
         self.point, self.part, self.features, self.share = point, part, features, share
-        self.copies, self.rows = copies, rows
+        self.copies = copies
         self.generators = part.generators("input_iba", "game")
         channels, spatial = features.shape[1], tuple(features.shape[2:])
         # The generator begins with what the layer needs, as in the authors' code.
@@ -464,7 +454,7 @@ class _Game:
     def train_critic(self) -> None:
         """Moves the critics towards telling bottleneck and masked inputs apart, by one step."""
         self.critic_optimizer.zero_grad()
-        for copies in _blocks(self.copies, len(self.part), self.rows):
+        for copies in _blocks(self.copies, self.part):
             with torch.no_grad():
                 fake = self._generate(copies)
                 noise = _draw(self.generators, copies, self.features.shape[1:], self.features)
@@ -478,7 +468,7 @@ class _Game:
     def train_generator(self) -> None:
         """Moves the masks and their noise towards deceiving the critics, by one step."""
         self.generator_optimizer.zero_grad()
-        for copies in _blocks(self.copies, len(self.part), self.rows):
+        for copies in _blocks(self.copies, self.part):
             (-self._criticise(self._generate(copies)) / self.copies).backward()
         self.generator_optimizer.step()
 
@@ -525,9 +515,9 @@ def _draw(generators: list[torch.Generator], copies: int, shape: Sequence[int], 
     return drawn[:, :, :size].unflatten(2, tuple(shape)).to(like)
 
 
-def _blocks(copies: int, samples: int, rows: int) -> list[int]:
-    """Splits copies of samples into blocks of at most `rows` rows, or of one copy."""
-    block = max(1, rows // samples)
+def _blocks(copies: int, part: Request) -> list[int]:
+    """Splits copies of samples into blocks that fit into one call of the model, or of one copy."""
+    block = max(1, part.batch_size // len(part))
     return [min(block, copies - start) for start in range(0, copies, block)]
 
 

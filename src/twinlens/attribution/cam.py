@@ -124,7 +124,7 @@ def gradcam(
     *,
     ids: Sequence[str | int] | None = None,
     seed: int = 0,
-    batch_size: int = 16,
+    batch_size: int | None = None,
     layer: str | None = None,
 ) -> Tensor:
     """GradCAM (Selvaraju et al. 2017): feature maps weighted by their mean gradients, added, and resized to the input.
@@ -135,11 +135,11 @@ def gradcam(
         targets: (N,) classes to explain.
         ids: one name per sample.
         seed: not used; the method draws nothing at random.
-        batch_size: samples per batch.
+        batch_size: samples per batch; 16, or more of small inputs, where none is given.
         layer: dotted name of the layer; the last spatial feature map where none is given. The paper takes `features.28`
             of VGG16, the last convolution.
     """
-    request = make_request(model, inputs, targets, ids=ids, seed=seed)
+    request = make_request(model, inputs, targets, ids=ids, seed=seed, batch_size=batch_size)
     check_images(request.inputs, "gradcam")
 
     def explain(part: Request) -> Tensor:
@@ -147,7 +147,7 @@ def gradcam(
         weights = gradients.mean(dim=(2, 3), keepdim=True)
         return resize_to((weights * features).sum(dim=1).clamp(min=0), part.inputs.shape[2:])
 
-    return in_batches(model, request, batch_size, explain)
+    return in_batches(model, request, explain)
 
 
 def _features_and_gradients(
@@ -178,7 +178,7 @@ def cam(
     *,
     ids: Sequence[str | int] | None = None,
     seed: int = 0,
-    batch_size: int = 16,
+    batch_size: int | None = None,
     layer: str | None = None,
 ) -> Tensor:
     """CAM (Zhou et al. 2016): feature maps weighted by the last linear layer, added, and resized to the input.
@@ -189,10 +189,10 @@ def cam(
         targets: (N,) classes to explain.
         ids: one name per sample.
         seed: not used; the method draws nothing at random.
-        batch_size: samples per batch.
+        batch_size: samples per batch; 16, or more of small inputs, where none is given.
         layer: dotted name of the layer that is pooled; the last spatial feature map where none is given.
     """
-    request = make_request(model, inputs, targets, ids=ids, seed=seed)
+    request = make_request(model, inputs, targets, ids=ids, seed=seed, batch_size=batch_size)
     check_images(request.inputs, "cam")
     linear = [part for part in model.modules() if isinstance(part, nn.Linear)]
     weight = linear[-1].weight if linear else None
@@ -214,4 +214,4 @@ def cam(
             )
         return resize_to((weights[:, :, None, None] * features).sum(dim=1).clamp(min=0), part.inputs.shape[2:])
 
-    return in_batches(model, request, batch_size, explain)
+    return in_batches(model, request, explain)

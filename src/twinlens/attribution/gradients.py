@@ -32,7 +32,7 @@ def saliency(
     *,
     ids: Sequence[str | int] | None = None,
     seed: int = 0,
-    batch_size: int = 16,
+    batch_size: int | None = None,
 ) -> Tensor:
     """Saliency (Simonyan et al. 2014): the largest magnitude of the target logit's gradient over the channels.
 
@@ -42,15 +42,15 @@ def saliency(
         targets: (N,) classes to explain.
         ids: one name per sample.
         seed: not used; the method draws nothing at random.
-        batch_size: samples per batch.
+        batch_size: samples per batch; 16, or more of small inputs, where none is given.
     """
-    request = make_request(model, inputs, targets, ids=ids, seed=seed)
+    request = make_request(model, inputs, targets, ids=ids, seed=seed, batch_size=batch_size)
 
     def explain(part: Request) -> Tensor:
         magnitude = _gradient(model, part.inputs, part.targets).abs()
         return magnitude if magnitude.dim() == 2 else magnitude.amax(dim=1)
 
-    return in_batches(model, request, batch_size, explain)
+    return in_batches(model, request, explain)
 
 
 def input_x_gradient(
@@ -60,16 +60,14 @@ def input_x_gradient(
     *,
     ids: Sequence[str | int] | None = None,
     seed: int = 0,
-    batch_size: int = 16,
+    batch_size: int | None = None,
 ) -> Tensor:
     """Input × gradient (Shrikumar et al. 2016), summed over the channels, its positive part.
 
     Arguments as for `saliency`.
     """
-    request = make_request(model, inputs, targets, ids=ids, seed=seed)
-    return in_batches(
-        model, request, batch_size, lambda part: part.inputs * _gradient(model, part.inputs, part.targets)
-    )
+    request = make_request(model, inputs, targets, ids=ids, seed=seed, batch_size=batch_size)
+    return in_batches(model, request, lambda part: part.inputs * _gradient(model, part.inputs, part.targets))
 
 
 def guided_backprop(
@@ -79,14 +77,14 @@ def guided_backprop(
     *,
     ids: Sequence[str | int] | None = None,
     seed: int = 0,
-    batch_size: int = 16,
+    batch_size: int | None = None,
 ) -> Tensor:
     """Guided backpropagation (Springenberg et al. 2015): ReLUs let only positive gradients pass.
 
     Arguments as for `saliency`. In-place, re-used and functional ReLUs follow the rule as well; a model without any is
     refused, because the result would be its plain gradient.
     """
-    request = make_request(model, inputs, targets, ids=ids, seed=seed)
+    request = make_request(model, inputs, targets, ids=ids, seed=seed, batch_size=batch_size)
 
     def explain(part: Request) -> Tensor:
         rules = guided_rules()
@@ -96,7 +94,7 @@ def guided_backprop(
             raise ValueError("`model` must have ReLUs for guided_backprop, and this one has none. Use saliency.")
         return gradient
 
-    return in_batches(model, request, batch_size, explain)
+    return in_batches(model, request, explain)
 
 
 def _baseline_of(baseline: float | ArrayLike, inputs: Tensor) -> Tensor:
@@ -132,7 +130,7 @@ def integrated_gradients(
     *,
     ids: Sequence[str | int] | None = None,
     seed: int = 0,
-    batch_size: int = 16,
+    batch_size: int | None = None,
     steps: int = 32,
     baseline: float | ArrayLike = 0.0,
 ) -> Tensor:
@@ -144,18 +142,18 @@ def integrated_gradients(
         targets: (N,) classes to explain.
         ids: one name per sample.
         seed: not used; the method draws nothing at random.
-        batch_size: samples per batch; as many points of the path go through the model at a time.
+        batch_size: samples per batch, and points of their paths per call of the model; 16, or more of small inputs,
+            where none is given.
         steps: points of the Gauss-Legendre quadrature along the path.
         baseline: where the path starts, a number or an array like one input; zero in the paper.
     """
-    request = make_request(model, inputs, targets, ids=ids, seed=seed)
+    request = make_request(model, inputs, targets, ids=ids, seed=seed, batch_size=batch_size)
     start = _baseline_of(baseline, request.inputs)
     _at_least_one("steps", steps)
     return in_batches(
         model,
         request,
-        batch_size,
-        lambda part: _integrate(model, part.inputs, part.targets, start, steps, batch_size),
+        lambda part: _integrate(model, part.inputs, part.targets, start, steps, part.batch_size),
     )
 
 
@@ -167,7 +165,6 @@ def _at_least_one(name: str, value: int) -> None:
 def _ensemble(
     model: nn.Module,
     request: Request,
-    batch_size: int,
     *,
     samples: int,
     variance: float,
@@ -186,12 +183,12 @@ def _ensemble(
         mean, square = (torch.zeros_like(part.inputs, dtype=torch.float64) for _ in range(2))
         for draw in range(samples):
             noisy = part.inputs + variance**0.5 * part.normal(part.inputs.shape[1:], "noise", draw)
-            one = _integrate(model, noisy, part.targets, start, steps, batch_size).double()
+            one = _integrate(model, noisy, part.targets, start, steps, part.batch_size).double()
             mean += one / samples
             square += one**2 / samples
         return combine(mean, square)
 
-    return in_batches(model, request, batch_size, explain)
+    return in_batches(model, request, explain)
 
 
 def ig_sg(
@@ -201,7 +198,7 @@ def ig_sg(
     *,
     ids: Sequence[str | int] | None = None,
     seed: int = 0,
-    batch_size: int = 16,
+    batch_size: int | None = None,
     samples: int = 20,
     variance: float = 0.3,
     steps: int = 32,
@@ -215,17 +212,16 @@ def ig_sg(
         targets: (N,) classes to explain.
         ids: one name per sample, by which its noise is drawn.
         seed: seed of the noise.
-        batch_size: samples per batch.
+        batch_size: samples per batch; 16, or more of small inputs, where none is given.
         samples: noisy copies of each input; 20 in the paper.
         variance: of the Gaussian noise, in the model's units; 0.3 in the paper.
         steps: points along each path.
         baseline: where each path starts; zero in the paper.
     """
-    request = make_request(model, inputs, targets, ids=ids, seed=seed)
+    request = make_request(model, inputs, targets, ids=ids, seed=seed, batch_size=batch_size)
     return _ensemble(
         model,
         request,
-        batch_size,
         samples=samples,
         variance=variance,
         steps=steps,
@@ -241,7 +237,7 @@ def ig_sq(
     *,
     ids: Sequence[str | int] | None = None,
     seed: int = 0,
-    batch_size: int = 16,
+    batch_size: int | None = None,
     samples: int = 20,
     variance: float = 0.3,
     steps: int = 32,
@@ -251,11 +247,10 @@ def ig_sq(
 
     Arguments as for `ig_sg`.
     """
-    request = make_request(model, inputs, targets, ids=ids, seed=seed)
+    request = make_request(model, inputs, targets, ids=ids, seed=seed, batch_size=batch_size)
     return _ensemble(
         model,
         request,
-        batch_size,
         samples=samples,
         variance=variance,
         steps=steps,
@@ -271,7 +266,7 @@ def ig_var(
     *,
     ids: Sequence[str | int] | None = None,
     seed: int = 0,
-    batch_size: int = 16,
+    batch_size: int | None = None,
     samples: int = 20,
     variance: float = 0.3,
     steps: int = 32,
@@ -281,11 +276,10 @@ def ig_var(
 
     Arguments as for `ig_sg`.
     """
-    request = make_request(model, inputs, targets, ids=ids, seed=seed)
+    request = make_request(model, inputs, targets, ids=ids, seed=seed, batch_size=batch_size)
     return _ensemble(
         model,
         request,
-        batch_size,
         samples=samples,
         variance=variance,
         steps=steps,
@@ -323,7 +317,7 @@ def deeplift(
     *,
     ids: Sequence[str | int] | None = None,
     seed: int = 0,
-    batch_size: int = 16,
+    batch_size: int | None = None,
     baseline: float | ArrayLike = 0.0,
     check: bool = True,
 ) -> Tensor:
@@ -336,16 +330,15 @@ def deeplift(
         targets: (N,) classes to explain.
         ids: one name per sample.
         seed: not used; the method draws nothing at random.
-        batch_size: samples per batch.
+        batch_size: samples per batch; 16, or more of small inputs, where none is given.
         baseline: the reference, a number or an array like one input; zero in the paper.
         check: whether to refuse a model for which contributions do not sum to the change of the logit.
     """
-    request = make_request(model, inputs, targets, ids=ids, seed=seed)
+    request = make_request(model, inputs, targets, ids=ids, seed=seed, batch_size=batch_size)
     start = _baseline_of(baseline, request.inputs)
     return in_batches(
         model,
         request,
-        batch_size,
         lambda part: _contributions(model, part, start.expand_as(part.inputs), check=check),
     )
 
@@ -357,7 +350,7 @@ def deepshap(
     *,
     ids: Sequence[str | int] | None = None,
     seed: int = 0,
-    batch_size: int = 16,
+    batch_size: int | None = None,
     background: ArrayLike | None = None,
     check: bool = True,
 ) -> Tensor:
@@ -369,11 +362,11 @@ def deepshap(
         targets: (N,) classes to explain.
         ids: one name per sample.
         seed: not used; every baseline is used for every sample.
-        batch_size: samples per batch.
+        batch_size: samples per batch; 16, or more of small inputs, where none is given.
         background: baselines (M, C, *S); a single one of zeros where none are given, as in the paper.
         check: as for `deeplift`.
     """
-    request = make_request(model, inputs, targets, ids=ids, seed=seed)
+    request = make_request(model, inputs, targets, ids=ids, seed=seed, batch_size=batch_size)
     given = torch.zeros_like(request.inputs[:1]) if background is None else torch.as_tensor(background)
     if given.shape[1:] != request.inputs.shape[1:] or len(given) == 0:
         raise ValueError(
@@ -388,7 +381,7 @@ def deepshap(
             total += _contributions(model, part, one.expand_as(part.inputs), check=check)
         return total / len(baselines)
 
-    return in_batches(model, request, batch_size, explain)
+    return in_batches(model, request, explain)
 
 
 def excitation_backprop(
@@ -398,7 +391,7 @@ def excitation_backprop(
     *,
     ids: Sequence[str | int] | None = None,
     seed: int = 0,
-    batch_size: int = 16,
+    batch_size: int | None = None,
     layer: str | None = None,
 ) -> Tensor:
     """Excitation backpropagation (Zhang et al. 2018): the probability that a feature wins on the way to the class.
@@ -409,11 +402,11 @@ def excitation_backprop(
         targets: (N,) classes to explain.
         ids: one name per sample.
         seed: not used; the method draws nothing at random.
-        batch_size: samples per batch.
+        batch_size: samples per batch; 16, or more of small inputs, where none is given.
         layer: dotted name of the layer at which probabilities are read, summed over its channels and resized to the
             input; the last spatial feature map where none is given.
     """
-    request = make_request(model, inputs, targets, ids=ids, seed=seed)
+    request = make_request(model, inputs, targets, ids=ids, seed=seed, batch_size=batch_size)
 
     def explain(part: Request) -> Tensor:
         kept: list[Tensor] = []
@@ -433,4 +426,4 @@ def excitation_backprop(
             raise ValueError("`model` must have convolutional features for excitation_backprop. Use gradcam.")
         return resize_to(probability.sum(dim=1), part.inputs.shape[2:])
 
-    return in_batches(model, request, batch_size, explain)
+    return in_batches(model, request, explain)

@@ -40,7 +40,7 @@ def occlusion(
     *,
     ids: Sequence[str | int] | None = None,
     seed: int = 0,
-    batch_size: int = 64,
+    batch_size: int | None = None,
     window: int | None = None,
     stride: int | None = None,
     baseline: float = 0.0,
@@ -53,7 +53,7 @@ def occlusion(
         targets: (N,) classes to explain.
         ids: one name per sample; nothing here is random.
         seed: nothing here is random.
-        batch_size: inputs per call of the model.
+        batch_size: inputs per call of the model; 16, or more of small ones, where none is given.
         window: edge of the window, in features; an eighth of the input along each axis where none is given, and a
             single feature for tabular rows, whose order means nothing.
         stride: distance between windows, at most `window`; half the window where none is given. The last window ends
@@ -69,7 +69,7 @@ def occlusion(
         >>> occlusion(model, torch.ones(1, 3), [0])
         tensor([[1., 2., 0.]])
     """
-    request = make_request(model, inputs, targets, ids=ids, seed=seed)
+    request = make_request(model, inputs, targets, ids=ids, seed=seed, batch_size=batch_size)
     masks, count = _windows(request.inputs, window, stride)
 
     def score(rows: Tensor, classes: Tensor) -> Tensor:
@@ -78,14 +78,14 @@ def occlusion(
     def explain(part: Request) -> Tensor:
         whole = score(part.inputs, part.targets)
         drops, covers = torch.zeros((), device=whole.device), torch.zeros((), device=whole.device)
-        for keep, scores in _scores(score, part, masks, count, baseline=baseline, rows=batch_size):
+        for keep, scores in _scores(score, part, masks, count, baseline=baseline):
             hidden = 1 - keep
             drops = drops + torch.einsum("bm,m...->b...", whole[:, None] - scores, hidden)
             covers = covers + hidden.sum(dim=0)
         return drops / covers
 
     with torch.no_grad():
-        return in_batches(model, request, batch_size, explain)
+        return in_batches(model, request, explain)
 
 
 def rise(
@@ -95,7 +95,7 @@ def rise(
     *,
     ids: Sequence[str | int] | None = None,
     seed: int = 0,
-    batch_size: int = 64,
+    batch_size: int | None = None,
     masks: int = 4000,
     cells: int = 7,
     probability: float = 0.5,
@@ -111,7 +111,7 @@ def rise(
         targets: (N,) classes to explain.
         ids: one name per sample; the masks do not depend on it.
         seed: seed of the masks.
-        batch_size: inputs per call of the model.
+        batch_size: inputs per call of the model; 16, or more of small ones, where none is given.
         masks: how many masks; the paper takes 4000 for VGG16 and 8000 for ResNet-50.
         cells: cells of a mask along each axis before it is enlarged; 7 in the paper.
         probability: the share of cells that show the input; 0.5 in the paper. The rest is 0, the mean of normalised
@@ -131,7 +131,7 @@ def rise(
             raise ValueError(f"`{name}` must be at least 1; got {value}.")
     if not 0 < probability <= 1:
         raise ValueError(f"`probability` must lie within (0, 1]; got {probability:g}.")
-    request = make_request(model, inputs, targets, ids=ids, seed=seed)
+    request = make_request(model, inputs, targets, ids=ids, seed=seed, batch_size=batch_size)
     drawn = _random_masks(request, masks, cells, probability)
 
     def score(rows: Tensor, classes: Tensor) -> Tensor:
@@ -141,19 +141,19 @@ def rise(
     def explain(part: Request) -> Tensor:
         target_logits(model, part.inputs, part.targets)  # refuses a model without logits of these classes
         total = torch.zeros((), device=part.inputs.device)
-        for keep, scores in _scores(score, part, drawn, masks, baseline=0.0, rows=batch_size):
+        for keep, scores in _scores(score, part, drawn, masks, baseline=0.0):
             total = total + torch.einsum("bm,m...->b...", scores, keep)
         return total / (masks * probability)
 
     with torch.no_grad():
-        return in_batches(model, request, batch_size, explain)
+        return in_batches(model, request, explain)
 
 
 def _scores(
-    score: Callable[[Tensor, Tensor], Tensor], part: Request, masks: Masks, count: int, *, baseline: float, rows: int
+    score: Callable[[Tensor, Tensor], Tensor], part: Request, masks: Masks, count: int, *, baseline: float
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Gives keep-masks (m, *S) block by block, and what the model makes of each sample behind each of them (B, m)."""
-    inputs, block = part.inputs, min(_MASK_BLOCK, max(1, rows // len(part)))
+    inputs, block = part.inputs, min(_MASK_BLOCK, max(1, part.batch_size // len(part)))
     for start in range(0, count, block):
         keep = masks(start, min(start + block, count)).to(inputs)
         share = keep.unsqueeze(1) if inputs.dim() > 2 else keep
@@ -225,7 +225,7 @@ def extremal_perturbation(
     *,
     ids: Sequence[str | int] | None = None,
     seed: int = 0,
-    batch_size: int = 16,
+    batch_size: int | None = None,
     areas: float | Sequence[float] = 0.1,
     steps: int = 800,
     perturbation: str = "blur",
@@ -252,7 +252,8 @@ def extremal_perturbation(
         targets: (N,) classes to explain.
         ids: one name per sample; nothing here is random.
         seed: nothing here is random.
-        batch_size: inputs per call of the model, each a pair of sample and area.
+        batch_size: inputs per call of the model, each a pair of sample and area; 16, or more of small ones, where none
+            is given.
         areas: the share of the input that a mask keeps, or several, whose masks are summed; 0.1 in the authors' code,
             0.025, 0.05, 0.1 and 0.2 in the paper's pointing game.
         steps: steps of gradient ascent; 800 in the paper. With fewer, the learning rate and the growth of the penalty
@@ -271,7 +272,7 @@ def extremal_perturbation(
     Returns:
         Maps (N, *S): the mask, or the sum of the masks.
     """
-    request = make_request(model, inputs, targets, ids=ids, seed=seed)
+    request = make_request(model, inputs, targets, ids=ids, seed=seed, batch_size=batch_size)
     shares = (areas,) if isinstance(areas, (int, float)) else tuple(areas)
     spatial = _check_search(request.inputs, shares, steps, perturbation, levels)
     shorter = min(size for size in spatial if size > 1)
@@ -298,9 +299,7 @@ def extremal_perturbation(
         )
         return masks.reshape(len(part), len(shares), *part.inputs.shape[2:]).sum(dim=1)
 
-    if batch_size < 1:
-        raise ValueError(f"`batch_size` must be at least 1; got {batch_size}.")
-    return in_batches(model, request, max(1, batch_size // len(shares)), explain)
+    return in_batches(model, request, explain, rows_each=len(shares))
 
 
 def _check_search(
