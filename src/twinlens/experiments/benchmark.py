@@ -26,14 +26,14 @@ METHODS = (
 )
 
 _EMBEDDED = Embedded(model="mnist-cnn", data="mnist", limit=200)
-_ENSEMBLE = {"samples": 8, "steps": 8, "batch_size": 128}
+_ENSEMBLE = {"samples": 8, "steps": 8}
 _SMALL: dict[str, Mapping[str, Any]] = {
-    "integrated_gradients": {"steps": 16, "batch_size": 128},
+    "integrated_gradients": {"steps": 16},
     "ig_sg": _ENSEMBLE,
     "ig_sq": _ENSEMBLE,
     "ig_var": _ENSEMBLE,
-    "extremal_perturbation": {"steps": 100, "batch_size": 64},
-    "input_iba": {"rounds": 10, "batch_size": 64},
+    "extremal_perturbation": {"steps": 100},
+    "input_iba": {"rounds": 10},
 }
 
 

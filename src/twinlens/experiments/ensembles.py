@@ -18,8 +18,8 @@ ORDER_BASED = METRICS[2:]
 BASE, ENSEMBLES = "integrated_gradients", ("ig_sg", "ig_sq", "ig_var")
 
 SMALL: dict[str, Mapping[str, Any]] = {
-    BASE: {"method": BASE, "steps": 16, "batch_size": 32},
-    **{name: {"method": name, "samples": 6, "steps": 8, "batch_size": 32} for name in ENSEMBLES},
+    BASE: {"method": BASE, "steps": 16},
+    **{name: {"method": name, "samples": 6, "steps": 8} for name in ENSEMBLES},
 }
 PAPER: dict[str, Mapping[str, Any]] = {name: {"method": name} for name in (BASE, *ENSEMBLES)}
 

@@ -41,8 +41,6 @@ METHODS = {"Rect": "rect", "Pooling": "pooling", "IG": "integrated_gradients"}
 EXPLAINED = 400
 """Test images that are explained at most."""
 
-_TOGETHER = 64  # images per batch of integrated gradients
-
 
 def watermarked(pictures: Pictures, kind: str, seed: int) -> tuple[Watermarked, Watermarked]:
     """Puts watermarks into training and test images, as many classes as the images have."""
@@ -79,8 +77,7 @@ def run(pictures: Pictures, options: Options, tell: Tell) -> Outcome:
         shown: list[Images | Tensor] = [test.images[some[:4]]]
         for place, (name, method) in enumerate(METHODS.items()):
             tell(f"explaining {kind} watermarks", place, len(METHODS))
-            few = {"batch_size": _TOGETHER} if method == "integrated_gradients" else {}
-            maps = attribute(network, inputs[some], test.labels[some], method, ids=ids, seed=options.seed, **few)
+            maps = attribute(network, inputs[some], test.labels[some], method, ids=ids, seed=options.seed)
             shares[name] = attribution_inside(maps.cpu(), test.region[some], ids=ids).interval(seed=options.seed)
             shown.append(maps[:4].cpu())
         found[kind] = {"accuracy": accuracy(network, inputs, test.labels), "samples": len(some), "attr": shares}
