@@ -15,8 +15,9 @@ from tests.test_perturbation import (
     planted_model,
     small_cnn,
 )
-from twinlens.attribution import bottleneck
+from twinlens.attribution import bottleneck, feature_point
 from twinlens.attribution.bottleneck import _information, iba, input_iba
+from twinlens.attribution.feature_point import StandIn
 
 quick_input_iba = functools.partial(
     input_iba, layer="3", rounds=2, critic_steps=2, critic_noise=4, steps=8, noise=4, feature_steps=5
@@ -78,13 +79,14 @@ def test_features_that_the_class_does_not_need_carry_no_bits():
     assert (maps[..., :6].sum(dim=(1, 2)) > 2 * maps[..., 10:].sum(dim=(1, 2))).all()
 
 
-@pytest.mark.parametrize("stand_in", [bottleneck._once, bottleneck._corners])
-def test_stand_ins_lead_to_the_same_maps(stand_in, monkeypatch):
+@pytest.mark.parametrize("every_row", [False, True])
+@pytest.mark.parametrize("whole", [False, True])
+def test_stand_ins_lead_to_the_same_maps(every_row, whole, monkeypatch):
     images, classes, _ = planted_images(2, 24)
-    monkeypatch.setattr(bottleneck, "_CORNER", 4)
-    monkeypatch.setattr(bottleneck, "_find_stand_in", lambda *_: stand_in)
+    monkeypatch.setattr(feature_point, "_CORNER", 4)
+    monkeypatch.setattr(feature_point, "_find_stand_in", lambda *_: StandIn(every_row, whole))
     cheap = iba(planted_model(), images, classes, layer="3")
-    monkeypatch.setattr(bottleneck, "_find_stand_in", lambda *_: bottleneck._repeated)
+    monkeypatch.setattr(feature_point, "_find_stand_in", lambda *_: StandIn(every_row=True, whole=True))
     torch.testing.assert_close(iba(planted_model(), images, classes, layer="3"), cheap, rtol=1e-3, atol=1e-4)
 
 
@@ -99,10 +101,24 @@ def test_a_model_that_counts_its_rows_is_given_corners_of_copies(monkeypatch):
             return self.head(self.stem(x).mean(dim=(2, 3)).view(len(x), -1))
 
     images, _, _ = planted_images(1, 26)
-    monkeypatch.setattr(bottleneck, "_CORNER", 4)
+    monkeypatch.setattr(feature_point, "_CORNER", 4)
     model, strict = Counting(), Counting(images.shape[2:])
-    assert bottleneck._find_stand_in(model, model.stem, 1, images) is bottleneck._corners
-    assert bottleneck._find_stand_in(strict, strict.stem, 1, images) is bottleneck._repeated
+    assert feature_point._find_stand_in(model, model.stem, 1, images) == StandIn(every_row=True, whole=False)
+    assert feature_point._find_stand_in(strict, strict.stem, 1, images) == StandIn(every_row=True, whole=True)
+
+
+@pytest.mark.parametrize(("channels", "rows"), [(4, 20), (400, 5)])
+def test_copies_behind_a_wide_layer_are_taken_one_after_the_other(channels, rows):
+    """Five samples in four copies, of a layer that has about as many numbers as the input, or a hundred times more."""
+    images, classes, _ = planted_images(5, 25)
+    seen = []
+    model = nn.Sequential(
+        nn.Conv2d(3, channels, 1), nn.Identity(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, 3)
+    )
+    model[4].register_forward_hook(lambda _module, _given, logits: seen.append(len(logits)))
+    iba(model, images, classes, layer="1", steps=2, noise=4, batch_size=5)
+    assert max(seen) == rows
+    assert seen.count(rows) == 2 * 20 // rows
 
 
 def test_layers_within_a_shortcut(monkeypatch):
@@ -119,9 +135,12 @@ def test_layers_within_a_shortcut(monkeypatch):
 
     images, classes, _ = planted_images(3, 25)
     model = Residual()
-    monkeypatch.setattr(bottleneck, "_CORNER", 4)
-    assert bottleneck._find_stand_in(model, model.branch, 1, images[:1]) is bottleneck._repeated
-    assert bottleneck._find_stand_in(model, model.stem, 1, images[:1]) is bottleneck._once
+    monkeypatch.setattr(feature_point, "_CORNER", 4)
+    # Of a constant image, too, whose rows are all the same.
+    for image in (images[:1], torch.zeros_like(images[:1])):
+        found = feature_point._find_stand_in(model, model.branch, 1, image)
+        assert found == StandIn(every_row=True, whole=True)
+    assert feature_point._find_stand_in(model, model.stem, 1, images[:1]) == StandIn(every_row=False, whole=False)
     for layer in ("branch", "stem"):
         together = iba(model, images, classes, layer=layer, batch_size=3)
         alone = iba(model, images, classes, layer=layer, batch_size=1)
@@ -132,7 +151,7 @@ def test_statistics_are_those_of_the_reference():
     images, classes, _ = planted_images(7, 26)
     request = bottleneck.make_request(planted_model(), images[:2], classes[:2], ids=None, seed=0, batch_size=3)
     features = planted_model()[:4](images).detach()
-    find = functools.partial(bottleneck._Point.find, planted_model(), request, "3", min_std=0.01)
+    find = functools.partial(feature_point.FeaturePoint.find, planted_model(), request, "3", min_std=0.01)
     point = find(images)
     torch.testing.assert_close(point.mean, features.mean(dim=0), rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(point.std, features.std(dim=0, correction=0).clamp(min=0.01), rtol=1e-3, atol=1e-4)
@@ -152,7 +171,7 @@ def test_the_game_moves_masked_inputs_towards_the_bottleneck():
     images, classes, _ = planted_images(2, 27)
     model = planted_model()
     request = bottleneck.make_request(model, images, classes, ids=None, seed=0, batch_size=16)
-    point = bottleneck._Point.find(model, request, "3", None, min_std=0.01)
+    point = feature_point.FeaturePoint.find(model, request, "3", None, min_std=0.01)
     features = point.read(request.inputs).detach()
     # Everything passes, so that the mask is to open and the noise to vanish.
     game = bottleneck._Game(point, request, features, torch.full_like(features, 0.999), copies=8)

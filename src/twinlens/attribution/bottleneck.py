@@ -10,19 +10,17 @@ K channels of the hidden layer, s = its spatial shape, W units of a critic.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from twinlens.attribution.cam import find_layer
-from twinlens.attribution.harness import Request, in_batches, make_request, target_logits, undisturbed
+from twinlens.attribution.feature_point import FeaturePoint
+from twinlens.attribution.harness import Request, in_batches, make_request
 from twinlens.attribution.perturbation import blur
-from twinlens.maps import ArrayLike, as_tensor
+from twinlens.maps import ArrayLike
 from twinlens.probing import Labels
 
 _INITIAL = 5.0  # of the masks before the sigmoid: at first, nearly everything passes (Schulz et al. 2020)
@@ -31,9 +29,8 @@ _NEARLY_ONE = 1 - 1e-6  # the mask of a feature that passes; at 1 it would carry
 # Of the authors' code for Zhang et al. 2021: learning rates of the generator's noise mean, noise scale and mask, and of
 # the critic, whose weights are clipped.
 _NOISE_MEAN_LR, _NOISE_SCALE_LR, _MASK_LR, _CRITIC_LR, _CLIP = 0.1, 0.05, 0.003, 5e-5, 0.01
+_BATCHES_BEHIND = 8  # batches of inputs, so many numbers go through the few layers behind a bottleneck at a time
 _CRITIC_WIDTH = 16  # of 64, maps are nearly the same (correlation 0.99) and cost twice as much
-
-_CORNER = 32  # side of what a model must be given at least, where what it makes of it is replaced
 
 
 def iba(
@@ -64,8 +61,8 @@ def iba(
         targets: (N,) classes to explain.
         ids: one name per sample, from which its noise is drawn.
         seed: seed of the noise.
-        batch_size: samples explained together; 16, or more of small inputs, where none is given. The layers behind the
-            bottleneck see `noise` times as many.
+        batch_size: samples explained together; 16, or more of small inputs, where none is given. Copies of a sample are
+            taken one after the other where a hidden layer is much larger than the input.
         layer: dotted name of the layer; the last spatial feature map where none is given.
         reference: inputs (M, C, H, W) from which mean and standard deviation of each feature are estimated; the paper
             takes 10 000 of the training set. Where none are given, `inputs` serve, and since they may be few, all
@@ -83,13 +80,12 @@ def iba(
     """
     _check_counts(steps=steps, noise=noise)
     request = make_request(model, inputs, targets, ids=ids, seed=seed, batch_size=batch_size)
-    point = _Point.find(model, request, layer, reference, min_std=min_std)
+    point = FeaturePoint.find(model, request, layer, reference, min_std=min_std)
 
     @torch.enable_grad()
     def explain(part: Request) -> Tensor:
-        features, share = _fit_features(
-            point, part, beta=beta, steps=steps, lr=lr, noise=noise, sigma=sigma, purpose="iba"
-        )
+        search = _Search(beta=beta, steps=steps, lr=lr, noise=noise, sigma=sigma)
+        features, share = _fit_features(point, part, search, "iba")
         return _enlarge(_bits(features, share, point.mean, point.std), part.inputs)
 
     return in_batches(model, request, explain)
@@ -163,242 +159,87 @@ def input_iba(
         critic_noise=critic_noise,
     )
     request = make_request(model, inputs, targets, ids=ids, seed=seed, batch_size=batch_size)
-    point = _Point.find(model, request, layer, reference, min_std=min_std)
+    point = FeaturePoint.find(model, request, layer, reference, min_std=min_std)
 
     @torch.enable_grad()
     def explain(part: Request) -> Tensor:
-        features, share = _fit_features(
-            point, part, beta=feature_beta, steps=feature_steps, lr=lr, noise=noise, sigma=0.0, purpose="input_iba"
-        )
+        search = _Search(beta=feature_beta, steps=feature_steps, lr=lr, noise=noise, sigma=0.0)
+        features, share = _fit_features(point, part, search, "input_iba")
         game = _Game(point, part, features, share, copies=critic_noise)
         for _ in range(rounds):
             for _ in range(critic_steps):
                 game.train_critic()
             game.train_generator()
-        free = game.mask.detach().sigmoid()
-        return _fit_input(model, part, free, beta=beta, steps=steps, lr=lr, noise=noise, sigma=sigma).mean(dim=1)
+        logit = _fit(
+            lambda mixed: model(mixed.flatten(0, 1)),
+            part,
+            part.inputs,
+            part.inputs.new_zeros(()),
+            part.inputs.new_ones(()),
+            _Search(beta=beta, steps=steps, lr=lr, noise=noise, sigma=sigma),
+            part.generators("input_iba", "input"),
+            free=game.mask.detach().sigmoid(),
+        )
+        return logit.sigmoid().mean(dim=1)
 
     return in_batches(model, request, explain)
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Point:
-    """A place in a model where its features can be read and replaced, and how they are distributed there."""
+class _Search:
+    """How a bottleneck is searched for; `iba` explains each."""
 
-    model: nn.Module
-    layer: nn.Module
-    runs: int
-    """How often the layer runs in one pass; its last run is meant, as of an activation that the whole model shares."""
-    mean: Tensor
-    """(K, *s), or (K, 1, …) where all places of a channel share it."""
-    std: Tensor
-    """The same shape."""
-    stand_in: Callable[[Tensor, int], Tensor]
-    """From inputs and a number of copies to the least that the model must be given when features take the layer's
-    place."""
-
-    @classmethod
-    def find(
-        cls,
-        model: nn.Module,
-        request: Request,
-        name: str | None,
-        reference: ArrayLike | None,
-        *,
-        min_std: float,
-    ) -> _Point:
-        """Finds the layer, and estimates the mean and the standard deviation of its features."""
-        if request.inputs.dim() < 3:
-            raise ValueError(
-                "`inputs` must be images (N, C, H, W), because a bottleneck needs a convolutional feature map; got "
-                f"shape {tuple(request.inputs.shape)}. For tabular rows take another method."
-            )
-        if min_std <= 0:
-            raise ValueError(f"`min_std` must be positive; got {min_std:g}.")
-        samples = request.inputs if reference is None else as_tensor(reference, "reference").to(request.inputs)
-        if samples.shape[1:] != request.inputs.shape[1:] or len(samples) == 0:
-            raise ValueError(
-                f"`reference` must hold inputs of shape {tuple(request.inputs.shape[1:])}, as `inputs`; got shape "
-                f"{tuple(samples.shape)}."
-            )
-        with undisturbed(model), torch.no_grad():
-            layer = find_layer(model, request.inputs, name)
-            runs = _count_runs(model, layer, request)
-            mean, std = _moments(model, layer, runs, samples, batch_size=request.batch_size, pooled=reference is None)
-            return cls(
-                model=model,
-                layer=layer,
-                runs=runs,
-                mean=mean.to(request.inputs),
-                std=std.clamp(min=min_std).to(request.inputs),
-                stand_in=_find_stand_in(model, layer, runs, request.inputs[:1]),
-            )
-
-    def read(self, inputs: Tensor) -> Tensor:
-        """Gives the features (B, K, *s) of inputs, running the model no further than needed."""
-        return _read(self.model, self.layer, self.runs, inputs)
-
-    def answer(self, inputs: Tensor, features: Tensor, targets: Tensor) -> Tensor:
-        """Gives the mean cross-entropy (B,) of targets (B,) when features (B, n, K, *s) take the layer's place."""
-        copies = features.shape[1]
-        with _hooked(self.layer, self.runs, lambda *_: features.flatten(0, 1)):
-            logits = self.model(self.stand_in(inputs, copies))
-        entropy = functional.cross_entropy(logits, targets.repeat_interleave(copies), reduction="none")
-        return entropy.unflatten(0, (-1, copies)).mean(dim=1)
+    beta: float
+    steps: int
+    lr: float
+    noise: int
+    sigma: float
 
 
-@contextmanager
-def _hooked(layer: nn.Module, runs: int, hook: Callable[[nn.Module, object, Any], Any]) -> Iterator[None]:
-    """Calls the hook at the given run of the layer, counted from here."""
-    run = 0
-
-    def count(module: nn.Module, given: object, output: Any) -> Any:
-        nonlocal run
-        run += 1
-        return hook(module, given, output) if run == runs else None
-
-    handle = layer.register_forward_hook(count)
-    try:
-        yield
-    finally:
-        handle.remove()
-
-
-def _count_runs(model: nn.Module, layer: nn.Module, request: Request) -> int:
-    """Counts how often a layer runs in one pass of the model, which must be able to answer for the targets."""
-    runs: list[int] = []
-    handle = layer.register_forward_hook(lambda *_: runs.append(1))
-    try:
-        target_logits(model, request.inputs[:1], request.targets[:1])
-    finally:
-        handle.remove()
-    if not runs:
-        raise ValueError("`layer` must be a module that the model runs; this one is never called. Name another layer.")
-    return len(runs)
-
-
-class _Reached(Exception):  # noqa: N818 - not an error: the wanted features are there
-    def __init__(self, features: Tensor) -> None:
-        self.features = features
-
-
-def _read(model: nn.Module, layer: nn.Module, runs: int, inputs: Tensor) -> Tensor:
-    def stop(_module: nn.Module, _given: object, features: object) -> None:
-        if not isinstance(features, Tensor) or features.dim() != inputs.dim() or len(features) != len(inputs):
-            shape = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__
-            raise ValueError(
-                "`layer` must give a convolutional feature map (samples, channels, *spatial) for a bottleneck; it "
-                f"gives {shape}. Name another layer."
-            )
-        raise _Reached(features)
-
-    try:
-        with _hooked(layer, runs, stop):
-            model(inputs)
-    except _Reached as reached:
-        return reached.features
-    raise ValueError(f"`layer` must run {runs} times for every input, as it did for the first; this time it did not.")
-
-
-def _moments(
-    model: nn.Module, layer: nn.Module, runs: int, samples: Tensor, *, batch_size: int, pooled: bool
-) -> tuple[Tensor, Tensor]:
-    """Gives mean and standard deviation of each feature, or of each channel; float64 makes order irrelevant."""
-    count, total, squares = 0, torch.zeros(()), torch.zeros(())
-    for start in range(0, len(samples), batch_size):
-        features = _read(model, layer, runs, samples[start : start + batch_size]).to("cpu", torch.float64)
-        axes = (0, *range(2, features.dim())) if pooled else (0,)
-        total = total + features.sum(dim=axes, keepdim=True)[0]
-        squares = squares + features.square().sum(dim=axes, keepdim=True)[0]
-        count += math.prod(features.shape[axis] for axis in axes)
-    mean = total / count
-    return mean, (squares / count - mean.square()).clamp(min=0).sqrt()
-
-
-def _once(inputs: Tensor, copies: int) -> Tensor:
-    """Runs the layers before the bottleneck for one copy alone; the layers behind must take more rows than that."""
-    del copies
-    return inputs
-
-
-def _corners(inputs: Tensor, copies: int) -> Tensor:
-    """Runs the layers before the bottleneck for a corner of every copy, if the model counts its rows but no pixels."""
-    for axis in range(2, inputs.dim()):
-        inputs = inputs.narrow(axis, 0, min(_CORNER, inputs.shape[axis]))
-    return _repeated(inputs, copies)
-
-
-def _repeated(inputs: Tensor, copies: int) -> Tensor:
-    return inputs.repeat_interleave(copies, dim=0)
-
-
-def _find_stand_in(model: nn.Module, layer: nn.Module, runs: int, inputs: Tensor) -> Callable[[Tensor, int], Tensor]:
-    """Finds the cheapest input with which features in the layer's place lead to the answers that belong to them.
-
-    Where a shortcut leads around the layer, only the inputs themselves do.
-    """
-    pair = torch.cat([inputs, inputs.flip(-1)])
-    features, wanted = (t.repeat_interleave(2, dim=0) for t in (_read(model, layer, runs, pair), model(pair)))
-    for stand_in in (_once, _corners):
-        try:
-            with _hooked(layer, runs, lambda *_: features):
-                logits = model(stand_in(pair, 2))
-        except Exception:  # whatever the model objects to, this stand-in will not do
-            continue
-        if logits.shape == wanted.shape and torch.allclose(logits, wanted, rtol=1e-3, atol=1e-4):
-            return stand_in
-    return _repeated
-
-
-def _fit_features(
-    point: _Point, part: Request, *, beta: float, steps: int, lr: float, noise: int, sigma: float, purpose: str
-) -> tuple[Tensor, Tensor]:
+def _fit_features(point: FeaturePoint, part: Request, search: _Search, purpose: str) -> tuple[Tensor, Tensor]:
     """Gives the features R (B, K, *s) and the share λ of them that passes the best bottleneck."""
     with torch.no_grad():
-        features = point.read(part.inputs)
-    logit = torch.full_like(features, _INITIAL, requires_grad=True)
-    optimizer = torch.optim.Adam([logit], lr=lr)
+        features = point.read(part.inputs).contiguous()  # as the noise is
     generators = part.generators(purpose)
-    for _ in range(steps):
-        share = _share(logit, sigma)
-        mixed = _mix(share, features, _draw(generators, noise, features.shape[1:], features), point.mean, point.std)
-        entropy = point.answer(part.inputs, mixed, part.targets)
-        information = _information(features, share, point.mean, point.std).flatten(1).mean(dim=1)
-        # Summed over samples: each has an optimum of its own, whatever stands beside it.
-        (logit.grad,) = torch.autograd.grad((entropy + beta * information).sum(), [logit])
-        optimizer.step()
-    return features, _share(logit.detach(), sigma)
+    logit = _fit(
+        lambda mixed: point.answer(part.inputs, mixed), part, features, point.mean, point.std, search, generators
+    )
+    return features, _share(logit, search.sigma)
 
 
-def _fit_input(
-    model: nn.Module,
+def _fit(
+    answer: Callable[[Tensor], Tensor],
     part: Request,
-    free: Tensor,
+    values: Tensor,
+    mean: Tensor,
+    std: Tensor,
+    search: _Search,
+    generators: list[torch.Generator],
     *,
-    beta: float,
-    steps: int,
-    lr: float,
-    noise: int,
-    sigma: float,
+    free: Tensor | None = None,
 ) -> Tensor:
-    """Gives the share Λ (B, C, *S) of the input that passes the best bottleneck, masks λ_G of that shape being free."""
-    logit = torch.full_like(part.inputs, _INITIAL, requires_grad=True)
-    optimizer = torch.optim.Adam([logit], lr=lr)
-    generators = part.generators("input_iba", "input")
-    zero, one = part.inputs.new_zeros(()), part.inputs.new_ones(())
-    for _ in range(steps):
-        share = _share(logit, sigma)
-        leaf = share.detach().requires_grad_()
-        information = _information(part.inputs, leaf, zero, one, free=free).flatten(1).mean(dim=1)
-        (gradient,) = torch.autograd.grad(beta * information.sum(), [leaf])
-        for copies in _blocks(noise, part):
-            draws = _draw(generators, copies, part.inputs.shape[1:], part.inputs)
-            logits = model(_mix(leaf, part.inputs, draws, zero, one).flatten(0, 1))
-            entropy = functional.cross_entropy(logits, part.targets.repeat_interleave(copies), reduction="sum") / noise
-            gradient += torch.autograd.grad(entropy, [leaf])[0]
-        (logit.grad,) = torch.autograd.grad(share, [logit], grad_outputs=gradient)
+    """Gives the share of values R (B, …) that keeps the targets at the least information, before sigmoid and blur.
+
+    `answer` leads from mixed values (B, n, …) to logits (B·n, classes); the information of a mask `free` costs nothing.
+    """
+    logit = torch.full_like(values, _INITIAL, requires_grad=True)
+    optimizer = torch.optim.Adam([logit], lr=search.lr)
+    for _ in range(search.steps):
+        share = _share(logit, search.sigma)
+        ends = share * values + (1 - share) * mean, (1 - share) * std
+        middle, spread = (end.detach().requires_grad_() for end in ends)
+        to_middle, to_spread = torch.zeros_like(middle), torch.zeros_like(spread)
+        for copies in _blocks(search.noise, part, values):
+            noise = _draw(generators, copies, values.shape[1:], values)
+            logits = answer(torch.addcmul(middle[:, None], spread[:, None], noise))
+            entropy = functional.cross_entropy(logits, part.targets.repeat_interleave(copies), reduction="sum")
+            gradients = torch.autograd.grad(entropy / search.noise, [middle, spread])
+            to_middle, to_spread = to_middle + gradients[0], to_spread + gradients[1]
+        # Summed over samples: each has an optimum of its own, whatever stands beside it.
+        price = search.beta * _information(values, share, mean, std, free=free).flatten(1).mean(dim=1).sum()
+        (logit.grad,) = torch.autograd.grad([price, *ends], [logit], [None, to_middle, to_spread])
         optimizer.step()
-    return logit.detach().sigmoid()
+    return logit.detach()
 
 
 class _Game:
@@ -407,7 +248,7 @@ class _Game:
     All weights have a leading axis B, and losses are summed over it, so that the games do not touch each other.
     """
 
-    def __init__(self, point: _Point, part: Request, features: Tensor, share: Tensor, *, copies: int) -> None:
+    def __init__(self, point: FeaturePoint, part: Request, features: Tensor, share: Tensor, *, copies: int) -> None:
         self.point, self.part, self.features, self.share = point, part, features, share
         self.copies = copies
         self.generators = part.generators("input_iba", "game")
@@ -454,7 +295,7 @@ class _Game:
     def train_critic(self) -> None:
         """Moves the critics towards telling bottleneck and masked inputs apart, by one step."""
         self.critic_optimizer.zero_grad()
-        for copies in _blocks(self.copies, self.part):
+        for copies in _blocks(self.copies, self.part, self.part.inputs):
             with torch.no_grad():
                 fake = self._generate(copies)
                 noise = _draw(self.generators, copies, self.features.shape[1:], self.features)
@@ -468,7 +309,7 @@ class _Game:
     def train_generator(self) -> None:
         """Moves the masks and their noise towards deceiving the critics, by one step."""
         self.generator_optimizer.zero_grad()
-        for copies in _blocks(self.copies, self.part):
+        for copies in _blocks(self.copies, self.part, self.part.inputs):
             (-self._criticise(self._generate(copies)) / self.copies).backward()
         self.generator_optimizer.step()
 
@@ -515,9 +356,10 @@ def _draw(generators: list[torch.Generator], copies: int, shape: Sequence[int], 
     return drawn[:, :, :size].unflatten(2, tuple(shape)).to(like)
 
 
-def _blocks(copies: int, part: Request) -> list[int]:
-    """Splits copies of samples into blocks that fit into one call of the model, or of one copy."""
-    block = max(1, part.batch_size // len(part))
+def _blocks(copies: int, part: Request, values: Tensor) -> list[int]:
+    """Splits copies of values (B, …) into blocks that one call of the model takes, or of one copy."""
+    batches = 1 if values is part.inputs else _BATCHES_BEHIND
+    block = max(1, batches * part.batch_size * part.inputs[0].numel() // values.numel())
     return [min(block, copies - start) for start in range(0, copies, block)]
 
 

@@ -1,0 +1,190 @@
+"""A place in a model where hidden features can be read and replaced, and how they are distributed there.
+
+Shapes: B samples of one batch, n copies of each, C channels of the input, S = its spatial shape, K channels of the
+hidden layer, s = its spatial shape.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from twinlens.attribution.cam import find_layer
+from twinlens.attribution.harness import Request, target_logits, undisturbed
+from twinlens.maps import ArrayLike, as_tensor
+
+_CORNER = 32  # side of what a model must be given at least, where what it makes of it is replaced
+
+
+@dataclass(frozen=True, kw_only=True)
+class FeaturePoint:
+    """A place in a model where its features can be read and replaced, and how they are distributed there."""
+
+    model: nn.Module
+    layer: nn.Module
+    runs: int
+    """How often the layer runs in one pass; its last run is meant, as of an activation that the whole model shares."""
+    mean: Tensor
+    """(K, *s), or (K, 1, …) where all places of a channel share it."""
+    std: Tensor
+    """The same shape."""
+    stand_in: StandIn
+    """The least that the model must be given when features take the layer's place."""
+
+    @classmethod
+    def find(
+        cls,
+        model: nn.Module,
+        request: Request,
+        name: str | None,
+        reference: ArrayLike | None,
+        *,
+        min_std: float,
+    ) -> FeaturePoint:
+        """Finds the layer, and estimates the mean and the standard deviation of its features."""
+        if request.inputs.dim() < 3:
+            raise ValueError(
+                "`inputs` must be images (N, C, H, W), because a bottleneck needs a convolutional feature map; got "
+                f"shape {tuple(request.inputs.shape)}. For tabular rows take another method."
+            )
+        if min_std <= 0:
+            raise ValueError(f"`min_std` must be positive; got {min_std:g}.")
+        samples = request.inputs if reference is None else as_tensor(reference, "reference").to(request.inputs)
+        if samples.shape[1:] != request.inputs.shape[1:] or len(samples) == 0:
+            raise ValueError(
+                f"`reference` must hold inputs of shape {tuple(request.inputs.shape[1:])}, as `inputs`; got shape "
+                f"{tuple(samples.shape)}."
+            )
+        with undisturbed(model), torch.no_grad():
+            layer = find_layer(model, request.inputs, name)
+            runs = _count_runs(model, layer, request)
+            mean, std = _moments(model, layer, runs, samples, batch_size=request.batch_size, pooled=reference is None)
+            return cls(
+                model=model,
+                layer=layer,
+                runs=runs,
+                mean=mean.to(request.inputs),
+                std=std.clamp(min=min_std).to(request.inputs),
+                stand_in=_find_stand_in(model, layer, runs, request.inputs[:1]),
+            )
+
+    def read(self, inputs: Tensor) -> Tensor:
+        """Gives the features (B, K, *s) of inputs, running the model no further than needed."""
+        return _read(self.model, self.layer, self.runs, inputs)
+
+    def answer(self, inputs: Tensor, features: Tensor) -> Tensor:
+        """Gives logits (B·n, classes) for inputs (B, C, *S) when features (B, n, K, *s) take the layer's place."""
+        with _hooked(self.layer, self.runs, lambda *_: features.flatten(0, 1)):
+            return self.model(self.stand_in(inputs, features.shape[1]))
+
+
+@contextmanager
+def _hooked(layer: nn.Module, runs: int, hook: Callable[[nn.Module, object, Any], Any]) -> Iterator[None]:
+    """Calls the hook at the given run of the layer, counted from here."""
+    run = 0
+
+    def count(module: nn.Module, given: object, output: Any) -> Any:
+        nonlocal run
+        run += 1
+        return hook(module, given, output) if run == runs else None
+
+    handle = layer.register_forward_hook(count)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def _count_runs(model: nn.Module, layer: nn.Module, request: Request) -> int:
+    """Counts how often a layer runs in one pass of the model, which must be able to answer for the targets."""
+    runs: list[int] = []
+    handle = layer.register_forward_hook(lambda *_: runs.append(1))
+    try:
+        target_logits(model, request.inputs[:1], request.targets[:1])
+    finally:
+        handle.remove()
+    if not runs:
+        raise ValueError("`layer` must be a module that the model runs; this one is never called. Name another layer.")
+    return len(runs)
+
+
+class _Reached(Exception):  # noqa: N818 - not an error: the wanted features are there
+    def __init__(self, features: Tensor) -> None:
+        self.features = features
+
+
+def _read(model: nn.Module, layer: nn.Module, runs: int, inputs: Tensor) -> Tensor:
+    def stop(_module: nn.Module, _given: object, features: object) -> None:
+        if not isinstance(features, Tensor) or features.dim() != inputs.dim() or len(features) != len(inputs):
+            shape = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__
+            raise ValueError(
+                "`layer` must give a convolutional feature map (samples, channels, *spatial) for a bottleneck; it "
+                f"gives {shape}. Name another layer."
+            )
+        raise _Reached(features)
+
+    try:
+        with _hooked(layer, runs, stop):
+            model(inputs)
+    except _Reached as reached:
+        return reached.features
+    raise ValueError(f"`layer` must run {runs} times for every input, as it did for the first; this time it did not.")
+
+
+def _moments(
+    model: nn.Module, layer: nn.Module, runs: int, samples: Tensor, *, batch_size: int, pooled: bool
+) -> tuple[Tensor, Tensor]:
+    """Gives mean and standard deviation of each feature, or of each channel; float64 makes order irrelevant."""
+    count, total, squares = 0, torch.zeros(()), torch.zeros(())
+    for start in range(0, len(samples), batch_size):
+        features = _read(model, layer, runs, samples[start : start + batch_size]).to("cpu", torch.float64)
+        axes = (0, *range(2, features.dim())) if pooled else (0,)
+        total = total + features.sum(dim=axes, keepdim=True)[0]
+        squares = squares + features.square().sum(dim=axes, keepdim=True)[0]
+        count += math.prod(features.shape[axis] for axis in axes)
+    mean = total / count
+    return mean, (squares / count - mean.square()).clamp(min=0).sqrt()
+
+
+@dataclass(frozen=True)
+class StandIn:
+    """What a model is given when features take the place of a layer's, so that the layers before it run for nothing."""
+
+    every_row: bool
+    """Whether as many rows as there are of features; a single one, if the layers behind do not mind."""
+
+    whole: bool
+    """Whether whole inputs; a corner, if the layers before do not mind."""
+
+    def __call__(self, inputs: Tensor, copies: int) -> Tensor:
+        """Gives the rows for features of so many copies of the inputs."""
+        given = inputs if self.every_row else inputs[:1]
+        for axis in range(2, 2 if self.whole else inputs.dim()):
+            given = given.narrow(axis, 0, min(_CORNER, given.shape[axis]))
+        return given.repeat_interleave(copies, dim=0) if self.every_row else given
+
+
+def _find_stand_in(model: nn.Module, layer: nn.Module, runs: int, inputs: Tensor) -> StandIn:
+    """Finds the cheapest input with which features in the layer's place lead to the answers that belong to them.
+
+    Where a shortcut leads around the layer, only the inputs themselves do.
+    """
+    other = torch.randn(inputs.shape, generator=torch.Generator().manual_seed(0)).to(inputs)
+    pair = torch.cat([inputs, other])
+    features, wanted = (t.repeat_interleave(2, dim=0) for t in (_read(model, layer, runs, pair), model(pair)))
+    for every_row, whole in ((False, False), (False, True), (True, False)):
+        stand_in = StandIn(every_row, whole)
+        try:
+            with _hooked(layer, runs, lambda *_: features):
+                logits = model(stand_in(pair, 2))
+        except Exception:  # whatever the model objects to, this stand-in will not do
+            continue
+        if logits.shape == wanted.shape and torch.allclose(logits, wanted, rtol=1e-3, atol=1e-4):
+            return stand_in
+    return StandIn(every_row=True, whole=True)
