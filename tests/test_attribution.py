@@ -11,6 +11,7 @@ from tests.tiny import ViewedCNN, tiny_model
 from twinlens.attribution.cam import find_layer
 from twinlens.attribution.gradients import _contributions, _integrate
 from twinlens.attribution.harness import make_request, undisturbed
+from twinlens.attribution.rules import excitation_rules
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -115,6 +116,38 @@ def test_rules_reach_in_place_reused_and_functional_relus(batch, name, functiona
     expected = tl.attribute(plain, inputs, targets, name)
     assert torch.allclose(tl.attribute(Reused(plain, functional), inputs, targets, name), expected, atol=1e-6)
     assert torch.allclose(tl.attribute(small_cnn(inplace=True), inputs, targets, name), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["guided_backprop", "deeplift", "integrated_gradients", "occlusion"])
+def test_rules_reach_programs_of_torch_export(batch, name):
+    inputs, targets = batch
+    model = nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding="same"), nn.BatchNorm2d(8), nn.ReLU6(inplace=True), nn.MaxPool2d(2),
+        nn.Hardswish(), nn.AdaptiveAvgPool2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(32, 5),
+    ).eval()  # fmt: skip
+    sizes = ({0: torch.export.Dim("samples", min=1, max=64)},)
+    program = torch.export.export(model, (inputs,), dynamic_shapes=sizes).module()
+    options = {} if name in ("guided_backprop", "deeplift") else {"batch_size": 16}
+    expected = tl.attribute(model, inputs, targets, name, **options)
+    assert expected.sum() > 0
+    torch.testing.assert_close(tl.attribute(program, inputs, targets, name, **options), expected)
+
+
+def test_excitation_rules_reach_programs_of_torch_export(batch):
+    inputs, _ = batch
+    model = nn.Sequential(
+        nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.AvgPool2d(2), nn.Flatten(), nn.Linear(8 * 49, 5)
+    ).eval()
+    model[1].running_mean += 0.3
+    found = []
+    for one in (model, torch.export.export(model, (inputs,)).module()):
+        leaf = inputs.clone().requires_grad_()
+        with excitation_rules() as rules:
+            logits = one(leaf)
+        found.append(torch.autograd.grad(logits[:, 0].sum(), leaf)[0])
+        assert rules.used == 5
+    assert found[0].abs().sum() > 0
+    torch.testing.assert_close(found[1], found[0])
 
 
 def test_integrated_gradients_are_complete(batch):

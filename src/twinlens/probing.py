@@ -9,7 +9,7 @@ Shapes: N samples, L levels, F features, K classes, B rows of a batch, each a (s
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -136,7 +136,8 @@ def evaluating(model: Model) -> Iterator[None]:
     """Puts a module into evaluation mode, and every part of it back into its own mode afterwards."""
     modes = [(part, part.training) for part in model.modules()] if isinstance(model, nn.Module) else []
     if isinstance(model, nn.Module):
-        model.eval()
+        with suppress(NotImplementedError):  # of a program of torch.export, whose mode is that in which it was exported
+            model.eval()
     try:
         yield
     finally:

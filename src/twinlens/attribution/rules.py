@@ -44,6 +44,10 @@ _ACTIVATIONS: dict[Operation, Operation] = dict.fromkeys(_RELUS, torch.relu) | {
 _PRODUCTS = (torch.mul, Tensor.mul, Tensor.__mul__, Tensor.__rmul__, Tensor.mul_, Tensor.__imul__)
 
 
+_OWN_ORDER = (torch.ops.aten.batch_norm.default,)
+"""Overloads that take their arguments in another order than the function does."""
+
+
 class Rules(TorchFunctionMode):
     """Replaces operations while it is entered, and counts how often."""
 
@@ -55,11 +59,28 @@ class Rules(TorchFunctionMode):
         self, func: Operation, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Calls the replacement of an operation that has one."""
-        replacement = self.replacements.get(func)
+        replacement = self.replacements.get(_named(func))
         if replacement is None:
             return func(*args, **(kwargs or {}))
         self.used += 1
         return replacement(*args, **(kwargs or {}))
+
+
+def _named(func: Operation) -> Operation:
+    """Gives the function that an operation is known by; programs of torch.export call overloads of it.
+
+    Example:
+        >>> _named(torch.ops.aten.relu_.default) is F.relu
+        True
+    """
+    if not isinstance(func, torch._ops.OpOverload) or func in _OWN_ORDER:
+        return func
+    name = func._schema.name.removeprefix("aten::").removesuffix("_")
+    for library in (F, torch):
+        if hasattr(library, name):
+            known: Operation = getattr(library, name)
+            return known
+    return func
 
 
 class _GuidedRelu(torch.autograd.Function):
@@ -289,6 +310,6 @@ def excitation_rules() -> Rules:
     replacements: dict[Operation, Operation] = {op: _passing(plain) for op, plain in _ACTIVATIONS.items()}
     replacements |= {op: _excited(op) for op in (F.conv2d, F.conv1d, F.linear)}
     replacements |= {op: _excited_pool(op) for op in (F.avg_pool2d, F.adaptive_avg_pool2d, torch.mean, Tensor.mean)}
-    replacements[F.batch_norm] = _passing(F.batch_norm)
+    replacements |= {op: _passing(op) for op in (F.batch_norm, *_OWN_ORDER)}
     replacements |= dict.fromkeys((torch.add, Tensor.add, Tensor.__add__, Tensor.add_, Tensor.__iadd__), _sum)
     return Rules(replacements)
