@@ -64,7 +64,8 @@ def explain(
 
 def draw(images: torch.Tensor, maps: dict[str, torch.Tensor]) -> Figure:
     """Draws one row per image and one column per method."""
-    figure = Figure(figsize=(1.1 * (len(maps) + 1), 1.25 * len(images)))
+    height = 1.1 * len(images) + 0.3  # inches, with the names above
+    figure = Figure(figsize=(1.1 * (len(maps) + 1), height))
     axes = figure.subplots(len(images), len(maps) + 1, squeeze=False)
     for row, image in zip(axes, images, strict=True):
         row[0].imshow((image.permute(1, 2, 0) * 128 + 127).clamp(0, 255).numpy().astype(np.uint8))
@@ -75,7 +76,7 @@ def draw(images: torch.Tensor, maps: dict[str, torch.Tensor]) -> Figure:
             row[column].imshow(one.numpy(), cmap="magma", vmax=max(float(one.quantile(0.999)), 1e-12))
     for axis in axes.flat:
         axis.set_axis_off()
-    figure.subplots_adjust(left=0, right=1, bottom=0, top=0.9, wspace=0.03, hspace=0.03)
+    figure.subplots_adjust(left=0, right=1, bottom=0, top=1 - 0.3 / height, wspace=0.03, hspace=0.03)
     return figure
 
 

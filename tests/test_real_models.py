@@ -11,6 +11,7 @@ import torch
 
 import twinlens as tl
 from twinlens.attribution.cam import find_layer
+from twinlens.attribution.perturbation import blur
 
 
 def torchvision_models():
@@ -98,6 +99,20 @@ def test_gradcam_and_its_metrics_on_imagenet(efficientnet, imagenet):
     }
     assert kept["gradcam"] < kept["random"]  # with the fifth that GradCAM marks, less is lost
     assert loss["gradcam"] > 0.05
+
+
+def test_extremal_perturbation_keeps_the_class_on_imagenet(efficientnet, imagenet):
+    """A tenth of a photograph, all else blurred, has much of the logit of the whole."""
+    inputs, labels = imagenet[0][::4], torch.tensor(imagenet[1])[::4]
+    mask = tl.attribute(efficientnet, inputs, labels, "extremal_perturbation", steps=60)[:, None]
+    hazy = blur(inputs, 20.0)
+    with torch.no_grad():
+        whole, kept, lost = (
+            efficientnet(images).gather(1, labels[:, None]).mean()
+            for images in (inputs, hazy + mask * (inputs - hazy), hazy)
+        )
+    assert mask.mean(dim=(1, 2, 3)).max() < 0.13
+    assert (kept - lost) / (whole - lost) > 0.4
 
 
 def test_contact_sheet(tmp_path, efficientnet, imagenet):

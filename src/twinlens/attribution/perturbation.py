@@ -26,7 +26,8 @@ PERTURBATIONS = ("blur", "fade")
 
 _MASK_BLOCK = 256  # masks of RISE and occlusion that exist at a time, at most
 _COLDNESS = 20.0  # inverse temperature of the smooth maximum, from the code of Fong et al. 2019
-_WEIGHT_GROWTH = 1.0035**800  # by how much the weight of the area constraint grows in the paper's 800 steps
+_LAST_WEIGHT = 1.0035**800  # of the area constraint, in units of its first in the paper, after the paper's 800 steps
+_FIRST_WEIGHT = 0.1  # here: what matters must have the time to show itself before the mask shrinks
 
 _WARM_UP = 0.25  # share of the steps in which only the mean of a mask is held to its area
 
@@ -241,10 +242,11 @@ def extremal_perturbation(
 
     What the mask does not keep is blurred. The mask is the smooth maximum of a coarse grid of parameters, each spread
     by a bell-shaped kernel; a penalty on the sorted mask, of growing weight, drives it to `areas` ones and zeros
-    elsewhere. Here, the maximum is taken at the points of the grid and interpolated between them, which is
-    cheaper than taking it at every feature, and the area is that of the input, without the margin of
-    the authors' code. The search starts from a half-blurred input, with a penalty on the mean of the mask for the first
-    quarter of the steps, because sorting decides by chance while all values are equal; inputs are never flipped.
+    elsewhere. Here, the maximum is taken at the points of the grid and interpolated between them, which is cheaper than
+    taking it at every feature, and the area is that of the input, without the margin of the authors' code. The search
+    starts from the whole input, as theirs does, but with a penalty on the mean of the mask for the first quarter of the
+    steps, because sorting decides by chance while all values are equal; it is a light one, so that what matters shows
+    itself before the mask shrinks. Inputs are never flipped.
 
     Args:
         model: from a batch to logits (B, K).
@@ -266,8 +268,8 @@ def extremal_perturbation(
         sigma: width of the kernel, in features; the paper's 21 of 224 where none is given.
         lr: learning rate of gradient ascent for 800 steps; 0.01 in the authors' code.
         momentum: its momentum; 0.9 in the authors' code.
-        area_weight: weight of the penalty at the first step; 300 in the authors' code. At the last it is 16 times that.
-            Raise it for a model with logits in the hundreds.
+        area_weight: weight of the penalty; in the authors' code 300 at the first step, and at the last 16 times that.
+            Here it grows to the same from a tenth. Raise it for a model with logits in the hundreds.
 
     Returns:
         Maps (N, *S): the mask, or the sum of the masks.
@@ -337,7 +339,7 @@ def _search(
     largest = int(kept.max())
     counted = torch.arange(largest, device=areas.device) < kept[:, None]
     grid = torch.full(
-        (len(areas), 1, *smooth.grid), 0.5, device=areas.device, dtype=smooth.kernel.dtype, requires_grad=True
+        (len(areas), 1, *smooth.grid), 1.0, device=areas.device, dtype=smooth.kernel.dtype, requires_grad=True
     )
     optimizer = torch.optim.SGD([grid], lr=lr, momentum=momentum, dampening=momentum)
     for t in range(steps):
@@ -351,7 +353,8 @@ def _search(
             ones = (flat.topk(largest, dim=1).values * counted).sum(dim=1)
             penalty = (flat.square().sum(dim=1) - 2 * ones + kept) / features
         # Summed over rows: each has an optimum of its own, whatever stands beside it.
-        energy = reward(mask) - area_weight * _WEIGHT_GROWTH ** (t / steps) * penalty
+        weight = area_weight * _FIRST_WEIGHT * (_LAST_WEIGHT / _FIRST_WEIGHT) ** (t / steps)
+        energy = reward(mask) - weight * penalty
         (grid.grad,) = torch.autograd.grad(-energy.sum(), [grid])
         optimizer.step()
         with torch.no_grad():
