@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from twinlens.attribution.feature_point import FeaturePoint
-from twinlens.attribution.harness import Request, in_batches, make_request
+from twinlens.attribution.harness import Request, at_least_one, in_batches, make_request
 from twinlens.attribution.perturbation import blur
 from twinlens.maps import ArrayLike
 from twinlens.probing import Labels
@@ -78,7 +78,7 @@ def iba(
     Returns:
         Maps (N, H, W): bits per place of the layer, summed over channels and enlarged bilinearly.
     """
-    _check_counts(steps=steps, noise=noise)
+    at_least_one(steps=steps, noise=noise)
     request = make_request(model, inputs, targets, ids=ids, seed=seed, batch_size=batch_size)
     point = FeaturePoint.find(model, request, layer, reference, min_std=min_std)
 
@@ -150,7 +150,7 @@ def input_iba(
     Returns:
         Maps (N, H, W): Λ within [0, 1], the mean over channels.
     """
-    _check_counts(
+    at_least_one(
         steps=steps,
         noise=noise,
         feature_steps=feature_steps,
@@ -226,12 +226,12 @@ def _fit(
     optimizer = torch.optim.Adam([logit], lr=search.lr)
     for _ in range(search.steps):
         share = _share(logit, search.sigma)
-        ends = share * values + (1 - share) * mean, (1 - share) * std
+        ends = _mixture(share, values, mean, std)
         middle, spread = (end.detach().requires_grad_() for end in ends)
         to_middle, to_spread = torch.zeros_like(middle), torch.zeros_like(spread)
         for copies in _blocks(search.noise, part, values):
             noise = _draw(generators, copies, values.shape[1:], values)
-            logits = answer(torch.addcmul(middle[:, None], spread[:, None], noise))
+            logits = answer(_sample(middle, spread, noise))
             entropy = functional.cross_entropy(logits, part.targets.repeat_interleave(copies), reduction="sum")
             gradients = torch.autograd.grad(entropy / search.noise, [middle, spread])
             to_middle, to_spread = to_middle + gradients[0], to_spread + gradients[1]
@@ -249,8 +249,8 @@ class _Game:
     """
 
     def __init__(self, point: FeaturePoint, part: Request, features: Tensor, share: Tensor, *, copies: int) -> None:
-        self.point, self.part, self.features, self.share = point, part, features, share
-        self.copies = copies
+        self.point, self.part, self.features, self.copies = point, part, features, copies
+        self.wanted = _mixture(share, features, point.mean, point.std)
         self.generators = part.generators("input_iba", "game")
         channels, spatial = features.shape[1], tuple(features.shape[2:])
         # The generator begins with what the layer needs, as in the authors' code.
@@ -289,7 +289,7 @@ class _Game:
         """Gives features (B, n, K, *s) of masked inputs."""
         noise = _draw(self.generators, copies, self.part.inputs.shape[1:], self.part.inputs)
         share = self.mask.sigmoid()
-        masked = _mix(share, self.part.inputs, noise, self.noise_mean, self.noise_scale)
+        masked = _sample(*_mixture(share, self.part.inputs, self.noise_mean, self.noise_scale), noise)
         return self.point.read(masked.flatten(0, 1)).unflatten(0, (len(self.part), copies))
 
     def train_critic(self) -> None:
@@ -299,7 +299,7 @@ class _Game:
             with torch.no_grad():
                 fake = self._generate(copies)
                 noise = _draw(self.generators, copies, self.features.shape[1:], self.features)
-                real = _mix(self.share, self.features, noise, self.point.mean, self.point.std)
+                real = _sample(*self.wanted, noise)
             ((self._criticise(fake) - self._criticise(real)) / self.copies).backward()
         self.critic_optimizer.step()
         with torch.no_grad():
@@ -318,10 +318,14 @@ def _share(logit: Tensor, sigma: float) -> Tensor:
     return blur(logit.sigmoid(), sigma).clamp(max=_NEARLY_ONE)
 
 
-def _mix(share: Tensor, values: Tensor, noise: Tensor, mean: Tensor, std: Tensor) -> Tensor:
-    """Gives λR + (1 - λ)ε, (B, n, …), for R and λ (B, …) and standard normal noise (B, n, …)."""
-    rest = 1 - share
-    return torch.addcmul((share * values + rest * mean)[:, None], (rest * std)[:, None], noise)
+def _mixture(share: Tensor, values: Tensor, mean: Tensor, std: Tensor) -> tuple[Tensor, Tensor]:
+    """Gives the mean and the standard deviation (B, …) of λR + (1 - λ)ε, for R and λ (B, …)."""
+    return share * values + (1 - share) * mean, (1 - share) * std
+
+
+def _sample(middle: Tensor, spread: Tensor, noise: Tensor) -> Tensor:
+    """Gives normal numbers (B, n, …) of that mean and deviation (B, …), from standard normal ones (B, n, …)."""
+    return torch.addcmul(middle[:, None], spread[:, None], noise)
 
 
 def _information(values: Tensor, share: Tensor, mean: Tensor, std: Tensor, free: Tensor | None = None) -> Tensor:
@@ -361,9 +365,3 @@ def _blocks(copies: int, part: Request, values: Tensor) -> list[int]:
     batches = 1 if values is part.inputs else _BATCHES_BEHIND
     block = max(1, batches * part.batch_size * part.inputs[0].numel() // values.numel())
     return [min(block, copies - start) for start in range(0, copies, block)]
-
-
-def _check_counts(**counts: int) -> None:
-    for name, value in counts.items():
-        if value < 1:
-            raise ValueError(f"`{name}` must be at least 1; got {value}.")

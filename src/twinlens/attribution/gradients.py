@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from twinlens.attribution.cam import find_layer, resize_to
-from twinlens.attribution.harness import Request, in_batches, make_request, target_logits
+from twinlens.attribution.harness import Request, at_least_one, in_batches, make_request, target_logits
 from twinlens.attribution.rules import excitation_rules, guided_rules, rescale_rules
 from twinlens.maps import ArrayLike
 from twinlens.probing import Labels
@@ -149,17 +149,12 @@ def integrated_gradients(
     """
     request = make_request(model, inputs, targets, ids=ids, seed=seed, batch_size=batch_size)
     start = _baseline_of(baseline, request.inputs)
-    _at_least_one("steps", steps)
+    at_least_one(steps=steps)
     return in_batches(
         model,
         request,
         lambda part: _integrate(model, part.inputs, part.targets, start, steps, part.batch_size),
     )
-
-
-def _at_least_one(name: str, value: int) -> None:
-    if value < 1:
-        raise ValueError(f"`{name}` must be at least 1; got {value}.")
 
 
 def _ensemble(
@@ -173,8 +168,7 @@ def _ensemble(
     combine: Callable[[Tensor, Tensor], Tensor],
 ) -> Tensor:
     """Averages x and x² of noisy integrated gradients and combines them; the noise is drawn by sample id."""
-    _at_least_one("samples", samples)
-    _at_least_one("steps", steps)
+    at_least_one(samples=samples, steps=steps)
     if not variance >= 0:
         raise ValueError(f"`variance` must be >= 0; got {variance!r}.")
     start = _baseline_of(baseline, request.inputs)

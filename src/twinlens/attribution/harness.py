@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
-from torch.utils.hooks import RemovableHandle
 
 from twinlens.maps import ArrayLike
 from twinlens.ordering import stream
@@ -82,8 +81,7 @@ def make_request(
         raise TypeError("`targets` must be integers, the classes to explain; got floating-point numbers.")
     if batch_size is None:
         batch_size = max(_BATCH, _CALL_VALUES // given[0].numel())
-    if batch_size < 1:
-        raise ValueError(f"`batch_size` must be at least 1; got {batch_size}.")
+    at_least_one(batch_size=batch_size)
     device, dtype = find_device(model, None)
     return Request(
         inputs=given.to(device=device, dtype=dtype or given.dtype),
@@ -92,6 +90,13 @@ def make_request(
         seed=seed,
         batch_size=batch_size,
     )
+
+
+def at_least_one(**counts: int) -> None:
+    """Refuses a count below 1, by its name."""
+    for name, value in counts.items():
+        if value < 1:
+            raise ValueError(f"`{name}` must be at least 1; got {value}.")
 
 
 def check_images(inputs: Tensor, method: str) -> None:
@@ -138,7 +143,8 @@ def in_batches(
         rows_each: rows of a call of the model that one sample takes.
     """
     parts, samples = [], max(1, request.batch_size // rows_each)
-    with undisturbed(model), channels_last(model) as handle:
+    with undisturbed(model):
+        handle = model.register_forward_pre_hook(_channels_last)
         for start in range(0, len(request), samples):
             part = request.part(start, start + samples)
             try:
@@ -152,20 +158,11 @@ def in_batches(
     return torch.cat(parts)
 
 
-@contextmanager
-def channels_last(model: nn.Module) -> Iterator[RemovableHandle]:
+def _channels_last(_: nn.Module, given: tuple[object, ...]) -> tuple[object, ...] | None:
     """Hands a model images with their channels last in memory on the CPU, where convolutions are faster so."""
-
-    def arrange(_: nn.Module, given: tuple[object, ...]) -> tuple[object, ...] | None:
-        if not given or not isinstance(given[0], Tensor) or given[0].dim() != 4 or given[0].device.type != "cpu":
-            return None
-        return given[0].contiguous(memory_format=torch.channels_last), *given[1:]
-
-    handle = model.register_forward_pre_hook(arrange)
-    try:
-        yield handle
-    finally:
-        handle.remove()
+    if not given or not isinstance(given[0], Tensor) or given[0].dim() != 4 or given[0].device.type != "cpu":
+        return None
+    return given[0].contiguous(memory_format=torch.channels_last), *given[1:]
 
 
 def to_maps(attributions: Tensor, inputs: Tensor) -> Tensor:

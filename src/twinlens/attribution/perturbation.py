@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from twinlens.attribution.harness import Request, in_batches, make_request, target_logits
+from twinlens.attribution.harness import Request, at_least_one, in_batches, make_request, target_logits
 from twinlens.maps import ArrayLike
 from twinlens.ordering import stream
 from twinlens.probing import Labels
@@ -127,9 +127,7 @@ def rise(
         >>> rise(model, torch.ones(1, 3), [0], masks=500).argmax()
         tensor(0)
     """
-    for name, value in (("masks", masks), ("cells", cells)):
-        if value < 1:
-            raise ValueError(f"`{name}` must be at least 1; got {value}.")
+    at_least_one(masks=masks, cells=cells)
     if not 0 < probability <= 1:
         raise ValueError(f"`probability` must lie within (0, 1]; got {probability:g}.")
     request = make_request(model, inputs, targets, ids=ids, seed=seed, batch_size=batch_size)
