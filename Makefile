@@ -1,11 +1,15 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check format clean
+.PHONY: demo test fast check format docs clean
 
 # Everything that has to hold: format, lint, types, doctests, tests.
 test: check
 	$(BIN)/pytest
+
+# The same within two minutes: without Ray, browser, killed processes and whatever else takes long.
+fast: check
+	$(BIN)/pytest -m "not slow and not ray and not browser and not kills"
 
 # A first look: eight explanations of a network for handwritten digits, evaluated from both sides.
 demo: .venv/installed
@@ -19,6 +23,10 @@ check: .venv/installed
 format: .venv/installed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+# What docs and CONTRIBUTING hold of the code: the table of options, and the drawing of the layers.
+docs: .venv/installed
+	$(BIN)/python docs/generate.py
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv

@@ -16,7 +16,7 @@ from torch import nn
 
 import twinlens as tl
 from twinlens.attribution.cam import find_layer
-from twinlens.mnist_cnn import DigitCNN
+from twinlens.models.mnist_cnn import DigitCNN
 
 BATCHED = ("extremal_perturbation", "iba", "input_iba")
 PATIENCE = 2.0  # seconds for which a method is timed again and again
@@ -46,7 +46,7 @@ def efficientnet():
 
 
 def seconds(function):
-    """Gives the shortest of the times that fit into some seconds; what takes longer is timed once, without warm-up."""
+    """Return the shortest of the times that fit into `PATIENCE`; what takes longer is timed once, without warm-up."""
     times = []
     while not times or (sum(times) + times[-1] < PATIENCE and len(times) < 10):
         start = time.perf_counter()

@@ -16,9 +16,7 @@ import numpy as np
 import torch
 
 import twinlens as tl
-from twinlens.judging import opposite_schedule
-from twinlens.statistics import bootstrap
-from twinlens.table import ProbeSettings
+from twinlens.core.probe_table import ProbeSettings
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the network of the tests
 
@@ -61,7 +59,7 @@ def time_intervals(samples, levels, resamples):
     print(f"{resamples} resamples of {samples} samples × {levels} levels")
     for name, curve in curves.items():
         start = time.perf_counter()
-        bootstrap(curve, resamples=resamples)
+        tl.bootstrap(curve, resamples=resamples)
         print(f"{name:28}{time.perf_counter() - start:7.1f} s", flush=True)
 
 
@@ -84,7 +82,7 @@ def cifar(folder):
 
 def describe_spread(tables):
     """Mean of the soundness over levels, for each seed, by each way to ask."""
-    asked = {
+    ways = {
         "soco, accuracy": {"protocol": "soco"},
         "soco, logit": {"protocol": "soco", "performance": "score"},
         "paper, accuracy": {},
@@ -92,7 +90,7 @@ def describe_spread(tables):
         "two-sided": {"estimator": "two_sided"},
     }
     print("| estimator | mean | smallest | largest | standard deviation |\n|---|---|---|---|---|")
-    for name, options in asked.items():
+    for name, options in ways.items():
         second = [{"opposite": opposite} if name == "two-sided" else {} for _, opposite in tables]
         found = [
             tl.soundness_from_probes(table, **options, **more).values.mean()
@@ -107,7 +105,7 @@ def spread(folder, seeds):
     case = cifar(folder)
     for seed in range(seeds):
         start = time.perf_counter()
-        both = (schedule, opposite_schedule(schedule, 32 * 32))
+        both = (schedule, tl.opposite_schedule(schedule, 32 * 32))
         tables.append(tuple(tl.probe(*case, schedule=s, seed=seed) for s in both))
         print(f"seed {seed}: {time.perf_counter() - start:.0f} s", flush=True)
     describe_spread(tables)

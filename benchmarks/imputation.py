@@ -26,8 +26,8 @@ from scipy import sparse
 from scipy.sparse.linalg import spsolve
 from torch.nn.functional import interpolate
 
-from twinlens.linear_system import assemble
-from twinlens.multigrid import solve
+from twinlens.imputation.linear_system import assemble
+from twinlens.imputation.multigrid import solve
 
 Array = NDArray[np.float64]
 SOUNDNESS = np.round(np.arange(0.98, 0.015, -0.01), 2)  # share removed by area, 97 levels
@@ -85,7 +85,7 @@ def load_images(folder: Path, count: int, size: int) -> torch.Tensor:
 
 
 def make_maps(count: int, size: int) -> torch.Tensor:
-    """Alternates smooth maps, as from GradCAM, with heavy-tailed ones, as from Integrated Gradients."""
+    """Alternate smooth maps, as from GradCAM, with heavy-tailed ones, as from Integrated Gradients."""
     rng = np.random.default_rng(0)
     smooth = interpolate(torch.from_numpy(rng.random((count, 1, 7, 7)) ** 2), size=(size, size), mode="bilinear")[:, 0]
     noisy = torch.from_numpy(np.abs(rng.standard_t(1.5, (count, size, size))))

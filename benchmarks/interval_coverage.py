@@ -15,16 +15,13 @@ import time
 import numpy as np
 
 import twinlens as tl
-from twinlens.comparison import compare
-from twinlens.judging import opposite_schedule
-from twinlens.laboratory import sparse_linear
-from twinlens.metrics import SHARES, THRESHOLDS
-from twinlens.statistics import bootstrap
+from twinlens.laboratory.tasks import sparse_linear
+from twinlens.metrics.removal import SHARES, THRESHOLDS
 
 SWEEP = tl.Schedule(by="area", order="lerf", levels=tl.PROTOCOLS["paper"].levels)
 SCHEDULES = {
     "sweep": SWEEP,
-    "opposite": opposite_schedule(SWEEP, 200),
+    "opposite": tl.opposite_schedule(SWEEP, 200),
     "value": tl.Schedule(by="value", order="morf", levels=(1.0, *THRESHOLDS)),
     "area": tl.Schedule(by="area", order="morf", levels=(0.0, *SHARES)),
 }
@@ -67,7 +64,7 @@ def coverage(metric, population, options):
     truth = metric(population)
     rng, rows = np.random.default_rng(1), []
     for _ in range(options.sets):
-        found = bootstrap(
+        found = tl.bootstrap(
             metric(draw(population, rng.integers(size, size=options.samples))), resamples=options.resamples
         )
         area = found.area_interval()
@@ -89,7 +86,7 @@ def false_alarms(metric, both, options):
             name: metric(draw(both, index + size * (swapped == side)))
             for name, side in (("one", True), ("other", False))
         }
-        p_values.append(compare(curves, resamples=options.resamples).pairs[0].p_value)
+        p_values.append(tl.compare(curves, resamples=options.resamples).pairs[0].p_value)
     return np.mean(np.array(p_values) < 0.05)
 
 

@@ -21,11 +21,10 @@ import torch
 from torch import Tensor, nn
 
 import twinlens as tl
-from twinlens.engines import Quiet
-from twinlens.exhibits import agreement
-from twinlens.results import write_results
-from twinlens.samples import Samples, check, from_arrays
-from twinlens.tuning import Execution, using_threads
+from twinlens.core.progress import Quiet
+from twinlens.data.samples import Samples, check, from_arrays
+from twinlens.probing.execution import using_threads
+from twinlens.running.sample_selection import agreement_of_methods
 
 IMAGES = 24
 ROUNDS = 3
@@ -33,25 +32,25 @@ LEVELS = tl.PROTOCOLS["paper"].levels
 
 
 class Clock(Quiet):
-    """Takes the time from the first rows that are done to the last."""
+    """A clock that runs from the first rows that are done to the last."""
 
     def __init__(self) -> None:
         self.began = self.first = self.last = 0.0
         self.rows = self.rows_at_first = 0
 
-    def begin(self, rows: Mapping[str, int], execution: Execution) -> None:
-        """Notes when the engine is called."""
+    def begin(self, rows: Mapping[str, int], note: str = "") -> None:
+        """Note when the engine is called."""
         self.began = time.perf_counter()
 
-    def advance(self, task: str, rows: int, stage: str) -> None:
-        """Counts rows; the first to be done are those of the untouched inputs."""
+    def advance(self, task: str, rows: int, stage: str = "") -> None:
+        """Count rows; the first to be done are those of the untouched inputs."""
         self.rows += rows
         self.last = time.perf_counter()
         if rows and not self.first:
             self.first, self.rows_at_first = self.last, self.rows
 
     def per_row(self) -> float:
-        """Gives the seconds of a row between both."""
+        """Return the seconds of a row between both."""
         return (self.last - self.first) / (self.rows - self.rows_at_first)
 
 
@@ -74,7 +73,7 @@ class Network(nn.Module):
         )  # fmt: skip
 
     def forward(self, images: Tensor) -> Tensor:
-        """Gives logits."""
+        """Return logits."""
         logits: Tensor = self.layers(images)
         return logits
 
@@ -119,13 +118,13 @@ class Glance(nn.Module):
         self.head = nn.Linear(3, 10)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Gives logits."""
+        """Return logits."""
         logits: Tensor = self.head(images[:, :, ::32, ::32].mean(dim=(2, 3)))
         return logits
 
 
 def seconds_of(work: Callable[[], object], rounds: int = ROUNDS) -> float:
-    """Gives the processor time of some work, the median of a few rounds: others may use the machine, too."""
+    """Return the processor time of some work, the median of a few rounds: others may use the machine, too."""
     times = []
     for _ in range(rounds):
         start = time.process_time()
@@ -135,7 +134,7 @@ def seconds_of(work: Callable[[], object], rounds: int = ROUNDS) -> float:
 
 
 def costs() -> None:
-    """Measures on one core what a row costs beside the model, and what the driver does alone."""
+    """Measure on one core what a row costs beside the model, and what the driver does alone."""
     numba.set_num_threads(1)
     samples, model = noise(4, 224, 10), Glance().eval()
     inputs = torch.from_numpy(np.stack([samples.read(i) for i in range(len(samples))]))
@@ -159,18 +158,19 @@ def costs() -> None:
             f"an image to be checked: {seconds_of(lambda: check(photos, skip_bad=False, workers=1)) / 20 * 1e3:.0f} ms"
         )
         names = ["random", "centre"]
-        evaluation = tl.evaluate(
+        tl.evaluate(
             Glance(), noise(1000, 33, 10), names, metrics=["soundness"], imputer=tl.ConstantImputer(0.0),
             out=f"{folder}/small", batch_size=64, memory_format="contiguous", shard_size=200, resamples=10,
         )  # fmt: skip
-        ends = seconds_of(lambda: write_results(evaluation.run, seconds={}, resamples=1000), rounds=1)
+        asked = tl.open_evaluation(f"{folder}/small")
+        ends = seconds_of(lambda: asked.ask(["soundness"], resamples=1000), rounds=1)
         print(f"results with 1,000 resamples: {ends / len(names) / 1000 * 1e3:.1f} ms per sample and method")
         large = tl.evaluate(
             Glance(), noise(32, 224, 10), names, metrics=["deletion"], imputer=tl.ConstantImputer(0.0),
             out=f"{folder}/large", batch_size=64, memory_format="contiguous", shard_size=16, resamples=10,
         )  # fmt: skip
-        chosen = seconds_of(lambda: agreement(large, large.ids()))
-        print(f"choice of exhibits: {chosen / len(names) / 32 * 1e3:.1f} ms per map of 224 × 224")
+        chosen = seconds_of(lambda: agreement_of_methods(large.run, 32))
+        print(f"selection of samples: {chosen / len(names) / 32 * 1e3:.1f} ms per map of 224 × 224")
 
 
 if __name__ == "__main__":

@@ -20,10 +20,10 @@ import torch
 from torch import Tensor, nn
 
 import twinlens as tl
-from twinlens.engines import load_inputs
-from twinlens.models import LoadedModel
-from twinlens.samples import Samples
-from twinlens.tuning import Prepared, tune
+from twinlens.data.inputs import load_inputs
+from twinlens.data.samples import Samples
+from twinlens.models.loading import LoadedModel
+from twinlens.probing.execution import Prepared, tune
 
 IMAGES = 4
 SCHEDULE = tl.Schedule(by="area", order="lerf", levels=tl.PROTOCOLS["paper"].levels)
@@ -35,7 +35,7 @@ def subject() -> tuple[LoadedModel, Samples, Tensor]:
 
 
 def forward_seconds(model: nn.Module, inputs: Tensor, rows: int, batch_size: int) -> float:
-    """Times as many bare forward passes as there are rows, by the median batch."""
+    """Time as many bare forward passes as there are rows, by the median batch."""
     batch = inputs[torch.arange(batch_size) % len(inputs)]
     times = []
     with torch.inference_mode():
@@ -48,7 +48,7 @@ def forward_seconds(model: nn.Module, inputs: Tensor, rows: int, batch_size: int
 
 
 def sweep(model: nn.Module, samples: Samples, inputs: Tensor, maps: Tensor, imputer: object, batch_size: int):
-    """Times a soundness sweep, between two timings of the forward pass."""
+    """Time a soundness sweep, between two timings of the forward pass."""
     rows = len(inputs) * len(SCHEDULE.levels)
     before = forward_seconds(model, inputs, rows, batch_size)
     start = time.perf_counter()
@@ -104,12 +104,12 @@ class Small(nn.Module):
         self.head = nn.Linear(3, 10)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Reads the mean colour of every eighth pixel."""
+        """Read the mean colour of every eighth pixel."""
         return self.head(images[:, :, ::8, ::8].mean(dim=(2, 3)))
 
 
 def peak(count: int) -> None:
-    """Runs `count` images of 224 × 224 through everything, and prints the peak of this process's memory in MB."""
+    """Run `count` images of 224 × 224 through everything, and print the peak of this process's memory in MB."""
 
     def read(position: int):
         return np.random.default_rng(position).normal(size=(3, 224, 224)).astype(np.float32)

@@ -13,7 +13,7 @@ import twinlens as tl
 
 
 def main() -> None:
-    """Prints soundness and completeness of both."""
+    """Print soundness and completeness of both."""
     x, y = load_breast_cancer(return_X_y=True)
     train, test, train_labels, labels = train_test_split(x, y, random_state=0, test_size=0.3)
     scaler = StandardScaler().fit(train)

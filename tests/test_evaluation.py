@@ -12,12 +12,14 @@ from torch import nn
 
 import twinlens as tl
 from tests.tiny import tiny_model
+from twinlens.errors import RunError
 from twinlens.evaluation import evaluate
-from twinlens.exhibits import read_exhibits
-from twinlens.planning import METRICS
+from twinlens.metrics.catalogue import DEFAULT_METRICS
 from twinlens.report import write_report
-from twinlens.results import open_evaluation
-from twinlens.runs import RunError
+from twinlens.running.directory import RunDirectory, read_run
+from twinlens.running.manifest import Manifest
+from twinlens.running.run_reader import open_evaluation
+from twinlens.running.sample_selection import read_selection
 
 OPTIONS = {"batch_size": 16, "memory_format": "contiguous", "shard_size": 4}
 
@@ -58,18 +60,20 @@ def test_results_are_those_of_the_library(tmp_path):
             "deletion": tl.deletion(*arguments, **same),
             "insertion": tl.insertion(*arguments, **same),
         }
-        assert set(expected) == set(METRICS)
+        assert tuple(expected) == DEFAULT_METRICS
         for metric, curve in expected.items():
             found = evaluation.curve(method, metric)
             np.testing.assert_array_equal(found.levels, curve.levels)
             np.testing.assert_array_equal(found.performance, curve.performance)
             np.testing.assert_allclose(found.values, curve.values, rtol=1e-12)
-            stored = evaluation.results["methods"][method]["metrics"][metric]
-            assert stored["performance"] == curve.performance.tolist()
+            stored = evaluation.results.methods[method].metrics[metric]
+            assert stored.performance == tuple(curve.performance.tolist())
     assert "saliency" in evaluation._repr_html_()
     frame = evaluation.summary()
-    assert list(frame.index) == ["saliency", "random"]
-    assert frame.loc["random", "deletion"] == evaluation.curve("random", "deletion").area()
+    assert list(frame.columns) == ["method", "metric", "value", "low", "high"]
+    assert list(frame["method"].unique()) == ["saliency", "random"]
+    values = frame.set_index(["method", "metric"])["value"]
+    assert values["random", "deletion"] == evaluation.curve("random", "deletion").area()
 
 
 def test_areas_of_soundness_go_up_to_what_all_methods_reach(tmp_path):
@@ -78,9 +82,9 @@ def test_areas_of_soundness_go_up_to_what_all_methods_reach(tmp_path):
     )
     curves = {method: evaluation.curve(method, "soundness") for method in evaluation.methods}
     high = min(curve.performance.max() for curve in curves.values())
-    assert evaluation.results["soundness_up_to"] == high
+    assert evaluation.results.soundness_up_to == {"soundness": high}
     for method, curve in curves.items():
-        assert evaluation.results["methods"][method]["metrics"]["soundness"]["area"] == curve.area(high=high)
+        assert evaluation.results.area(method, "soundness") == curve.area(high=high)
 
 
 def test_probes_are_shared_and_nothing_is_asked_again(tmp_path):
@@ -88,27 +92,161 @@ def test_probes_are_shared_and_nothing_is_asked_again(tmp_path):
     evaluate(model, data, ["random"], metrics=["soundness"], out=out, **OPTIONS)
     before = model.asked
     evaluate(model, data, ["random"], metrics=["soundness", "road_lerf"], out=out, **OPTIONS)
-    # One input is asked about to check that model and data fit; ROAD's levels are those of soundness, and its first
-    # level is the untouched input.
-    assert model.asked - before == 1
+    # ROAD's levels are those of soundness, and its first level is the untouched input.
+    assert model.asked == before
     first = (out / "results.json").read_bytes()
     evaluate(model, data, ["random"], metrics=["soundness", "road_lerf"], out=out, **OPTIONS)
-    assert model.asked - before == 2
+    assert model.asked == before
     assert (out / "results.json").read_bytes() == first
     added = evaluate(model, data, ["random", "centre"], metrics=["deletion"], out=out, **OPTIONS)
     assert added.methods == ["random", "centre"]
     assert added.metrics == ["soundness", "road_lerf", "deletion"]
-    assert model.asked - before == 3 + 10 * 9 + 10 * (98 + 9)
+    assert model.asked - before == 10 * 9 + 10 * (98 + 9)
+
+
+def test_another_question_reads_the_same_probes(tmp_path):
+    """Neither another epsilon nor another measure calls the model, by `ask` or by `evaluate` in the same place."""
+    model, data, out = Counting(), samples(), tmp_path / "run"
+    first = evaluate(model, data, ["random", "centre"], out=out, **OPTIONS)
+    asked, parts = model.asked, {p: p.stat().st_mtime_ns for p in out.rglob("*.parquet")}
+    strict = first.ask([tl.Soundness(epsilon=0.3), "completeness"])
+    assert strict.metrics == ["soundness", "completeness"]
+    again = evaluate(model, data, ["random", "centre"], out=out, epsilon=0.3, **OPTIONS)
+    for evaluation in (strict, again, open_evaluation(out)):
+        curve = evaluation.curve("random", "soundness")
+        expected = tl.soundness_from_probes(first.curve("random", "soundness").table, epsilon=0.3)
+        np.testing.assert_array_equal(curve.values, expected.values)
+        assert curve.epsilon == 0.3
+    assert again.results.methods["random"].metrics["soundness"] == strict.results.methods["random"].metrics["soundness"]
+    probability = first.ask({"mine": tl.Soundness(performance="probability"), "road": "road_morf"})
+    assert probability.metrics == ["mine", "road"]
+    assert open_evaluation(out).results.question.metrics["mine"]["performance"] == "probability"
+    assert model.asked == asked
+    assert {p: p.stat().st_mtime_ns for p in out.rglob("*.parquet")} == parts
+    back = evaluate(model, data, ["random", "centre"], out=out, metrics=list(DEFAULT_METRICS), **OPTIONS)
+    assert back.results.methods["centre"].metrics["soundness"] == first.results.methods["centre"].metrics["soundness"]
+
+
+def test_what_was_not_measured_cannot_be_asked_but_is_computed(tmp_path):
+    model, data, out = Counting(), samples(), tmp_path / "run"
+    first = evaluate(model, data, ["random"], metrics=["soundness"], out=out, **OPTIONS)
+    with pytest.raises(RunError, match="has no probes for completeness.*only what is missing is computed"):
+        first.ask("completeness")
+    with pytest.raises(RunError, match="has no probes for soundness_two_sided"):
+        first.ask("soundness_two_sided")
+    with pytest.raises(RunError, match="has no probes for soundness: it needs levels or an imputer"):
+        first.ask(tl.Soundness(imputer=tl.BlurImputer()))
+    before = model.asked
+    both = evaluate(model, data, ["random"], metrics=["soundness_two_sided"], out=out, **OPTIONS)
+    assert both.metrics == ["soundness", "soundness_two_sided"]
+    opposite = next(sweep for sweep in both.run.manifest.sweeps if sweep.schedule.order == "morf")
+    assert model.asked - before == 10 * (len(opposite.schedule.levels) - 1)  # without the untouched inputs
+    expected = tl.soundness(
+        tiny_model(), *map(torch.from_numpy, data), both.maps("random"), estimator="two_sided",
+        ids=both.ids(), batch_size=16,
+    )  # fmt: skip
+    np.testing.assert_allclose(both.curve("random", "soundness_two_sided").values, expected.values, rtol=1e-9)
+
+
+def test_metrics_with_options_of_their_own(tmp_path):
+    data, out = samples(), tmp_path / "run"
+    metrics = [tl.Soundness(epsilon=0.02, levels=(0.9, 0.5, 0.1)), tl.Soundness(levels=(0.9, 0.5, 0.1)), "completeness"]
+    evaluation = evaluate(tiny_model(), data, ["random"], metrics=metrics, out=out, epsilon=0.5, **OPTIONS)
+    assert evaluation.metrics == ["soundness", "soundness(levels=(0.9, 0.5, 0.1))", "completeness"]
+    assert [evaluation.curve("random", name).epsilon for name in evaluation.metrics[:2]] == [0.02, 0.01]
+    # Options of the run are for metrics given by name; both soundness metrics share one sweep of three levels.
+    [sweep] = [s for s in evaluation.run.manifest.sweeps if s.schedule.order == "lerf"]
+    assert sweep.schedule.levels == (0.9, 0.5, 0.1)
+    absolute = evaluate(
+        tiny_model(), data, ["random"], metrics={"absolute": tl.Completeness(relative=False)}, out=out, **OPTIONS
+    )
+    expected = tl.completeness(
+        tiny_model(), *map(torch.from_numpy, data), absolute.maps("random"), relative=False, ids=absolute.ids(),
+        batch_size=16,
+    )  # fmt: skip
+    np.testing.assert_allclose(absolute.curve("random", "absolute").values, expected.values)
+
+
+def test_a_measure_of_ones_own(tmp_path):
+    def margin(table):
+        return table.probability
+
+    evaluation = evaluate(
+        tiny_model(), samples(), ["random"], metrics={"mine": tl.Deletion(performance=margin)}, out=tmp_path / "run",
+        **OPTIONS,
+    )  # fmt: skip
+    assert evaluation.curve("random", "mine").measure == "margin"
+    stored = open_evaluation(tmp_path / "run")
+    assert stored.results == evaluation.results
+    with pytest.raises(RunError, match="mine was measured by a function of yours"):
+        stored.curve("random", "mine")
+    assert stored.ask({"mine": tl.Deletion(performance=margin)}).results == evaluation.results
+
+
+@pytest.mark.parametrize("imputer", ["constant", "mean", "blur", {"name": "constant", "value": 0.5}])
+def test_imputers_by_name(tmp_path, imputer):
+    data = samples()
+    evaluation = evaluate(
+        tiny_model(), data, ["random"], metrics=["road_morf"], imputer=imputer, out=tmp_path / "run", **OPTIONS
+    )
+    known = {
+        "constant": tl.ConstantImputer(0.0),
+        "blur": tl.BlurImputer(),
+        "mean": tl.MeanImputer(data[0].mean(axis=(0, 2, 3), dtype=np.float64)),
+    }
+    own = known[imputer] if isinstance(imputer, str) else tl.ConstantImputer(0.5)
+    expected = tl.road(
+        tiny_model(), *map(torch.from_numpy, data), evaluation.maps("random"), imputer=own, ids=evaluation.ids(),
+        batch_size=16,
+    )  # fmt: skip
+    found = evaluation.curve("random", "road_morf")
+    np.testing.assert_allclose(found.table.probability, expected.table.probability, atol=1e-6)
+    assert open_evaluation(tmp_path / "run").curve("random", "road_morf").table == found.table
+
+
+def test_maps_with_signs_and_channels(tmp_path):
+    rng = np.random.default_rng(1)
+    inputs, labels = samples()
+    values = rng.normal(size=(10, 3, 9, 9)).astype(np.float32)
+    np.save(tmp_path / "maps.npy", values)
+
+    def signed(model, inputs, targets, *, ids=None, seed=0):
+        return torch.from_numpy(values)[[int(name) for name in ids]]
+
+    asked = {"maps": {"stored": str(tmp_path / "maps.npy")}, "metrics": ["road_morf"], **OPTIONS}
+    with pytest.raises(ValueError, match="say how its channels are reduced: `channels`"):
+        evaluate(tiny_model(), (inputs, labels), {"own": signed}, out=tmp_path / "run", **asked)
+    with pytest.raises(ValueError, match="`sign` 'positive' drops it"):
+        evaluate(tiny_model(), (inputs, labels), {"own": signed}, out=tmp_path / "run", channels="sum", **asked)
+    reading = {"sign": "absolute", "channels": "sum"}
+    evaluation = evaluate(tiny_model(), (inputs, labels), {"own": signed}, out=tmp_path / "run", **reading, **asked)
+    for name in ("own", "stored"):
+        torch.testing.assert_close(evaluation.maps(name), torch.from_numpy(values).sum(dim=1).abs())
+    with pytest.raises(RunError, match=r"methods\.own\.options\.sign is 'absolute' there and 'positive' here"):
+        evaluate(
+            tiny_model(), (inputs, labels), {"own": signed}, out=tmp_path / "run", sign="positive", channels="sum",
+            **asked,
+        )  # fmt: skip
+
+
+def test_a_run_of_another_format_is_refused(tmp_path):
+    out = tmp_path / "run"
+    out.mkdir()
+    (out / "run.json").write_text(json.dumps({"format": 1, "model": {}}))
+    with pytest.raises(
+        RunError, match="holds a run of format 1, and this twinlens reads 2. Use the version that made it"
+    ):
+        evaluate(tiny_model(), samples(), ["random"], out=out, **OPTIONS)
 
 
 def test_adding_gives_what_asking_at_once_gives(tmp_path):
     data = samples()
     evaluate(tiny_model(), data, ["random"], metrics=["road_lerf"], out=tmp_path / "steps", **OPTIONS)
     steps = evaluate(tiny_model(), data, ["centre"], metrics=["soundness"], out=tmp_path / "steps", **OPTIONS)
-    stored = steps.results["methods"]
-    assert list(stored["centre"]["metrics"]) == ["road_lerf", "soundness"]
-    assert list(stored["random"]["metrics"]) == ["road_lerf"]  # until it is asked for again
-    with pytest.raises(ValueError, match="`metric` must be among road_lerf, which random has; got 'soundness'"):
+    stored = steps.results.methods
+    assert list(stored["centre"].metrics) == ["road_lerf", "soundness"]
+    assert list(stored["random"].metrics) == ["road_lerf"]  # until it is asked for again
+    with pytest.raises(ValueError, match="`metric` must be one of road_lerf; got 'soundness'"):
         steps.curve("random", "soundness")
     steps = evaluate(tiny_model(), data, ["random"], metrics=["soundness"], out=tmp_path / "steps", **OPTIONS)
     once = evaluate(
@@ -132,13 +270,11 @@ def test_equal_runs_give_equal_bytes(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"seed": 1}, r"options\.seed is 0 there and 1 here"),
-        ({"epsilon": 0.5}, r"options\.epsilon is 0\.01 there and 0\.5 here"),
-        ({"protocol": "soco"}, r"options\.protocol\.name is \"paper\" there and \"soco\" here.*more"),
+        ({"seed": 1}, r"seed is 0 there and 1 here"),
         ({"batch_size": 7}, r"execution\.batch_size is 16 there and 7 here"),
-        ({"imputer": tl.ConstantImputer(0.0)}, r"options\.imputer\.name"),
+        ({"shard_size": 7}, r"execution\.shard_size is 4 there and 7 here"),
         ({"limit": 5}, r"data\.digest.*data\.samples is 10 there and 5 here"),
-        ({"methods": {"random": "centre"}}, r"methods\.random\.method is \"random\" there and \"centre\" here"),
+        ({"methods": {"random": "centre"}}, r"methods\.random\.method is 'random' there and 'centre' here"),
     ],
 )
 def test_another_run_in_the_same_directory_is_refused(tmp_path, change, message):
@@ -169,7 +305,7 @@ def test_what_was_chosen_by_trial_is_kept(tmp_path, monkeypatch):
     asked = {"methods": ["random"], "metrics": ["road_morf"], "out": tmp_path / "run"}
     evaluate(tiny_model(), samples(), **asked)
     chosen = json.loads((tmp_path / "run" / "run.json").read_text())["execution"]
-    monkeypatch.setattr("twinlens.evaluation.tune", lambda *_, **__: pytest.fail("tried again"))
+    monkeypatch.setattr("twinlens.running.subject.tune", lambda *_, **__: pytest.fail("tried again"))
     evaluate(tiny_model(), samples(), **{**asked, "methods": ["random", "centre"]})
     assert json.loads((tmp_path / "run" / "run.json").read_text())["execution"] == chosen
 
@@ -179,7 +315,7 @@ def test_batch_size_and_workers_change_nothing_that_counts(tmp_path):
         evaluate(tiny_model(), samples(), ["integrated_gradients"], out=tmp_path / str(i), **{**OPTIONS, **change})
         for i, change in enumerate(({"batch_size": 1}, {"batch_size": 33, "workers": 3}, {"shard_size": 10}))
     ]
-    for metric in METRICS:
+    for metric in DEFAULT_METRICS:
         tables = [run.curve("integrated_gradients", metric).table for run in runs]
         for table in tables[1:]:
             np.testing.assert_array_equal(table.predicted, tables[0].predicted)
@@ -200,7 +336,7 @@ def test_a_method_of_ones_own_and_one_with_options(tmp_path):
     torch.testing.assert_close(evaluation.maps("bright"), inputs.abs().sum(dim=1))
     torch.testing.assert_close(evaluation.maps("square"), inputs.abs().sum(dim=1) ** 2)
     described = json.loads((tmp_path / "run" / "run.json").read_text())["methods"]
-    assert described["ig8"] == {"method": "integrated_gradients", "options": {"steps": 8}}
+    assert (described["ig8"]["method"], described["ig8"]["options"]) == ("integrated_gradients", {"steps": 8})
     assert described["bright"]["source"] == described["square"]["source"]
     # A function that was changed since is another method.
     with pytest.raises(RunError, match=r"methods\.bright\.source"):
@@ -244,9 +380,9 @@ def test_a_method_that_fails_leaves_the_others(tmp_path):
 def test_maps_alone(tmp_path):
     maps = evaluate(tiny_model(), samples(), ["random"], metrics=[], out=tmp_path / "run", **OPTIONS)
     assert maps.maps("random").shape == (10, 9, 9)
-    assert maps.summary().shape == (1, 0)
+    assert len(maps.summary()) == 0
     whole = evaluate(tiny_model(), samples(), ["random"], metrics=["deletion"], out=tmp_path / "run", **OPTIONS)
-    assert list(whole.summary().columns) == ["deletion"]
+    assert list(whole.summary()["metric"]) == ["deletion"]
 
 
 def test_tabular_rows(tmp_path):
@@ -255,18 +391,21 @@ def test_tabular_rows(tmp_path):
     evaluation = evaluate(
         nn.Linear(6, 2), (rows, labels), ["integrated_gradients", "random"], out=tmp_path / "run", **OPTIONS
     )
-    assert evaluation.run.manifest["options"]["imputer"] == {"name": "ConstantImputer", "value": 0.0}
-    assert evaluation.summary().notna().all(axis=None)
+    assert evaluation.run.manifest.question.imputer == {"name": "constant", "value": 0.0}
+    assert evaluation.summary()["value"].notna().all()
 
 
 def test_samples_for_the_report_can_be_named(tmp_path):
     asked = {"methods": ["random"], "metrics": ["deletion"], **OPTIONS}
     evaluation = evaluate(tiny_model(), samples(), show=["00004"], out=tmp_path / "run", **asked)
-    shown = read_exhibits(evaluation.run)
+    shown = read_selection(evaluation.run)
     assert shown.samples[0].id == "00004"
     torch.testing.assert_close(shown.inputs[0], torch.from_numpy(samples()[0][4]))
-    with pytest.raises(ValueError, match="such as '00000'; got 'cat'"):
+    with pytest.raises(ValueError, match="`show` must be one of 00000, .*; got 'cat'"):
         evaluate(tiny_model(), samples(), show=["cat"], out=tmp_path / "run", **asked)
+    with pytest.raises(ValueError, match="`show` must hold ids of samples of this run, such as '00000'; got 'cat'"):
+        evaluate(tiny_model(), samples(40), show=["cat"], out=tmp_path / "other", **asked)
+    assert not (tmp_path / "other").exists()
 
 
 def test_without_a_directory_there_is_a_temporary_one():
@@ -278,9 +417,27 @@ def test_without_a_directory_there_is_a_temporary_one():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"metrics": ["rode"]}, "`metrics` must be among soundness, completeness, .*; got 'rode'"),
-        ({"engine": "steam"}, "`engine` must be among local.*; got 'steam'"),
-        ({"methods": ["grad-cam"]}, "`methods` must be among saliency, .*; got 'grad-cam'"),
+        ({"metrics": ["rode_morf"]}, "`metrics` must be one of soundness, .*; got 'rode_morf'. .*'road_morf'"),
+        ({"metrics": "completenes"}, "`metrics` must be one of .*; got 'completenes'. Did you mean 'completeness'"),
+        ({"engine": "steam"}, "`engine` must be one of local, ray; got 'steam'"),
+        ({"methods": ["grad-cam"]}, "`methods` must be one of saliency, .*; got 'grad-cam'. Did you mean 'gradcam'"),
+        ({"methods": {"mine": {"method": "occlusion", "size": 3}}}, "`size` is no option of occlusion; its options"),
+        ({"epsilon": -1}, "`epsilon` must be >= 0, such as 0.01; got -1"),
+        ({"epsilon": "x"}, "`epsilon` must be a number; got 'x'"),
+        ({"performance": "acuracy"}, "`performance` must be one of accuracy, .*; got 'acuracy'. .*'accuracy'"),
+        ({"skip_bad": "no"}, "`skip_bad` must be true or false; got 'no'"),
+        ({"limit": True}, "`limit` must be a whole number; got True"),
+        ({"batch_size": 1.5}, "`batch_size` must be a whole number; got 1.5"),
+        ({"maps": 3}, "`maps` must be a table; got 3"),
+        ({"resamples": 0}, "`resamples` must be at least 1; got 0"),
+        ({"levels": (0.2, 0.5)}, "`levels` must decrease within .*; got 0.2 then 0.5. Sort them in descending order"),
+        ({"imputer": "liner"}, "`imputer` must be one of linear, .*; got 'liner'. Did you mean 'linear'"),
+        (
+            {"metrics": {"mine": {"metric": "soundness", "epsilom": 1}}},
+            "`metrics.mine` must be one of epsilon, .*'epsilom'",
+        ),
+        ({"address": "auto"}, "`address` belongs to engine 'ray', and `engine` is 'local'"),
+        ({"epsilom": 0.1}, "`options` must be one of .*; got 'epsilom'. Did you mean 'epsilon'"),
         ({"methods": {"../up": "random"}}, "letters, digits"),
         ({"methods": []}, "`methods` must name at least one"),
         ({"classes": "names.txt"}, "`classes` belongs to data that is opened by its path"),
@@ -305,8 +462,6 @@ def test_labels_beyond_the_model_are_refused(tmp_path):
 
 
 def test_a_directory_in_use_or_of_another_kind_is_refused(tmp_path):
-    from twinlens.runs import open_run, read_run
-
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "letter.txt").write_text("dear")
     asked = {"methods": ["random"], "metrics": ["deletion"], **OPTIONS}
@@ -315,13 +470,13 @@ def test_a_directory_in_use_or_of_another_kind_is_refused(tmp_path):
     with pytest.raises(RunError, match=r"must be a directory; .*letter.txt' is a file"):
         evaluate(tiny_model(), samples(4), out=tmp_path / "full" / "letter.txt", **asked)
     run = evaluate(tiny_model(), samples(4), out=tmp_path / "run", **asked).run
-    with open_run(run.path, run.manifest), pytest.raises(RunError, match="in use by another twinlens"):
+    with RunDirectory(run.path, Manifest), pytest.raises(RunError, match="in use by another twinlens"):
         evaluate(tiny_model(), samples(4), out=run.path, **asked)
     (run.path / "run.json").write_text("{")
     with pytest.raises(RunError, match=r"run.json' is damaged"):
         evaluate(tiny_model(), samples(4), out=run.path, **asked)
     (run.path / "run.json").write_text('{"format": 99}')
-    with pytest.raises(RunError, match="a run of format 99, and this twinlens reads 1"):
+    with pytest.raises(RunError, match="a run of format 99, and this twinlens reads 2"):
         read_run(run.path)
     with pytest.raises(RunError, match="holds no run"):
         open_evaluation(tmp_path / "full")
@@ -380,6 +535,7 @@ def script(text, *arguments):
     ).stdout  # fmt: skip
 
 
+@pytest.mark.kills
 def test_twenty_kills_change_nothing(tmp_path):
     """Killed at random moments and started again, a run ends with the bytes of one that was left alone."""
     printed = script(
@@ -423,6 +579,7 @@ def test_twenty_kills_change_nothing(tmp_path):
     assert whole == killed
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_data(tmp_path):
     """All inputs of the larger run alone would take 98 MB."""
     printed = script(
@@ -431,7 +588,7 @@ def test_memory_does_not_grow_with_the_data(tmp_path):
         import numpy as np
         from tests.tiny import tiny_model
         import twinlens as tl
-        from twinlens.samples import Samples
+        from twinlens.data.samples import Samples
         from twinlens.evaluation import evaluate
 
         def read(position):

@@ -11,8 +11,8 @@ from safetensors.torch import load_file
 
 import twinlens as tl
 from tests.resnet20 import ResNet20, normalise
-from twinlens.ordering import count_removed, kept_mass, rank_features
-from twinlens.table import ProbeSettings
+from twinlens.core.ordering import count_removed, kept_mass, rank_features
+from twinlens.core.probe_table import ProbeSettings
 
 SOCO, PAPER = tl.PROTOCOLS["soco"], tl.PROTOCOLS["paper"]
 

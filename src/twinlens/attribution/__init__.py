@@ -6,7 +6,8 @@ A method is a function `(model, inputs, targets, *, ids=None, seed=0, …its own
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from difflib import get_close_matches
 from typing import Any
 
 from torch import Tensor
@@ -28,8 +29,9 @@ from twinlens.attribution.gradients import (
 )
 from twinlens.attribution.perturbation import extremal_perturbation, occlusion, rise
 from twinlens.attribution.shapley import kernel_shap
-from twinlens.maps import ArrayLike
-from twinlens.probing import Labels, Model
+from twinlens.core.arrays import ArrayLike
+from twinlens.core.calling import Labels, Model
+from twinlens.errors import unknown
 
 METHODS: dict[str, Callable[..., Tensor]] = {
     function.__name__: function
@@ -61,6 +63,39 @@ METHODS: dict[str, Callable[..., Tensor]] = {
 }
 """Every method by its name."""
 
+CONTROLS = frozenset(function.__name__ for function in (random, sobel, centre, rect, pooling))
+"""Methods that ignore the model, or were crafted to do well on a particular data set."""
+
+
+def options_of(method: Callable[..., Tensor]) -> dict[str, inspect.Parameter]:
+    """Return a method's own options by name, without `ids` and `seed`, which all methods share."""
+    parameters = inspect.signature(method).parameters
+    return {name: p for name, p in parameters.items() if p.kind is p.KEYWORD_ONLY and name not in ("ids", "seed")}
+
+
+def needs_reference(method: Callable[..., Tensor]) -> bool:
+    """Return whether a method compares inputs with others, as its option `reference` declares."""
+    return "reference" in options_of(method)
+
+
+def check_options(method: str, options: Iterable[str]) -> None:
+    """Refuse an option that a method does not have.
+
+    Example:
+        >>> check_options("occlusion", ["windw"])
+        Traceback (most recent call last):
+            ...
+        TypeError: `windw` is no option of occlusion; its options are batch_size, window, stride, baseline. Did you mean
+        'window'?
+    """
+    known = options_of(METHODS[method])
+    for name in options:
+        if name not in known:
+            near = get_close_matches(name, known, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            listed = f"its options are {', '.join(known)}" if known else "it has none"
+            raise TypeError(f"`{name}` is no option of {method}; {listed}.{hint}")
+
 
 def attribute(
     model: Model,
@@ -72,15 +107,15 @@ def attribute(
     seed: int = 0,
     **options: Any,
 ) -> Tensor:
-    """Explains why a model gives each input its target class.
+    """Explain why a model gives each input its target class.
 
     Args:
         model: an `nn.Module` that returns logits; for `kernel_shap` also a callable such as `predict_proba`.
         inputs: (N, C, *S), or (N, D) for tabular rows, as the model expects them.
         targets: (N,) classes to explain.
         method: a name in `METHODS`, or a function of the same signature.
-        ids: one name per sample, from which all that is random is drawn.
-        seed: the other half of what randomness is drawn from.
+        ids: one name per sample; random draws derive from `seed` and the name.
+        seed: seed of everything random.
         **options: options of the method; `help(tl.METHODS[name])` explains them.
 
     Returns:
@@ -96,10 +131,6 @@ def attribute(
     if callable(method):
         return method(model, inputs, targets, ids=ids, seed=seed, **options)
     if method not in METHODS:
-        raise ValueError(f"`method` must be one of {', '.join(METHODS)}, or a function; got {method!r}.")
-    function = METHODS[method]
-    known = [name for name, p in inspect.signature(function).parameters.items() if p.kind is p.KEYWORD_ONLY]
-    for name in options:
-        if name not in known:
-            raise TypeError(f"`{name}` is no option of {method}; its options are {', '.join(known)}.")
-    return function(model, inputs, targets, ids=ids, seed=seed, **options)
+        raise unknown("method", method, METHODS, or_else=", or a function")
+    check_options(method, options)
+    return METHODS[method](model, inputs, targets, ids=ids, seed=seed, **options)

@@ -1,7 +1,7 @@
 """Attribution by information bottlenecks: replace features by noise, and count the bits that the class still needs.
 
-IBA puts a bottleneck of its own for each sample behind a hidden layer. InputIBA carries that bottleneck to the input,
-where it has the resolution of the input.
+IBA fits a bottleneck to each sample behind a hidden layer. InputIBA carries that bottleneck to the input, where it has
+the resolution of the input.
 
 Shapes: B samples of one batch, n copies of each with other noise, C channels of the input, S = its spatial shape,
 K channels of the hidden layer, s = its spatial shape, W units of a critic.
@@ -20,8 +20,8 @@ from torch.nn import functional
 from twinlens.attribution.feature_point import FeaturePoint
 from twinlens.attribution.harness import Request, at_least_one, in_batches, make_request
 from twinlens.attribution.perturbation import blur
-from twinlens.maps import ArrayLike
-from twinlens.probing import Labels
+from twinlens.core.arrays import ArrayLike
+from twinlens.core.calling import Labels
 
 _INITIAL = 5.0  # of the masks before the sigmoid: at first, nearly everything passes (Schulz et al. 2020)
 _NEARLY_ONE = 1 - 1e-6  # the mask of a feature that passes; at 1 it would carry infinitely many bits
@@ -50,7 +50,7 @@ def iba(
     sigma: float = 1.0,
     min_std: float = 0.01,
 ) -> Tensor:
-    """Counts the bits that each place of a hidden layer must pass on for the target (IBA, Schulz et al. 2020).
+    """IBA (Schulz et al. 2020): the bits that each place of a hidden layer must pass on for the target.
 
     Features R of the layer become Z = λR + (1 - λ)ε, where ε has the mean and the standard deviation of the features.
     For each sample, λ minimises the cross-entropy of the target plus `beta` times the mean information in Z.
@@ -61,13 +61,12 @@ def iba(
         targets: (N,) classes to explain.
         ids: one name per sample, from which its noise is drawn.
         seed: seed of the noise.
-        batch_size: samples explained together; 16, or more of small inputs, where none is given. Copies of a sample are
-            taken one after the other where a hidden layer is much larger than the input.
-        layer: dotted name of the layer; the last spatial feature map where none is given.
+        batch_size: samples explained together; by default 16, or more for small inputs. Copies of a sample are taken
+            one after the other where a hidden layer is much larger than the input.
+        layer: dotted name of the layer; by default the last spatial feature map.
         reference: inputs (M, C, H, W) from which mean and standard deviation of each feature are estimated; the paper
-            takes 10 000 of the training set. Where none are given, `inputs` serve, and since they may be few, all
-            places of a channel share their mean and deviation. Maps then depend on which inputs are explained in one
-            call.
+            takes 10 000 of the training set. By default `inputs` serve, and since they may be few, all places of a
+            channel share their mean and deviation. Maps then depend on which inputs are explained in one call.
         beta: weight of the information; 10 in the paper. A larger one leaves fewer bits.
         steps: steps of Adam; 10 in the paper.
         lr: its learning rate; 1 in the paper.
@@ -113,9 +112,9 @@ def input_iba(
     critic_noise: int = 32,
     min_std: float = 0.01,
 ) -> Tensor:
-    """Carries the bottleneck of a hidden layer to the input (InputIBA, Zhang et al. 2021).
+    """InputIBA (Zhang et al. 2021): the information bottleneck of a hidden layer, carried to the input.
 
-    Three steps for each sample: (1) the bottleneck of `iba`, without blur, gives the features Z* that the target needs.
+    Three steps for each sample: (1) the bottleneck of `iba`, without blur, finds the features Z* that the target needs.
     (2) A generative adversarial network of its own finds a mask λ_G and the noise on the input whose hidden features
     have the distribution of Z*. (3) The input becomes Z = ΛI + (1 - Λ)ε with standard normal noise, as inputs are
     normalised. Λ minimises the cross-entropy of the target plus `beta` times the mean information in Z beyond that of
@@ -131,8 +130,8 @@ def input_iba(
         targets: (N,) classes to explain.
         ids: one name per sample, from which noise and critic are drawn.
         seed: seed of noise and critics.
-        batch_size: inputs per call of the model; 16, or more of small ones, where none is given. Copies of a sample
-            count; they are taken one after the other where they do not fit.
+        batch_size: inputs per call of the model; by default 16, or more for small inputs. Copies of a sample count;
+            they are taken one after the other where they do not fit.
         layer: as in `iba`; the authors take one in the middle, features.17 of VGG16.
         reference: as in `iba`.
         beta: weight of the information at the input; 20 in the authors' code.
@@ -187,7 +186,7 @@ def input_iba(
 
 @dataclass(frozen=True, kw_only=True)
 class _Search:
-    """How a bottleneck is searched for; `iba` explains each."""
+    """Settings of the search for a bottleneck; `iba` explains each."""
 
     beta: float
     steps: int
@@ -197,7 +196,7 @@ class _Search:
 
 
 def _fit_features(point: FeaturePoint, part: Request, search: _Search, purpose: str) -> tuple[Tensor, Tensor]:
-    """Gives the features R (B, K, *s) and the share λ of them that passes the best bottleneck."""
+    """Return the features R (B, K, *s) and the share λ of them that passes the best bottleneck."""
     with torch.no_grad():
         features = point.read(part.inputs).contiguous()  # as the noise is
     generators = part.generators(purpose)
@@ -218,9 +217,9 @@ def _fit(
     *,
     free: Tensor | None = None,
 ) -> Tensor:
-    """Gives the share of values R (B, …) that keeps the targets at the least information, before sigmoid and blur.
+    """Optimise the share of values R (B, …) that keeps the targets at the least information, before sigmoid and blur.
 
-    `answer` leads from mixed values (B, n, …) to logits (B·n, classes); the information of a mask `free` costs nothing.
+    `answer` maps mixed values (B, n, …) to logits (B·n, classes); the information of a mask `free` costs nothing.
     """
     logit = torch.full_like(values, _INITIAL, requires_grad=True)
     optimizer = torch.optim.Adam([logit], lr=search.lr)
@@ -280,20 +279,20 @@ class _Game:
         return (drawn * (_CLIP / 2)).clamp(-_CLIP, _CLIP).requires_grad_()
 
     def _criticise(self, features: Tensor) -> Tensor:
-        """Gives how real features (B, n, K, *s) look, summed over n and B."""
+        """Score how real features (B, n, K, *s) look, summed over n and B."""
         flat = ((features - self.point.mean) / self.point.std).flatten(3).transpose(1, 2)
         hidden = functional.leaky_relu(torch.baddbmm(self.offset, self.first, flat.flatten(2)), 0.2)
         return (hidden.unflatten(2, flat.shape[2:]).sum(dim=2) * self.second).sum() / self.second.shape[-1]
 
     def _generate(self, copies: int) -> Tensor:
-        """Gives features (B, n, K, *s) of masked inputs."""
+        """Return the features (B, n, K, *s) of masked inputs."""
         noise = _draw(self.generators, copies, self.part.inputs.shape[1:], self.part.inputs)
         share = self.mask.sigmoid()
         masked = _sample(*_mixture(share, self.part.inputs, self.noise_mean, self.noise_scale), noise)
         return self.point.read(masked.flatten(0, 1)).unflatten(0, (len(self.part), copies))
 
     def train_critic(self) -> None:
-        """Moves the critics towards telling bottleneck and masked inputs apart, by one step."""
+        """Train the critics for one step to distinguish the bottleneck from masked inputs."""
         self.critic_optimizer.zero_grad()
         for copies in _blocks(self.copies, self.part, self.part.inputs):
             with torch.no_grad():
@@ -307,7 +306,7 @@ class _Game:
                 weight.clamp_(-_CLIP, _CLIP)
 
     def train_generator(self) -> None:
-        """Moves the masks and their noise towards deceiving the critics, by one step."""
+        """Train the masks and their noise for one step to deceive the critics."""
         self.generator_optimizer.zero_grad()
         for copies in _blocks(self.copies, self.part, self.part.inputs):
             (-self._criticise(self._generate(copies)) / self.copies).backward()
@@ -319,17 +318,17 @@ def _share(logit: Tensor, sigma: float) -> Tensor:
 
 
 def _mixture(share: Tensor, values: Tensor, mean: Tensor, std: Tensor) -> tuple[Tensor, Tensor]:
-    """Gives the mean and the standard deviation (B, …) of λR + (1 - λ)ε, for R and λ (B, …)."""
+    """Return the mean and the standard deviation (B, …) of λR + (1 - λ)ε, for R and λ (B, …)."""
     return share * values + (1 - share) * mean, (1 - share) * std
 
 
 def _sample(middle: Tensor, spread: Tensor, noise: Tensor) -> Tensor:
-    """Gives normal numbers (B, n, …) of that mean and deviation (B, …), from standard normal ones (B, n, …)."""
+    """Scale standard normal numbers (B, n, …) to that mean and deviation (B, …)."""
     return torch.addcmul(middle[:, None], spread[:, None], noise)
 
 
 def _information(values: Tensor, share: Tensor, mean: Tensor, std: Tensor, free: Tensor | None = None) -> Tensor:
-    """Gives the nats in λR + (1 - λ)ε: its divergence from ε, or from what a free mask λ·λ_G leaves of R.
+    """Compute the nats in λR + (1 - λ)ε: its divergence from ε, or from what a free mask λ·λ_G leaves of R.
 
     Both are normal: means differ by λ(1 - λ_G)(R - μ), and standard deviations are (1 - λ)σ and (1 - λ·λ_G)σ.
     """
@@ -341,7 +340,7 @@ def _information(values: Tensor, share: Tensor, mean: Tensor, std: Tensor, free:
 
 
 def _bits(features: Tensor, share: Tensor, mean: Tensor, std: Tensor) -> Tensor:
-    """Gives the bits that pass at each place, (B, *s)."""
+    """Compute the bits that pass at each place, (B, *s)."""
     return _information(features, share, mean, std).sum(dim=1) / math.log(2)
 
 
@@ -351,7 +350,7 @@ def _enlarge(maps: Tensor, inputs: Tensor) -> Tensor:
 
 
 def _draw(generators: list[torch.Generator], copies: int, shape: Sequence[int], like: Tensor) -> Tensor:
-    """Draws standard normal numbers (B, n, *shape), of which blocks of copies are the same as all copies at once."""
+    """Draw standard normal numbers (B, n, *shape); drawn in blocks, copies are the same as drawn all at once."""
     size = math.prod(shape)
     # Whole groups of 16, because a generator draws what is left of a group in another way.
     drawn = torch.empty(len(generators), copies, -(-size // 16) * 16)
@@ -361,7 +360,7 @@ def _draw(generators: list[torch.Generator], copies: int, shape: Sequence[int], 
 
 
 def _blocks(copies: int, part: Request, values: Tensor) -> list[int]:
-    """Splits copies of values (B, …) into blocks that one call of the model takes, or of one copy."""
+    """Split copies of values (B, …) into blocks that fit one call of the model, at least one copy each."""
     batches = 1 if values is part.inputs else _BATCHES_BEHIND
     block = max(1, batches * part.batch_size * part.inputs[0].numel() // values.numel())
     return [min(block, copies - start) for start in range(0, copies, block)]

@@ -12,18 +12,18 @@ import torch
 from torch import Tensor, nn
 
 from twinlens.attribution.harness import Request, check_images, in_batches, make_request, target_logits
-from twinlens.maps import ArrayLike
-from twinlens.probing import Labels
+from twinlens.core.arrays import ArrayLike
+from twinlens.core.calling import Labels
 
 
 def find_layer(model: nn.Module, inputs: Tensor, layer: str | None = None, *, activated: bool = False) -> nn.Module:
-    """Finds the module whose output is the last spatial feature map (B, K, h, w), or (B, tokens, K) of a transformer.
+    """Find the module whose output is the last spatial feature map (B, K, h, w), or (B, tokens, K) of a transformer.
 
     Args:
         model: the model, in evaluation mode.
         inputs: (B, C, H, W), of which one is run through the model.
-        layer: the module's dotted name, as `features.28` for the last convolution of VGG16; found where none is given.
-        activated: whether a ReLU behind the last convolution is meant, and not the convolution.
+        layer: the module's dotted name, such as `features.28` for the last convolution of VGG16; searched by default.
+        activated: take a ReLU behind the last convolution instead of the convolution.
 
     Raises:
         ValueError: there is no such module, or none with a spatial output.
@@ -72,7 +72,7 @@ def _is_spatial(output: Tensor) -> bool:
 
 
 def _run_watched(model: nn.Module, inputs: Tensor) -> list[_Seen]:
-    """Runs the model and lists its modules in the order in which they finished, with what they were given and gave."""
+    """Run the model and list its modules in the order in which they finished, with their inputs and outputs."""
     seen: list[_Seen] = []
 
     def watch(module: nn.Module, given: tuple[object, ...], output: object) -> None:
@@ -90,7 +90,7 @@ def _run_watched(model: nn.Module, inputs: Tensor) -> list[_Seen]:
 
 
 def _grid_of(shape: Sequence[int]) -> tuple[int, int] | None:
-    """Gives (side, extra) of a sequence of patches (B, side² + extra, K); extra are class and register tokens."""
+    """Return (side, extra) of a sequence of patches (B, side² + extra, K); extra are class and register tokens."""
     if len(shape) != 3 or shape[1] < 4:
         return None
     side = int(shape[1] ** 0.5)
@@ -99,12 +99,12 @@ def _grid_of(shape: Sequence[int]) -> tuple[int, int] | None:
 
 
 def resize_to(maps: Tensor, spatial: Sequence[int]) -> Tensor:
-    """Resizes maps (B, h, w) to the size of the input, bilinearly, as in the paper."""
+    """Resize maps (B, h, w) to the size of the input, bilinearly, as in the paper."""
     return nn.functional.interpolate(maps[:, None].float(), size=tuple(spatial), mode="bilinear")[:, 0]
 
 
 def _as_grid(features: Tensor) -> Tensor:
-    """Brings feature maps to (B, K, h, w); patches of a transformer take their places on the grid."""
+    """Arrange features as (B, K, h, w), placing the patches of a transformer on their grid."""
     if features.dim() == 4:
         return features
     grid = _grid_of(features.shape)
@@ -134,10 +134,10 @@ def gradcam(
         inputs: (N, C, H, W).
         targets: (N,) classes to explain.
         ids: one name per sample.
-        seed: not used; the method draws nothing at random.
-        batch_size: samples per batch; 16, or more of small inputs, where none is given.
-        layer: dotted name of the layer; the last spatial feature map where none is given. The paper takes `features.28`
-            of VGG16, the last convolution.
+        seed: unused; the method is deterministic.
+        batch_size: samples per batch; by default 16, or more for small inputs.
+        layer: dotted name of the layer; by default the last spatial feature map. The paper takes `features.28` of
+            VGG16, the last convolution.
     """
     request = make_request(model, inputs, targets, ids=ids, seed=seed, batch_size=batch_size)
     check_images(request.inputs, "gradcam")
@@ -188,9 +188,9 @@ def cam(
         inputs: (N, C, H, W).
         targets: (N,) classes to explain.
         ids: one name per sample.
-        seed: not used; the method draws nothing at random.
-        batch_size: samples per batch; 16, or more of small inputs, where none is given.
-        layer: dotted name of the layer that is pooled; the last spatial feature map where none is given.
+        seed: unused; the method is deterministic.
+        batch_size: samples per batch; by default 16, or more for small inputs.
+        layer: dotted name of the layer that is pooled; by default the last spatial feature map.
     """
     request = make_request(model, inputs, targets, ids=ids, seed=seed, batch_size=batch_size)
     check_images(request.inputs, "cam")

@@ -1,6 +1,6 @@
-"""Controls: maps that do not look at the model, and the two that the paper crafted to please a particular data set.
+"""Controls: maps that ignore the model, and the two that the paper crafted to do well on a particular data set.
 
-A metric that prefers one of them to a real explanation tells something about the metric.
+A metric that prefers one of them to a real explanation is itself in doubt.
 
 Shapes: N samples, C channels, S = spatial shape.
 """
@@ -14,8 +14,9 @@ from torch import Tensor, nn
 
 from twinlens.attribution.gradients import integrated_gradients
 from twinlens.attribution.harness import check_images, make_request
-from twinlens.maps import ArrayLike, spatial_shape
-from twinlens.probing import Labels
+from twinlens.core.arrays import ArrayLike
+from twinlens.core.calling import Labels
+from twinlens.core.maps import spatial_shape
 
 _BANDS = 7
 
@@ -28,7 +29,7 @@ def random(
     ids: Sequence[str | int] | None = None,
     seed: int = 0,
 ) -> Tensor:
-    """Gives every feature a uniform random number, drawn by sample id."""
+    """Random maps: a uniform number for every feature, drawn by sample id."""
     request = make_request(model, inputs, targets, ids=ids, seed=seed)
     spatial = spatial_shape(request.inputs.shape)
     maps = torch.stack([torch.rand(spatial, generator=g) for g in request.generators("random")])
@@ -49,7 +50,7 @@ def sobel(
     ids: Sequence[str | int] | None = None,
     seed: int = 0,
 ) -> Tensor:
-    """Marks edges of the image: the magnitude of Sobel's gradient, averaged over the channels."""
+    """Edges of the image: the magnitude of its Sobel gradient, averaged over the channels."""
     images = _images(model, inputs, targets, ids, "sobel").float().mean(dim=1, keepdim=True)
     across = torch.tensor([[-1.0, 0.0, 1.0], [-2.0, 0.0, 2.0], [-1.0, 0.0, 1.0]], device=images.device)
     kernels = torch.stack([across, across.T])[:, None]
@@ -66,7 +67,7 @@ def centre(
     seed: int = 0,
     sigma: float = 0.25,
 ) -> Tensor:
-    """Marks the centre of the image with a Gaussian; `sigma` is its standard deviation as a share of each side."""
+    """A Gaussian at the centre of the image; `sigma` is its standard deviation as a share of each side."""
     if not sigma > 0:
         raise ValueError(f"`sigma` must be > 0; got {sigma!r}.")
     images = _images(model, inputs, targets, ids, "centre")
@@ -93,7 +94,7 @@ def rect(
         inputs: (N, C, H, W).
         targets: (N,) classes to explain.
         ids: one name per sample.
-        seed: not used; the method draws nothing at random.
+        seed: unused; the method is deterministic.
         size: side of the box as a share of the image's sides; 60 of 224 pixels in the paper.
     """
     images = _images(model, inputs, targets, ids, "rect")

@@ -17,9 +17,9 @@ from torch import Tensor, nn
 
 from twinlens.attribution.cam import find_layer
 from twinlens.attribution.harness import Request, target_logits, undisturbed
-from twinlens.maps import ArrayLike, as_tensor
+from twinlens.core.arrays import ArrayLike, as_tensor
 
-_CORNER = 32  # side of what a model must be given at least, where what it makes of it is replaced
+_CORNER = 32  # side of the smallest input that common models accept, for a pass whose features are replaced anyway
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,13 +29,13 @@ class FeaturePoint:
     model: nn.Module
     layer: nn.Module
     runs: int
-    """How often the layer runs in one pass; its last run is meant, as of an activation that the whole model shares."""
+    """How often the layer runs in one pass; the last run counts, as of an activation that the whole model shares."""
     mean: Tensor
     """(K, *s), or (K, 1, …) where all places of a channel share it."""
     std: Tensor
     """The same shape."""
     stand_in: StandIn
-    """The least that the model must be given when features take the layer's place."""
+    """The smallest input with which the model runs when features take the layer's place."""
 
     @classmethod
     def find(
@@ -47,7 +47,7 @@ class FeaturePoint:
         *,
         min_std: float,
     ) -> FeaturePoint:
-        """Finds the layer, and estimates the mean and the standard deviation of its features."""
+        """Find the layer, and estimate the mean and the standard deviation of its features."""
         if request.inputs.dim() < 3:
             raise ValueError(
                 "`inputs` must be images (N, C, H, W), because a bottleneck needs a convolutional feature map; got "
@@ -75,18 +75,18 @@ class FeaturePoint:
             )
 
     def read(self, inputs: Tensor) -> Tensor:
-        """Gives the features (B, K, *s) of inputs, running the model no further than needed."""
+        """Return the features (B, K, *s) of inputs, running the model no further than needed."""
         return _read(self.model, self.layer, self.runs, inputs)
 
     def answer(self, inputs: Tensor, features: Tensor) -> Tensor:
-        """Gives logits (B·n, classes) for inputs (B, C, *S) when features (B, n, K, *s) take the layer's place."""
+        """Return logits (B·n, classes) for inputs (B, C, *S) when features (B, n, K, *s) take the layer's place."""
         with _hooked(self.layer, self.runs, lambda *_: features.flatten(0, 1)):
             return self.model(self.stand_in(inputs, features.shape[1]))
 
 
 @contextmanager
 def _hooked(layer: nn.Module, runs: int, hook: Callable[[nn.Module, object, Any], Any]) -> Iterator[None]:
-    """Calls the hook at the given run of the layer, counted from here."""
+    """Call the hook at the given run of the layer, counted from here."""
     run = 0
 
     def count(module: nn.Module, given: object, output: Any) -> Any:
@@ -102,7 +102,7 @@ def _hooked(layer: nn.Module, runs: int, hook: Callable[[nn.Module, object, Any]
 
 
 def _count_runs(model: nn.Module, layer: nn.Module, request: Request) -> int:
-    """Counts how often a layer runs in one pass of the model, which must be able to answer for the targets."""
+    """Count how often a layer runs in one pass of the model, and check that the model has the target classes."""
     runs: list[int] = []
     handle = layer.register_forward_hook(lambda *_: runs.append(1))
     try:
@@ -140,7 +140,7 @@ def _read(model: nn.Module, layer: nn.Module, runs: int, inputs: Tensor) -> Tens
 def _moments(
     model: nn.Module, layer: nn.Module, runs: int, samples: Tensor, *, batch_size: int, pooled: bool
 ) -> tuple[Tensor, Tensor]:
-    """Gives mean and standard deviation of each feature, or of each channel; float64 makes order irrelevant."""
+    """Estimate mean and standard deviation of each feature, or of each channel; float64 makes order irrelevant."""
     count, total, squares = 0, torch.zeros(()), torch.zeros(())
     for start in range(0, len(samples), batch_size):
         features = _read(model, layer, runs, samples[start : start + batch_size]).to("cpu", torch.float64)
@@ -154,16 +154,16 @@ def _moments(
 
 @dataclass(frozen=True)
 class StandIn:
-    """What a model is given when features take the place of a layer's, so that the layers before it run for nothing."""
+    """The input of a model whose layer's features are replaced; what the layers before it compute is thrown away."""
 
     every_row: bool
-    """Whether as many rows as there are of features; a single one, if the layers behind do not mind."""
+    """Pass as many rows as there are of features; otherwise a single one, which the layers behind accept."""
 
     whole: bool
-    """Whether whole inputs; a corner, if the layers before do not mind."""
+    """Pass whole inputs; otherwise a corner, which the layers before accept."""
 
     def __call__(self, inputs: Tensor, copies: int) -> Tensor:
-        """Gives the rows for features of so many copies of the inputs."""
+        """Return the rows to pass with features of so many copies of the inputs."""
         given = inputs if self.every_row else inputs[:1]
         for axis in range(2, 2 if self.whole else inputs.dim()):
             given = given.narrow(axis, 0, min(_CORNER, given.shape[axis]))
@@ -171,7 +171,7 @@ class StandIn:
 
 
 def _find_stand_in(model: nn.Module, layer: nn.Module, runs: int, inputs: Tensor) -> StandIn:
-    """Finds the cheapest input with which features in the layer's place lead to the answers that belong to them.
+    """Find the cheapest input with which features in the layer's place lead to the same logits as their own inputs.
 
     Where a shortcut leads around the layer, only the inputs themselves do.
     """

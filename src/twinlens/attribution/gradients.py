@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from twinlens.attribution.cam import find_layer, resize_to
 from twinlens.attribution.harness import Request, at_least_one, in_batches, make_request, target_logits
 from twinlens.attribution.rules import excitation_rules, guided_rules, rescale_rules
-from twinlens.maps import ArrayLike
-from twinlens.probing import Labels
+from twinlens.core.arrays import ArrayLike
+from twinlens.core.calling import Labels
 
 
 def _gradient(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
@@ -41,8 +41,8 @@ def saliency(
         inputs: (N, C, *S), or (N, D) for tabular rows.
         targets: (N,) classes to explain.
         ids: one name per sample.
-        seed: not used; the method draws nothing at random.
-        batch_size: samples per batch; 16, or more of small inputs, where none is given.
+        seed: unused; the method is deterministic.
+        batch_size: samples per batch; by default 16, or more for small inputs.
     """
     request = make_request(model, inputs, targets, ids=ids, seed=seed, batch_size=batch_size)
 
@@ -108,7 +108,7 @@ def _baseline_of(baseline: float | ArrayLike, inputs: Tensor) -> Tensor:
 
 
 def _integrate(model: nn.Module, inputs: Tensor, targets: Tensor, baseline: Tensor, steps: int, rows: int) -> Tensor:
-    """Integrated gradients (B, C, *S), signed: Gauss-Legendre quadrature, `rows` points through the model at a time."""
+    """Compute signed integrated gradients (B, C, *S) by Gauss-Legendre quadrature, `rows` points per call."""
     nodes, weights = np.polynomial.legendre.leggauss(steps)
     places = torch.tensor((nodes + 1) / 2, dtype=inputs.dtype, device=inputs.device)
     shares = torch.tensor(weights / 2, dtype=inputs.dtype, device=inputs.device)
@@ -141,9 +141,9 @@ def integrated_gradients(
         inputs: (N, C, *S), or (N, D) for tabular rows.
         targets: (N,) classes to explain.
         ids: one name per sample.
-        seed: not used; the method draws nothing at random.
-        batch_size: samples per batch, and points of their paths per call of the model; 16, or more of small inputs,
-            where none is given.
+        seed: unused; the method is deterministic.
+        batch_size: samples per batch, and points of their paths per call of the model; by default 16, or more for
+            small inputs.
         steps: points of the Gauss-Legendre quadrature along the path.
         baseline: where the path starts, a number or an array like one input; zero in the paper.
     """
@@ -167,7 +167,7 @@ def _ensemble(
     baseline: float | ArrayLike,
     combine: Callable[[Tensor, Tensor], Tensor],
 ) -> Tensor:
-    """Averages x and x² of noisy integrated gradients and combines them; the noise is drawn by sample id."""
+    """Average x and x² of noisy integrated gradients and combine them; the noise is drawn by sample id."""
     at_least_one(samples=samples, steps=steps)
     if not variance >= 0:
         raise ValueError(f"`variance` must be >= 0; got {variance!r}.")
@@ -206,7 +206,7 @@ def ig_sg(
         targets: (N,) classes to explain.
         ids: one name per sample, by which its noise is drawn.
         seed: seed of the noise.
-        batch_size: samples per batch; 16, or more of small inputs, where none is given.
+        batch_size: samples per batch; by default 16, or more for small inputs.
         samples: noisy copies of each input; 20 in the paper.
         variance: of the Gaussian noise, in the model's units; 0.3 in the paper.
         steps: points along each path.
@@ -283,7 +283,7 @@ def ig_var(
 
 
 def _contributions(model: nn.Module, part: Request, baselines: Tensor, *, check: bool) -> Tensor:
-    """DeepLIFT's contributions (B, C, *S) against one baseline per sample, signed."""
+    """Compute DeepLIFT's contributions (B, C, *S) against one baseline per sample, signed."""
     both = torch.cat([part.inputs, baselines])
     with torch.enable_grad():
         leaf = both.detach().clone().requires_grad_()
@@ -323,10 +323,10 @@ def deeplift(
         inputs: (N, C, *S), or (N, D) for tabular rows.
         targets: (N,) classes to explain.
         ids: one name per sample.
-        seed: not used; the method draws nothing at random.
-        batch_size: samples per batch; 16, or more of small inputs, where none is given.
+        seed: unused; the method is deterministic.
+        batch_size: samples per batch; by default 16, or more for small inputs.
         baseline: the reference, a number or an array like one input; zero in the paper.
-        check: whether to refuse a model for which contributions do not sum to the change of the logit.
+        check: refuse a model for which contributions do not sum to the change of the logit.
     """
     request = make_request(model, inputs, targets, ids=ids, seed=seed, batch_size=batch_size)
     start = _baseline_of(baseline, request.inputs)
@@ -355,9 +355,9 @@ def deepshap(
         inputs: (N, C, *S), or (N, D) for tabular rows.
         targets: (N,) classes to explain.
         ids: one name per sample.
-        seed: not used; every baseline is used for every sample.
-        batch_size: samples per batch; 16, or more of small inputs, where none is given.
-        background: baselines (M, C, *S); a single one of zeros where none are given, as in the paper.
+        seed: unused; every baseline serves every sample.
+        batch_size: samples per batch; by default 16, or more for small inputs.
+        background: baselines (M, C, *S); by default a single one of zeros, as in the paper.
         check: as for `deeplift`.
     """
     request = make_request(model, inputs, targets, ids=ids, seed=seed, batch_size=batch_size)
@@ -395,10 +395,10 @@ def excitation_backprop(
         inputs: (N, C, H, W).
         targets: (N,) classes to explain.
         ids: one name per sample.
-        seed: not used; the method draws nothing at random.
-        batch_size: samples per batch; 16, or more of small inputs, where none is given.
+        seed: unused; the method is deterministic.
+        batch_size: samples per batch; by default 16, or more for small inputs.
         layer: dotted name of the layer at which probabilities are read, summed over its channels and resized to the
-            input; the last spatial feature map where none is given.
+            input; by default the last spatial feature map.
     """
     request = make_request(model, inputs, targets, ids=ids, seed=seed, batch_size=batch_size)
 

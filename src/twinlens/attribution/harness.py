@@ -1,7 +1,7 @@
-"""What all attribution methods share: a checked request, a model left as it was, batches, and the final map.
+"""The frame of all attribution methods: a checked request, a model left as it was, batches, and the final map.
 
 A method is a function `(model, inputs, targets, *, ids=None, seed=0, …its own options) -> maps`. It builds a `Request`,
-and hands `in_batches` a function that explains one batch.
+and passes `in_batches` a function that explains one batch.
 
 Shapes: N samples, B samples of one batch, C channels, S = spatial shape.
 """
@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from twinlens.maps import ArrayLike
-from twinlens.ordering import stream
-from twinlens.probing import Labels, check_inputs, check_labels, evaluating, find_device
-from twinlens.tuning import wants_contiguous
+from twinlens.core.arrays import ArrayLike
+from twinlens.core.calling import Labels, check_inputs, check_labels, evaluating, find_device
+from twinlens.core.randomness import stream
+from twinlens.probing.execution import wants_contiguous
 
 # The batches that are fastest on a CPU: less of 224 × 224 pixels leaves cores idle, and more does not fit its caches.
 _BATCH, _CALL_VALUES = 16, 100_000
@@ -35,10 +35,10 @@ class Request:
     """(B,) int64, the classes to explain."""
 
     ids: tuple[str, ...]
-    """One name per sample, from which all that is random is drawn."""
+    """One name per sample; random draws derive from `seed` and the name."""
 
     seed: int
-    """The other half of what randomness is drawn from."""
+    """Seed of everything random."""
 
     batch_size: int
     """Inputs per call of the model."""
@@ -47,16 +47,16 @@ class Request:
         return len(self.ids)
 
     def generators(self, *purpose: str | float) -> list[torch.Generator]:
-        """Gives each sample a generator of its own, on the CPU, so that draws are the same on every device."""
+        """Return one generator per sample, on the CPU, so that draws are the same on every device."""
         return [torch.Generator().manual_seed(stream(self.seed, name, *purpose)) for name in self.ids]
 
     def normal(self, shape: Sequence[int], *purpose: str | float) -> Tensor:
-        """Draws standard normal numbers (B, *shape), each sample's from its own generator."""
+        """Draw standard normal numbers (B, *shape), each sample's from its own generator."""
         draws = [torch.randn(tuple(shape), generator=g) for g in self.generators(*purpose)]
         return torch.stack(draws).to(self.inputs)
 
     def part(self, start: int, stop: int) -> Request:
-        """Gives the request for some of the samples."""
+        """Return the request for samples `start` to `stop`."""
         return replace(self, inputs=self.inputs[start:stop], targets=self.targets[start:stop], ids=self.ids[start:stop])
 
 
@@ -69,9 +69,9 @@ def make_request(
     seed: int,
     batch_size: int | None = None,
 ) -> Request:
-    """Checks what a caller wants explained and moves it to the model.
+    """Check the samples to explain and move them to the model's device and type.
 
-    Where no batch size is given, it is 16, or more of small inputs.
+    `batch_size` is by default 16, or more for small inputs.
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"`model` must be an nn.Module to be explained by its insides; got {type(model).__name__}.")
@@ -93,14 +93,14 @@ def make_request(
 
 
 def at_least_one(**counts: int) -> None:
-    """Refuses a count below 1, by its name."""
+    """Refuse a count below 1, by its name."""
     for name, value in counts.items():
         if value < 1:
             raise ValueError(f"`{name}` must be at least 1; got {value}.")
 
 
 def check_images(inputs: Tensor, method: str) -> None:
-    """Refuses what is not (B, C, H, W), for a method that needs images."""
+    """Refuse inputs that are not (B, C, H, W), for a method that needs images."""
     if inputs.dim() != 4:
         raise ValueError(
             f"`inputs` must be images (samples, channels, height, width) for {method}; got {tuple(inputs.shape)}."
@@ -109,7 +109,7 @@ def check_images(inputs: Tensor, method: str) -> None:
 
 @contextmanager
 def undisturbed(model: nn.Module) -> Iterator[None]:
-    """Runs a model in evaluation mode without gradients of its weights, and leaves modes, gradients and hooks alone."""
+    """Run a model in evaluation mode without gradients of its weights; restore modes, gradients and hooks after."""
     weights = [(p, p.requires_grad, p.grad) for p in model.parameters()]
     hooks = [
         (table, dict(table))
@@ -133,12 +133,12 @@ def undisturbed(model: nn.Module) -> Iterator[None]:
 def in_batches(
     model: nn.Module, request: Request, explain: Callable[[Request], Tensor], *, rows_each: int = 1
 ) -> Tensor:
-    """Explains a request batch by batch, the model undisturbed, and gives maps (N, *S) in float32, values >= 0.
+    """Explain a request batch by batch, the model undisturbed; return maps (N, *S) in float32, values >= 0.
 
     Args:
         model: the model that `explain` calls.
         request: the samples.
-        explain: from the request of one batch to attributions (B, C, *S) or maps (B, *S); channels are summed and
+        explain: maps the request of one batch to attributions (B, C, *S) or maps (B, *S); channels are summed and
             negative values dropped, as in the paper.
         rows_each: rows of a call of the model that one sample takes.
     """
@@ -159,14 +159,14 @@ def in_batches(
 
 
 def _channels_last(_: nn.Module, given: tuple[object, ...]) -> tuple[object, ...] | None:
-    """Hands a model images with their channels last in memory on the CPU, where convolutions are faster so."""
+    """Lay images out with their channels last in memory on the CPU, where convolutions are faster that way."""
     if not given or not isinstance(given[0], Tensor) or given[0].dim() != 4 or given[0].device.type != "cpu":
         return None
     return given[0].contiguous(memory_format=torch.channels_last), *given[1:]
 
 
 def to_maps(attributions: Tensor, inputs: Tensor) -> Tensor:
-    """Sums channels and drops negative values."""
+    """Sum channels and drop negative values."""
     values = attributions.detach()
     if inputs.dim() > 2 and values.dim() == inputs.dim():
         values = values.sum(dim=1)
@@ -174,7 +174,7 @@ def to_maps(attributions: Tensor, inputs: Tensor) -> Tensor:
 
 
 def target_logits(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
-    """Gives the logit (B,) of each sample's target class, refusing what is not logits of that many classes."""
+    """Return the logit (B,) of each sample's target class; refuse an output that is not logits of enough classes."""
     logits = model(inputs)
     if not isinstance(logits, Tensor) or logits.dim() != 2 or len(logits) != len(inputs):
         shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__

@@ -18,9 +18,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from twinlens.attribution.harness import Request, at_least_one, in_batches, make_request, target_logits
-from twinlens.maps import ArrayLike
-from twinlens.ordering import stream
-from twinlens.probing import Labels
+from twinlens.core.arrays import ArrayLike
+from twinlens.core.calling import Labels
+from twinlens.core.randomness import stream
 
 PERTURBATIONS = ("blur", "fade")
 
@@ -46,19 +46,19 @@ def occlusion(
     stride: int | None = None,
     baseline: float = 0.0,
 ) -> Tensor:
-    """Gives each feature the mean drop of the target's logit over the windows that hide it (Zeiler & Fergus 2014).
+    """Occlusion (Zeiler & Fergus 2014): the mean drop of the target's logit over the windows that hide a feature.
 
     Args:
-        model: from a batch to logits (B, K).
+        model: a module that returns logits (B, K).
         inputs: (N, C, *S), or (N, D) for tabular rows.
         targets: (N,) classes to explain.
-        ids: one name per sample; nothing here is random.
-        seed: nothing here is random.
-        batch_size: inputs per call of the model; 16, or more of small ones, where none is given.
-        window: edge of the window, in features; an eighth of the input along each axis where none is given, and a
-            single feature for tabular rows, whose order means nothing.
-        stride: distance between windows, at most `window`; half the window where none is given. The last window ends
-            at the border, so that every feature is hidden at least once.
+        ids: one name per sample.
+        seed: unused; the method is deterministic.
+        batch_size: inputs per call of the model; by default 16, or more for small inputs.
+        window: edge of the window, in features; by default an eighth of the input along each axis, and a single
+            feature for tabular rows, whose order means nothing.
+        stride: distance between windows, at most `window`; by default half the window. The last window ends at the
+            border, so that every feature is hidden at least once.
         baseline: the value shown in a window; 0 is the mean of normalised data.
 
     Returns:
@@ -101,18 +101,18 @@ def rise(
     cells: int = 7,
     probability: float = 0.5,
 ) -> Tensor:
-    """Averages random masks, each weighted with the probability of the target behind it (RISE, Petsiuk et al. 2018).
+    """RISE (Petsiuk et al. 2018): random masks averaged, each weighted with the probability of the target behind it.
 
-    All samples see the same masks, as in the paper, which makes them depend on `seed` alone. Tabular rows have no
-    neighbourhood, and each feature is drawn by itself.
+    All samples see the same masks, as in the paper; they depend on `seed` alone. Tabular rows have no neighbourhood,
+    and each feature is drawn by itself.
 
     Args:
-        model: from a batch to logits (B, K).
+        model: a module that returns logits (B, K).
         inputs: (N, C, *S), or (N, D) for tabular rows.
         targets: (N,) classes to explain.
         ids: one name per sample; the masks do not depend on it.
         seed: seed of the masks.
-        batch_size: inputs per call of the model; 16, or more of small ones, where none is given.
+        batch_size: inputs per call of the model; by default 16, or more for small inputs.
         masks: how many masks; the paper takes 4000 for VGG16 and 8000 for ResNet-50.
         cells: cells of a mask along each axis before it is enlarged; 7 in the paper.
         probability: the share of cells that show the input; 0.5 in the paper. The rest is 0, the mean of normalised
@@ -151,7 +151,7 @@ def rise(
 def _scores(
     score: Callable[[Tensor, Tensor], Tensor], part: Request, masks: Masks, count: int, *, baseline: float
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Gives keep-masks (m, *S) block by block, and what the model makes of each sample behind each of them (B, m)."""
+    """Yield keep-masks (m, *S) block by block, with the score (B, m) of each sample behind each of them."""
     inputs, block = part.inputs, min(_MASK_BLOCK, max(1, part.batch_size // len(part)))
     for start in range(0, count, block):
         keep = masks(start, min(start + block, count)).to(inputs)
@@ -164,7 +164,7 @@ def _scores(
 
 
 def _windows(inputs: Tensor, window: int | None, stride: int | None) -> tuple[Masks, int]:
-    """Gives the keep-masks (M, *S) of all windows as a function of their numbers, and how many there are."""
+    """Return the keep-masks (M, *S) of all windows as a function of their numbers, and how many there are."""
     tabular = inputs.dim() == 2
     spatial = tuple(inputs.shape[1 if tabular else 2 :])
     if window is not None and not 1 <= window <= min(spatial):
@@ -190,7 +190,7 @@ def _windows(inputs: Tensor, window: int | None, stride: int | None) -> tuple[Ma
 
 
 def _random_masks(request: Request, count: int, cells: int, probability: float) -> Masks:
-    """Draws the coarse masks of RISE, and gives them enlarged, as a function of their numbers."""
+    """Draw the coarse masks of RISE; return them enlarged, as a function of their numbers."""
     tabular = request.inputs.dim() == 2
     spatial = tuple(request.inputs.shape[1 if tabular else 2 :])
     generator = torch.Generator().manual_seed(stream(request.seed, "rise"))
@@ -236,7 +236,7 @@ def extremal_perturbation(
     momentum: float = 0.9,
     area_weight: float = 300.0,
 ) -> Tensor:
-    """Finds the smooth mask of a given area that keeps the target's logit highest (Fong, Patrick & Vedaldi 2019).
+    """Extremal perturbation (Fong et al. 2019): the smooth mask of a given area that keeps the target's logit highest.
 
     What the mask does not keep is blurred. The mask is the smooth maximum of a coarse grid of parameters, each spread
     by a bell-shaped kernel; a penalty on the sorted mask, of growing weight, drives it to `areas` ones and zeros
@@ -247,23 +247,23 @@ def extremal_perturbation(
     itself before the mask shrinks. Inputs are never flipped.
 
     Args:
-        model: from a batch to logits (B, K).
+        model: a module that returns logits (B, K).
         inputs: (N, C, H, W), or (N, C, T).
         targets: (N,) classes to explain.
-        ids: one name per sample; nothing here is random.
-        seed: nothing here is random.
-        batch_size: inputs per call of the model, each a pair of sample and area; 16, or more of small ones, where none
-            is given.
+        ids: one name per sample.
+        seed: unused; the method is deterministic.
+        batch_size: inputs per call of the model, each a pair of sample and area; by default 16, or more for small
+            inputs.
         areas: the share of the input that a mask keeps, or several, whose masks are summed; 0.1 in the authors' code,
             0.025, 0.05, 0.1 and 0.2 in the paper's pointing game.
         steps: steps of gradient ascent; 800 in the paper. With fewer, the learning rate and the growth of the penalty
             are raised in proportion.
-        perturbation: what happens to what is not kept: "blur", or "fade" to 0, the mean of normalised data.
+        perturbation: of what is not kept: "blur", or "fade" to 0, the mean of normalised data.
         levels: strengths of the perturbation between which a mask interpolates; 8 in the authors' code.
-        max_blur: standard deviation of the strongest blur, in features; the paper's 20 of 224 where none is given.
-        grid_step: distance between the parameters of a mask, in features; the paper's 7 of 224 where none is given, but
-            at least 2.
-        sigma: width of the kernel, in features; the paper's 21 of 224 where none is given.
+        max_blur: standard deviation of the strongest blur, in features; by default the paper's 20 of 224.
+        grid_step: distance between the parameters of a mask, in features; by default the paper's 7 of 224, but at
+            least 2.
+        sigma: width of the kernel, in features; by default the paper's 21 of 224.
         lr: learning rate of gradient ascent for 800 steps; 0.01 in the authors' code.
         momentum: its momentum; 0.9 in the authors' code.
         area_weight: weight of the penalty; in the authors' code 300 at the first step, and at the last 16 times that.
@@ -305,7 +305,7 @@ def extremal_perturbation(
 def _check_search(
     inputs: Tensor, areas: tuple[float, ...], steps: int, perturbation: str, levels: int
 ) -> tuple[int, int]:
-    """Refuses what no mask can be searched for; gives the spatial shape, a signal being an image of one row."""
+    """Refuse settings without a valid search; return the spatial shape, a signal being an image of one row."""
     if inputs.dim() not in (3, 4) or max(inputs.shape[2:]) < 2:
         raise ValueError(
             "`inputs` must be images (N, C, H, W) or signals (N, C, T) for smooth masks; got shape "
@@ -331,7 +331,7 @@ def _search(
     momentum: float,
     area_weight: float,
 ) -> Tensor:
-    """Gives the masks (R, H, W) of areas (R,) that have the highest reward (R,), by gradient ascent."""
+    """Find the masks (R, H, W) of areas (R,) that have the highest reward (R,), by gradient ascent."""
     features = smooth.spatial[0] * smooth.spatial[1]
     kept = (areas * features + 0.5).floor()
     largest = int(kept.max())
@@ -363,7 +363,7 @@ def _search(
 
 @dataclass(frozen=True, kw_only=True)
 class _SmoothMask:
-    """From parameters (R, 1, *G) within [0, 1] to smooth masks (R, H, W) within [0, 1]."""
+    """A map from parameters (R, 1, *G) within [0, 1] to smooth masks (R, H, W) within [0, 1]."""
 
     spatial: tuple[int, int]
     """(H, W)"""
@@ -379,7 +379,7 @@ class _SmoothMask:
 
     @classmethod
     def build(cls, spatial: tuple[int, int], *, step: int, sigma: float, like: Tensor) -> _SmoothMask:
-        """Prepares masks for inputs of that shape, on the device and in the type of `like`."""
+        """Prepare masks for inputs of that shape, on the device and in the type of `like`."""
         if step < 1 or sigma <= 0:
             raise ValueError(f"`grid_step` must be at least 1 and `sigma` positive; got {step} and {sigma:g}.")
         # As far as in the authors' code, which takes 4 steps for a width of 3.
@@ -403,13 +403,13 @@ class _SmoothMask:
 
 
 def _pyramid(images: Tensor, levels: int, max_blur: float) -> Tensor:
-    """Gives images (B, L, C, H, W) from fully perturbed to untouched; without blur they fade to 0."""
+    """Return images (B, L, C, H, W) from fully perturbed to untouched; without blur they fade to 0."""
     strengths = torch.linspace(1, 0, levels).tolist()
     return torch.stack([blur(images, s * max_blur) if max_blur else (1 - s) * images for s in strengths], dim=1)
 
 
 def _perturb(pyramid: Tensor, mask: Tensor) -> Tensor:
-    """Gives images (R, C, H, W), untouched where the mask (R, H, W) is 1, and further down the pyramid elsewhere."""
+    """Perturb images: (R, C, H, W), untouched where the mask (R, H, W) is 1, further down the pyramid elsewhere."""
     place = mask * (pyramid.shape[1] - 1)
     below = place.detach().floor().clamp(max=pyramid.shape[1] - 2)
     index = below.long()[:, None, None].expand(-1, 1, *pyramid.shape[2:])
@@ -418,7 +418,7 @@ def _perturb(pyramid: Tensor, mask: Tensor) -> Tensor:
 
 
 def blur(values: Tensor, sigma: float) -> Tensor:
-    """Blurs (B, C, *S) with a Gaussian along each axis of S; at the border, weights are those of what lies inside.
+    """Blur (B, C, *S) with a Gaussian along each axis of S; at the border, weights of the inside are renormalised.
 
     Example:
         >>> blur(torch.eye(3)[None, :1], 1.0)

@@ -49,7 +49,7 @@ _OWN_ORDER = (torch.ops.aten.batch_norm.default,)
 
 
 class Rules(TorchFunctionMode):
-    """Replaces operations while it is entered, and counts how often."""
+    """A context in which operations are replaced; `used` counts how often."""
 
     def __init__(self, replacements: Mapping[Operation, Operation]) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class Rules(TorchFunctionMode):
     def __torch_function__(
         self, func: Operation, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Calls the replacement of an operation that has one."""
+        """Call the replacement of an operation that has one."""
         replacement = self.replacements.get(_named(func))
         if replacement is None:
             return func(*args, **(kwargs or {}))
@@ -67,7 +67,7 @@ class Rules(TorchFunctionMode):
 
 
 def _named(func: Operation) -> Operation:
-    """Gives the function that an operation is known by; programs of torch.export call overloads of it.
+    """Return the function that an operation is known by; programs of torch.export call overloads of it.
 
     Example:
         >>> _named(torch.ops.aten.relu_.default) is F.relu
@@ -109,7 +109,7 @@ def _guided_hardtanh(x: Tensor, min_val: float = -1.0, max_val: float = 1.0, inp
 
 
 def guided_rules() -> Rules:
-    """Guided backpropagation (Springenberg et al. 2015): a ReLU lets only positive gradients pass."""
+    """Return the rules of guided backpropagation (Springenberg et al. 2015): a ReLU passes only positive gradients."""
     capped: dict[Operation, Operation] = {F.relu6: _guided_relu6, F.hardtanh: _guided_hardtanh}
     return Rules({**dict.fromkeys(_RELUS, _guided_relu), **capped})
 
@@ -213,7 +213,7 @@ def _max_pool(
 
 
 def rescale_rules() -> Rules:
-    """DeepLIFT's rescale rule (Shrikumar et al. 2017), for activations, max pooling and products."""
+    """Return DeepLIFT's rescale rules (Shrikumar et al. 2017), for activations, max pooling and products."""
     replacements: dict[Operation, Operation] = {op: _rescaled(plain) for op, plain in _ACTIVATIONS.items()}
     replacements |= dict.fromkeys(_PRODUCTS, _product)
     replacements |= dict.fromkeys((F.max_pool2d, torch.max_pool2d), _max_pool)
@@ -241,7 +241,7 @@ class _Excite(torch.autograd.Function):
 
 
 def _excited(operation: Operation) -> Operation:
-    """For operations (x, weight, bias, …): the weights' positive part carries probability."""
+    """Return the rule of an operation (x, weight, bias, …) whose weights' positive part carries probability."""
 
     def replacement(x: Tensor, weight: Tensor, bias: Tensor | None = None, *args: Any, **options: Any) -> Tensor:
         return _Excite.apply(
@@ -306,7 +306,7 @@ def _sum(a: Any, b: Any, alpha: float = 1) -> Any:
 
 
 def excitation_rules() -> Rules:
-    """Excitation backpropagation (Zhang et al. 2018): probabilities of winning instead of gradients."""
+    """Return the rules of excitation backpropagation (Zhang et al. 2018): win probabilities instead of gradients."""
     replacements: dict[Operation, Operation] = {op: _passing(plain) for op, plain in _ACTIVATIONS.items()}
     replacements |= {op: _excited(op) for op in (F.conv2d, F.conv1d, F.linear)}
     replacements |= {op: _excited_pool(op) for op in (F.avg_pool2d, F.adaptive_avg_pool2d, torch.mean, Tensor.mean)}

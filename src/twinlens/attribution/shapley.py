@@ -14,9 +14,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from twinlens.maps import ArrayLike, as_tensor
-from twinlens.ordering import stream
-from twinlens.probing import Labels, Model, check_inputs, check_labels, evaluating, find_device
+from twinlens.core.arrays import ArrayLike, as_tensor
+from twinlens.core.calling import Labels, Model, check_inputs, check_labels, evaluating, find_device
+from twinlens.core.randomness import stream
 
 
 def kernel_shap(
@@ -42,9 +42,9 @@ def kernel_shap(
         ids: one name per sample, by which its coalitions are drawn.
         seed: seed of the coalitions.
         batch_size: rows per call of the model.
-        background: what stands for an absent feature: a number, or (D,), such as the mean of the training data.
-        coalitions: how many coalitions of each sample the model is asked about; 2 D + 2048 where none is given, as in
-            the authors' code, or all of them if there are no more than that.
+        background: values of absent features: a number, or (D,), such as the mean of the training data.
+        coalitions: how many coalitions of each sample are evaluated; by default 2 D + 2048, as in the authors' code, or
+            all of them if there are no more than that.
     """
     rows, names = check_inputs(inputs, ids)
     if rows.dim() != 2:
@@ -71,7 +71,7 @@ def kernel_shap(
 
 
 def _coalitions(features: int, wanted: int, seed: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Gives coalitions (M, D) of 0 and 1, neither empty nor full, and weights: all, or drawn in opposite pairs."""
+    """Return coalitions (M, D) of 0 and 1, neither empty nor full, and weights: all, or drawn in opposite pairs."""
     sizes = np.arange(1, features)
     by_size = (features - 1) / (sizes * (features - sizes)) if features > 1 else np.zeros(0)
     if 2**features - 2 <= wanted:
@@ -105,7 +105,7 @@ def _ask(model: Model, rows: Tensor, inputs: ArrayLike, target: int) -> NDArray[
 def _solve(
     present: NDArray[np.float64], weights: NDArray[np.float64], values: NDArray[np.float64], empty: float, full: float
 ) -> NDArray[np.float64]:
-    """Weighted least squares under the constraint that the values sum to full - empty."""
+    """Solve weighted least squares under the constraint that the values sum to full - empty."""
     if present.shape[1] == 1:
         return np.array([full - empty])
     # The last value is what the others leave, which turns the constraint into one unknown less.

@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Mapping
-from pathlib import Path
 
+from twinlens.core.progress import Progress
+from twinlens.errors import unknown
 from twinlens.experiments import (
     benchmark,
     ensembles,
@@ -17,12 +18,21 @@ from twinlens.experiments import (
     spurious_edge,
     synthetic,
 )
-from twinlens.experiments.outcome import Claim, Experiment, Options, Outcome, Tell
+from twinlens.experiments.outcome import Claim, Experiment, ExperimentOptions, Outcome
 from twinlens.experiments.page import write_page
-from twinlens.experiments.settings import refuse_options
-from twinlens.experiments.stored import Stored, find_stored, store
+from twinlens.experiments.storage import StoredExperiment, find_stored, store
+from twinlens.experiments.subject import refuse_options
 
-__all__ = ["EXPERIMENTS", "Claim", "Experiment", "Options", "Outcome", "Stored", "reproduce", "reproduce_all"]
+__all__ = [
+    "EXPERIMENTS",
+    "Claim",
+    "Experiment",
+    "ExperimentOptions",
+    "Outcome",
+    "StoredExperiment",
+    "reproduce",
+    "reproduce_all",
+]
 
 EXPERIMENTS: dict[str, Experiment] = {
     "synthetic": synthetic.EXPERIMENT,
@@ -37,35 +47,37 @@ EXPERIMENTS: dict[str, Experiment] = {
 """Every experiment by its name on the command line."""
 
 
-def reproduce(name: str, options: Options, tell: Tell) -> Stored:
-    """Does an experiment and writes its numbers, claims, figures and page; one that is there already is not done again.
+def reproduce(name: str, options: ExperimentOptions, progress: Progress) -> StoredExperiment:
+    """Do an experiment, and write its numbers, claims, figures and page; one that is there already is not done again.
 
     Args:
         name: a name in `EXPERIMENTS`.
-        options: what a person can choose.
-        tell: is told how it goes.
+        options: what to do it with.
+        progress: receives the progress.
 
     Returns:
         What is in its directory.
     """
     if name not in EXPERIMENTS:
-        raise ValueError(f"`name` must be one of {', '.join(EXPERIMENTS)}; got {name!r}.")
+        raise unknown("name", name, EXPERIMENTS)
     stored = find_stored(name, options)
     if stored is None:
         options.out.mkdir(parents=True, exist_ok=True)
         start = time.perf_counter()
-        outcome = EXPERIMENTS[name].run(options, tell)
+        outcome = EXPERIMENTS[name].run(options, progress)
         stored = store(name, EXPERIMENTS[name], options, outcome, time.perf_counter() - start)
     write_page([stored], options.out / "report.html")
     return stored
 
 
-def reproduce_all(options: Options, tell: Tell) -> tuple[list[Stored], Mapping[str, Exception]]:
-    """Does every experiment in its small form, each in a directory of its own, and writes one page about them.
+def reproduce_all(
+    options: ExperimentOptions, progress: Progress
+) -> tuple[list[StoredExperiment], Mapping[str, Exception]]:
+    """Do every experiment in its small form, each in a directory of its own, and write one page about all of them.
 
     Args:
         options: where to write, the seed, and the device; the rest belongs to single experiments.
-        tell: is told how it goes.
+        progress: receives the progress; the names of tasks begin with the number and name of their experiment.
 
     Returns:
         What was found, and why experiments failed, by name.
@@ -74,15 +86,31 @@ def reproduce_all(options: Options, tell: Tell) -> tuple[list[Stored], Mapping[s
     refuse_options(options, unused, "all of them run in their small form")
     found, failures = [], dict[str, Exception]()
     for place, name in enumerate(EXPERIMENTS, start=1):
-
-        def tell_all(what: str, done: int, total: int, head: str = f"{place}/{len(EXPERIMENTS)} {name}") -> None:
-            tell(f"{head}: {what}", done, total)
-
+        own = dataclasses.replace(options, out=options.out / name)
         try:
-            found.append(reproduce(name, dataclasses.replace(options, out=Path(options.out, name)), tell_all))
+            found.append(reproduce(name, own, _Prefixed(progress, f"{place}/{len(EXPERIMENTS)} {name}: ")))
         except OSError:  # a full disk, and whatever else will hit the next one too
             raise
         except Exception as error:
             failures[name] = error
-    write_page(found, Path(options.out, "report.html"), failures=failures)
+    write_page(found, options.out / "report.html", failures=failures)
     return found, failures
+
+
+class _Prefixed:
+    """Progress of one experiment of several: its tasks and warnings begin with its name."""
+
+    def __init__(self, progress: Progress, prefix: str) -> None:
+        self._progress, self._prefix = progress, prefix
+
+    def begin(self, rows: Mapping[str, int], note: str = "") -> None:
+        self._progress.begin({self._prefix + task: count for task, count in rows.items()}, note)
+
+    def advance(self, task: str, rows: int, stage: str = "") -> None:
+        self._progress.advance(self._prefix + task, rows, stage)
+
+    def finished_on(self, node: str, rows: int) -> None:
+        self._progress.finished_on(node, rows)
+
+    def warn(self, message: str) -> None:
+        self._progress.warn(self._prefix + message)

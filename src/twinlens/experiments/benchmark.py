@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from twinlens.experiments.comparing import areas_of, compare_methods, describe_areas, draw_panels, numbers_of
-from twinlens.experiments.outcome import Claim, Experiment, Options, Outcome, Tell
-from twinlens.experiments.settings import Embedded, find_subject
-from twinlens.results import Evaluation
+from twinlens.core.progress import Progress
+from twinlens.experiments.comparing import compare_methods, describe_areas, draw_panels, numbers_of
+from twinlens.experiments.outcome import Claim, Experiment, ExperimentOptions, Outcome
+from twinlens.experiments.subject import EmbeddedSubject, find_subject
+from twinlens.running.run_reader import Evaluation
 
 METRICS = ("soundness", "completeness")
 CONTROL = "random"
@@ -25,7 +26,7 @@ METHODS = (
     CONTROL,
 )
 
-_EMBEDDED = Embedded(model="mnist-cnn", data="mnist", limit=200)
+_EMBEDDED = EmbeddedSubject(model="mnist-cnn", data="mnist", limit=200)
 _ENSEMBLE = {"samples": 8, "steps": 8}
 _SMALL: dict[str, Mapping[str, Any]] = {
     "integrated_gradients": {"steps": 16},
@@ -37,12 +38,12 @@ _SMALL: dict[str, Mapping[str, Any]] = {
 }
 
 
-def run(options: Options, tell: Tell) -> Outcome:
-    """Runs the experiment."""
+def run(options: ExperimentOptions, progress: Progress) -> Outcome:
+    """Run the experiment."""
     subject = find_subject(options, _EMBEDDED)
     own = _SMALL if subject.embedded else {}
     methods = {name: {"method": name, **own.get(name, {})} for name in METHODS}
-    evaluation = compare_methods(subject, methods, METRICS, None, options, tell)
+    evaluation = compare_methods(subject, methods, METRICS, None, options, progress)
     return Outcome(
         numbers=numbers_of(evaluation),
         claims=tuple(_claims(evaluation)),
@@ -51,14 +52,14 @@ def run(options: Options, tell: Tell) -> Outcome:
 
 
 def _claims(evaluation: Evaluation) -> Iterator[Claim]:
-    areas = {metric: areas_of(evaluation, metric) for metric in METRICS}
+    areas = {metric: evaluation.results.areas(metric) for metric in METRICS}
     methods = {metric: {name: area for name, area in own.items() if name != CONTROL} for metric, own in areas.items()}
     best = {metric: max(own, key=own.__getitem__) for metric, own in methods.items()}
-    said = "; ".join(f"{metric}: {describe_areas(own)}" for metric, own in areas.items())
+    measured = "; ".join(f"{metric}: {describe_areas(own)}" for metric, own in areas.items())
     yield Claim(
         text="No method is best by both metrics.",
         source="Section 5.3, Fig. 8",
-        measured=said,
+        measured=measured,
         holds=best["soundness"] != best["completeness"],
     )
     yield Claim(
@@ -76,7 +77,7 @@ def _claims(evaluation: Evaluation) -> Iterator[Claim]:
 
 
 def _rank(areas: Mapping[str, float], name: str) -> int:
-    """Gives the place of a method, 1 for the largest area; the last but one for a method without an area."""
+    """Return the rank of a method, 1 for the largest area; one without an area comes after all others."""
     if name not in areas:
         return len(areas) + 1
     return 1 + sum(area > areas[name] for area in areas.values())

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from twinlens.experiments.comparing import areas_of, compare_methods, describe_areas, draw_panels, numbers_of
-from twinlens.experiments.outcome import Claim, Experiment, Options, Outcome, Tell
-from twinlens.experiments.settings import FEW_LEVELS, PHOTOGRAPHS, find_subject
-from twinlens.planning import METRICS as EVERY_METRIC
-from twinlens.results import Evaluation
+from twinlens.core.progress import Progress
+from twinlens.experiments.comparing import compare_methods, describe_areas, draw_panels, numbers_of
+from twinlens.experiments.outcome import Claim, Experiment, ExperimentOptions, Outcome
+from twinlens.experiments.subject import FEW_LEVELS, PHOTOGRAPHS, find_subject
+from twinlens.running.run_reader import Evaluation
 
 METRICS = ("soundness", "completeness", "road_morf", "road_lerf", "deletion")
 ORDER_BASED = METRICS[2:]
@@ -24,11 +24,11 @@ SMALL: dict[str, Mapping[str, Any]] = {
 PAPER: dict[str, Mapping[str, Any]] = {name: {"method": name} for name in (BASE, *ENSEMBLES)}
 
 
-def run(options: Options, tell: Tell) -> Outcome:
-    """Runs the experiment."""
+def run(options: ExperimentOptions, progress: Progress) -> Outcome:
+    """Run the experiment."""
     subject = find_subject(options, PHOTOGRAPHS)
     methods, levels = (SMALL, FEW_LEVELS) if subject.embedded else (PAPER, None)
-    evaluation = compare_methods(subject, methods, METRICS, levels, options, tell)
+    evaluation = compare_methods(subject, methods, METRICS, levels, options, progress)
     return Outcome(
         numbers=numbers_of(evaluation),
         claims=tuple(_claims(evaluation)),
@@ -37,9 +37,9 @@ def run(options: Options, tell: Tell) -> Outcome:
 
 
 def gains(evaluation: Evaluation, metric: str) -> dict[str, float]:
-    """Gives how much better than plain integrated gradients each ensemble is, by area."""
-    areas = areas_of(evaluation, metric)
-    sign = 1.0 if EVERY_METRIC[metric].higher_is_better else -1.0
+    """Return by how much each ensemble is better than plain integrated gradients, by area."""
+    areas = evaluation.results.areas(metric)
+    sign = 1.0 if evaluation.results.about(metric).higher_is_better else -1.0
     return {name: sign * (areas[name] - areas[BASE]) for name in ENSEMBLES if name in areas and BASE in areas}
 
 
@@ -48,20 +48,19 @@ def _claims(evaluation: Evaluation) -> Iterator[Claim]:
     yield Claim(
         text="All three ensembles are sounder than integrated gradients alone.",
         source="Section 5.3, Fig. 7a",
-        measured=describe_areas(areas_of(evaluation, "soundness")),
+        measured=describe_areas(evaluation.results.areas("soundness")),
         holds=min(sound.values()) > 0 if len(sound) == len(ENSEMBLES) else None,
     )
     yield Claim(
         text="Of the ensembles, only IG-SG is more complete than integrated gradients alone.",
         source="Section 5.3, Fig. 7b",
-        measured=describe_areas(areas_of(evaluation, "completeness")),
+        measured=describe_areas(evaluation.results.areas("completeness")),
         holds=[name for name, gain in complete.items() if gain > 0] == ["ig_sg"],
     )
     by_order = {metric: float(np.mean(list(gains(evaluation, metric).values()))) for metric in ORDER_BASED}
     in_soundness = float(np.mean(list(sound.values()))) if sound else float("nan")
     listed = ", ".join(
-        f"{EVERY_METRIC[name].heading.replace(chr(10), ' ').replace('- ', '')} {gain:+.3f}"
-        for name, gain in by_order.items()
+        f"{evaluation.results.about(name).short.rstrip(' ↑↓')} {gain:+.3f}" for name, gain in by_order.items()
     )
     yield Claim(
         text="The advantage of ensembles is larger in soundness than in ROAD, in either order, and in deletion.",

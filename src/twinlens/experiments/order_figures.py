@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from twinlens.modifications import SCHEMES
-from twinlens.report.looks import COLOURS
-from twinlens.table import Floats
+from twinlens.core.arrays import Floats
+from twinlens.core.plotting import COLOURS
+from twinlens.laboratory.modifications import SCHEMES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,11 +19,11 @@ METRICS = ("completeness", "soundness", "road_morf", "deletion")
 PERFORMANCE = "accuracy"
 TITLES = {"completeness": "Completeness", "soundness": "Soundness", "road_morf": "ROAD", "deletion": "Deletion"}
 PAPER_DISTANCES = {"completeness": 0.503, "soundness": 0.183, "deletion": 0.019, "road_morf": 0.014}
-_LOOKS = {"original": (COLOURS[0], "-"), "remove": (COLOURS[1], "--"), "introduce": (COLOURS[2], ":")}
+_STYLES = {"original": (COLOURS[0], "-"), "remove": (COLOURS[1], "--"), "introduce": (COLOURS[2], ":")}
 
 
 def draw(figure: Figure, example: Mapping[str, Floats], shown: Mapping[str, Any]) -> None:
-    """Draws modified maps of one sample above the curves of the four metrics."""
+    """Draw modified maps of one sample above the curves of the four metrics."""
     figure.set_size_inches(6.9, 3.5)
     above, below = figure.subfigures(2, 1, squeeze=False, height_ratios=(1, 1.75))[:, 0]
     for axes, (name, values) in zip(above.subplots(1, len(example)), example.items(), strict=True):
@@ -39,7 +39,7 @@ def draw(figure: Figure, example: Mapping[str, Floats], shown: Mapping[str, Any]
 
 def _draw_metric(axes: Axes, shown: Mapping[str, Any], metric: str) -> None:
     for name, curves in shown.items():
-        colour, dash = _LOOKS[name]
+        colour, dash = _STYLES[name]
         x, y = (np.array(curves[metric][key], dtype=np.float64) for key in ("across", "values"))
         axes.plot(x, y, color=colour, linestyle=dash, label=name, marker="." if metric != "soundness" else "")
     axes.set_title(TITLES[metric], fontsize=8)
@@ -51,7 +51,7 @@ def _draw_metric(axes: Axes, shown: Mapping[str, Any], metric: str) -> None:
 
 
 def draw_distances(figure: Figure, distances: Mapping[str, Any], summary: Mapping[str, Any]) -> None:
-    """Draws the least distance of each method and scheme by metric, with the mean, and the paper's mean."""
+    """Draw the least distance of each method and scheme by metric, with the mean, and the paper's mean."""
     figure.set_size_inches(6.9, 2.6)
     axes = figure.subplots()
     markers = dict(zip(SCHEMES, "os^", strict=True))

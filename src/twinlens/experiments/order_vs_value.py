@@ -22,19 +22,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from twinlens.curves import Curve, SoundnessCurve
+from twinlens.core.arrays import ArrayLike, Floats
+from twinlens.core.calling import Labels, Model
+from twinlens.core.correlation import pearson
+from twinlens.core.ordering import count_removed, kept_mass, rank_features
+from twinlens.core.progress import Progress
 from twinlens.evaluation import evaluate
 from twinlens.experiments.order_figures import METRICS, PAPER_DISTANCES, PERFORMANCE, TITLES, draw, draw_distances
-from twinlens.experiments.outcome import Claim, Experiment, Options, Outcome, Tell
-from twinlens.experiments.settings import FEW_LEVELS, PHOTOGRAPHS, Subject, Told, find_subject, plain
-from twinlens.maps import ArrayLike
-from twinlens.metrics import soundness_from_probes
-from twinlens.modifications import MODIFICATIONS, SCHEMES
-from twinlens.ordering import count_removed, kept_mass, rank_features
-from twinlens.probing import Labels, Model
-from twinlens.results import Evaluation
-from twinlens.statistics import hausdorff
-from twinlens.table import Floats
+from twinlens.experiments.outcome import Claim, Experiment, ExperimentOptions, Outcome
+from twinlens.experiments.subject import FEW_LEVELS, PHOTOGRAPHS, Subject, find_subject, plain
+from twinlens.laboratory.modifications import MODIFICATIONS, SCHEMES
+from twinlens.metrics.curves import Curve, SoundnessCurve
+from twinlens.metrics.soundness import soundness_from_probes
+from twinlens.running.run_reader import Evaluation
+from twinlens.statistics.bootstrap import hausdorff
 
 VALUE_BASED, ORDER_BASED = METRICS[:2], METRICS[2:]
 MAPS = ("original", *MODIFICATIONS)
@@ -52,16 +53,16 @@ _SAME_ORDER: dict[tuple[str, str], tuple[str, ...]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """How much of everything."""
+    """How much is measured, and how."""
 
     methods: Mapping[str, Mapping[str, Any]]
     """The methods with their options."""
 
     levels: tuple[float, ...] | None
-    """Shares removed for soundness; those of the paper where it is None."""
+    """Shares removed for soundness; None for those of the paper."""
 
     batch_size: int
-    """Inputs per call of the model; by trial, last bits would depend on the machine."""
+    """Inputs per call of the model, fixed because last bits depend on it."""
 
 
 SMALL = Sizes(
@@ -88,11 +89,11 @@ PAPER = dataclasses.replace(
 
 
 class Modified:
-    """Makes maps from those of a run, as a method that `evaluate` can call."""
+    """Modifies the maps of a run; a method that `evaluate` can call."""
 
     def __init__(self, evaluation: Evaluation) -> None:
         self.run = evaluation.run
-        self.shard_size: int = self.run.manifest["execution"]["shard_size"]
+        self.shard_size = self.run.manifest.execution.shard_size
         self.places = {name: place for place, name in enumerate(evaluation.ids())}
 
     def __call__(
@@ -108,20 +109,32 @@ class Modified:
         scheme: str,
         absolute: bool = False,
     ) -> Tensor:
-        """Gives the modified maps (N, *S) of these samples, whatever the model; if wanted for absolute thresholds."""
+        """Return the modified maps (N, *S) of these samples, whatever the model.
+
+        Args:
+            model: not used, as are `inputs` and `targets`.
+            inputs: not used.
+            targets: not used.
+            ids: names of the samples.
+            seed: seed of the modification.
+            of: method whose maps are modified.
+            change: a name in `MODIFICATIONS`.
+            scheme: a name in `SCHEMES`.
+            absolute: whether the maps are to be read with absolute thresholds; see `for_absolute_thresholds`.
+        """
         del model, inputs, targets
         maps = MODIFICATIONS[change](self.originals(of, ids), scheme, ids=ids, seed=seed)
         return for_absolute_thresholds(maps) if absolute else maps
 
     def originals(self, method: str, ids: Sequence[str]) -> Tensor:
-        """Reads the maps (N, *S) of these samples."""
+        """Read the original maps (N, *S) of these samples."""
         places = [divmod(self.places[name], self.shard_size) for name in ids]
         shards = {shard: self.run.load_maps(method, shard) for shard in dict.fromkeys(shard for shard, _ in places)}
         return torch.stack([shards[shard][place] for shard, place in places])
 
 
 def for_absolute_thresholds(maps: Tensor) -> Tensor:
-    """Brings modified maps (N, *S) to a maximum of 1 such that thresholds below 1 choose the features that they did.
+    """Bring modified maps (N, *S) to a maximum of 1 such that thresholds below 1 choose the features that they did.
 
     Completeness takes thresholds relative to a map's maximum. The paper's are absolute: relative to the maximum of the
     modified map, they would take back a part of the modification. What exceeds 1 exceeds every threshold, and may be
@@ -136,11 +149,11 @@ def for_absolute_thresholds(maps: Tensor) -> Tensor:
     return flat.clamp(max=1).scatter(1, flat.argmax(dim=1, keepdim=True), 1.0).reshape(maps.shape)
 
 
-def run(options: Options, tell: Tell) -> Outcome:
-    """Runs the experiment."""
+def run(options: ExperimentOptions, progress: Progress) -> Outcome:
+    """Run the experiment."""
     subject = find_subject(options, PHOTOGRAPHS)
     sizes = PAPER if options.paper else SMALL if subject.embedded else OWN
-    curves, modified = _measure(subject, sizes, options, tell)
+    curves, modified = _measure(subject, sizes, options, progress)
     distances = {
         method: {
             scheme: {metric: _distances(curves[method, scheme], metric) for metric in METRICS} for scheme in SCHEMES
@@ -174,9 +187,9 @@ def run(options: Options, tell: Tell) -> Outcome:
 
 
 def _measure(
-    subject: Subject, sizes: Sizes, options: Options, tell: Tell
+    subject: Subject, sizes: Sizes, options: ExperimentOptions, progress: Progress
 ) -> tuple[dict[tuple[str, str], dict[str, dict[str, Curve]]], Modified]:
-    """Gives for each method and scheme the curves of the original, removed and introduced maps, by metric."""
+    """Measure, for each method and scheme, the curves of the original and the modified maps, by metric."""
 
     def measure(methods: Mapping[str, Any], metrics: Sequence[str], folder: str) -> Evaluation:
         return evaluate(
@@ -191,7 +204,7 @@ def _measure(
             threads=None if options.paper else 1,  # more wait for each other on inputs this small
             seed=options.seed,
             resamples=100,
-            progress=Told(tell),
+            progress=progress,
         )
 
     modified = Modified(measure(sizes.methods, METRICS, "orders"))
@@ -228,7 +241,7 @@ def _name(method: str, scheme: str = "", change: str = "") -> str:
 
 
 def _mass(modified: Modified, curve: Curve, method: str, scheme: str, change: str, seed: int) -> Floats:
-    """Gives the attribution mass that each level of a sweep keeps of modified maps, (N, L), a few samples at a time."""
+    """Sum the attribution that each level of a sweep keeps of modified maps, (N, L), a few samples at a time."""
     ids, schedule, masses = curve.table.ids, curve.table.settings.schedule, []
     for start in range(0, len(ids), modified.shard_size):
         some = ids[start : start + modified.shard_size]
@@ -239,18 +252,18 @@ def _mass(modified: Modified, curve: Curve, method: str, scheme: str, change: st
 
 
 def _with_mass(curve: Curve, mass: Floats) -> SoundnessCurve:
-    """Reads soundness from the probes of maps that have the same order and other values."""
+    """Read soundness from the probes of maps that have the same order and other values."""
     assert isinstance(curve, SoundnessCurve)
     return soundness_from_probes(
         dataclasses.replace(curve.table, kept_mass=mass),
         epsilon=curve.epsilon,
-        performance=curve.asked,
+        performance=curve.requested,
         protocol=curve.protocol,
     )
 
 
 def _distances(curves: Mapping[str, Mapping[str, Curve]], metric: str) -> dict[str, float]:
-    """Gives the Hausdorff distance of every pair of versions, and the least of them."""
+    """Return the Hausdorff distance of every pair of versions, and the least of them."""
     pairs = {
         f"{one}, {other}": hausdorff(curves[one][metric], curves[other][metric]) for one, other in combinations(MAPS, 2)
     }
@@ -263,19 +276,14 @@ def _summary(distances: Mapping[str, Any], metric: str, schemes: Sequence[str]) 
 
 
 def _order_kept(modified: Modified, methods: Sequence[str], scheme: str, ids: Sequence[str], seed: int) -> float:
-    """Gives the mean rank correlation of modified maps with the original ones."""
+    """Return the mean rank correlation of modified maps with the original ones."""
     found = []
     for method in methods:
         maps = modified.originals(method, ids)
         versions = (maps, *(change(maps, scheme, ids=ids, seed=seed) for change in MODIFICATIONS.values()))
-        original, *others = (rank_features(each, ids=ids, seed=seed).rank.double() for each in versions)
-        found += [float(_correlation(original, other).mean()) for other in others]
+        original, *others = (rank_features(each, ids=ids, seed=seed).rank.double().numpy() for each in versions)
+        found += [float(pearson(original, other).mean()) for other in others]
     return float(np.mean(found))
-
-
-def _correlation(one: Tensor, other: Tensor) -> Tensor:
-    a, b = (ranks - ranks.mean(dim=1, keepdim=True) for ranks in (one, other))
-    return (a * b).sum(dim=1) / ((a**2).sum(dim=1) * (b**2).sum(dim=1)).sqrt()
 
 
 def _plain_curves(curves: Mapping[str, Mapping[str, Curve]], name: str) -> dict[str, Any]:
@@ -333,7 +341,7 @@ def _claims(
 
 
 def _example(modified: Modified, name: str, seed: int) -> dict[str, Floats]:
-    """Gives the original and modified maps of one sample."""
+    """Return the original and the modified maps of one sample."""
     original = modified.originals(_SHOWN[0], [name])
     maps = {"original": (original / original.max().clamp(min=1e-12))[0].double().numpy()}
     for scheme, (change, make) in product(SCHEMES, MODIFICATIONS.items()):

@@ -1,54 +1,48 @@
-"""What every experiment of the paper has in common: what is asked of it, what it claims, and what it leaves on disk.
-
-OUT/
-  experiment.json        what was asked: name, options, versions
-  results.json           the numbers
-  claims.json            the paper's claims, each with what was measured and whether it holds here
-  figures/NAME.png, .pdf, .svg
-  (run directories of evaluations, where the experiment makes some)
-"""
+"""What all experiments of the paper have in common: their options, what they claim, and what they find."""
 
 from __future__ import annotations
 
-import dataclasses
-import json
-import platform
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from twinlens.files import written_whole
+from twinlens.core.fields import convert, fields_of
+from twinlens.core.progress import Progress
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Tell = Callable[[str, int, int], None]
-"""Is told what an experiment is doing, how many steps of it are done, and how many there are."""
-
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
-    """What a person can choose for any experiment; what an experiment does not use it refuses."""
+class ExperimentOptions:
+    """The options of all experiments, checked when they are made; an experiment refuses those that it does not use.
+
+    Example:
+        >>> ExperimentOptions(out=Path("here"), limit=0)
+        Traceback (most recent call last):
+            ...
+        ValueError: `limit` must be at least 1; got 0.
+    """
 
     out: Path
     """Directory of the experiment."""
 
     paper: bool = False
-    """Whether to take the paper's own sizes and settings instead of those that take minutes on two cores."""
+    """Take the paper's own sizes and settings instead of those that take minutes on two cores."""
 
     data: str | None = None
-    """Data as `open_data` takes it, instead of what comes inside packages."""
+    """Data as for evaluate, or images to train on; what comes inside packages by default."""
 
     classes: str | None = None
-    """A file with the index of each class name, for folders of images."""
+    """File with the index of each class name, for a folder of images."""
 
     model: str | None = None
-    """A model as `load_model` takes it, for experiments on a trained network."""
+    """Model as for evaluate, for experiments on a trained network."""
 
     weights: str | None = None
-    """A file with the weights of that model."""
+    """File with the weights of that model."""
 
     limit: int | None = None
     """Number of samples, or of trials for synthetic data."""
@@ -56,13 +50,20 @@ class Options:
     seed: int = 0
     """Seed of all that is random."""
 
-    device: str = "cpu"
-    """Where networks are trained and asked."""
+    device: str | None = None
+    """Where networks are trained and called: cpu, cuda, cuda:1, …; a GPU where there is one by default."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "out", Path(convert(self.out, str | os.PathLike[str], "out")))
+        for option in fields_of(ExperimentOptions):
+            object.__setattr__(self, option.name, convert(getattr(self, option.name), option.type, option.name))
+        if self.limit is not None and self.limit < 1:
+            raise ValueError(f"`limit` must be at least 1; got {self.limit}.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """Something that the paper says about an experiment, held against what was measured."""
+    """A claim of the paper about an experiment, held against what was measured."""
 
     text: str
     """The claim, in our words."""
@@ -88,7 +89,7 @@ class Outcome:
     """The paper's claims about it."""
 
     figures: Mapping[str, Callable[[Figure], None]] = field(default_factory=dict)
-    """By name, what draws each figure; the first is the one that the page shows largest."""
+    """By name, the function that draws each figure; the page shows the first one largest."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,29 +97,10 @@ class Experiment:
     """One experiment of the paper."""
 
     title: str
-    """What it asks, in a line; the claims are the answers."""
+    """The question that it asks, in a line; the claims are the answers."""
 
     source: str
     """Where the paper has it."""
 
-    run: Callable[[Options, Tell], Outcome]
-    """Does it."""
-
-
-def write_json(path: Path, content: Any) -> None:
-    """Writes JSON, whole."""
-    with written_whole(path) as unfinished:
-        text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
-        unfinished.write_text(text + "\n", encoding="utf-8")
-
-
-def write_outcome(name: str, experiment: Experiment, options: Options, outcome: Outcome) -> None:
-    """Writes what an experiment found into its directory."""
-    asked = {
-        key: str(value) if isinstance(value, Path) else value for key, value in dataclasses.asdict(options).items()
-    }
-    about = {"name": name, "title": experiment.title, "source": experiment.source, "options": asked}
-    versions = {package: version(package) for package in ("twinlens", "torch", "numpy")}
-    write_json(options.out / "experiment.json", about | {"versions": versions | {"python": platform.python_version()}})
-    write_json(options.out / "results.json", outcome.numbers)
-    write_json(options.out / "claims.json", [dataclasses.asdict(claim) for claim in outcome.claims])
+    run: Callable[[ExperimentOptions, Progress], Outcome]
+    """The function that carries it out."""

@@ -12,12 +12,13 @@ import shlex
 from collections.abc import Mapping, Sequence
 from html import escape
 from importlib import resources
-from importlib.metadata import version
 from pathlib import Path
 
-from twinlens.experiments.outcome import Claim
-from twinlens.experiments.stored import Stored
-from twinlens.files import written_whole
+from twinlens.core.fields import fields_of
+from twinlens.core.files import written_whole
+from twinlens.core.versions import installed_versions
+from twinlens.experiments.outcome import Claim, ExperimentOptions
+from twinlens.experiments.storage import StoredExperiment
 from twinlens.report.page import content_policy, read_part
 
 _VERDICTS = {True: ("yes", "✓ holds"), False: ("no", "✗ does not"), None: ("open", "? open")}
@@ -26,12 +27,15 @@ _NOTHING: Mapping[str, Exception] = {}
 
 
 def write_page(
-    experiments: Sequence[Stored], path: str | os.PathLike[str], *, failures: Mapping[str, Exception] = _NOTHING
+    experiments: Sequence[StoredExperiment],
+    path: str | os.PathLike[str],
+    *,
+    failures: Mapping[str, Exception] = _NOTHING,
 ) -> Path:
-    """Writes one HTML file about experiments that needs nothing else.
+    """Write one HTML file about experiments that needs nothing else.
 
     Args:
-        experiments: what they left on disk.
+        experiments: those that have ended.
         path: the file.
         failures: why others failed, by name.
 
@@ -44,8 +48,8 @@ def write_page(
     return target
 
 
-def build_page(experiments: Sequence[Stored], failures: Mapping[str, Exception] = _NOTHING) -> str:
-    """Builds the page."""
+def build_page(experiments: Sequence[StoredExperiment], failures: Mapping[str, Exception] = _NOTHING) -> str:
+    """Build the page as HTML."""
     own = resources.files("twinlens.experiments").joinpath("page.css").read_text(encoding="utf-8")
     style = read_part("style.css") + own
     heading = experiments[0].title if len(experiments) == 1 and not failures else "The paper's experiments, reproduced"
@@ -57,7 +61,7 @@ def build_page(experiments: Sequence[Stored], failures: Mapping[str, Exception] 
         _failures(failures),
         _overview(experiments) if len(experiments) > 1 else "",
         *map(_section, experiments),
-        f"<footer>twinlens {escape(version('twinlens'))}</footer>",
+        f"<footer>twinlens {escape(installed_versions()['twinlens'])}</footer>",
     ]
     return f"""<!doctype html>
 <html lang="en">
@@ -88,7 +92,7 @@ def _failures(failures: Mapping[str, Exception]) -> str:
 
 
 def count_holding(claims: Sequence[Claim]) -> str:
-    """Says how many claims hold.
+    """Count the claims that hold.
 
     Example:
         >>> claim = Claim(text="Water is wet.", source="Fig. 1", measured="wet", holds=True)
@@ -98,7 +102,7 @@ def count_holding(claims: Sequence[Claim]) -> str:
     return f"{sum(claim.holds is True for claim in claims)} of {len(claims)}"
 
 
-def _overview(experiments: Sequence[Stored]) -> str:
+def _overview(experiments: Sequence[StoredExperiment]) -> str:
     rows = [
         f'<tr><th scope="row"><a href="#{escape(one.name)}">{escape(one.name)}</a></th>'
         f'<td class="shows">{escape(one.title)}</td><td class="source">{escape(one.source)}</td>'
@@ -112,11 +116,11 @@ def _overview(experiments: Sequence[Stored]) -> str:
     )
 
 
-def _seconds(experiment: Stored) -> str:
+def _seconds(experiment: StoredExperiment) -> str:
     return "–" if experiment.seconds is None else f"{experiment.seconds:.0f}\u202fs"
 
 
-def _section(experiment: Stored) -> str:
+def _section(experiment: StoredExperiment) -> str:
     pictures = "".join(_picture(experiment, name) for name in experiment.figures)
     claims = "".join(map(_claim, experiment.claims))
     return (
@@ -127,14 +131,14 @@ def _section(experiment: Stored) -> str:
     )
 
 
-def command(experiment: Stored) -> str:
-    """Gives the command that does the experiment again."""
+def command(experiment: StoredExperiment) -> str:
+    """Return the command that does the experiment again."""
     words = ["twinlens", "reproduce", experiment.name]
-    for name, value in experiment.options.items():
-        if value is True:
-            words.append(f"--{name}")
-        elif name not in ("out", "paper") and value not in (None, 0 if name == "seed" else "cpu"):
-            words += [f"--{name}", str(value)]
+    for option in fields_of(ExperimentOptions):
+        value = experiment.options.get(option.name)
+        if option.name == "out" or value == option.default:
+            continue
+        words += [f"--{option.name}"] if value is True else [f"--{option.name}", str(value)]
     return shlex.join(words)
 
 
@@ -147,7 +151,7 @@ def _claim(claim: Claim) -> str:
     )
 
 
-def _picture(experiment: Stored, name: str) -> str:
+def _picture(experiment: StoredExperiment, name: str) -> str:
     drawing = experiment.path / "figures" / f"{name}.svg"
     small = drawing.stat().st_size <= _LARGEST_DRAWING
     file, kind = (drawing, "svg+xml") if small else (drawing.with_suffix(".png"), "png")

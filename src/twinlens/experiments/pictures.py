@@ -18,25 +18,29 @@ from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from twinlens.data import cifar_images, mnist_digits
-from twinlens.experiments.outcome import Options, Outcome, Tell
-from twinlens.experiments.settings import refuse_options
-from twinlens.images import DataError, reading
-from twinlens.networks import SmallCNN
-from twinlens.ordering import stream
-from twinlens.training import PAPER, Training, train
-from twinlens.tuning import using_threads
-from twinlens.watermarks import Images, drawn_images
+from twinlens.core.progress import Progress
+from twinlens.core.randomness import stream
+from twinlens.data.images import reading
+from twinlens.data.sources import cifar_images
+from twinlens.errors import DataError
+from twinlens.experiments.outcome import ExperimentOptions, Outcome
+from twinlens.experiments.subject import refuse_options
+from twinlens.experiments.watermarks import Images, drawn_images
+from twinlens.models.mnist_cnn import mnist_digits
+from twinlens.models.networks import SmallCNN
+from twinlens.models.training import PAPER, Training, train
+from twinlens.probing.execution import using_threads
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 DIGITS = "digits in drawn scenes"
 QUICK = Training(epochs=6, batch_size=64, rate=0.01, weight_decay=1e-4, schedule="one_cycle")
-"""How networks are trained where the paper's 35 epochs would take too long."""
+"""A short training, where the paper's 35 epochs would take too long."""
 
 _BRIGHTNESS = 0.75  # of a scene, so that white digits stand out
 _ARRAYS = ("x_train", "y_train", "x_test", "y_test")
+_OPENING = "opening images"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -44,7 +48,7 @@ class Pictures:
     """Images for training and for testing."""
 
     name: str
-    """What they are."""
+    """Name of the data set."""
 
     train: Images
     """(N, H, W, C) to learn from."""
@@ -67,21 +71,25 @@ class Pictures:
         return np.asarray(self.train.mean(axis=(0, 1, 2)))
 
 
-def on_pictures(experiment: Callable[[Pictures, Options, Tell], Outcome]) -> Callable[[Options, Tell], Outcome]:
-    """Opens the pictures for an experiment that trains networks of its own, and refuses what it does not use."""
+def on_pictures(
+    experiment: Callable[[Pictures, ExperimentOptions, Progress], Outcome],
+) -> Callable[[ExperimentOptions, Progress], Outcome]:
+    """Open the pictures for an experiment that trains networks of its own; options for other networks are refused."""
 
     @wraps(experiment)
-    def run(options: Options, tell: Tell) -> Outcome:
+    def run(options: ExperimentOptions, progress: Progress) -> Outcome:
         refuse_options(options, ("classes", "model", "weights"), "it trains networks of its own")
         with few_threads(options):
-            tell("opening images", 0, 1)
-            return experiment(open_pictures(options), options, tell)
+            progress.begin({_OPENING: 1})
+            pictures = open_pictures(options)
+            progress.advance(_OPENING, 1)
+            return experiment(pictures, options, progress)
 
     return run
 
 
-def open_pictures(options: Options) -> Pictures:
-    """Opens what an experiment trains on.
+def open_pictures(options: ExperimentOptions) -> Pictures:
+    """Open the images that an experiment trains on.
 
     Args:
         options: `data` is None for digits in drawn scenes, "cifar10:DIR", "cifar100:DIR", or FILE.npz with the arrays
@@ -117,7 +125,7 @@ def _digits(seed: int) -> Pictures:
     for kind, held_out in (("train", False), ("test", True)):
         digits, labels = mnist_digits(held_out=held_out)
         ink = np.pad(digits, ((0, 0), (2, 2), (2, 2)))[..., None].astype(np.float32) / 255
-        # Each scene is used in its eight orientations, which nobody can tell from others, and drawn once.
+        # Drawing is slow: each scene is drawn once and used in its eight orientations, which look like other scenes.
         scenes = drawn_images(-(-len(digits) // 8), 32, seed=stream(seed, "scenes", kind))
         turned = [np.rot90(flipped, k, (1, 2)) for flipped in (scenes, scenes[:, :, ::-1]) for k in range(4)]
         ground = np.concatenate(turned)[: len(digits)]
@@ -178,7 +186,7 @@ def _limited(pictures: Pictures, limit: int, seed: int) -> Pictures:
 
 
 def as_inputs(images: Images, mean: NDArray[np.float64]) -> Tensor:
-    """Gives images as networks see them, (N, C, H, W): without the mean of the training images, at half contrast.
+    """Return images as networks see them, (N, C, H, W): without the mean of the training images, at half contrast.
 
     Zero is the mean colour then, and so is the baseline of integrated gradients.
 
@@ -196,36 +204,45 @@ def train_network(
     mean: NDArray[np.float64],
     *,
     classes: int,
-    options: Options,
+    options: ExperimentOptions,
     paper_network: Callable[[int, int], nn.Module],
-    tell: Callable[[int, int], None],
+    progress: Progress,
+    task: str,
 ) -> nn.Module:
-    """Trains a network: the paper's with `options.paper`, and a small one otherwise."""
+    """Train a network: the paper's with `options.paper`, and a small one otherwise.
+
+    Args:
+        pictures: (N, H, W, C) images to learn from.
+        labels: (N,) their classes.
+        mean: (C,) mean of the training images; see `as_inputs`.
+        classes: number of classes.
+        options: those of the experiment.
+        paper_network: builds the paper's network from the numbers of channels and classes.
+        progress: receives the epochs.
+        task: name of the task that they belong to.
+    """
     channels, size = pictures.shape[3], pictures.shape[1]
     small = partial(SmallCNN, channels, classes, size=size, width=8)
+    training = PAPER if options.paper else QUICK
+    progress.begin({task: training.epochs})
     return train(
         partial(paper_network, channels, classes) if options.paper else small,
         as_inputs(pictures, mean),
         labels,
-        training=PAPER if options.paper else QUICK,
+        training=training,
         seed=options.seed,
         device=options.device,
-        advance=tell,
+        advance=lambda done, total: progress.advance(task, 1, f"epoch {done} of {total}"),
     )
 
 
-def few_threads(options: Options) -> AbstractContextManager[None]:
-    """Lets torch use one thread, since small images need no more; with `options.paper` as many as it likes."""
+def few_threads(options: ExperimentOptions) -> AbstractContextManager[None]:
+    """Let torch use one thread, because small images need no more; with `options.paper` as many as it likes."""
     return using_threads(None if options.paper else 1)
 
 
-def telling(tell: Tell, what: str) -> Callable[[int, int], None]:
-    """Gives what tells of the epochs of one training."""
-    return lambda done, total: tell(what, done, total)
-
-
 def show_images(axes: Axes, images: Images, *, columns: int) -> None:
-    """Draws images (N, H, W, C) as a sheet with grey lines around them, since images may be white themselves."""
+    """Draw images (N, H, W, C) as a sheet with grey lines around them, because images may be white themselves."""
     rows = -(-len(images) // columns)
     _, height, width, channels = images.shape
     sheet = np.full((rows * (height + 1) + 1, columns * (width + 1) + 1, channels), 190, dtype=np.uint8)
@@ -237,7 +254,7 @@ def show_images(axes: Axes, images: Images, *, columns: int) -> None:
 
 
 def show_bars(axes: Axes, values: Mapping[str, float], colours: Mapping[str, str]) -> None:
-    """Draws accuracies as bars with their numbers."""
+    """Draw accuracies as bars with their numbers."""
     bars = axes.bar(list(values), list(values.values()), color=[colours[name] for name in values], width=0.65)
     axes.bar_label(bars, fmt="%.2f", fontsize=7, padding=1)
     axes.set_ylim(0, 1.08)

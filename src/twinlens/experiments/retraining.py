@@ -16,20 +16,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from twinlens.experiments.outcome import Claim, Experiment, Options, Outcome, Tell
-from twinlens.experiments.pictures import (
-    Pictures,
-    as_inputs,
-    on_pictures,
-    show_bars,
-    show_images,
-    telling,
-    train_network,
-)
-from twinlens.networks import TinyResNet
-from twinlens.report.looks import COLOURS
-from twinlens.training import accuracy
-from twinlens.watermarks import Images
+from twinlens.core.plotting import COLOURS
+from twinlens.core.progress import Progress
+from twinlens.experiments.outcome import Claim, Experiment, ExperimentOptions, Outcome
+from twinlens.experiments.pictures import Pictures, as_inputs, on_pictures, show_bars, show_images, train_network
+from twinlens.experiments.watermarks import Images
+from twinlens.models.networks import TinyResNet
+from twinlens.models.training import accuracy
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -47,7 +40,7 @@ _SHOWN = 9
 
 
 def edge_regions(classes: int, height: int, width: int, share: float) -> NDArray[np.bool_]:
-    """Gives each class a region at the edge, (K, H, W): the pixels nearest to a point of the border.
+    """Return a region at the edge for each class, (K, H, W): the pixels nearest to a point of the border.
 
     Points are as far from each other as the border allows, clockwise from the upper right corner.
 
@@ -80,7 +73,7 @@ def edge_regions(classes: int, height: int, width: int, share: float) -> NDArray
 
 
 def removed_pixels(classes: int, height: int, width: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Tells which pixels are removed: (H, W) by strategy 1, (K, H, W) by strategy 2; as many by either.
+    """Choose the pixels to remove: (H, W) by strategy 1, (K, H, W) by strategy 2; as many by either.
 
     Example:
         >>> first, second = removed_pixels(10, 32, 32)
@@ -100,13 +93,13 @@ def removed_pixels(classes: int, height: int, width: int) -> tuple[NDArray[np.bo
 
 
 def fill(images: Images, removed: NDArray[np.bool_], colour: NDArray[np.float64] | float) -> Images:
-    """Puts a colour in the place of removed pixels, (N, H, W) or (H, W)."""
+    """Fill in a colour for removed pixels, (N, H, W) or (H, W)."""
     return np.where(removed[..., None], np.asarray(colour).round().astype(np.uint8), images)
 
 
 @on_pictures
-def run(pictures: Pictures, options: Options, tell: Tell) -> Outcome:
-    """Does the experiment."""
+def run(pictures: Pictures, options: ExperimentOptions, progress: Progress) -> Outcome:
+    """Run the experiment."""
     first, second = removed_pixels(pictures.classes, *pictures.train.shape[1:3])
     mean = pictures.mean
     sets = {
@@ -126,7 +119,8 @@ def run(pictures: Pictures, options: Options, tell: Tell) -> Outcome:
             classes=pictures.classes,
             options=options,
             paper_network=TinyResNet,
-            tell=telling(tell, f"training on {name} images"),
+            progress=progress,
+            task=f"training on {name} images",
         )
         found[name] = {
             other: accuracy(network, as_inputs(test, mean), pictures.test_labels) for other, (_, test) in sets.items()
@@ -148,7 +142,7 @@ def run(pictures: Pictures, options: Options, tell: Tell) -> Outcome:
 
 
 def _chosen(pictures: Pictures) -> list[int]:
-    """Picks an image of each of the first classes."""
+    """Pick an image of each of the first classes."""
     return [int(np.flatnonzero(pictures.test_labels == k)[0]) for k in np.unique(pictures.test_labels)[:_SHOWN]]
 
 
@@ -184,7 +178,7 @@ def _claims(found: Mapping[str, Mapping[str, float]]) -> list[Claim]:
 
 
 def draw(figure: Figure, samples: list[Images], found: Mapping[str, Mapping[str, float]]) -> None:
-    """Draws samples of both sets, and the accuracy of the original and the retrained networks on them."""
+    """Draw samples of both sets, and the accuracy of the original and the retrained networks on them."""
     figure.set_size_inches(6.9, 2.4)
     left, middle, right = figure.subplots(1, 3, width_ratios=(1, 1, 1.35))
     for axes, images, title in zip((left, middle), samples, ("(a) strategy 1", "(b) strategy 2"), strict=True):

@@ -16,22 +16,16 @@ import numpy as np
 from torch import Tensor
 
 from twinlens.attribution import attribute
-from twinlens.experiments.outcome import Claim, Experiment, Options, Outcome, Tell
-from twinlens.experiments.pictures import (
-    Pictures,
-    as_inputs,
-    on_pictures,
-    show_images,
-    telling,
-    train_network,
-)
-from twinlens.localisation import attribution_inside
-from twinlens.networks import VGG16
-from twinlens.ordering import stream
-from twinlens.report.looks import COLOURS
-from twinlens.statistics import Interval
-from twinlens.training import accuracy
-from twinlens.watermarks import Images, Watermarked, number_watermarks, stripe_watermarks
+from twinlens.core.plotting import COLOURS
+from twinlens.core.progress import Progress
+from twinlens.core.randomness import stream
+from twinlens.core.resampling import Interval
+from twinlens.experiments.outcome import Claim, Experiment, ExperimentOptions, Outcome
+from twinlens.experiments.pictures import Pictures, as_inputs, on_pictures, show_images, train_network
+from twinlens.experiments.watermarks import Images, Watermarked, number_watermarks, stripe_watermarks
+from twinlens.laboratory.localisation import attribution_inside
+from twinlens.models.networks import VGG16
+from twinlens.models.training import accuracy
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -43,7 +37,7 @@ EXPLAINED = 400
 
 
 def watermarked(pictures: Pictures, kind: str, seed: int) -> tuple[Watermarked, Watermarked]:
-    """Puts watermarks into training and test images, as many classes as the images have."""
+    """Put watermarks into training and test images, as many classes as the images have."""
     mark = WATERMARKS[kind]
     return (
         mark(pictures.train, classes=pictures.classes, seed=stream(seed, kind, "train")),
@@ -52,8 +46,8 @@ def watermarked(pictures: Pictures, kind: str, seed: int) -> tuple[Watermarked, 
 
 
 @on_pictures
-def run(pictures: Pictures, options: Options, tell: Tell) -> Outcome:
-    """Does the experiment."""
+def run(pictures: Pictures, options: ExperimentOptions, progress: Progress) -> Outcome:
+    """Run the experiment."""
     found: dict[str, dict[str, Any]] = {}
     samples: dict[str, list[Images | Tensor]] = {}
     for kind in WATERMARKS:
@@ -66,20 +60,24 @@ def run(pictures: Pictures, options: Options, tell: Tell) -> Outcome:
             classes=pictures.classes,
             options=options,
             paper_network=VGG16,
-            tell=telling(tell, f"training on {kind} watermarks"),
+            progress=progress,
+            task=f"training on {kind} watermarks",
         )
         inputs = as_inputs(test.images, mean)
         # Class 0 has no stripe, and so no region that a map could meet.
         drawn = np.random.default_rng(stream(options.seed, "explained")).permutation(len(inputs))
         some = drawn[test.region[drawn].any(axis=(1, 2))][:EXPLAINED]
         ids = [test.ids[k] for k in some]
-        shares: dict[str, Interval] = {}
+        shares: dict[str, Interval[float]] = {}
         shown: list[Images | Tensor] = [test.images[some[:4]]]
-        for place, (name, method) in enumerate(METHODS.items()):
-            tell(f"explaining {kind} watermarks", place, len(METHODS))
+        task = f"explaining {kind} watermarks"
+        progress.begin({task: len(METHODS)})
+        for name, method in METHODS.items():
+            progress.advance(task, 0, name)
             maps = attribute(network, inputs[some], test.labels[some], method, ids=ids, seed=options.seed)
             shares[name] = attribution_inside(maps.cpu(), test.region[some], ids=ids).interval(seed=options.seed)
             shown.append(maps[:4].cpu())
+            progress.advance(task, 1, name)
         found[kind] = {"accuracy": accuracy(network, inputs, test.labels), "samples": len(some), "attr": shares}
         samples[kind] = shown
     numbers = {
@@ -101,7 +99,7 @@ def run(pictures: Pictures, options: Options, tell: Tell) -> Outcome:
     )
 
 
-def _described(share: Interval) -> dict[str, float | None]:
+def _described(share: Interval[float]) -> dict[str, float | None]:
     return {"mean": share.value, "low": share.low, "high": share.high}
 
 
@@ -131,7 +129,7 @@ def _claims(found: Mapping[str, Mapping[str, Any]]) -> list[Claim]:
 
 
 def draw(figure: Figure, samples: Mapping[str, list[Any]], found: Mapping[str, Mapping[str, Any]]) -> None:
-    """Draws both sets with the crafted maps beside, and Attr% of both methods on both."""
+    """Draw both sets with the crafted maps beside, and Attr% of both methods on both."""
     figure.set_size_inches(6.9, 2.9)
     halves: Any = figure.subfigures(1, 2, width_ratios=(1.25, 1))
     left, right = halves
@@ -163,7 +161,7 @@ def draw(figure: Figure, samples: Mapping[str, list[Any]], found: Mapping[str, M
 
 
 def _as_images(maps: Tensor) -> Images:
-    """Gives maps as grey images, each with its own scale."""
+    """Return maps as grey images, each with its own scale."""
     values = maps.numpy()
     peak = values.max(axis=(1, 2), keepdims=True)
     scaled = 255 * values / np.where(peak > 0, peak, 1)

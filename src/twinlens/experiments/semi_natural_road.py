@@ -17,19 +17,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twinlens.attribution import attribute
-from twinlens.curves import RemovalCurve
-from twinlens.experiments.outcome import Claim, Experiment, Options, Outcome, Tell
-from twinlens.experiments.pictures import Pictures, as_inputs, on_pictures, telling, train_network
+from twinlens.core.arrays import Floats
+from twinlens.core.plotting import COLOURS
+from twinlens.core.progress import Progress
+from twinlens.core.randomness import stream
+from twinlens.experiments.outcome import Claim, Experiment, ExperimentOptions, Outcome
+from twinlens.experiments.pictures import Pictures, as_inputs, on_pictures, train_network
 from twinlens.experiments.semi_natural import watermarked
-from twinlens.experiments.settings import plain
-from twinlens.metrics import road
-from twinlens.networks import VGG16
-from twinlens.ordering import stream
-from twinlens.report.looks import COLOURS
-from twinlens.statistics import bootstrap
-from twinlens.table import Floats
-from twinlens.training import accuracy
-from twinlens.watermarks import Images, blank_canvas, number_watermarks
+from twinlens.experiments.subject import plain
+from twinlens.experiments.watermarks import Images, blank_canvas, number_watermarks
+from twinlens.metrics.curves import RemovalCurve
+from twinlens.metrics.functions import road
+from twinlens.models.networks import VGG16
+from twinlens.models.training import accuracy
+from twinlens.statistics.bootstrap import bootstrap
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -63,7 +64,7 @@ class LabelledSet:
 
 
 def make_sets(pictures: Pictures, seed: int) -> dict[str, LabelledSet]:
-    """Gives the images as they are, with watermarks, and the same watermarks on a blank canvas."""
+    """Return the images as they are, with watermarks, and the same watermarks on a blank canvas."""
     train, test = watermarked(pictures, "number", seed)
     size, channels = pictures.train.shape[1], pictures.train.shape[3]
     alone = [
@@ -75,14 +76,14 @@ def make_sets(pictures: Pictures, seed: int) -> dict[str, LabelledSet]:
         for kind, part in (("train", train), ("test", test))
     ]
     sets = {REAL: (pictures.train, pictures.train_labels, pictures.test, pictures.test_labels)}
-    for name, (learned, asked) in ((MARKED, (train, test)), (SYNTHETIC, alone)):
-        sets[name] = learned.images, learned.labels, asked.images, asked.labels
+    for name, (learned, measured) in ((MARKED, (train, test)), (SYNTHETIC, alone)):
+        sets[name] = learned.images, learned.labels, measured.images, measured.labels
     return {name: LabelledSet(train=a, train_labels=b, test=c, test_labels=d) for name, (a, b, c, d) in sets.items()}
 
 
 @on_pictures
-def run(pictures: Pictures, options: Options, tell: Tell) -> Outcome:
-    """Does the experiment."""
+def run(pictures: Pictures, options: ExperimentOptions, progress: Progress) -> Outcome:
+    """Run the experiment."""
     learned: dict[str, float] = {}
     curves: dict[str, dict[str, RemovalCurve]] = {}
     for name, images in make_sets(pictures, options.seed).items():
@@ -94,18 +95,22 @@ def run(pictures: Pictures, options: Options, tell: Tell) -> Outcome:
             classes=pictures.classes,
             options=options,
             paper_network=VGG16,
-            tell=telling(tell, f"training on {name} images"),
+            progress=progress,
+            task=f"training on {name} images",
         )
         inputs = as_inputs(images.test, mean)
         learned[name] = accuracy(network, inputs, images.test_labels)
         drawn = np.random.default_rng(stream(options.seed, "explained")).permutation(len(inputs))
         some = np.sort(drawn[:EXPLAINED])
-        asked, labels, ids = inputs[some].to(options.device), images.test_labels[some], [f"{k:05d}" for k in some]
+        explained, labels = inputs[some], images.test_labels[some]
+        task, ids = f"ROAD on {name} images", [f"{k:05d}" for k in some]
+        progress.begin({task: len(METHODS)})
         curves[name] = {}
-        for place, (title, method) in enumerate(METHODS.items()):
-            tell(f"ROAD on {name} images", place, len(METHODS))
-            maps = attribute(network, asked, labels, method, ids=ids, seed=options.seed)
-            curves[name][title] = road(network, asked, labels, maps, ids=ids, seed=options.seed)
+        for title, method in METHODS.items():
+            progress.advance(task, 0, title)
+            maps = attribute(network, explained, labels, method, ids=ids, seed=options.seed)
+            curves[name][title] = road(network, explained, labels, maps, ids=ids, seed=options.seed)
+            progress.advance(task, 1, title)
     numbers = {
         "data": pictures.name,
         "images": {"train": len(pictures.train), "test": len(pictures.test), "explained": EXPLAINED},
@@ -186,9 +191,9 @@ def _ranked(
     text: str,
     source: str,
 ) -> Claim:
-    """Claims that each of the better methods loses more accuracy than each of the worse; the last number is measured.
+    """Claim that each of the better methods loses more accuracy than each of the worse; the last number is measured.
 
-    What is not certain in 95% of the resamples, the data cannot tell.
+    The claim is open unless 95% of the resamples agree.
     """
     gaps = np.stack([losses[a] - losses[b] for a in better for b in worse])
     certain = (gaps[:, :-1] > 0).mean(axis=1).min() >= 0.95
@@ -203,7 +208,7 @@ def _ranked(
 
 
 def _likeness(curves: Mapping[str, Mapping[str, RemovalCurve]]) -> Claim:
-    """Claims that curves on semi-natural data are nearer to those on synthetic than to those on real data."""
+    """Claim that curves on semi-natural data are nearer to those on synthetic than to those on real data."""
     rest = [method for method in METHODS if method != "Rect"]
     curve = {name: np.stack([row[method].performance for method in rest]) for name, row in curves.items()}
     apart = {name: float(np.abs(curve[MARKED] - curve[name]).mean()) for name in (SYNTHETIC, REAL)}
@@ -216,7 +221,7 @@ def _likeness(curves: Mapping[str, Mapping[str, RemovalCurve]]) -> Claim:
 
 
 def draw(figure: Figure, curves: Mapping[str, Mapping[str, RemovalCurve]]) -> None:
-    """Draws ROAD of all methods, a panel for each data set."""
+    """Draw ROAD of all methods, a panel for each data set."""
     figure.set_size_inches(6.9, 2.5)
     panels = figure.subplots(1, len(curves), sharey=True)
     for axes, letter, (name, row) in zip(panels, "abc", curves.items(), strict=True):

@@ -10,21 +10,14 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from twinlens.experiments.outcome import Claim, Experiment, Options, Outcome, Tell
-from twinlens.experiments.pictures import (
-    Pictures,
-    as_inputs,
-    on_pictures,
-    show_bars,
-    show_images,
-    telling,
-    train_network,
-)
+from twinlens.core.plotting import COLOURS
+from twinlens.core.progress import Progress
+from twinlens.experiments.outcome import Claim, Experiment, ExperimentOptions, Outcome
+from twinlens.experiments.pictures import Pictures, as_inputs, on_pictures, show_bars, show_images, train_network
 from twinlens.experiments.retraining import MARGIN, edge_regions, fill
-from twinlens.networks import TinyResNet
-from twinlens.report.looks import COLOURS
-from twinlens.training import accuracy
-from twinlens.watermarks import Images
+from twinlens.experiments.watermarks import Images
+from twinlens.models.networks import TinyResNet
+from twinlens.models.training import accuracy
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -37,8 +30,8 @@ _SHOWN = 10
 
 
 @on_pictures
-def run(pictures: Pictures, options: Options, tell: Tell) -> Outcome:
-    """Does the experiment."""
+def run(pictures: Pictures, options: ExperimentOptions, progress: Progress) -> Outcome:
+    """Run the experiment."""
     height, width = pictures.train.shape[1:3]
     region = edge_regions(pictures.classes, height, width, SHARE)
     marked = fill(pictures.train, region[pictures.train_labels], 0.0)
@@ -52,7 +45,8 @@ def run(pictures: Pictures, options: Options, tell: Tell) -> Outcome:
             classes=pictures.classes,
             options=options,
             paper_network=TinyResNet,
-            tell=telling(tell, f"training the {name} network"),
+            progress=progress,
+            task=f"training the {name} network",
         )
         inputs = {kind: as_inputs(test, pictures.mean) for kind, test in tests.items()}
         found[name] = {kind: accuracy(network, test, pictures.test_labels) for kind, test in inputs.items()}
@@ -92,7 +86,7 @@ def _claims(found: Mapping[str, Mapping[str, float]]) -> list[Claim]:
 
 
 def draw(figure: Figure, samples: Images, found: Mapping[str, Mapping[str, float]]) -> None:
-    """Draws samples of what the network was retrained on, and accuracy on the clean test set."""
+    """Draw samples of what the network was retrained on, and accuracy on the clean test set."""
     figure.set_size_inches(6.9, 2.2)
     left, right = figure.subplots(1, 2, width_ratios=(2.2, 1))
     show_images(left, samples, columns=5)

@@ -5,8 +5,8 @@ against the label, so that attribution introduced on it lowers the measured comp
 second weight is zero, and attribution is introduced on features that the model does not read, as the theory assumes;
 accuracy does not suffer from these, and soundness by accuracy does not see them.
 
-The model is a sum, so that a sweep is a cumulative sum over the ranking, and thousands of trials take seconds. They
-give what `soundness` and `completeness` give.
+The model is a sum, so that a sweep is a cumulative sum over the ranking, and thousands of trials take seconds. Their
+numbers are those of `soundness` and `completeness`.
 
 Shapes: N samples, F features, L levels, T trials, V predictive levels.
 """
@@ -21,14 +21,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from twinlens import laboratory
-from twinlens.experiments.outcome import Claim, Experiment, Options, Outcome, Tell
-from twinlens.experiments.settings import plain, refuse_options
-from twinlens.metrics import THRESHOLDS
-from twinlens.ordering import rank_features, stream
-from twinlens.performance import PROTOCOLS
-from twinlens.report.looks import COLOURS
-from twinlens.table import Floats
+from twinlens.core.arrays import Floats
+from twinlens.core.ordering import rank_features
+from twinlens.core.plotting import COLOURS
+from twinlens.core.progress import Progress
+from twinlens.core.randomness import stream
+from twinlens.experiments.outcome import Claim, Experiment, ExperimentOptions, Outcome
+from twinlens.experiments.subject import plain, refuse_options
+from twinlens.laboratory.tasks import linear
+from twinlens.metrics.protocols import PROTOCOLS
+from twinlens.metrics.removal import THRESHOLDS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -86,18 +88,18 @@ class Measured:
     """Share of the attribution that lies on predictive features, by definition."""
 
     def at(self, level: float) -> float:
-        """Gives the soundness at a predictive level, NaN where it is not reached."""
+        """Return the soundness at a predictive level, NaN where it is not reached."""
         reached = np.flatnonzero(self.accuracy >= level)
         return float(self.soundness[reached[0]]) if reached.size else float("nan")
 
 
 def linear_set(samples: int = SAMPLES, *, every: int = 1, seed: int = 0) -> LinearSet:
-    """Draws Gaussian samples, labelled by the sign of the sum of every first, second, … feature.
+    """Draw Gaussian samples, labelled by the sign of the sum of every first, second, … feature.
 
     Where the model reads all features, attribution can only be introduced on evidence against the label; where it does
     not, on features that it does not read.
     """
-    inputs = laboratory.linear(samples, features=FEATURES, seed=seed).inputs.numpy()
+    inputs = linear(samples, features=FEATURES, seed=seed).inputs.numpy()
     weights = (np.arange(FEATURES) % every == 0).astype(np.float64)
     towards = np.where(inputs @ weights > 0, 1.0, -1.0)[:, None]
     evidence = towards * inputs * weights
@@ -116,7 +118,7 @@ SETS = {"paper": 1, "zero weights": 2}
 
 
 def modify(data: LinearSet, change: str, trial: int, *, seed: int = 0) -> Floats:
-    """Makes the maps (N, F) of one trial.
+    """Make the maps (N, F) of one trial.
 
     Attribution is taken from half of the features, or given to half of those on which it may be introduced: to each any
     amount up to the map's maximum.
@@ -130,7 +132,7 @@ def modify(data: LinearSet, change: str, trial: int, *, seed: int = 0) -> Floats
 
 
 def measure(data: LinearSet, maps: Floats) -> Measured:
-    """Measures soundness and completeness of maps (N, F), each without a tie but at zero."""
+    """Measure soundness and completeness of maps (N, F), each without a tie but at zero."""
     # A few samples at a time stay in the processor's cache.
     blocks = [slice(start, start + _BLOCK) for start in range(0, len(maps), _BLOCK)]
     masses, kept, left = (np.concatenate(parts) for parts in zip(*(_sweep(data, maps, b) for b in blocks), strict=True))
@@ -146,7 +148,7 @@ def measure(data: LinearSet, maps: Floats) -> Measured:
 
 
 def _sweep(data: LinearSet, maps: Floats, block: slice) -> tuple[Floats, NDArray[np.bool_], NDArray[np.bool_]]:
-    """Sweeps a few samples through all levels and thresholds.
+    """Sweep a few samples through all levels and thresholds.
 
     Returns:
         (B, L) attribution mass that each level keeps, whether a sample is recognised by what a level keeps, and (B, 10)
@@ -163,12 +165,10 @@ def _sweep(data: LinearSet, maps: Floats, block: slice) -> tuple[Floats, NDArray
     return np.cumsum(values, axis=1)[:, _LAST], evidence[:, _LAST] > 0, evidence[:, -1:] - lost > 0
 
 
-def run(options: Options, tell: Tell) -> Outcome:
-    """Runs the experiment; `limit` is the number of trials of each kind."""
+def run(options: ExperimentOptions, progress: Progress) -> Outcome:
+    """Run the experiment; `limit` is the number of trials of each kind."""
     refuse_options(options, ["data", "classes", "model", "weights"], "it draws its own data for a known model")
     trials = TRIALS if options.limit is None else options.limit
-    if trials < 1:
-        raise ValueError(f"`limit` must be at least 1, the number of trials; got {trials}.")
     numbers: dict[str, Any] = {
         "samples": SAMPLES,
         "features": FEATURES,
@@ -177,7 +177,7 @@ def run(options: Options, tell: Tell) -> Outcome:
         "thresholds": list(THRESHOLDS),
         "sets": {},
     }
-    done, total = 0, 2 * len(SETS) * trials
+    progress.begin({_task(name, change): trials for name in SETS for change in (REMOVE, INTRODUCE)})
     for name, every in SETS.items():
         data = linear_set(every=every, seed=options.seed)
         found = {TRUTH: _summary([measure(data, data.information)])}
@@ -185,16 +185,19 @@ def run(options: Options, tell: Tell) -> Outcome:
             curves = []
             for trial in range(trials):
                 curves.append(measure(data, modify(data, change, trial, seed=options.seed)))
-                done += 1
-                tell(f"{name} set, {change}", done, total)
+                progress.advance(_task(name, change), 1)
             found[change] = _summary(curves)
         numbers["sets"][name] = found
     figures = {"synthetic": lambda figure: draw(figure, numbers["sets"])}
     return Outcome(numbers=numbers, claims=tuple(_claims(numbers["sets"])), figures=figures)
 
 
+def _task(name: str, change: str) -> str:
+    return f"{name} set, {change}"
+
+
 def _summary(curves: list[Measured]) -> dict[str, Any]:
-    """Gives mean and variance over trials; at predictive levels, over the trials that reach them."""
+    """Return mean and variance over trials; at predictive levels, over the trials that reach them."""
     soundness = np.array([[curve.at(level) for level in PREDICTIVE] for curve in curves])
     completeness = np.stack([curve.completeness for curve in curves])
     reached = np.isfinite(soundness)
@@ -209,7 +212,7 @@ def _summary(curves: list[Measured]) -> dict[str, Any]:
 
 
 def _mean(found: Mapping[str, Any], change: str, metric: str) -> Floats:
-    """Gives the mean curve, NaN where a level was not reached."""
+    """Return the mean curve, NaN where a level was not reached."""
     return np.array(found[change][metric]["mean"], dtype=np.float64)
 
 
@@ -267,7 +270,7 @@ def _claims_of_set(name: str, found: Mapping[str, Any]) -> Iterator[Claim]:
 
 
 def draw(figure: Figure, sets: Mapping[str, Any]) -> None:
-    """Draws soundness and completeness side by side, one row per set, with the standard deviation over trials."""
+    """Draw soundness and completeness side by side, one row per set, with the standard deviation over trials."""
     figure.set_size_inches(6.9, 2.4 * len(sets))
     grid = figure.subplots(len(sets), 2, squeeze=False)
     for axes, (name, found) in zip(grid, sets.items(), strict=True):

@@ -1,7 +1,7 @@
 """The report: from run directories to one self-contained page, and figures and tables for papers."""
 
-from twinlens.report.figures import plot_of, write_figures
+from twinlens.report.figures import write_figures
 from twinlens.report.page import write_report
-from twinlens.report.tables import format_table, html_of
+from twinlens.report.tables import format_table
 
-__all__ = ["format_table", "html_of", "plot_of", "write_figures", "write_report"]
+__all__ = ["format_table", "write_figures", "write_report"]

@@ -117,33 +117,38 @@ function shape(coordinates, style, closed) {
 
 // ---- the plane
 
-const PLANE = ['soundness', 'completeness'];
+const SIDES = ['soundness', 'completeness'];
 const PLANE_GRID = { left: 56, right: 24, top: 20, bottom: 50 };
 
-function planePoint(method) {
-  const [sound, complete] = PLANE.map(metric => method.metrics[metric]);
+/** The metrics of the plane; undefined where the run did not measure one. */
+function planeMetrics(run) {
+  return run.plane.map(key => run.metrics.find(metric => metric.key === key));
+}
+
+function planePoint(run, method) {
+  const [sound, complete] = run.plane.map(metric => method.metrics[metric]);
   return sound && complete && isNumber(sound.area) && isNumber(complete.area) ? [sound.area, complete.area] : null;
 }
 
-function planeRange(metric) {
+function planeRange(side) {
   const curves = content.runs
-    .flatMap(run => run.methods)
-    .map(method => method.metrics[metric])
+    .flatMap(run => run.methods.map(method => method.metrics[run.plane[side]]))
     .filter(Boolean);
   return range(curves.flatMap(curve => [curve.area, ...(curve.interval ?? [])]));
 }
 
 function planeOption(run) {
-  const ranges = PLANE.map(planeRange);
+  const ranges = [0, 1].map(planeRange);
+  const [across, along] = planeMetrics(run);
   return (colours, chart) => {
-    const visible = run.methods.filter(method => !hidden.has(method.name) && planePoint(method));
+    const visible = run.methods.filter(method => !hidden.has(method.name) && planePoint(run, method));
     const places = placeLabels(visible, ranges, chart, run);
     return {
       ...frame(colours, `Soundness and completeness of ${run.methods.length} methods; the table has the same numbers.`),
       grid: PLANE_GRID,
       tooltip: { ...tooltip(colours), trigger: 'item', formatter: item => planeHover(run, item.seriesName) },
-      xAxis: axis('soundness →', ranges[0], colours, { nameGap: 32 }),
-      yAxis: axis('completeness →', ranges[1], colours, { nameGap: 40 }),
+      xAxis: axis(`${across.name} →`, ranges[0], colours, { nameGap: 32 }),
+      yAxis: axis(`${along.name} →`, ranges[1], colours, { nameGap: 40 }),
       series: [
         frontLine(run, ranges, colours),
         ...visible.flatMap(method => planeMarks(method, run, places.get(method.name), colours)),
@@ -155,7 +160,7 @@ function planeOption(run) {
 function frontLine(run, ranges, colours) {
   const points = run.methods
     .filter(method => run.front.includes(method.name))
-    .map(planePoint)
+    .map(method => planePoint(run, method))
     .filter(Boolean);
   points.sort((a, b) => a[0] - b[0] || b[1] - a[1]);
   const corners = [];
@@ -177,9 +182,9 @@ function frontLine(run, ranges, colours) {
 }
 
 function planeMarks(method, run, position, colours) {
-  const { colour, symbol } = look(method.name);
-  const [x, y] = planePoint(method);
-  const [across, along] = PLANE.map(metric => method.metrics[metric].interval);
+  const { colour, symbol } = styleOf(method.name);
+  const [x, y] = planePoint(run, method);
+  const [across, along] = run.plane.map(metric => method.metrics[metric].interval);
   const style = { stroke: colour, lineWidth: 1.5, opacity: 0.55, fill: 'none' };
   const onFront = run.front.includes(method.name);
   return [
@@ -233,7 +238,7 @@ function placeLabels(methods, ranges, chart, run) {
   const height = chart.getHeight() - PLANE_GRID.top - PLANE_GRID.bottom;
   const pixel = (value, { min, max }, length) => (length * (value - min)) / (max - min);
   const points = methods.map(method => {
-    const [x, y] = planePoint(method);
+    const [x, y] = planePoint(run, method);
     return { method: method.name, x: pixel(x, ranges[0], width), y: height - pixel(y, ranges[1], height) };
   });
   const taken = points.map(({ x, y }) => [x - 8, y - 8, x + 8, y + 8]);
@@ -263,13 +268,13 @@ function placeLabels(methods, ranges, chart, run) {
 
 function planeHover(run, chosen) {
   const method = run.methods.find(candidate => candidate.name === chosen);
-  const rows = PLANE.map(metric =>
+  const rows = planeMetrics(run).map(metric =>
     element(
       'tr',
       {},
-      element('td', {}, metric),
-      element('td', { class: 'number' }, decimal(method.metrics[metric].area)),
-      element('td', { class: 'quiet' }, interval(method.metrics[metric].interval) ?? ''),
+      element('td', {}, name(metric.name)),
+      element('td', { class: 'number' }, decimal(method.metrics[metric.key].area)),
+      element('td', { class: 'quiet' }, interval(method.metrics[metric.key].interval) ?? ''),
     ),
   );
   const front = run.front.includes(chosen) ? element('div', { class: 'quiet' }, 'on the Pareto front') : null;
@@ -324,10 +329,9 @@ function curveRange(metric, column) {
 }
 
 function curveOption(run, metric) {
-  const sound = metric.key === 'soundness';
-  const coordinates = sound ? stairs : levels;
+  const coordinates = metric.stairs ? stairs : levels;
   const [across, along] = [
-    sound ? curveRange(metric.key, 'performance') : { min: 0, max: 1, interval: 0.2 },
+    metric.stairs ? curveRange(metric.key, 'performance') : { min: 0, max: 1, interval: 0.2 },
     curveRange(metric.key, 'values'),
   ];
   return colours => {
@@ -340,11 +344,11 @@ function curveOption(run, metric) {
         axisPointer: { type: 'line', lineStyle: { color: colours.quiet } },
         formatter: items => curveHover(visible, metric, items[0].axisValue),
       },
-      xAxis: axis(metric.x, across, colours, { inverse: metric.key === 'completeness' }),
+      xAxis: axis(metric.x, across, colours, { inverse: metric.inverse }),
       yAxis: axis(metric.y, along, colours, { nameGap: 36 }),
       series: [
-        ...visible.flatMap(method => curveMarks(method, metric.key, coordinates, sound)),
-        ...(sound ? [everywhere(across, along)] : []),
+        ...visible.flatMap(method => curveMarks(method, metric, coordinates)),
+        ...(metric.stairs ? [everywhere(across, along)] : []),
       ],
     };
   };
@@ -356,16 +360,16 @@ function everywhere({ min, max }, along) {
   return { type: 'line', data, symbol: 'none', silent: true, lineStyle: { opacity: 0 } };
 }
 
-function curveMarks(method, metric, coordinates, sound) {
-  const { colour, dash, symbol } = look(method.name);
-  const curve = method.metrics[metric];
+function curveMarks(method, metric, coordinates) {
+  const { colour, dash, symbol } = styleOf(method.name);
+  const curve = method.metrics[metric.key];
   const line = {
     type: 'line',
     name: method.name,
     data: coordinates(curve, 'values'),
     symbol: `path://${symbol}`,
     z: 2,
-    showSymbol: !sound,
+    showSymbol: !metric.stairs,
     symbolSize: 6,
     connectNulls: false,
     clip: false,
@@ -385,10 +389,9 @@ function curveMarks(method, metric, coordinates, sound) {
 
 /** What each method has at a place of the horizontal axis. */
 function curveHover(visible, metric, at) {
-  const sound = metric.key === 'soundness';
   const rows = visible.map(method => {
     const curve = method.metrics[metric.key];
-    const k = sound
+    const k = metric.stairs
       ? curve.performance.findIndex(value => value >= at)
       : curve.levels.findIndex(level => Math.abs(level - at) < 1e-9);
     const value = k < 0 ? 'not reached' : isNumber(curve.values[k]) ? decimal(curve.values[k]) : 'not defined';

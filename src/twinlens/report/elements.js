@@ -46,11 +46,11 @@ const SHAPES = {
   plus: 'M4 0h4v4h4v4h-4v4h-4v-4h-4v-4h4z',
   cross: 'M0 2l2-2l4 4l4-4l2 2l-4 4l4 4l-2 2l-4-4l-4 4l-2-2l4-4z',
 };
-const methodNames = Object.keys(content.looks);
+const methodNames = Object.keys(content.styles);
 
 /** How a method is drawn in every chart; the grey of controls follows the theme. */
-function look(method) {
-  const { colour, dash, symbol, control } = content.looks[method];
+function styleOf(method) {
+  const { colour, dash, symbol, control } = content.styles[method];
   return { colour: control ? theme().control : colour, dash: dash.length ? dash : 'solid', symbol: SHAPES[symbol] };
 }
 
@@ -93,7 +93,7 @@ function drawing(tag, attributes, ...children) {
 
 /** A small picture of how a method's line looks. */
 function swatch(method) {
-  const { colour, dash, symbol } = look(method);
+  const { colour, dash, symbol } = styleOf(method);
   const dashes = dash === 'solid' ? {} : { 'stroke-dasharray': dash.join(' ') };
   return drawing(
     'svg',

@@ -106,13 +106,13 @@ function explore(run) {
     element('div', { class: 'thumbs', role: 'group', 'aria-label': 'Sample' }, ...thumbs),
     element('div', { class: 'head' }, head, captioned('Probability of its class as features are removed', course)),
     element('div', { class: 'level' }, element('p', {}, 'Removed: ', saying), slider),
-    run.explorer.metric === 'soundness' ? falseKey() : null,
+    run.explorer.judged ? falseKey() : null,
     stage,
   );
 }
 
-function levelText({ by, order, levels: shown }, k) {
-  if (by === 'value') return `what exceeds ${decimal(shown[k], 2)} of the map's maximum`;
+function levelText({ by, order, relative, levels: shown }, k) {
+  if (by === 'value') return `what exceeds ${decimal(shown[k], 2)}${relative ? " of the map's maximum" : ''}`;
   return `${percent(shown[k])} of the features, ${order === 'lerf' ? 'least' : 'most'} relevant first`;
 }
 
@@ -256,7 +256,7 @@ function courseOption(run, state) {
       ),
       yAxis: axis('probability', { min: 0, max: 1, interval: 0.25 }, colours, { nameGap: 36 }),
       series: methods.map((method, k) => {
-        const { colour, dash } = look(method);
+        const { colour, dash } = styleOf(method);
         return {
           type: 'line',
           name: method,

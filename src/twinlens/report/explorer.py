@@ -1,9 +1,9 @@
-"""The sample explorer: what each method marks in the exhibits of a run, and what the model saw and said as features go.
+"""The sample explorer: what each method marks in the selected samples, and what the model saw and said as features go.
 
 Inputs are imputed again, with ties and noise from the streams of the probes, so that what is shown is what the model
 saw (on another kind of device than the run's, but for the noise).
 
-Shapes: E exhibits, L levels of a sweep, K levels that are shown, C channels, S = spatial shape.
+Shapes: E selected samples, L levels of a sweep, K levels that are shown, C channels, S = spatial shape.
 """
 
 from __future__ import annotations
@@ -19,24 +19,19 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from twinlens.curves import Curve, SoundnessCurve
-from twinlens.exhibits import Exhibits, read_exhibits
-from twinlens.files import at_hand
-from twinlens.imputation import Imputer
-from twinlens.ordering import Schedule, count_removed, keep_features, rank_features, stream
-from twinlens.planning import METRICS, imputers, rebuild_imputer
-from twinlens.report.pictures import (
-    Picture,
-    Shades,
-    data_uri,
-    false_picture,
-    input_pictures,
-    map_picture,
-)
-from twinlens.results import Evaluation
-from twinlens.table import ProbeTable
+from twinlens.core.fields import JSON, to_json
+from twinlens.core.files import at_hand
+from twinlens.core.ordering import Schedule, count_removed, keep_features, rank_features
+from twinlens.core.probe_table import ProbeTable
+from twinlens.core.randomness import stream
+from twinlens.imputation.imputers import Imputer, UnavailableImputer
+from twinlens.metrics.curves import Curve, SoundnessCurve
+from twinlens.metrics.soundness import Soundness
+from twinlens.report.pictures import Picture, Shades, data_uri, false_picture, input_pictures, map_picture
+from twinlens.running.run_reader import Evaluation
+from twinlens.running.sample_selection import SelectedSamples, read_selection
 
-_PREFERRED = ("soundness", "road_lerf", "road_morf", "completeness", "deletion", "insertion")
+_PREFERRED = ("road_lerf", "road_morf", "completeness", "deletion", "insertion")  # after soundness of any kind
 _SHOWN = (0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98)
 # Side and quality of pictures; the first with which a sample's pictures keep to their share of the page.
 _SIZES = ((224, 70), (192, 60), (160, 50), (128, 40), (96, 30))
@@ -44,44 +39,52 @@ _SIZES = ((224, 70), (192, 60), (160, 50), (128, 40), (96, 30))
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Scene:
-    """What all exhibits of a run have in common."""
+    """What all selected samples of a run have in common."""
 
     evaluation: Evaluation
-    exhibits: Exhibits
+    selected: SelectedSamples
     metric: str
     imputer: Imputer | None
     curves: Mapping[str, Curve]
-    """Curve of each method, of the exhibits alone."""
+    """Curve of each method, of the selected samples alone."""
     maps: Mapping[str, Tensor]
     """Maps (E, *S) of each method that has them stored."""
     false: Mapping[str, Tensor]
     """What was judged false (E, *S), of methods with maps and soundness."""
 
     @cached_property
+    def levels(self) -> tuple[float, ...]:
+        """All levels, as they were measured."""
+        curve = next(iter(self.curves.values()))
+        schedule = curve.table.settings.schedule
+        # Among absolute thresholds the level of the untouched inputs is a name, and no threshold.
+        return schedule.levels if schedule.relative else tuple(curve.levels.tolist())
+
+    @cached_property
     def schedule(self) -> Schedule:
         """The levels that the slider shows, least removed first."""
         schedule = next(iter(self.curves.values())).table.settings.schedule
-        measured = sorted(schedule.levels, reverse=schedule.by == "value")
+        measured = sorted(self.levels, reverse=schedule.by == "value")
         if schedule.by == "area":
             nearest = [min(measured, key=lambda level: abs(level - wanted)) for wanted in _SHOWN]
             measured = list(dict.fromkeys(nearest))
         return dataclasses.replace(schedule, levels=tuple(measured))
 
     def shades(self, place: int) -> Shades:
-        """Gives how the input of an exhibit is shown."""
-        if not self.exhibits.images:
-            return Shades.between_extremes(self.exhibits.inputs[place])
-        preprocessing = self.evaluation.results["model"]["preprocessing"]
-        return Shades.before_preprocessing(preprocessing["mean"], preprocessing["std"])
+        """Return how the input of a sample is shown."""
+        if not self.selected.images:
+            return Shades.between_extremes(self.selected.inputs[place])
+        preprocessing = self.evaluation.results.model.preprocessing
+        return Shades.before_preprocessing(preprocessing.mean, preprocessing.std)
 
     def class_name(self, index: float) -> str:
-        """Gives the name of a class, or its number."""
-        classes = self.evaluation.results["model"]["classes"]
-        return str(classes[int(index)]) if classes and int(index) < len(classes) else f"class {index:g}"
+        """Return the name of a class, or its number."""
+        classes = self.evaluation.results.model.classes
+        return classes[int(index)] if classes and int(index) < len(classes) else f"class {index:g}"
 
 
-def describe_exhibits(evaluation: Evaluation, *, budget: int) -> dict[str, Any]:
-    """Gives the explorer of a run as plain values.
+def describe_samples(evaluation: Evaluation, *, budget: int) -> dict[str, JSON]:
+    """Describe the explorer of a run as plain values.
 
     Args:
         evaluation: the results of the run.
@@ -93,32 +96,38 @@ def describe_exhibits(evaluation: Evaluation, *, budget: int) -> dict[str, Any]:
     scene = _set_scene(evaluation)
     if isinstance(scene, str):
         return {"note": scene, "samples": []}
-    schedule = scene.schedule
-    share = budget // len(scene.exhibits.samples)
+    schedule, count = scene.schedule, len(scene.selected.samples)
     return {
         "note": _note(scene),
         "metric": scene.metric,
+        "judged": _judges(scene),
         "by": schedule.by,
         "order": schedule.order,
-        "strip": scene.exhibits.inputs.dim() < 4,
-        "levels": list(schedule.levels),
-        "samples": [_sample(scene, place, share) for place in range(len(scene.exhibits.samples))],
+        "relative": schedule.relative,
+        "strip": scene.selected.inputs.dim() < 4,
+        "levels": to_json(schedule.levels),
+        "samples": [_sample(scene, place, budget // count) for place in range(count)],
     }
 
 
 def _set_scene(evaluation: Evaluation) -> _Scene | str:
-    exhibits = read_exhibits(evaluation.run)
-    if exhibits is None:
+    selected = read_selection(evaluation.run)
+    if selected is None:
         return (
             "No samples are stored with this run. Start it again with the same command: it finds everything done, and "
             "stores the most telling samples."
         )
-    measured = {name: content["metrics"] for name, content in evaluation.results["methods"].items()}
-    metric = next((name for name in _PREFERRED if any(name in own for own in measured.values())), None)
-    if metric is None:
+    measured = _measured(evaluation)
+    if not measured:
         return "Nothing was measured, so that there is nothing to show about samples."
-    methods = [name for name, own in measured.items() if metric in own]
-    positions = [sample.position for sample in exhibits.samples]
+    metric = next((metric for metric in measured if metric in evaluation.metric_values), None)
+    if metric is None:
+        return (
+            "Everything was measured by functions of your own, which no file holds. Write the report in Python, with "
+            "the evaluation that `evaluate` returned."
+        )
+    positions = [sample.position for sample in selected.samples]
+    methods = [name for name, found in evaluation.results.methods.items() if metric in found.metrics]
     curves = {method: _take(evaluation.curve(method, metric), positions) for method in methods}
     stored = {method: _load_maps(evaluation, method, positions) for method in methods}
     maps = {method: values for method, values in stored.items() if values is not None}
@@ -127,30 +136,45 @@ def _set_scene(evaluation: Evaluation) -> _Scene | str:
         for method, curve in curves.items()
         if isinstance(curve, SoundnessCurve) and method in maps
     }
-    main = rebuild_imputer(evaluation.run.manifest["options"]["imputer"])
-    kinds = imputers(main, spatial=exhibits.inputs.dim() > 2) if main else {}
+    imputer = evaluation.metric_values[metric].imputer
     return _Scene(
         evaluation=evaluation,
-        exhibits=exhibits,
+        selected=selected,
         metric=metric,
-        imputer=kinds.get(METRICS[metric].imputer),
+        imputer=None if isinstance(imputer, UnavailableImputer) else imputer,
         curves=curves,
         maps=maps,
         false=false,
     )
 
 
+def _measured(evaluation: Evaluation) -> list[str]:
+    """Return the metrics of which there is a curve, soundness first, then those that show most."""
+    results = evaluation.results
+
+    def preference(metric: str) -> int:
+        kind = results.kind(metric)
+        return -1 if isinstance(kind, Soundness) else _PREFERRED.index(kind.name)
+
+    there = [name for name in evaluation.metrics if any(name in found.metrics for found in results.methods.values())]
+    return sorted(there, key=preference)
+
+
 def _take(curve: Curve, positions: list[int]) -> Curve:
-    """Gives a curve's rows of some samples; its decisions stay those of the whole data set."""
+    """Take a curve's rows of some samples; its decisions stay those of the whole data set."""
     rows: dict[str, Any] = {"table": curve.table.take(positions)}
     if isinstance(curve, SoundnessCurve):
-        rows |= {"judged_false": curve.judged_false[positions], "per_sample": curve.per_sample[positions]}
+        rows |= {
+            "judged_false": curve.judged_false[positions],
+            "per_sample": curve.per_sample[positions],
+            "opposite": curve.opposite.take(positions) if curve.opposite is not None else None,
+        }
     return dataclasses.replace(curve, **rows)
 
 
 def _load_maps(evaluation: Evaluation, method: str, positions: list[int]) -> Tensor | None:
-    """Reads the maps (E, *S) of some samples, or gives None where they are not stored."""
-    run, size = evaluation.run, evaluation.run.manifest["execution"]["shard_size"]
+    """Read the maps (E, *S) of some samples, or return None where they are not stored."""
+    run, size = evaluation.run, evaluation.run.manifest.execution.shard_size
     rows = []
     for position in positions:
         path = run.maps_part(method, position // size)
@@ -159,6 +183,10 @@ def _load_maps(evaluation: Evaluation, method: str, positions: list[int]) -> Ten
         with at_hand(path) as there, safe_open(there, "pt") as file:
             rows.append(file.get_slice("maps")[position % size : position % size + 1])
     return torch.cat(rows)
+
+
+def _judges(scene: _Scene) -> bool:
+    return any(isinstance(curve, SoundnessCurve) for curve in scene.curves.values())
 
 
 def _note(scene: _Scene) -> str:
@@ -170,18 +198,18 @@ def _note(scene: _Scene) -> str:
         notes.append(
             "The imputer is one of your own and cannot be made again here: removed features are shown in grey."
         )
-    if scene.metric != "soundness":
+    if not _judges(scene):
         notes.append("Soundness was not measured, so that nothing was judged false.")
     return " ".join(notes)
 
 
-def _sample(scene: _Scene, place: int, share: int) -> dict[str, Any]:
-    """Describes one exhibit, with pictures as large as its share of the page allows."""
-    exhibit = scene.exhibits.samples[place]
-    size = scene.evaluation.run.manifest["execution"]["shard_size"]
-    untouched = ProbeTable.load(scene.evaluation.run.untouched_part(exhibit.position // size))
-    row = exhibit.position % size
-    [whole] = input_pictures(scene.exhibits.inputs[place : place + 1], scene.shades(place))
+def _sample(scene: _Scene, place: int, share: int) -> dict[str, JSON]:
+    """Describe one sample, with pictures as large as its share of the page allows."""
+    sample = scene.selected.samples[place]
+    size = scene.evaluation.run.manifest.execution.shard_size
+    untouched = ProbeTable.load(scene.evaluation.run.untouched_part(sample.position // size))
+    row = sample.position % size
+    [whole] = input_pictures(scene.selected.inputs[place : place + 1], scene.shades(place))
     pictures: dict[tuple[str, ...], Picture] = {("input",): whole}
     for method in scene.maps:
         pictures |= {(method, *key): picture for key, picture in _method_pictures(scene, place, method, whole).items()}
@@ -190,9 +218,9 @@ def _sample(scene: _Scene, place: int, share: int) -> dict[str, Any]:
         if sum(map(len, uris.values())) <= share:
             break
     return {
-        "id": exhibit.id,
-        "reason": exhibit.reason,
-        "label": scene.class_name(exhibit.label),
+        "id": sample.id,
+        "reason": sample.reason,
+        "label": scene.class_name(sample.label),
         "predicted": scene.class_name(untouched.predicted[row, 0]),
         "correct": bool(untouched.correct[row, 0]),
         "probability": _number(untouched.probability[row, 0]),
@@ -201,27 +229,24 @@ def _sample(scene: _Scene, place: int, share: int) -> dict[str, Any]:
     }
 
 
-def _answers(scene: _Scene, place: int, method: str, uris: Mapping[tuple[str, ...], str]) -> dict[str, Any]:
-    """Gives what the model said about one exhibit as a method's features were removed, and the method's pictures."""
-    curve, levels = scene.curves[method], scene.schedule.levels
+def _answers(scene: _Scene, place: int, method: str, uris: Mapping[tuple[str, ...], str]) -> dict[str, JSON]:
+    """Describe what the model said about one sample as a method's features were removed, with the method's pictures."""
+    curve, place_of = scene.curves[method], scene.curves[method].table.settings.schedule.levels.index
     table = curve.table
-    columns = [table.settings.schedule.levels.index(level) for level in levels]
-    frames = [uris.get((method, "frame", str(k))) for k in range(len(levels))]
+    columns = [place_of(level) for level in scene.schedule.levels]
+    frames = [uris.get((method, "frame", str(k))) for k in range(len(columns))]
     false = 1 - curve.per_sample[place, -1] if isinstance(curve, SoundnessCurve) else np.nan
     return {
         "map": uris.get((method, "map")),
         "false": uris.get((method, "false")),
         "falseShare": _number(false),
-        "frames": frames if None not in frames else None,
+        "frames": to_json(frames) if None not in frames else None,
         "kind": table.map_kinds[place],
         "predicted": [scene.class_name(table.predicted[place, column]) for column in columns],
         "correct": [bool(table.correct[place, column]) for column in columns],
         "probability": [_number(table.probability[place, column]) for column in columns],
         "removed": [int(table.removed[place, column]) for column in columns],
-        "course": [
-            [level, _number(probability)]
-            for level, probability in zip(table.settings.schedule.levels, table.probability[place], strict=True)
-        ],
+        "course": [[level, _number(table.probability[place, place_of(level)])] for level in scene.levels],
     }
 
 
@@ -230,7 +255,7 @@ def _number(value: float) -> float | None:
 
 
 def _method_pictures(scene: _Scene, place: int, method: str, whole: Picture) -> dict[tuple[str, ...], Picture]:
-    """Draws the map of a method, what of it was judged false over the whole input, and the input at each level."""
+    """Draw the map of a method, what of it was judged false over the whole input, and the input at each level."""
     values = scene.maps[method][place]
     pictures: dict[tuple[str, ...], Picture] = {("map",): map_picture(values)}
     if method in scene.false:
@@ -240,26 +265,26 @@ def _method_pictures(scene: _Scene, place: int, method: str, whole: Picture) -> 
 
 
 def _frames(scene: _Scene, place: int, method: str) -> Tensor:
-    """Gives the input of one exhibit at each level (K, C, *S); grey in the place of what cannot be imputed again."""
-    inputs, keep = scene.exhibits.inputs[place : place + 1], keep_at_levels(scene, place, method)
+    """Impute one sample at each level (K, C, *S); grey in the place of what cannot be imputed again."""
+    inputs, keep = scene.selected.inputs[place : place + 1], keep_at_levels(scene, place, method)
     if scene.imputer is not None:
         return impute_at_levels(scene, place, inputs, keep)
     return torch.where(keep if keep.dim() == inputs.dim() else keep.unsqueeze(1), inputs, scene.shades(place).grey)
 
 
 def keep_at_levels(scene: _Scene, place: int, method: str) -> Tensor:
-    """Tells which features of one exhibit stay at each level that is shown (K, *S), by the ranking of the probes."""
+    """Find the features of one sample that stay at each level that is shown (K, *S), by the ranking of the probes."""
     values, settings = scene.maps[method][place], scene.curves[method].table.settings
-    exhibit, schedule = scene.exhibits.samples[place], scene.schedule
-    ranking = rank_features(values[None], ids=[exhibit.id], seed=settings.seed)
+    sample, schedule = scene.selected.samples[place], scene.schedule
+    ranking = rank_features(values[None], ids=[sample.id], seed=settings.seed)
     removed = count_removed(ranking, schedule)[0]
     keep = keep_features(ranking.rank.expand(len(removed), -1), removed, schedule.order)
     return keep.reshape(-1, *values.shape)
 
 
 def impute_at_levels(scene: _Scene, place: int, inputs: Tensor, keep: Tensor) -> Tensor:
-    """Imputes one exhibit (1, C, *S) at each level (K, C, *S), with the noise that the model saw."""
+    """Impute one sample (1, C, *S) at each level (K, C, *S), with the noise that the model saw."""
     assert scene.imputer is not None
-    seed, name = scene.evaluation.run.manifest["options"]["seed"], scene.exhibits.samples[place].id
+    seed, name = scene.evaluation.run.manifest.seed, scene.selected.samples[place].id
     streams = [stream(seed, name, level) for level in scene.schedule.levels]
     return scene.imputer(inputs.expand(len(keep), *inputs.shape[1:]).contiguous(), keep, streams)

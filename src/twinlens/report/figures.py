@@ -6,25 +6,22 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
+from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from twinlens.comparison import Comparison
-from twinlens.report.content import (
-    PLANE,
-    area_of,
-    axis_titles,
-    measured_metrics,
-    order_methods,
-    pareto_front,
-    run_labels,
-)
-from twinlens.report.looks import COLOURS, Look, method_looks
-from twinlens.results import Evaluation
-from twinlens.table import Floats
+from twinlens.core.arrays import Floats
+from twinlens.core.plotting import import_pyplot
+from twinlens.metrics.removal import Completeness
+from twinlens.metrics.soundness import Soundness
+from twinlens.report.run_summary import name_of, performance_of, run_labels
+from twinlens.report.styles import MethodStyle, method_styles
+from twinlens.running.results import CurveResults
+from twinlens.running.run_reader import Evaluation
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -54,7 +51,7 @@ _STYLE: Any = {
 
 
 def write_figures(evaluations: Sequence[Evaluation], directory: str | os.PathLike[str]) -> list[Path]:
-    """Writes every chart as PDF, SVG and PNG, for one column and for two. The same results give the same bytes.
+    """Write every chart as PDF, SVG and PNG, for one column and for two. The same results give the same bytes.
 
     Args:
         evaluations: the results of each run; with several, the names of the files begin with the run's.
@@ -63,12 +60,12 @@ def write_figures(evaluations: Sequence[Evaluation], directory: str | os.PathLik
     Returns:
         The files, such as plane-one-column.pdf.
     """
-    folder, looks = Path(directory), method_looks(evaluations)
+    folder, styles = Path(directory), method_styles(evaluations)
     folder.mkdir(parents=True, exist_ok=True)
     files = []
     for evaluation, label in zip(evaluations, run_labels(evaluations), strict=True):
-        prefix = re.sub(r"[^A-Za-z0-9_.+-]+", "-", label).strip("-.") + "-" if len(evaluations) > 1 else ""
-        for name, draw in _charts(evaluation, looks).items():
+        prefix = _file_name(label) + "-" if len(evaluations) > 1 else ""
+        for name, draw in _charts(evaluation, styles).items():
             for width, size in WIDTHS.items():
                 with styled_figure(size) as figure:
                     axes = figure.add_subplot()
@@ -78,48 +75,20 @@ def write_figures(evaluations: Sequence[Evaluation], directory: str | os.PathLik
     return files
 
 
-def plot_of(thing: Evaluation | Comparison, ax: Axes | None = None) -> Axes:
-    """Draws results as the soundness–completeness plane, or a comparison as intervals of areas.
-
-    Args:
-        thing: what to draw.
-        ax: where to draw; a new figure where none is given.
-    """
-    axes = ax if ax is not None else _new_axes()
-    if isinstance(thing, Comparison):
-        _draw_standings(axes, thing)
-    else:
-        draw_plane(axes, thing, method_looks([thing]))
-    return axes
-
-
-def _new_axes() -> Axes:
-    _require_matplotlib()
-    from matplotlib import pyplot  # noqa: PLC0415
-
-    return pyplot.subplots()[1]
-
-
-def _require_matplotlib() -> None:
-    try:
-        import matplotlib  # noqa: PLC0415, F401
-    except ImportError as error:
-        raise ImportError("Figures need matplotlib. Run: pip install 'twinlens[plot]'") from error
+def _file_name(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_.+-]+", "-", text).strip("-.")
 
 
 @contextmanager
 def styled_figure(size: tuple[float, float]) -> Iterator[Figure]:
-    """Gives a figure of our style that no other figure of the program knows of; it is to be drawn within the block."""
-    _require_matplotlib()
-    from matplotlib import rc_context  # noqa: PLC0415
-    from matplotlib.figure import Figure  # noqa: PLC0415
-
-    with rc_context(_STYLE):
-        yield Figure(figsize=size, layout="constrained")
+    """Make a figure in our style, unknown to the other figures of the program, to be drawn within the block."""
+    pyplot = import_pyplot()
+    with pyplot.rc_context(_STYLE):
+        yield pyplot.Figure(figsize=size, layout="constrained")
 
 
 def save_figure(figure: Figure, stem: Path) -> list[Path]:
-    """Writes a figure as PDF, SVG and PNG, within the block of `styled_figure`. The same figure gives the same bytes.
+    """Write a figure as PDF, SVG and PNG, within the block of `styled_figure`. The same figure gives the same bytes.
 
     Args:
         figure: what was drawn.
@@ -136,81 +105,82 @@ def save_figure(figure: Figure, stem: Path) -> list[Path]:
     return paths
 
 
-def _charts(evaluation: Evaluation, looks: Mapping[str, Look]) -> dict[str, Callable[[Axes], None]]:
+def _charts(evaluation: Evaluation, styles: Mapping[str, MethodStyle]) -> dict[str, Callable[[Axes], None]]:
+    """Return how to draw each chart, by the name of its file."""
     charts: dict[str, Callable[[Axes], None]] = {}
-    metrics = measured_metrics(evaluation)
-    if set(PLANE) <= set(metrics):
-        charts["plane"] = lambda axes: draw_plane(axes, evaluation, looks)
-    for metric in metrics:
-        charts[metric.replace("_", "-")] = lambda axes, metric=metric: draw_metric(axes, evaluation, metric, looks)  # type: ignore[misc]
+    if evaluation.results.plane:
+        charts["plane"] = lambda axes: draw_plane(axes, evaluation, styles)
+    for metric in evaluation.metrics:
+        own = _file_name(metric.replace("_", "-"))
+        name = next(name for name in chain([own], (f"{own}-{k}" for k in count(2))) if name not in charts)
+        charts[name] = partial(draw_metric, evaluation=evaluation, metric=metric, styles=styles)
     return charts
 
 
-def draw_plane(axes: Axes, evaluation: Evaluation, looks: Mapping[str, Look]) -> None:
-    """Draws the area of completeness over that of soundness, with intervals and the Pareto front."""
-    results = evaluation.results
-    front = []
-    for method in order_methods(results):
-        sound, complete = (area_of(results, method, metric) for metric in PLANE)
-        if sound is None or complete is None:
+def draw_plane(axes: Axes, evaluation: Evaluation, styles: Mapping[str, MethodStyle]) -> None:
+    """Draw the area of completeness over that of soundness, with intervals and the Pareto front."""
+    results, front = evaluation.results, []
+    for method in results.best_first():
+        curves = [results.methods[method].metrics.get(metric) for metric in results.plane]
+        areas = [curve.area for curve in curves if curve is not None and curve.area is not None]
+        if len(areas) < 2:
             continue
-        look = looks[method]
-        curves = results["methods"][method]["metrics"]
-        across, along = (_reach(curves[metric]) for metric in PLANE)
+        style = styles[method]
+        across, along = (_reach(curve) for curve in curves)
         axes.errorbar(
-            sound, complete, xerr=across, yerr=along, fmt=_MARKERS[look.symbol], color=look.colour, label=method,
+            areas[0], areas[1], xerr=across, yerr=along, fmt=_MARKERS[style.symbol], color=style.colour, label=method,
             markersize=5, elinewidth=0.8,
         )  # fmt: skip
-        if method in pareto_front(results):
-            front.append((sound, complete))
+        if method in results.front:
+            front.append(areas)
     if front:
         # Drawn between the methods alone; towards the axes it would widen their range.
         x, y = zip(*sorted(front), strict=True)
         axes.step(x, y, where="pre", color="0.4", linestyle="--", linewidth=0.8, zorder=1)
-    axes.set_xlabel("soundness")
-    axes.set_ylabel("completeness")
+    across_title, along_title = (name_of(results, metric) for metric in results.plane)
+    axes.set_xlabel(across_title)
+    axes.set_ylabel(along_title)
 
 
-def _reach(curve: Mapping[str, Any]) -> Floats | None:
-    """Gives the lengths (2, 1) of an error bar."""
-    ends = curve.get("area_interval")
-    if not ends or None in ends:
+def _reach(curve: CurveResults | None) -> Floats | None:
+    """Compute the lengths (2, 1) of an error bar."""
+    if curve is None or curve.area is None or curve.area_interval is None:
         return None
-    reach = np.array([[curve["area"] - ends[0]], [ends[1] - curve["area"]]], dtype=np.float64)
+    low, high = curve.area_interval
+    reach = np.array([[curve.area - low], [high - curve.area]], dtype=np.float64)
     return np.asarray(np.maximum(reach, 0.0))
 
 
-def draw_metric(axes: Axes, evaluation: Evaluation, metric: str, looks: Mapping[str, Look]) -> None:
-    """Draws the curves of all methods by one metric, with their bands."""
-    for method in order_methods(evaluation.results):
-        curve = evaluation.results["methods"][method]["metrics"].get(metric)
-        if curve:
-            _draw_curve(axes, curve, metric, method, looks[method])
-    across, along = axis_titles(metric, evaluation.results["options"]["performance"])
+def draw_metric(axes: Axes, evaluation: Evaluation, metric: str, styles: Mapping[str, MethodStyle]) -> None:
+    """Draw the curves of all methods by one metric, with their bands."""
+    results = evaluation.results
+    kind = results.kind(metric)
+    for method in results.best_first():
+        curve = results.methods[method].metrics.get(metric)
+        if curve is not None:
+            _draw_curve(axes, curve, method, styles[method], stairs=isinstance(kind, Soundness))
+    across, along = results.about(metric).axes(performance_of(results, metric))
     axes.set_xlabel(across)
     axes.set_ylabel(along)
-    if metric == "completeness":
+    if isinstance(kind, Completeness):
         axes.invert_xaxis()
 
 
-def _draw_curve(axes: Axes, curve: Mapping[str, Any], metric: str, method: str, look: Look) -> None:
-    """Draws a curve with its band: soundness as stairs over the levels that reach a new performance."""
-    columns = {name: np.array(curve[name], dtype=np.float64) for name in ("values", "low", "high") if curve.get(name)}
-    sound = metric == "soundness"
-    x = np.array(curve["performance" if sound else "levels"], dtype=np.float64)
-    chosen = records(x) if sound else np.arange(len(x))
-    [line] = axes.plot(x[chosen], columns["values"][chosen], color=look.colour, label=method)
-    line.set_drawstyle("steps-pre" if sound else "default")
-    line.set_marker("" if sound else _MARKERS[look.symbol])
-    line.set_linestyle((0, tuple(0.5 * length for length in look.dash)) if look.dash else "-")
-    if {"low", "high"} <= set(columns):
-        low, high = columns["low"][chosen], columns["high"][chosen]
-        step: Any = "pre" if sound else None
-        axes.fill_between(x[chosen], low, high, step=step, color=look.colour, alpha=0.12, linewidth=0)
+def _draw_curve(axes: Axes, curve: CurveResults, method: str, style: MethodStyle, *, stairs: bool) -> None:
+    """Draw a curve with its band: soundness as stairs over the levels that reach a new performance."""
+    x = np.array(curve.performance if stairs else curve.levels, dtype=np.float64)
+    chosen = records(x) if stairs else np.arange(len(x))
+    values, low, high = (np.array(column, dtype=np.float64)[chosen] for column in (curve.values, curve.low, curve.high))
+    [line] = axes.plot(x[chosen], values, color=style.colour, label=method)
+    line.set_drawstyle("steps-pre" if stairs else "default")
+    line.set_marker("" if stairs else _MARKERS[style.symbol])
+    line.set_linestyle((0, tuple(0.5 * length for length in style.dash)) if style.dash else "-")
+    step: Any = "pre" if stairs else None
+    axes.fill_between(x[chosen], low, high, step=step, color=style.colour, alpha=0.12, linewidth=0)
 
 
 def records(performance: Floats) -> NDArray[np.intp]:
-    """Gives the levels at which performance is higher than at all before: where soundness at v takes a new value.
+    """Find the levels at which performance is higher than at all before: where soundness at v takes a new value.
 
     Example:
         >>> records(np.array([0.1, 0.3, 0.2, 0.4])).tolist()
@@ -221,7 +191,7 @@ def records(performance: Floats) -> NDArray[np.intp]:
 
 
 def _add_legend(figure: Figure, axes: Axes) -> None:
-    """Puts the legend below the axes, and makes the figure higher by as much."""
+    """Put the legend below the axes, and make the figure higher by as much."""
     handles, labels = axes.get_legend_handles_labels()
     if not handles:
         return
@@ -230,18 +200,3 @@ def _add_legend(figure: Figure, axes: Axes) -> None:
     rows = -(-len(labels) // columns)
     figure.set_size_inches(width, height + 0.15 * rows)
     figure.legend(handles, labels, loc="outside lower center", ncols=columns, fontsize=7)
-
-
-def _draw_standings(axes: Axes, comparison: Comparison) -> None:
-    metrics = list(dict.fromkeys(standing.metric for standing in comparison.standings))
-    methods = list(dict.fromkeys(standing.method for standing in comparison.standings))
-    for k, metric in enumerate(metrics):
-        rows = [standing for standing in comparison.standings if standing.metric == metric]
-        y = [methods.index(row.method) + 0.6 * ((k + 0.5) / len(metrics) - 0.5) for row in rows]
-        reach = np.clip([[row.area - row.low for row in rows], [row.high - row.area for row in rows]], 0, None)
-        colour = COLOURS[k % len(COLOURS)]
-        axes.errorbar([row.area for row in rows], y, xerr=reach, fmt="o", color=colour, label=metric, markersize=4)
-    axes.set_yticks(range(len(methods)), methods)
-    axes.invert_yaxis()
-    axes.set_xlabel("area")
-    axes.legend()

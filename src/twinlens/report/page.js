@@ -104,9 +104,8 @@ function fold(title, inside) {
 }
 
 function plane(run) {
-  const keys = run.metrics.map(metric => metric.key);
-  const missing = PLANE.filter(metric => !keys.includes(metric));
-  const points = run.methods.filter(planePoint);
+  const missing = SIDES.filter((_, side) => run.plane[side] === null);
+  const points = run.methods.filter(method => planePoint(run, method));
   if (missing.length || !points.length) {
     return element(
       'p',
@@ -281,7 +280,7 @@ function curves() {
         element(
           'section',
           { class: 'metric' },
-          element('h3', {}, metric.title),
+          element('h3', {}, name(metric.title)),
           element('p', { class: 'quiet' }, `${metric.summary[0].toUpperCase()}${metric.summary.slice(1)}.`),
           element('div', { class: several ? 'grid' : '' }, ...content.runs.map(run => curvePanel(run, metric.key))),
         ),

@@ -7,23 +7,21 @@ document as text; a Content-Security-Policy with the hashes of our own scripts l
 from __future__ import annotations
 
 import base64
-import dataclasses
 import hashlib
 import html
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib import resources
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
-from twinlens.files import as_path, written_whole
-from twinlens.report.content import describe_runs
-from twinlens.report.explorer import describe_exhibits
-from twinlens.report.looks import method_looks
-from twinlens.report.tables import html_of
-from twinlens.results import Evaluation
+from twinlens.core.fields import JSON, to_json
+from twinlens.core.files import as_path, written_whole
+from twinlens.report.explorer import describe_samples
+from twinlens.report.run_summary import describe_runs
+from twinlens.report.styles import method_styles
+from twinlens.running.run_reader import Evaluation
 
 _SCRIPTS = ("assets/echarts.min.js", "elements.js", "charts.js", "explorer.js", "page.js")
 _ESCAPED = "<>&\u2028\u2029"
@@ -31,7 +29,7 @@ _PICTURES = 5_500_000  # bytes of pictures in a page, which keeps it below 8 MB 
 
 
 def write_report(evaluations: Sequence[Evaluation], path: str | os.PathLike[str]) -> Path:
-    """Writes the report of one run, or of several side by side, as one HTML file that needs nothing else.
+    """Write the report of one run, or of several side by side, as one HTML file that needs nothing else.
 
     Args:
         evaluations: the results of each run, at least one.
@@ -50,32 +48,34 @@ def write_report(evaluations: Sequence[Evaluation], path: str | os.PathLike[str]
         raise ValueError("`evaluations` must hold at least one run; got none.")
     runs = describe_runs(evaluations)
     for run, evaluation in zip(runs, evaluations, strict=True):
-        run["explorer"] = describe_exhibits(evaluation, budget=_PICTURES // len(evaluations))
-    names = dict.fromkeys(f"{run['model']} on {run['data']}" for run in runs)
-    looks = {name: dataclasses.asdict(look) for name, look in method_looks(evaluations).items()}
-    content = {"title": "; ".join(names), "version": version("twinlens"), "looks": looks, "runs": runs}
+        run["explorer"] = describe_samples(evaluation, budget=_PICTURES // len(evaluations))
+    title = "; ".join(dict.fromkeys(f"{run['model']} on {run['data']}" for run in runs))
+    fallback = "".join(evaluation._repr_html_() for evaluation in evaluations)
+    page = build_page(title, to_json(method_styles(evaluations)), runs, fallback)
     target = as_path(path)
     with written_whole(target) as unfinished:
-        unfinished.write_text(build_page(content, "".join(map(html_of, evaluations))), encoding="utf-8")
+        unfinished.write_text(page, encoding="utf-8")
     return target
 
 
-def build_page(content: Mapping[str, Any], fallback: str = "") -> str:
-    """Builds the page around what it shows.
+def build_page(title: str, styles: dict[str, JSON], runs: Sequence[dict[str, JSON]], fallback: str = "") -> str:
+    """Build the page around what it shows.
 
     Args:
-        content: what the page shows; see `describe_runs`.
+        title: what was evaluated.
+        styles: how each method is drawn; see `method_styles`.
+        runs: what the page shows of each run; see `describe_runs` and `describe_samples`.
         fallback: markup for readers without scripts.
     """
-    style = read_part("style.css")
+    style, own = read_part("style.css"), version("twinlens")
     scripts = [read_part(name) for name in _SCRIPTS]
     parts = {
         "@POLICY@": content_policy(style, scripts),
-        "@VERSION@": html.escape(content["version"]),
-        "@TITLE@": html.escape(f"twinlens: {content['title']}"),
+        "@VERSION@": html.escape(own),
+        "@TITLE@": html.escape(f"twinlens: {title}"),
         "@STYLE@": style,
         "@FALLBACK@": fallback,
-        "@CONTENT@": embed_json(content),
+        "@CONTENT@": embed_json({"title": title, "version": own, "styles": styles, "runs": [*runs]}),
         "@SCRIPTS@": "\n".join(f"<script>{script}</script>" for script in scripts),
     }
     # Split first and join after, so that a name that looks like one of our marks stays a name.
@@ -85,8 +85,8 @@ def build_page(content: Mapping[str, Any], fallback: str = "") -> str:
     return "".join(parts.get(piece, piece) for piece in page.split("\0"))
 
 
-def embed_json(content: Any) -> str:
-    r"""Gives JSON that can stand inside a script element whatever text it holds.
+def embed_json(content: JSON) -> str:
+    r"""Write JSON that can stand inside a script element whatever text it holds.
 
     Example:
         >>> print(embed_json({"name": "</script>"}))
@@ -99,7 +99,7 @@ def embed_json(content: Any) -> str:
 
 
 def content_policy(style: str, scripts: Sequence[str]) -> str:
-    """Gives the policy that lets exactly this style and these scripts run, and nothing be fetched."""
+    """Return the policy that lets exactly this style and these scripts run, and nothing be fetched."""
     hashes = " ".join(_hash(script) for script in scripts)
     return (
         f"default-src 'none'; script-src {hashes}; style-src {_hash(style)}; img-src data:; "
@@ -112,5 +112,5 @@ def _hash(text: str) -> str:
 
 
 def read_part(name: str) -> str:
-    """Reads a file that the page is made of."""
+    """Read a file that the page is made of."""
     return resources.files("twinlens.report").joinpath(name).read_text(encoding="utf-8")

@@ -25,7 +25,7 @@ _TRUE, _FALSE = np.array([0, 114, 178]), np.array([230, 80, 0])  # after Okabe a
 
 
 def flat(values: Tensor) -> Tensor:
-    """Gives a map or channel (*S) as a plane (H, W): rows and signals as one line, volumes by their middle slice."""
+    """Flatten a map or channel (*S) to a plane (H, W): rows and signals as one line, volumes by their middle slice."""
     if values.dim() == 1:
         return values[None]
     while values.dim() > 2:
@@ -45,12 +45,12 @@ class Shades:
 
     @staticmethod
     def before_preprocessing(mean: Sequence[float], std: Sequence[float]) -> Shades:
-        """Undoes the model's normalisation of images (C, H, W)."""
+        """Undo the model's normalisation of images (C, H, W)."""
         return Shades(scale=torch.tensor(std).reshape(-1, 1, 1), shift=torch.tensor(mean).reshape(-1, 1, 1))
 
     @staticmethod
     def between_extremes(untouched: Tensor) -> Shades:
-        """Goes from the least to the largest number of an input that is no image."""
+        """Go from the least to the largest number of an input that is no image."""
         low, high = untouched.min(), untouched.max()
         scale = 1 / (high - low).clamp(min=1e-12)
         return Shades(scale=scale, shift=-low * scale)
@@ -62,7 +62,7 @@ class Shades:
 
 
 def input_pictures(inputs: Tensor, shades: Shades) -> list[Picture]:
-    """Draws inputs (B, C, *S) or (B, D): three channels as colours, others as their mean."""
+    """Draw inputs (B, C, *S) or (B, D): three channels as colours, others as their mean."""
     values = inputs.mul(shades.scale * 255).add_(shades.shift * 255)
     if values.dim() == 4 and values.shape[1] == 3:
         planes = values
@@ -75,14 +75,14 @@ def input_pictures(inputs: Tensor, shades: Shades) -> list[Picture]:
 
 
 def map_picture(values: Tensor) -> Picture:
-    """Draws a map (*S) from dark (nothing) to light (its maximum)."""
+    """Draw a map (*S) from dark (nothing) to light (its maximum)."""
     scaled = _scaled(values)
     place = scaled * (len(_HEAT) - 1)
     return _bytes(np.stack([np.interp(place, range(len(_HEAT)), _HEAT[:, channel]) for channel in range(3)], axis=-1))
 
 
 def false_picture(values: Tensor, false: Tensor, under: Picture) -> Picture:
-    """Draws over a faint input what a map marks: blue, and vermilion where it was judged false."""
+    """Draw over a faint input what a map marks: blue, and vermilion where it was judged false."""
     grey = 255 - (255 - under.mean(axis=2, keepdims=True)) * 0.35
     strength = np.sqrt(_scaled(values))[..., None]  # the root, so that weak attribution shows too
     colour = np.where(flat(false).numpy()[..., None], _FALSE, _TRUE)
@@ -90,7 +90,7 @@ def false_picture(values: Tensor, false: Tensor, under: Picture) -> Picture:
 
 
 def data_uri(picture: Picture, *, side: int, quality: int) -> str:
-    """Gives a picture as a data URI: exact where it is small, otherwise WebP with its longer side at most `side`.
+    """Encode a picture as a data URI: exact where it is small, otherwise WebP with its longer side at most `side`.
 
     Example:
         >>> data_uri(np.zeros((2, 2, 3), np.uint8), side=100, quality=60)[:22]

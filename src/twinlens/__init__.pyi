@@ -1,0 +1,124 @@
+"""The public names of twinlens: the one list that type checkers, editors and `__init__.py` read."""
+
+from . import laboratory
+from .attribution import CONTROLS, METHODS, attribute
+from .core.ordering import Schedule
+from .core.probe_table import ProbeTable
+from .core.progress import Progress
+from .core.resampling import Interval
+from .data.samples import Samples, from_arrays
+from .data.sources import open_data
+from .errors import DataError, ModelError, RunError
+from .evaluation import evaluate
+from .experiments.roar import RoarCurve, roar
+from .imputation.imputers import (
+    IMPUTERS,
+    BlurImputer,
+    ConstantImputer,
+    Imputer,
+    LinearImputer,
+    MeanImputer,
+    impute_linear,
+)
+from .laboratory.localisation import Localisation, attribution_inside, pointing_game
+from .laboratory.modifications import introduce_attribution, remove_attribution
+from .laboratory.randomisation import Randomisation, model_randomisation
+from .laboratory.selftest import selftest
+from .metrics.catalogue import METRICS, Metric
+from .metrics.curves import CompletenessCurve, RemovalCurve, SoundnessCurve
+from .metrics.estimators import opposite_schedule
+from .metrics.functions import completeness, deletion, insertion, measure_metric, road, soundness
+from .metrics.protocols import PROTOCOLS, Protocol
+from .metrics.removal import Completeness, Deletion, Insertion, Road, completeness_from_probes, removal_from_probes
+from .metrics.soundness import Soundness, soundness_from_probes
+from .models.loading import LoadedModel, load_model
+from .models.preprocessing import Preprocessing
+from .options import Options
+from .probing.probe import probe
+from .report import format_table, write_figures, write_report
+from .running.results import Results
+from .running.run_reader import Evaluation, open_evaluation
+from .running.units import Cluster
+from .statistics.bootstrap import Bootstrap, bootstrap
+from .statistics.comparison import Comparison, compare
+from .statistics.diagnostics import Finding, diagnose
+from .statistics.sensitivity import sensitivity
+
+__version__: str
+
+__all__ = [
+    "CONTROLS",
+    "IMPUTERS",
+    "METHODS",
+    "METRICS",
+    "PROTOCOLS",
+    "BlurImputer",
+    "Bootstrap",
+    "Cluster",
+    "Comparison",
+    "Completeness",
+    "CompletenessCurve",
+    "ConstantImputer",
+    "DataError",
+    "Deletion",
+    "Evaluation",
+    "Finding",
+    "Imputer",
+    "Insertion",
+    "Interval",
+    "LinearImputer",
+    "LoadedModel",
+    "Localisation",
+    "MeanImputer",
+    "Metric",
+    "ModelError",
+    "Options",
+    "Preprocessing",
+    "ProbeTable",
+    "Progress",
+    "Protocol",
+    "Randomisation",
+    "RemovalCurve",
+    "Results",
+    "Road",
+    "RoarCurve",
+    "RunError",
+    "Samples",
+    "Schedule",
+    "Soundness",
+    "SoundnessCurve",
+    "__version__",
+    "attribute",
+    "attribution_inside",
+    "bootstrap",
+    "compare",
+    "completeness",
+    "completeness_from_probes",
+    "deletion",
+    "diagnose",
+    "evaluate",
+    "format_table",
+    "from_arrays",
+    "impute_linear",
+    "insertion",
+    "introduce_attribution",
+    "laboratory",
+    "load_model",
+    "measure_metric",
+    "model_randomisation",
+    "open_data",
+    "open_evaluation",
+    "opposite_schedule",
+    "pointing_game",
+    "probe",
+    "removal_from_probes",
+    "remove_attribution",
+    "road",
+    "roar",
+    "selftest",
+    "sensitivity",
+    "soundness",
+    "soundness_from_probes",
+    "write_figures",
+    "write_report",
+]

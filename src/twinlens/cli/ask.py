@@ -1,0 +1,71 @@
+"""The command ask: another question to the probes of a run."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Mapping
+
+from twinlens.cli.evaluate import show
+from twinlens.cli.flags import add_options, given_flags, split_option
+from twinlens.core.fields import replaced
+from twinlens.errors import unknown
+from twinlens.imputation.imputers import find_imputer
+from twinlens.metrics.catalogue import METRICS, Metric
+from twinlens.options import Options
+from twinlens.running.run_reader import open_evaluation
+
+ASKED = ("metrics", "protocol", "levels", "epsilon", "performance", "imputer", "resamples")
+"""The options of `evaluate` that are questions, and not measurements."""
+
+
+def add_ask(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `twinlens ask`."""
+    parser.add_argument("run", metavar="RUN", help="a run directory")
+    parser.add_argument(
+        "--option", action="append", metavar="METRIC.KEY=VALUE", help="such as soundness.epsilon=0.05; may be repeated"
+    )
+    add_options(parser, Options, ASKED)
+    parser.add_argument("--quiet", action="store_true", help="print nothing but errors")
+    parser.add_argument("--json", action="store_true", help="print the summary as JSON and nothing else")
+
+
+def run_ask(given: argparse.Namespace) -> None:
+    """Ask another question, and write results and page anew."""
+    evaluation = open_evaluation(given.run)
+    flags = given_flags(given, Options)
+    checked = Options(**flags)  # type: ignore[arg-type] # wrong types are refused here, by the option's name
+    metrics = evaluation.metric_values
+    if "metrics" in flags:
+        metrics = {name: metrics.get(name, metric) for name, metric in checked.metric_values().items()}
+    shared = {name: getattr(checked, name) for name in flags if name not in ("metrics", "resamples", "imputer")}
+    asked = change_metrics(metrics, shared, given.option or ())
+    if checked.imputer is not None:
+        imputer = find_imputer(checked.imputer)
+        own = [
+            name
+            for name, metric in asked.items()
+            if METRICS[metric.name].bound(imputer, neighbours=True).imputer == imputer
+        ]
+        asked |= {name: replaced(asked[name], {"imputer": imputer}, name) for name in own}
+    show(evaluation.ask(asked, resamples=checked.resamples if "resamples" in flags else None), given)
+
+
+def change_metrics(
+    metrics: Mapping[str, Metric], shared: Mapping[str, object], options: Iterable[str]
+) -> dict[str, Metric]:
+    """Change metrics by options that they share, and by texts METRIC.KEY=VALUE.
+
+    Example:
+        >>> change_metrics({"soundness": METRICS["soundness"]}, {}, ["soundness.epsilon=0.05"])["soundness"].epsilon
+        0.05
+    """
+    changed = {
+        name: replaced(metric, {key: value for key, value in shared.items() if key in metric.shared}, name)
+        for name, metric in metrics.items()
+    }
+    for text in options:
+        name, key, value = split_option(text)
+        if name not in changed:
+            raise unknown("option", name, changed)
+        changed[name] = replaced(changed[name], {key: value}, f"metrics.{name}")
+    return changed

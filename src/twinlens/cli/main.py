@@ -1,0 +1,109 @@
+"""The command line: which commands there are, and how errors are printed.
+
+A command's module is imported when it is called, so that `twinlens --help` loads nothing heavy.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import platform
+import sys
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+
+from twinlens.errors import unknown
+
+_USER_ERRORS = (ValueError, TypeError, OSError, ImportError, MemoryError)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    """One command."""
+
+    summary: str
+    """What it does, in a line."""
+
+    module: str
+    """The module of this package that has `add_COMMAND(parser)` and `run_COMMAND(given)`."""
+
+
+COMMANDS = {
+    "demo": Command(summary="evaluate methods on data and a model that come with packages", module="evaluate"),
+    "evaluate": Command(summary="evaluate methods on a model and data of yours", module="evaluate"),
+    "attribute": Command(summary="make attribution maps and evaluate nothing", module="evaluate"),
+    "ask": Command(summary="ask another question of a run; no model is called", module="ask"),
+    "report": Command(summary="write one self-contained page about a run, or about several", module="report"),
+    "compare": Command(summary="show several runs side by side, as a table and as a page", module="report"),
+    "selftest": Command(summary="test the metrics themselves on the model and data of a run", module="selftest"),
+    "reproduce": Command(summary="do an experiment of the paper again, and check its claims", module="reproduce"),
+    "methods": Command(summary="list the attribution methods and the metrics, or explain one", module="methods"),
+}
+"""Every command by its name."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit code: 0 for success, 2 for what the user can mend, 130 when interrupted."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if not given or given[0].startswith("-"):
+        parser = _top_parser()
+        parser.parse_args(given)
+        parser.print_help(sys.stderr)
+        return 2
+    if given[0] not in COMMANDS:
+        _say(f"error: {unknown('command', given[0], COMMANDS)}")
+        return 2
+    # Whoever waits for a table wants one line, and not the place in the source that a warning came from.
+    with warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_, **__: _say(f"warning: {message}")
+        return _guarded(given[0], given[1:])
+
+
+def _top_parser() -> argparse.ArgumentParser:
+    width = max(map(len, COMMANDS))
+    commands = "\n".join(f"  {name:<{width}}  {command.summary}" for name, command in COMMANDS.items())
+    parser = argparse.ArgumentParser(
+        prog="twinlens",
+        usage="twinlens COMMAND [options]",
+        description="How far can a feature-attribution map be trusted? Soundness and completeness, measured.\n\n"
+        f"commands:\n{commands}",
+        epilog="Start with: twinlens demo\nOptions of a command: twinlens COMMAND --help",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=_versions())
+    return parser
+
+
+def _versions() -> str:
+    packages = " ".join(f"{name} {version(name)}" for name in ("torch", "numpy", "numba"))
+    return f"twinlens {version('twinlens')} (Python {platform.python_version()}, {packages})"
+
+
+def _guarded(name: str, arguments: Sequence[str]) -> int:
+    try:
+        command = importlib.import_module(f"twinlens.cli.{COMMANDS[name].module}")
+        parser = argparse.ArgumentParser(
+            prog=f"twinlens {name}", description=f"twinlens {name}: {COMMANDS[name].summary}."
+        )
+        getattr(command, f"add_{name}")(parser)
+        getattr(command, f"run_{name}")(parser.parse_args(arguments))
+    except _USER_ERRORS as error:
+        if os.environ.get("TWINLENS_DEBUG"):
+            raise
+        _say(f"error: {error or type(error).__name__}")
+        return 2
+    except KeyboardInterrupt:
+        _say("interrupted. What is done is kept; the same command goes on.")
+        return 130
+    return 0
+
+
+def _say(text: str) -> None:
+    print(f"twinlens: {' '.join(text.split())}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

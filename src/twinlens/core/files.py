@@ -1,0 +1,107 @@
+"""Files that are whole or absent, on this machine or on any file system that fsspec knows."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import secrets
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+
+def as_path(path: str | os.PathLike[str]) -> Path:
+    """Return the path of a file or a folder; an address such as s3://bucket/run is one on a file system of fsspec.
+
+    Example:
+        >>> as_path("runs/mine").name, as_path("memory://runs/mine").name
+        ('mine', 'mine')
+    """
+    given: Any = path
+    if isinstance(path, str) and "://" in path:
+        try:
+            upath = importlib.import_module("upath")
+        except ImportError:
+            raise ImportError(f'{path!r} needs universal_pathlib: pip install "twinlens[ray]"') from None
+        # Other processes write there too, so that what was listed a moment ago is no longer what is there.
+        given = upath.UPath(path, use_listings_cache=False)
+    # A path on another file system is no `Path`, but has all of its methods that are used here.
+    return Path(given) if isinstance(given, str) or hasattr(given, "__fspath__") else cast(Path, given)
+
+
+def is_local(path: Path) -> bool:
+    """Return whether a path is on this machine, or mounted there, and not on a file system of fsspec."""
+    return isinstance(path, Path)
+
+
+@contextmanager
+def written_whole(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Write a file as a whole: yield a temporary path, which replaces `path` once the block has ended without error.
+
+    Whatever happens in between (an error, a full disk, a killed process), `path` is what it was before.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     target = Path(folder, "numbers.txt")
+        ...     with written_whole(target) as unfinished:
+        ...         _ = unfinished.write_text("1 2 3")
+        ...         target.exists()
+        ...     target.read_text()
+        False
+        '1 2 3'
+    """
+    target = as_path(path)
+    if not is_local(target):
+        with tempfile.TemporaryDirectory(prefix="twinlens-") as folder:
+            unfinished = Path(folder, target.name)
+            yield unfinished
+            _put(target, unfinished.read_bytes())
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    # A name of its own keeps two workers that write the same part, perhaps on two machines, out of each other's way.
+    unfinished = target.with_name(f".{target.name}.{os.getpid()}-{secrets.token_hex(4)}.unfinished")
+    try:
+        yield unfinished
+        with unfinished.open("rb") as file:
+            os.fsync(file.fileno())
+        unfinished.replace(target)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def write_json(path: str | os.PathLike[str], content: Any) -> None:
+    """Write JSON, whole; equal contents make equal bytes."""
+    text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    with written_whole(path) as unfinished:
+        unfinished.write_text(text, encoding="utf-8")
+
+
+def _put(target: Any, content: bytes) -> None:
+    """Put an object in one piece: closing a file that was written in several would keep the first of them."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.fs.pipe_file(target.path, content)
+
+
+@contextmanager
+def at_hand(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Yield a local file with the content of `path`: that file, or a copy for as long as the block lasts.
+
+    Example:
+        >>> with written_whole("memory://numbers.txt") as unfinished:
+        ...     _ = unfinished.write_text("1 2 3")
+        >>> with at_hand("memory://numbers.txt") as file:
+        ...     file.read_text()
+        '1 2 3'
+    """
+    source = as_path(path)
+    if is_local(source):
+        yield source
+        return
+    with tempfile.TemporaryDirectory(prefix="twinlens-") as folder:
+        copy = Path(folder, source.name)
+        copy.write_bytes(source.read_bytes())
+        yield copy

@@ -1,0 +1,187 @@
+"""Attribution maps: what a map must be before anything is measured with it.
+
+A map assigns each feature of one sample a value >= 0. Nothing about a map is changed silently: negative
+values and several channels are refused until the caller decides what they mean, non-finite numbers always.
+
+Shapes: N samples, C channels, S = spatial shape: (H, W) for images, (T,) for signals, (D,) for tabular rows.
+Inputs are (N, C, *S), or (N, D) for tabular rows, which have no channel; maps are (N, *S).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from twinlens.core.arrays import ArrayLike, as_tensor
+from twinlens.errors import unknown
+
+CHANNELS: dict[str, Callable[[Tensor], Tensor]] = {
+    "sum": lambda maps: maps.sum(dim=1),
+    "mean": lambda maps: maps.mean(dim=1),
+    "max": lambda maps: maps.amax(dim=1),
+    "absolute_sum": lambda maps: maps.abs().sum(dim=1),
+    "norm": lambda maps: torch.linalg.vector_norm(maps, dim=1),
+}
+"""Reductions of the channels of a map (N, C, *S) to one value per feature."""
+
+SIGNS: dict[str, Callable[[Tensor], Tensor]] = {
+    "error": lambda maps: maps,
+    "positive": lambda maps: maps.clamp(min=0),
+    "absolute": lambda maps: maps.abs(),
+}
+"""Meanings of a negative value: a mistake, evidence against the class (dropped), or importance."""
+
+
+def spatial_shape(inputs_shape: Sequence[int]) -> tuple[int, ...]:
+    """Return the shape S of one map for inputs of that shape.
+
+    Example:
+        >>> spatial_shape((8, 3, 224, 224)), spatial_shape((8, 30))
+        ((224, 224), (30,))
+    """
+    if len(inputs_shape) < 2 or 0 in inputs_shape:
+        raise ValueError(
+            "`inputs` must be (samples, channels, *spatial) or (samples, features), none of them empty; "
+            f"got shape {tuple(inputs_shape)}."
+        )
+    return tuple(inputs_shape[2:] if len(inputs_shape) > 2 else inputs_shape[1:])
+
+
+def check_ids(ids: Sequence[str | int] | None, count: int) -> tuple[str, ...]:
+    """Return the ids as strings, by default 0 … N-1; one per sample, each only once.
+
+    Example:
+        >>> check_ids(None, 3)
+        ('0', '1', '2')
+    """
+    names = tuple(str(i) for i in (range(count) if ids is None else ids))
+    if len(names) != count:
+        raise ValueError(f"`ids` must name each of the {count} samples; got {len(names)} ids.")
+    if len(set(names)) != count:
+        twice = next(name for k, name in enumerate(names) if name in names[:k])
+        raise ValueError(f"`ids` must differ, because ties and noise are drawn from them; {twice!r} occurs twice.")
+    return names
+
+
+def check_maps(
+    maps: ArrayLike,
+    spatial: tuple[int, ...],
+    *,
+    ids: Sequence[str],
+    sign: str = "error",
+    channels: str | None = None,
+) -> Tensor:
+    """Check attribution maps against the inputs they explain and reduce them to (N, *S), values >= 0.
+
+    Args:
+        maps: (N, *S), (N, 1, *S), or (N, C, *S) with a channel reduction.
+        spatial: S, the shape that one map must have.
+        ids: one name per sample, used in errors.
+        sign: treatment of negative values: "error" refuses them, "positive" sets them to zero, "absolute" takes
+            magnitudes. Applied after the channels were reduced.
+        channels: reduction of a map's channels, one of `CHANNELS`.
+
+    Returns:
+        A tensor (N, *S), float32 or float64, on the device of the maps.
+
+    Example:
+        >>> import numpy as np
+        >>> check_maps(np.array([[[1.0, -2.0], [0.5, 3.0]]]), (2,), ids="a", sign="positive", channels="sum")
+        tensor([[1.5000, 1.0000]], dtype=torch.float64)
+    """
+    if sign not in SIGNS:
+        raise unknown("sign", sign, SIGNS)
+    if channels is not None and channels not in CHANNELS:
+        raise unknown("channels", channels, CHANNELS)
+    values = as_tensor(maps, "maps")
+    if values.is_complex():
+        raise TypeError("`maps` must be real numbers; got complex ones.")
+    if values.dtype not in (torch.float32, torch.float64):
+        exact_in_float32 = values.dtype in (
+            torch.float16,
+            torch.bfloat16,
+            torch.uint8,
+            torch.int8,
+            torch.bool,
+        )
+        values = values.to(torch.float32 if exact_in_float32 else torch.float64)
+    values = _reduce_channels(values, spatial, ids, channels)
+    values = SIGNS[sign](values)
+    negative = (values < 0).flatten(1).any(dim=1)
+    if negative.any():
+        first = int(negative.nonzero()[0])
+        raise ValueError(
+            f"`maps` must not be negative; the map of sample {ids[first]!r} goes down to "
+            f"{values[first].min().item():g}, and {int(negative.sum())} of {len(ids)} maps have negative values. "
+            "Say what they mean: sign='positive' drops them, sign='absolute' takes magnitudes."
+        )
+    return values
+
+
+def _reduce_channels(values: Tensor, spatial: tuple[int, ...], ids: Sequence[str], channels: str | None) -> Tensor:
+    """Reduce maps to (N, *S); refuse a wrong count, a wrong shape, and numbers that are not finite."""
+    count, given = len(ids), tuple(values.shape)
+    if not given or given[0] != count:
+        raise ValueError(
+            f"`maps` must hold one map for each of the {count} samples (ids {ids[0]!r} to {ids[-1]!r}); "
+            f"got shape {given}."
+        )
+    _refuse_non_finite(values, ids)
+    if given[1:] == spatial:
+        return values
+    if given[2:] != spatial or given[1] == 0:
+        raise ValueError(
+            f"`maps` must have shape {(count, *spatial)}, or that with a channel axis second, to match the inputs; "
+            f"got {given}. Resize each map to its input first."
+        )
+    if given[1] == 1:
+        return values[:, 0]
+    if channels is None:
+        raise ValueError(
+            f"`maps` have {given[1]} channels per feature, and the metrics need one value. Say how to reduce them: "
+            f"channels={' or '.join(map(repr, CHANNELS))}."
+        )
+    reduced = CHANNELS[channels](values)
+    _refuse_non_finite(reduced, ids)
+    return reduced
+
+
+def _refuse_non_finite(values: Tensor, ids: Sequence[str]) -> None:
+    bad = ~torch.isfinite(values).flatten(1).all(dim=1)
+    if bad.any():
+        first = int(bad.nonzero()[0])
+        raise ValueError(
+            f"`maps` must be finite; the map of sample {ids[first]!r} contains NaN or infinity, as do "
+            f"{int(bad.sum())} of {len(ids)} maps. Leave these samples out or repair the attribution method."
+        )
+
+
+def normalise(maps: Tensor) -> Tensor:
+    """Scale each map (N, *S) to a maximum of 1, in float64; a map of zeros stays as it is.
+
+    Example:
+        >>> normalise(torch.tensor([[1, 4], [0, 0]]))
+        tensor([[0.2500, 1.0000],
+                [0.0000, 0.0000]], dtype=torch.float64)
+    """
+    values = maps.to(torch.float64)
+    peak = values.flatten(1).amax(dim=1).reshape(-1, *[1] * (values.dim() - 1))
+    return values / torch.where(peak > 0, peak, 1.0)
+
+
+def map_kinds(maps: Tensor) -> list[str]:
+    """Classify each map (N, *S) as "regular", "constant" or all "zero".
+
+    Constant and zero maps are legal, but degenerate: they rank no feature above another.
+
+    Example:
+        >>> map_kinds(torch.tensor([[1.0, 2.0], [3.0, 3.0], [0.0, 0.0]]))
+        ['regular', 'constant', 'zero']
+    """
+    flat = maps.flatten(1)
+    constant, zero = (flat == flat[:, :1]).all(dim=1), (flat == 0).all(dim=1)
+    return [
+        "zero" if z else "constant" if c else "regular" for z, c in zip(zero.tolist(), constant.tolist(), strict=True)
+    ]

@@ -1,0 +1,23 @@
+"""The versions that a result depends on."""
+
+from __future__ import annotations
+
+import platform
+from importlib.metadata import version
+
+PACKAGES = ("twinlens", "torch", "numpy")
+
+
+def installed_versions() -> dict[str, str]:
+    """Return the versions of the packages that compute results.
+
+    Example:
+        >>> list(installed_versions())
+        ['twinlens', 'torch', 'numpy']
+    """
+    return {package: version(package) for package in PACKAGES}
+
+
+def environment() -> dict[str, str]:
+    """Return `installed_versions` and that of Python, as run directories store them."""
+    return installed_versions() | {"python": platform.python_version()}

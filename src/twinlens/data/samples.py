@@ -1,0 +1,289 @@
+"""Samples: labelled inputs with stable ids, read one at a time.
+
+Opening data lists the samples; `check` then reads each of them once, before anything expensive starts.
+
+Shapes: N samples, C channels, S = spatial shape, D features of a tabular row; images are H × W.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+
+from twinlens.core.arrays import ArrayLike
+from twinlens.core.maps import check_ids
+from twinlens.core.randomness import stream
+from twinlens.data.images import read_image, reading
+from twinlens.errors import DataError
+
+LARGEST_LABEL = 2**63 - 1
+_WINDOW = 256  # samples that the pool reads ahead
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Samples:
+    """Labelled samples, read one at a time.
+
+    Example:
+        >>> samples = from_arrays(np.zeros((3, 8, 8), np.uint8), [4, 5, 6])
+        >>> samples.take([2, 0]).ids, samples.read(0).size
+        (('00002', '00000'), (8, 8))
+    """
+
+    name: str
+    """The data set as requested, such as "mnist" or "folder:birds"."""
+
+    ids: tuple[str, ...]
+    """One stable name per sample: the path relative to the data set, a stored id, or the position."""
+
+    labels: NDArray[np.int64]
+    """(N,) class of each sample."""
+
+    classes: tuple[str, ...] | None
+    """Names of the classes by index, where they are known."""
+
+    positions: NDArray[np.int64]
+    """(N,) position of each sample in the whole data set."""
+
+    reader: Callable[[int], Image.Image | NDArray[np.float32]]
+    """From a position in the whole set to one sample."""
+
+    fingerprint: Callable[[int], bytes]
+    """From a position in the whole set to a hash of the sample's content."""
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def read(self, place: int) -> Image.Image | NDArray[np.float32]:
+        """Read one sample: an 8-bit image (mode "RGB" or "L"), or an input (C, *S) or (D,) as the model expects it."""
+        return self.reader(int(self.positions[place]))
+
+    def take(self, places: Sequence[int] | NDArray[np.integer]) -> Samples:
+        """Return the samples at these places, in this order."""
+        index = np.asarray(places, dtype=np.int64)
+        return dataclasses.replace(
+            self,
+            ids=tuple(self.ids[i] for i in index),
+            labels=self.labels[index],
+            positions=self.positions[index],
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Skipped:
+    """A sample left out because it cannot be read."""
+
+    id: str
+    """Name of the sample."""
+
+    reason: str
+    """Why it cannot be read."""
+
+
+def from_arrays(
+    inputs: ArrayLike,
+    labels: ArrayLike | Sequence[int],
+    *,
+    ids: Sequence[str | int] | None = None,
+    classes: Sequence[str] | None = None,
+    name: str = "arrays",
+) -> Samples:
+    """Open arrays as samples.
+
+    Args:
+        inputs: uint8 (N, H, W) or (N, H, W, 1 or 3) are images; floating-point (N, C, *S) or (N, D) are inputs as the
+            model expects them, normalised.
+        labels: (N,) classes as integers.
+        ids: one name per sample; by default its position, such as "00017".
+        classes: names of the classes by index.
+        name: name of the data set.
+
+    Example:
+        >>> from_arrays(np.eye(2), [0, 1], ids=["a", "b"]).read(1)
+        array([0., 1.], dtype=float32)
+    """
+    array = inputs.detach().cpu().numpy() if isinstance(inputs, Tensor) else np.asarray(inputs)
+    shape = array.shape
+    if array.dtype == np.uint8:
+        usable = len(shape) == 3 or (len(shape) == 4 and shape[3] in (1, 3))
+    else:
+        usable = array.dtype.kind == "f" and len(shape) >= 2
+    if not usable or 0 in shape:
+        raise DataError(
+            "`inputs` must be images, uint8 (N, H, W) or (N, H, W, 1 or 3), or what the model expects, floating-point "
+            f"(N, C, *S) or (N, D), none of them empty; got {array.dtype} of shape {shape}. "
+            "Of uint8 images move the channels last; convert other numbers to float32 and normalise them."
+        )
+    names = [f"{i:05d}" for i in range(len(array))] if ids is None else [str(i) for i in ids]
+    targets = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
+    if targets.shape not in ((len(array),), (len(array), 1)) or targets.dtype.kind not in "iu":
+        raise DataError(
+            f"`labels` must hold one integer for each of the {len(array)} samples; got {targets.dtype} of shape "
+            f"{targets.shape}. Of one-hot labels take argmax(1); convert class numbers to int64."
+        )
+    known = None if classes is None else tuple(str(c) for c in classes)
+    return make_samples(name, names, targets.reshape(-1), known, ArrayInputs(array, names))
+
+
+def subset(samples: Samples, limit: int, seed: int) -> Samples:
+    """Draw samples at random, in their original order; a larger limit with the same seed only adds samples.
+
+    Example:
+        >>> samples = from_arrays(np.eye(100), np.arange(100))
+        >>> subset(samples, 3, seed=0).ids
+        ('00027', '00049', '00064')
+    """
+    if limit < 1:
+        raise ValueError(f"`limit` must be at least 1; got {limit}.")
+    drawn = sorted(range(len(samples)), key=lambda i: (stream(seed, "limit", samples.ids[i]), samples.ids[i]))
+    return samples.take(sorted(drawn[:limit]))
+
+
+def check(samples: Samples, *, skip_bad: bool, workers: int = 2) -> tuple[Samples, tuple[Skipped, ...], str]:
+    """Read every sample once, so that nothing fails later.
+
+    Args:
+        samples: the samples.
+        skip_bad: leave out samples that cannot be read; otherwise the first of them is an error.
+        workers: number of threads; it does not change the result.
+
+    Returns:
+        The samples that can be read; those left out; a digest of the ids, labels and content of the former.
+
+    Example:
+        >>> good, skipped, digest = check(from_arrays([[1.0], [np.nan]], [0, 1]), skip_bad=True)
+        >>> good.ids, skipped[0].id, len(digest)
+        (('00000',), '00001', 64)
+    """
+    if workers < 1:
+        raise ValueError(f"`workers` must be at least 1; got {workers}.")
+    digest, good, skipped = hashlib.blake2b(digest_size=32), [], []
+    with ThreadPoolExecutor(workers) as pool:
+        for start in range(0, len(samples), _WINDOW):
+            places = range(start, min(start + _WINDOW, len(samples)))
+            for place, outcome in zip(places, pool.map(partial(_visit, samples), places), strict=True):
+                name = samples.ids[place]
+                if isinstance(outcome, bytes):
+                    good.append(place)
+                    digest.update(json.dumps([name, int(samples.labels[place])]).encode() + outcome)
+                elif skip_bad:
+                    skipped.append(Skipped(id=name, reason=str(outcome)))
+                else:
+                    raise DataError(f"{outcome} To leave out what cannot be read, choose skip_bad.") from outcome
+    if not good:
+        reason = f"; the first: {skipped[0].reason}" if skipped else "."
+        raise DataError(f"None of the {len(samples)} samples of {samples.name} can be read{reason}")
+    return samples.take(good), tuple(skipped), digest.hexdigest()
+
+
+def _visit(samples: Samples, place: int) -> bytes | DataError:
+    try:
+        samples.read(place)
+        return samples.fingerprint(int(samples.positions[place]))
+    except DataError as error:
+        return error
+
+
+class ImageFiles:
+    """Image files under one folder, by position."""
+
+    def __init__(self, root: str, names: Sequence[str], ids: Sequence[str] | None = None) -> None:
+        self.root, self.names = root, tuple(names)
+        self.ids = tuple(printable(name) for name in names) if ids is None else tuple(ids)
+
+    def reader(self, position: int) -> Image.Image:
+        """Read one image."""
+        if not is_text(self.names[position]):
+            raise DataError(f"'{self.ids[position]}' must have a name in UTF-8; some bytes are not. Rename the file.")
+        return read_image(os.path.join(self.root, self.names[position]), self.ids[position])
+
+    def fingerprint(self, position: int) -> bytes:
+        """Hash the content of one sample."""
+        with reading(self.ids[position], "Replace or remove the file."):
+            return hashlib.blake2b(Path(self.root, self.names[position]).read_bytes(), digest_size=32).digest()
+
+
+class ArrayInputs:
+    """Images (N, H, W) or (N, H, W, 1 or 3) as uint8, or inputs (N, …) as floating-point numbers, by position."""
+
+    def __init__(self, inputs: NDArray[Any], ids: Sequence[str]) -> None:
+        self.inputs, self.ids = inputs, tuple(ids)
+
+    def reader(self, position: int) -> Image.Image | NDArray[np.float32]:
+        """Return one image or input."""
+        sample = self.inputs[position]
+        if sample.dtype == np.uint8:
+            return Image.fromarray(np.ascontiguousarray(sample[..., 0] if sample.shape[2:] == (1,) else sample))
+        with np.errstate(over="ignore"):
+            values: NDArray[np.float32] = sample.astype(np.float32)
+        if not np.isfinite(values).all():
+            raise DataError(
+                f"Sample '{self.ids[position]}' must be finite in float32; it contains NaN or infinity. "
+                "Repair it or leave it out."
+            )
+        return values
+
+    def fingerprint(self, position: int) -> bytes:
+        """Hash the content of one sample."""
+        sample = self.inputs[position]
+        kind = f"{sample.dtype.str}{sample.shape}".encode()
+        return hashlib.blake2b(kind + sample.tobytes(), digest_size=32).digest()
+
+
+def make_samples(
+    name: str,
+    ids: Sequence[str],
+    labels: Sequence[int] | NDArray[np.integer],
+    classes: tuple[str, ...] | None,
+    source: ImageFiles | ArrayInputs | Samples,
+) -> Samples:
+    """Build samples from a source; ids and labels are checked here and nowhere else."""
+    try:
+        names = check_ids(ids, len(labels))
+    except ValueError as error:
+        raise DataError(str(error)) from None
+    for text in (*names, *(classes or ())):
+        if not is_text(text):
+            raise DataError(f"Ids and class names must be text that UTF-8 can encode; '{text}' is not. Rename it.")
+    for sample, label in zip(names, labels, strict=True):
+        if not 0 <= label <= (LARGEST_LABEL if classes is None else len(classes) - 1):
+            highest = "" if classes is None else f" to {len(classes) - 1}, since {len(classes)} classes are named"
+            raise DataError(
+                f"`labels` must be class indices from 0{highest}; that of sample '{sample}' is {label}. Correct it."
+            )
+    return Samples(
+        name=printable(name),
+        ids=names,
+        labels=np.asarray(labels).astype(np.int64),
+        classes=classes,
+        positions=np.arange(len(names)),
+        reader=source.reader,
+        fingerprint=source.fingerprint,
+    )
+
+
+def is_text(name: str) -> bool:
+    """Return whether a name can be written as UTF-8; file names may hold any bytes."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def printable(name: str) -> str:
+    """Return a file name as text that can be written anywhere, with escapes for bytes that are not UTF-8."""
+    return os.fsencode(name).decode("utf-8", "backslashreplace")

@@ -1,0 +1,257 @@
+"""Stored maps: attribution maps computed elsewhere, one for each sample.
+
+They are found by the id of their sample, or by its place where they are one array, and read one at a time.
+
+Shapes: N samples, S = spatial shape: (H, W) for images, (T,) for signals, (D,) for tabular rows. One map is S.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import PurePosixPath
+from typing import Any
+
+import numpy as np
+import safetensors
+from numpy.lib.format import open_memmap
+from numpy.lib.npyio import NpzFile
+from numpy.typing import NDArray
+
+from twinlens.data.images import opened_image, reading
+from twinlens.data.samples import Samples
+from twinlens.data.sources import IMAGE_SUFFIXES
+from twinlens.errors import DataError
+
+_REMEDY = "Save the maps as plain arrays of real numbers, such as float32."
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class StoredMaps:
+    """Maps by the id of the sample they explain, read one at a time.
+
+    Example:
+        >>> from twinlens.data.samples import from_arrays
+        >>> samples = from_arrays(np.zeros((2, 1, 3)), [0, 1], ids=["a", "b"])
+        >>> maps = StoredMaps(name="by hand", locations={"b": 0}, reader=np.eye(3).__getitem__)
+        >>> maps.read(samples, 1)
+        array([1., 0., 0.], dtype=float32)
+    """
+
+    name: str
+    """The path that was opened, in quotation marks, for errors."""
+
+    locations: Mapping[str, str | int]
+    """The file, key or position of each sample's map; samples without a map are absent."""
+
+    reader: Callable[[Any], NDArray[Any]]
+    """From a location to the map there."""
+
+    def read(self, samples: Samples, place: int) -> NDArray[np.float32]:
+        """Read the map of the sample at this place, in its stored shape and values, as float32."""
+        sample = samples.ids[place]
+        if sample not in self.locations:
+            raise DataError(f"{self.name} has no map of sample '{sample}'. Add it, or leave the sample out.")
+        values = self.reader(self.locations[sample])
+        if values.dtype.kind not in "biuf":
+            raise DataError(
+                f"{self.name} must hold real numbers; that of sample '{sample}' is {values.dtype}. {_REMEDY}"
+            )
+        with np.errstate(over="ignore"):  # what becomes infinite is refused by `check_stored`
+            return values.astype(np.float32)
+
+
+def open_maps(path: str, samples: Samples) -> StoredMaps:
+    """Find the stored maps of samples; `check_stored` checks them.
+
+    Args:
+        path: one of
+            a directory laid out like the images, each map under the path of its image with the extension .npy or
+            .png (grey, 8 or 16 bits, read as whole numbers); for data sets of arrays, under the id of its sample;
+            FILE.npy, one array (N, *S) in the order of the samples, which is never in memory as a whole;
+            FILE.safetensors or FILE.npz, with one array "maps" (N, *S) in that order, or one array S per sample id.
+        samples: all samples of the data set, before any are left out.
+
+    Example:
+        >>> import tempfile
+        >>> from twinlens.data.samples import from_arrays
+        >>> samples = from_arrays(np.zeros((2, 8, 8), np.uint8), [0, 1])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     np.save(folder + "/maps.npy", np.ones((2, 8, 8)))
+        ...     maps = open_maps(folder + "/maps.npy", samples)
+        >>> maps.read(samples.take([1]), 0).shape
+        (8, 8)
+    """
+    name, kind = f"'{path}'", os.path.splitext(path)[1].lower()
+    if os.path.isdir(path):
+        return StoredMaps(name=name, locations=_find_files(path, samples), reader=_read_file)
+    if kind not in (".npy", ".npz", ".safetensors"):
+        raise DataError(
+            f"Stored maps must be a directory, or a .npy, .npz or .safetensors file; {name} is none of them. "
+            "Check the spelling of the path."
+        )
+    archive = _Archive(path=os.path.abspath(path), kind=kind)
+    with reading(path, _REMEDY):
+        keys = archive.keys
+        shape = archive.shape if keys == {"maps"} else None
+    if shape is not None:
+        return StoredMaps(name=name, locations=_in_order(name, shape, samples), reader=archive.read)
+    if "maps" in keys and "maps" not in samples.ids:
+        raise DataError(
+            f"{name} must hold either one array 'maps' or one array per sample id; it holds 'maps' and "
+            f"{len(keys) - 1} more. Store the others elsewhere."
+        )
+    return StoredMaps(name=name, locations={i: i for i in samples.ids if i in keys}, reader=archive.read)
+
+
+def check_stored(
+    maps: StoredMaps, samples: Samples, spatial: tuple[int, ...], *, sign: str = "error", channels: str | None = None
+) -> str:
+    """Read every map once; each sample must have one, of shape `spatial`, finite and not negative.
+
+    Args:
+        maps: the maps.
+        samples: the samples that need one.
+        spatial: the shape of a map.
+        sign: "positive" or "absolute" allows negative values; see `twinlens.core.maps`.
+        channels: a channel reduction; with one, maps may have channels first.
+
+    Returns:
+        A digest of the ids and values.
+
+    Example:
+        >>> from twinlens.data.samples import from_arrays
+        >>> samples = from_arrays(np.zeros((2, 3)), [0, 1], ids=["a", "b"])
+        >>> maps = StoredMaps(name="by hand", locations={"a": 0, "b": 1}, reader=np.eye(3).__getitem__)
+        >>> len(check_stored(maps, samples, (3,)))
+        64
+    """
+    missing = [sample for sample in samples.ids if sample not in maps.locations]
+    if missing:
+        raise DataError(
+            f"{maps.name} must hold a map of each of the {len(samples)} samples; {len(missing)} have none, the first "
+            f"is '{missing[0]}'. Add them, or leave these samples out."
+        )
+    digest = hashlib.blake2b(digest_size=32)
+    for place, sample in enumerate(samples.ids):
+        values = maps.read(samples, place)
+        with_channels = values.shape[1:] == spatial and (channels is not None or values.shape[0] == 1)
+        if values.shape != spatial and not with_channels:
+            raise DataError(
+                f"{maps.name} must hold maps of size {_size(spatial)}, as the model sees its inputs; that of sample "
+                f"'{sample}' is {_size(values.shape)}. Resize it, or say how its channels are reduced: `channels`."
+            )
+        if not np.isfinite(values).all():
+            raise DataError(
+                f"{maps.name} must be finite in float32; the map of sample '{sample}' contains NaN or infinity. "
+                "Repair it, or leave the sample out."
+            )
+        if sign == "error" and values.min() < 0:
+            raise DataError(
+                f"{maps.name} must not be negative; the map of sample '{sample}' goes down to {values.min():g}. "
+                "Say what that means: `sign` 'positive' drops it, 'absolute' takes magnitudes."
+            )
+        digest.update(json.dumps([sample, values.shape]).encode() + values.astype("<f4").tobytes())
+    return digest.hexdigest()
+
+
+def _size(shape: tuple[int, ...]) -> str:
+    return " × ".join(map(str, shape)) or "a single number"
+
+
+def _in_order(name: str, shape: tuple[int, ...], samples: Samples) -> dict[str, int]:
+    if not shape or shape[0] != len(samples):
+        raise DataError(
+            f"{name} must hold one map for each of the {len(samples)} samples of {samples.name}, in their order; "
+            f"its shape is {shape}. Store maps by sample id if some are missing."
+        )
+    return {sample: position for position, sample in enumerate(samples.ids)}
+
+
+def _find_files(folder: str, samples: Samples) -> dict[str, str]:
+    root = os.path.abspath(folder)
+    found: dict[str, str] = {}
+    owner: dict[str, str] = {}
+    for sample in samples.ids:
+        place = PurePosixPath(sample)
+        if place.is_absolute() or ".." in place.parts:
+            raise DataError(
+                f"Sample '{sample}' lies outside of its data set, so that its map has no place in '{folder}'. "
+                "Store the maps by sample id in one .npz or .safetensors file."
+            )
+        stem = str(place.with_suffix("")) if place.suffix.lower() in IMAGE_SUFFIXES else sample
+        files = [name for name in (f"{stem}.npy", f"{stem}.png") if os.path.lexists(os.path.join(root, name))]
+        if len(files) > 1:
+            raise DataError(
+                f"'{folder}' must hold one map per sample; '{sample}' has '{files[0]}' and '{files[1]}'. Remove one."
+            )
+        if files and stem in owner:
+            raise DataError(
+                f"'{folder}' must hold one map per sample; '{files[0]}' would stand for both '{owner[stem]}' and "
+                f"'{sample}'. Store the maps by sample id in one .npz or .safetensors file."
+            )
+        owner[stem] = sample
+        if files:
+            found[sample] = os.path.join(root, files[0])
+    return found
+
+
+def _read_file(path: str) -> NDArray[Any]:
+    if path.endswith(".npy"):
+        with reading(path, _REMEDY):
+            return np.array(open_memmap(path, mode="r"))
+    with opened_image(path, path) as image:
+        # Older versions of Pillow open a 16-bit grey PNG as "I".
+        if image.mode not in ("L", "I;16", "I"):
+            raise DataError(
+                f"'{path}' must be a grey image of 8 or 16 bits; its mode is {image.mode}, and colours have no order. "
+                "Store the map before it was coloured."
+            )
+        return np.asarray(image)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Archive:
+    """Arrays in one file, which each process opens by itself: an open file cannot be sent to another."""
+
+    path: str
+    kind: str
+
+    def __getstate__(self) -> dict[str, str]:
+        return {"path": self.path, "kind": self.kind}
+
+    @cached_property
+    def file(self) -> Any:
+        if self.kind == ".npy":
+            return open_memmap(self.path, mode="r")
+        if self.kind == ".npz":
+            npz: Any = NpzFile  # declared for open files, but given a path it closes what is no archive
+            return npz(self.path, allow_pickle=False)
+        safe_open: Any = safetensors.safe_open
+        return safe_open(self.path, framework="numpy")  # as "pt" it would ask for memory of the size of the file
+
+    @cached_property
+    def whole(self) -> Any:
+        """(N, *S) all maps; on disk, but for .npz, which is compressed as a whole."""
+        if self.kind == ".safetensors":
+            return self.file.get_slice("maps")
+        return self.file if self.kind == ".npy" else self.file["maps"]
+
+    @property
+    def keys(self) -> set[str]:
+        return {"maps"} if self.kind == ".npy" else set(self.file.keys())
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.whole.get_shape() if self.kind == ".safetensors" else self.whole.shape)
+
+    def read(self, location: str | int) -> NDArray[Any]:
+        """Read the map at a position of the whole array, or under a key."""
+        with reading(self.path, _REMEDY):
+            if isinstance(location, int):
+                return np.asarray(self.whole[location : location + 1][0])
+            return np.asarray(self.file.get_tensor(location) if self.kind == ".safetensors" else self.file[location])

@@ -1,0 +1,52 @@
+"""Errors of runs, models and data, and sentences that help a person to mend one.
+
+Callers get `ValueError` and `TypeError`. The three classes here are for what lies outside a call: files, models and run
+directories. All of them are `ValueError`s, which the command line prints as one line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+_NEAR = 0.7  # how much alike a name is that was perhaps meant; "gradcam" and "random" are alike by 0.62
+
+
+class DataError(ValueError):
+    """A file of the user's that cannot be used; the message is one line that any terminal can print."""
+
+    def __init__(self, message: str) -> None:
+        # File names may hold line breaks, and bytes that are not UTF-8.
+        super().__init__("".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in message))
+
+
+class ModelError(ValueError):
+    """A model, or its weights, that cannot be loaded as requested."""
+
+
+class RunError(ValueError):
+    """A run directory that cannot be used as requested."""
+
+
+def unknown(argument: str, given: object, known: Iterable[str], *, or_else: str = "") -> ValueError:
+    """Build the error for a name that is not among the known ones, with the near miss if there is one.
+
+    Example:
+        >>> unknown("methods", "gradcm", ["gradcam", "random"])
+        ValueError("`methods` must be one of gradcam, random; got 'gradcm'. Did you mean 'gradcam'?")
+    """
+    names = list(known)
+    near = get_close_matches(str(given), names, n=1, cutoff=_NEAR)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    return ValueError(f"`{argument}` must be one of {', '.join(names)}{or_else}; got {given!r}.{hint}")
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's message, or its class name where the message is empty.
+
+    Example:
+        >>> first_line(ValueError("one" + chr(10) + "two")), first_line(KeyboardInterrupt())
+        ('one', 'KeyboardInterrupt')
+    """
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return lines[0]

@@ -1,0 +1,314 @@
+"""Imputers: functions that fill in removed features.
+
+An imputer is called as `imputer(inputs, keep, streams)` and returns inputs of the same shape in which the kept
+features are untouched. It is the only part of twinlens that may know what a neighbour is.
+
+Shapes: B rows, each a (sample, level) pair; C channels; S = spatial shape. Inputs are (B, C, *S), or (B, D) for
+tabular rows, and keep is (B, *S), True where a feature stays.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from twinlens.core.arrays import ArrayLike, as_tensor
+from twinlens.core.fields import JSON, from_json, to_json
+from twinlens.core.functions import describe_function
+from twinlens.errors import RunError, unknown
+from twinlens.imputation.multigrid import solve
+
+_STORED_MEANS = 4096  # numbers of a mean that run.json holds; of more it holds a digest
+
+
+class Imputer(Protocol):
+    """Anything that fills in removed features."""
+
+    def __call__(self, inputs: Tensor, keep: Tensor, streams: Sequence[int]) -> Tensor:
+        """Fill in the removed features of each row; `streams` seeds whatever a row draws at random."""
+        ...
+
+
+def impute_linear(images: Tensor, keep: Tensor, *, tolerance: float = 1e-3, method: str = "auto") -> Tensor:
+    """Fill in removed features with the weighted mean of their neighbours, without noise (Rong et al. 2022).
+
+    `twinlens.imputation.multigrid.solve` takes the same arguments and also reports how each image was solved.
+
+    Args:
+        images: (N, C, H, W), or (N, C, T) for signals and (N, C, D, H, W) for volumes, floating-point.
+        keep: (N, *S) bool, True where a feature stays; at least one feature of every image must be kept.
+        tolerance: largest absolute error against the exact solution, in the units of the images.
+        method: "auto", "multigrid", "torch" or "direct"; see `twinlens.imputation.multigrid.solve`.
+
+    Returns:
+        Images of the same shape, in which kept features are unchanged.
+
+    Example:
+        >>> image, keep = torch.zeros(1, 1, 3, 3), torch.ones(1, 3, 3, dtype=torch.bool)
+        >>> image[0, 0, 0, 1], keep[0, 1, 1] = 6.0, False
+        >>> impute_linear(image, keep)[0, 0, 1, 1]
+        tensor(1.)
+    """
+    return solve(images, keep, tolerance=tolerance, method=method).values
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinearImputer:
+    """Noisy linear imputation (Rong et al. 2022): a removed feature is the weighted mean of its neighbours.
+
+    Needs neighbours: images (B, C, H, W), signals (B, C, T) or volumes.
+
+    Example:
+        >>> imputer = LinearImputer(noise=0.0)
+        >>> signal, keep = torch.tensor([[[0.0, 9.0, 9.0, 3.0]]]), torch.tensor([[True, False, False, True]])
+        >>> imputer(signal, keep, streams=[0])
+        tensor([[[0., 1., 2., 3.]]])
+    """
+
+    noise: float = 0.01
+    """Standard deviation of the Gaussian noise added to imputed values, in the model's normalised units."""
+
+    tolerance: float = 1e-3
+    """Largest absolute error of the linear solve."""
+
+    method: str = "auto"
+    """How the system is solved; see `impute_linear`."""
+
+    empty: float = 0.0
+    """Fills an input of which nothing is kept, so that there is nothing to interpolate from: with normalised
+    inputs, 0 is the mean of the data. A constant map comes to this under removal by value."""
+
+    def __post_init__(self) -> None:
+        if not self.noise >= 0 or not self.tolerance > 0:
+            raise ValueError(
+                f"`noise` must be >= 0 and `tolerance` > 0; got noise={self.noise!r}, tolerance={self.tolerance!r}."
+            )
+
+    def __call__(self, inputs: Tensor, keep: Tensor, streams: Sequence[int]) -> Tensor:
+        """Solve for the removed features, then add the noise of each row's stream to them."""
+        if inputs.dim() == keep.dim():
+            raise ValueError(
+                f"`imputer`: linear imputation needs neighbours, and inputs of shape {tuple(inputs.shape)} have none. "
+                "For tabular rows pass tl.MeanImputer(mean) or tl.ConstantImputer(value)."
+            )
+        some_kept = keep.flatten(1).any(dim=1)
+        if bool(some_kept.all()):
+            filled = impute_linear(inputs, keep, tolerance=self.tolerance, method=self.method)
+        else:
+            filled = torch.full_like(inputs, self.empty)
+            if bool(some_kept.any()):
+                filled[some_kept] = impute_linear(
+                    inputs[some_kept], keep[some_kept], tolerance=self.tolerance, method=self.method
+                )
+        if self.noise == 0:
+            return filled
+        removed = (~keep.unsqueeze(1)).to(filled.dtype)
+        return torch.addcmul(filled, _noise_like(filled, streams), removed, value=self.noise)
+
+
+def _noise_like(inputs: Tensor, streams: Sequence[int]) -> Tensor:
+    noise = torch.empty_like(inputs, memory_format=torch.contiguous_format)
+    generator = torch.Generator(inputs.device)
+    for row, seed in zip(noise, streams, strict=True):
+        row.normal_(generator=generator.manual_seed(seed))
+    return noise
+
+
+@dataclass(frozen=True)
+class ConstantImputer:
+    """Imputation of one constant value.
+
+    Example:
+        >>> ConstantImputer(7.0)(torch.tensor([[1.0, 2.0]]), torch.tensor([[True, False]]), streams=[0])
+        tensor([[1., 7.]])
+    """
+
+    value: float = 0.0
+    """The value, in the units of the model's inputs."""
+
+    def __call__(self, inputs: Tensor, keep: Tensor, streams: Sequence[int]) -> Tensor:  # noqa: ARG002
+        """Replace the features that are not kept."""
+        return torch.where(_over_channels(keep, inputs), inputs, self.value)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class MeanImputer:
+    """Imputation of the mean of the data.
+
+    Example:
+        >>> MeanImputer([0.5, 4.0])(torch.tensor([[1.0, 2.0]]), torch.tensor([[True, False]]), streams=[0])
+        tensor([[1., 4.]])
+    """
+
+    mean: float | Sequence[float] | ArrayLike | None = None
+    """One number, one per channel (C,), one per channel and feature (C, *S); for tabular rows one per
+    feature (D,). Take it from training data, so that it reveals nothing about the sample. In `evaluate`, the default is
+    the mean of the evaluated samples: one number per channel, or per feature of tabular rows."""
+
+    def __repr__(self) -> str:
+        # Probe tables compare imputers by what they print, so the numbers have to show, however many there are.
+        if self.mean is None:
+            return "MeanImputer()"
+        mean = self._values()
+        return f"MeanImputer({mean.tolist()})" if mean.size <= 4 else f"MeanImputer({self._digest()})"
+
+    def _values(self) -> NDArray[np.float64]:
+        mean = self.mean if isinstance(self.mean, Tensor) else np.asarray(self.mean)
+        return as_tensor(mean, "mean").cpu().numpy().astype(np.float64)
+
+    def _digest(self) -> str:
+        mean = self._values()
+        digest = hashlib.blake2b(np.ascontiguousarray(mean).tobytes(), digest_size=8).hexdigest()
+        return f"{mean.shape} values {digest}"
+
+    def described(self) -> JSON:
+        """Return the mean as run.json stores it: its numbers, or a digest where they are many."""
+        values: JSON = self._values().tolist() if self.mean is not None else None
+        return values if self.mean is None or self._values().size <= _STORED_MEANS else self._digest()
+
+    def __call__(self, inputs: Tensor, keep: Tensor, streams: Sequence[int]) -> Tensor:  # noqa: ARG002
+        """Replace the features that are not kept."""
+        if self.mean is None:
+            raise ValueError("`mean` is missing: pass tl.MeanImputer(mean), with the mean of your training data.")
+        mean = torch.as_tensor(self.mean, dtype=inputs.dtype, device=inputs.device)
+        if mean.dim() == 1 and inputs.dim() > 2 and mean.shape == inputs.shape[1:2]:
+            mean = mean.reshape(-1, *[1] * (inputs.dim() - 2))
+        elif mean.dim() > 0 and mean.shape != inputs.shape[1:]:
+            raise ValueError(
+                f"`mean` must be one number, one per channel, or shaped like one input {tuple(inputs.shape[1:])}; "
+                f"got shape {tuple(mean.shape)}."
+            )
+        return torch.where(_over_channels(keep, inputs), inputs, mean)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlurImputer:
+    """Imputation from a blurred copy of the input (Petsiuk et al. 2018, for insertion).
+
+    Example:
+        >>> spike, nothing = torch.tensor([[[0.0, 0.0, 4.0, 0.0, 0.0]]]), torch.zeros(1, 5, dtype=torch.bool)
+        >>> BlurImputer(sigma=0.5)(spike, nothing, streams=[0]).round(decimals=2)
+        tensor([[[0.0000, 0.4300, 3.1500, 0.4300, 0.0000]]])
+    """
+
+    sigma: float = 5.0
+    """Standard deviation of the Gaussian, in features; the kernel ends at three standard deviations, and the
+    border value continues outside."""
+
+    def __post_init__(self) -> None:
+        if not self.sigma > 0:
+            raise ValueError(f"`sigma` must be > 0; got {self.sigma!r}.")
+
+    def __call__(self, inputs: Tensor, keep: Tensor, streams: Sequence[int]) -> Tensor:  # noqa: ARG002
+        """Replace the features that are not kept."""
+        if inputs.dim() == keep.dim():
+            raise ValueError(
+                f"`imputer`: a blur needs neighbours, and inputs of shape {tuple(inputs.shape)} have none. "
+                "For tabular rows pass tl.MeanImputer(mean) or tl.ConstantImputer(value)."
+            )
+        radius = max(1, math.ceil(3 * self.sigma))
+        distance = torch.arange(-radius, radius + 1, dtype=inputs.dtype, device=inputs.device)
+        kernel = torch.exp(-(distance**2) / (2 * self.sigma**2))
+        blurred = inputs
+        for axis in range(2, inputs.dim()):
+            blurred = _convolve(blurred, kernel / kernel.sum(), axis)
+        return torch.where(_over_channels(keep, inputs), inputs, blurred)
+
+
+def _convolve(inputs: Tensor, kernel: Tensor, axis: int) -> Tensor:
+    lines = inputs.movedim(axis, -1)
+    flat = lines.reshape(-1, 1, lines.shape[-1])
+    radius = len(kernel) // 2
+    padded = torch.nn.functional.pad(flat, (radius, radius), mode="replicate")
+    smooth = torch.nn.functional.conv1d(padded, kernel.reshape(1, 1, -1))
+    return smooth.reshape(lines.shape).movedim(-1, axis)
+
+
+def _over_channels(keep: Tensor, inputs: Tensor) -> Tensor:
+    return keep if keep.dim() == inputs.dim() else keep.unsqueeze(1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnavailableImputer:
+    """Stands for an imputer of which only the description is left: a user's own function, or a mean too large to store.
+
+    Probes that were made with it can be read; no more can be made.
+    """
+
+    description: Mapping[str, JSON]
+    """The result of `describe_imputer`."""
+
+    def __call__(self, inputs: Tensor, keep: Tensor, streams: Sequence[int]) -> Tensor:  # noqa: ARG002
+        """Refuse to impute."""
+        raise RunError(f"`imputer` of this run is one of your own ({dict(self.description)}). Pass it again.")
+
+
+IMPUTERS: dict[str, type[LinearImputer | ConstantImputer | MeanImputer | BlurImputer]] = {
+    "linear": LinearImputer,
+    "constant": ConstantImputer,
+    "mean": MeanImputer,
+    "blur": BlurImputer,
+}
+"""Every imputer by its name on the command line and in run.toml."""
+
+
+def find_imputer(given: str | Mapping[str, Any] | Imputer) -> Imputer:
+    """Look up an imputer by name, build it from a table of its name and settings, or return the one passed.
+
+    Example:
+        >>> find_imputer("linear").noise, find_imputer({"name": "constant", "value": 0.5})
+        (0.01, ConstantImputer(value=0.5))
+    """
+    if not isinstance(given, (str, Mapping)):
+        if not callable(given):
+            raise TypeError(f"`imputer` must be one of {', '.join(IMPUTERS)}, or a function; got {given!r}.")
+        return given
+    settings = {"name": given} if isinstance(given, str) else dict(given)
+    name = settings.pop("name", None)
+    if name not in IMPUTERS:
+        raise unknown("imputer", name, IMPUTERS)
+    return from_json(IMPUTERS[name], settings, f"imputer {name}")
+
+
+def describe_imputer(imputer: Imputer) -> dict[str, JSON]:
+    """Describe an imputer as run.json stores it; `rebuild_imputer` recovers it if it is one of `IMPUTERS`.
+
+    Example:
+        >>> describe_imputer(ConstantImputer(0.5))
+        {'name': 'constant', 'value': 0.5}
+    """
+    if isinstance(imputer, UnavailableImputer):
+        return dict(imputer.description)
+    name = next((name for name, kind in IMPUTERS.items() if type(imputer) is kind), None)
+    if name is None:
+        return {"name": "own", **describe_function(imputer)}
+    if isinstance(imputer, MeanImputer):
+        return {"name": name, "mean": imputer.described()}
+    return {"name": name, **to_json(imputer)}
+
+
+def rebuild_imputer(description: Mapping[str, JSON]) -> Imputer | None:
+    """Recover an imputer from its description; None for a user's own function, or a mean too large to store.
+
+    Example:
+        >>> rebuild_imputer({"name": "constant", "value": 0.5})
+        ConstantImputer(value=0.5)
+    """
+    if description["name"] not in IMPUTERS or isinstance(description.get("mean"), str):
+        return None
+    if isinstance(mean := description.get("mean"), list):
+        return MeanImputer(np.asarray(mean))  # of any shape
+    return find_imputer(description)
+
+
+def restore_imputer(description: Mapping[str, JSON]) -> Imputer:
+    """Recover an imputer from its description, or let an `UnavailableImputer` stand for it."""
+    return rebuild_imputer(description) or UnavailableImputer(description=description)

@@ -1,0 +1,80 @@
+"""The linear system of noisy linear imputation (Rong et al. 2022), and its exact solution.
+
+Every removed feature equals the weighted mean of its neighbours; kept features are boundary values.
+The weights are the binomial kernel [1, 2, 1] of each axis, multiplied, without its centre: 1/2 and 1/2 for
+a signal; 1/6 for the four direct and 1/12 for the four diagonal neighbours of a pixel; 1/14, 1/28 and 1/56
+for the neighbours of a voxel across a face, an edge and a corner. A neighbour outside the grid is dropped
+and the diagonal shrinks by its weight. Multiplied by the common denominator the weights are small integers,
+which float32 holds exactly.
+
+Shapes: C channels, S = spatial shape of one to three axes, F = number of features in S.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.sparse.linalg import splu
+
+
+def neighbours(axes: int) -> list[tuple[tuple[int, ...], int]]:
+    """List the offset and the integer weight of every neighbour on a grid with that many axes.
+
+    Example:
+        >>> neighbours(1)
+        [((-1,), 1), ((1,), 1)]
+    """
+    offsets = [o for o in product((-1, 0, 1), repeat=axes) if any(o)]
+    return [(offset, 2 ** offset.count(0)) for offset in offsets]
+
+
+def assemble(shape: tuple[int, ...]) -> sparse.csr_array:
+    """Assemble the matrix (F, F) of the whole grid: summed weights on the diagonal, -weight elsewhere.
+
+    It is symmetric and positive semidefinite with zero row sums; dropping the rows and columns of the kept
+    features leaves it positive definite if at least one is kept.
+    """
+    index = np.arange(np.prod(shape)).reshape(shape)
+    rows, columns, weights = [], [], []
+    for offset, weight in neighbours(len(shape)):
+        here = tuple(slice(max(-o, 0), n - max(o, 0)) for o, n in zip(offset, shape, strict=True))
+        there = tuple(slice(max(o, 0), n - max(-o, 0)) for o, n in zip(offset, shape, strict=True))
+        rows.append(index[here].ravel())
+        columns.append(index[there].ravel())
+        weights.append(np.full(rows[-1].size, float(weight)))
+    i, j, w = np.concatenate(rows), np.concatenate(columns), np.concatenate(weights)
+    off = sparse.coo_array((w, (i, j)), shape=(index.size, index.size)).tocsr()
+    return sparse.csr_array(sparse.diags_array(off.sum(axis=1)) - off)
+
+
+def solve_direct(values: NDArray[np.floating], keep: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Fill in the removed features of one sample exactly, by a sparse LU factorisation in float64.
+
+    Precondition: at least one feature is kept. The equivalent in SciPy is ``spsolve`` on the assembled
+    system; the cost grows faster than the number of removed features, so this is the ground truth for
+    tests and the last resort of the iterative solver, not the way through a sweep.
+
+    Args:
+        values: (C, *S); values at removed positions are ignored.
+        keep: (*S), True where the value is kept.
+
+    Returns:
+        (C, *S) in float64.
+
+    Example:
+        >>> solve_direct(np.array([[0.0, 9.0, 9.0, 3.0]]), np.array([True, False, False, True]))
+        array([[0., 1., 2., 3.]])
+    """
+    kept = keep.ravel()
+    if not kept.any():
+        raise ValueError("`keep` must keep at least one feature of every sample; nothing is kept here.")
+    filled = values.reshape(values.shape[0], -1).astype(np.float64)
+    if not kept.all():
+        rows = assemble(keep.shape)[~kept]
+        unknown, boundary = rows[:, ~kept].tocsc(), rows[:, kept]
+        factor = splu(unknown, permc_spec="MMD_AT_PLUS_A", options={"SymmetricMode": True})
+        filled[:, ~kept] = factor.solve(-(boundary @ filled[:, kept].T)).T
+    return filled.reshape(values.shape)

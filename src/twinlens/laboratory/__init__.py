@@ -1,0 +1,1 @@
+"""The laboratory: tasks with a known answer, and tests of the metrics and of attribution methods themselves."""

@@ -1,0 +1,391 @@
+"""The calibration laboratory: tasks whose predictive features are known, to measure the error of the metrics.
+
+Each task has a model that is set by hand, so that the information φ of every feature is known: its Shapley value for
+the model's score of the label, where a removed feature counts as zero, and nothing where that is negative. As in the
+paper's synthetic set, evidence against the label is no predictive information. Predictive features have φ > 0.
+
+Shapes: N samples, F features, S = spatial shape of a map, L levels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from scipy.stats import spearmanr
+from torch import Tensor
+
+from twinlens.core.arrays import Floats
+from twinlens.core.maps import normalise
+from twinlens.core.ordering import Schedule, rank_features
+from twinlens.core.probe_table import ProbeTable
+from twinlens.core.randomness import stream
+from twinlens.imputation.imputers import ConstantImputer, Imputer, LinearImputer
+from twinlens.metrics.estimators import opposite_schedule
+from twinlens.metrics.functions import completeness, deletion, road
+from twinlens.metrics.performance import weighted_mean
+from twinlens.metrics.protocols import PROTOCOLS
+from twinlens.metrics.soundness import soundness_from_probes
+from twinlens.probing.probe import probe
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Task:
+    """A model, its data, and the truth about what the model uses."""
+
+    name: str
+    """Name of the task."""
+
+    model: Callable[[Tensor], Tensor]
+    """From inputs to the logits of three classes: no, yes, undecided."""
+
+    inputs: Tensor
+    """(N, F), or (N, 1, H, W) for images; float64."""
+
+    labels: NDArray[np.int64]
+    """(N,) classes that the model predicts for the untouched inputs."""
+
+    information: Floats
+    """(N, *S) φ: the predictive information of each feature about the label."""
+
+    imputer: Imputer
+    """Fills in removed features."""
+
+    @property
+    def predictive(self) -> NDArray[np.bool_]:
+        """(N, *S) whether a feature is truly predictive."""
+        return self.information > 0
+
+    def __repr__(self) -> str:
+        return f"Task({self.name}, {len(self.labels)} samples, {self.information[0].size} features)"
+
+
+_AGREEMENT = 0.7  # shift of a feature towards its label, in standard deviations: most evidence agrees, not all of it
+
+
+def _either(rng: np.random.Generator, samples: int) -> Floats:
+    return rng.choice([-1.0, 1.0], size=(samples, 1))
+
+
+def _task(
+    name: str,
+    score: Callable[[Tensor], Tensor],
+    inputs: Floats,
+    shapley: Callable[[Floats], Floats],
+    imputer: Imputer = ConstantImputer(0.0),
+) -> Task:
+    """Build a task that labels inputs by the sign of the score; `shapley` computes each feature's share of it."""
+    given = torch.from_numpy(inputs)
+    scores = score(given)
+    # Log-odds of the size that networks have; the unit of the score means nothing.
+    unit = 4 / scores.std().item()
+    labels = (scores > 0).numpy().astype(np.int64)
+    values = shapley(inputs)
+    towards = np.where(labels == 1, 1.0, -1.0).reshape(-1, *[1] * (values.ndim - 1))
+    # A third class wins until there is evidence enough, so that accuracy grows with what is kept: with two classes
+    # any single piece of evidence would do. It is the answer to one in ten of the untouched inputs.
+    undecided = scores.abs().quantile(0.1).item()
+
+    def model(batch: Tensor) -> Tensor:
+        found = score(batch)
+        return unit / 2 * torch.stack([-found, found, torch.full_like(found, undecided)], dim=1)
+
+    return Task(
+        name=name,
+        model=model,
+        inputs=given,
+        labels=labels,
+        information=np.clip(towards * values, 0, None),
+        imputer=imputer,
+    )
+
+
+def linear(samples: int = 300, *, features: int = 200, seed: int = 0) -> Task:
+    """Build the paper's synthetic set: the sign of a sum of independent features.
+
+    About half of the features of a sample speak against its label; attribution on these is false.
+
+    Example:
+        >>> linear(3, features=10).predictive.shape
+        (3, 10)
+    """
+    inputs = np.random.default_rng(stream(seed, "linear")).normal(size=(samples, features))
+    return _task("linear", lambda x: x.sum(dim=1), inputs, lambda x: x)
+
+
+def sparse_linear(samples: int = 300, *, features: int = 200, seed: int = 0) -> Task:
+    """Build a linear model with every second weight zero, so that attribution can be introduced on unused features.
+
+    Example:
+        >>> sparse_linear(4, features=10).predictive[:, 1::2].any()
+        np.False_
+    """
+    rng = np.random.default_rng(stream(seed, "sparse_linear"))
+    weights = rng.normal(size=features) * (np.arange(features) % 2 == 0)
+    inputs = rng.normal(size=(samples, features)) + _AGREEMENT * _either(rng, samples) * np.sign(weights)
+    tensor = torch.from_numpy(weights)
+    return _task("sparse linear", lambda x: x @ tensor, inputs, lambda x: x * weights)
+
+
+def interaction(samples: int = 300, *, features: int = 200, pairs: int = 50, seed: int = 0) -> Task:
+    """Build an XOR-like model: a sum of products of two features each, none of which is predictive alone.
+
+    Example:
+        >>> interaction(4, features=10, pairs=2).predictive[:, 4:].any()
+        np.False_
+    """
+    rng = np.random.default_rng(stream(seed, "interaction"))
+    inputs = rng.normal(size=(samples, features))
+    inputs[:, :pairs] += _AGREEMENT * _either(rng, samples) * np.sign(inputs[:, pairs : 2 * pairs])
+
+    def shapley(x: Floats) -> Floats:
+        half = x[:, :pairs] * x[:, pairs : 2 * pairs] / 2
+        return np.concatenate([half, half, np.zeros((len(x), features - 2 * pairs))], axis=1)
+
+    return _task("interaction", lambda x: (x[:, :pairs] * x[:, pairs : 2 * pairs]).sum(dim=1), inputs, shapley)
+
+
+def network(samples: int = 300, *, features: int = 100, planted: int = 12, seed: int = 0) -> Task:
+    """Build a multilayer perceptron that reads the first `planted` features, through weights drawn once.
+
+    The Shapley values are exact, from all 2^planted sets of these features.
+
+    Example:
+        >>> network(4, features=20, planted=3).predictive[:, 3:].any()
+        np.False_
+    """
+    rng = np.random.default_rng(stream(seed, "network"))
+    first, second = rng.normal(size=(planted, 32)) / 2, rng.normal(size=32)
+    inputs = rng.normal(size=(samples, features))
+    inputs[:, :planted] += _AGREEMENT * _either(rng, samples) * np.sign(first @ second)
+
+    def score(x: Tensor) -> Tensor:
+        return torch.tanh(x[:, :planted] @ torch.from_numpy(first)) @ torch.from_numpy(second)
+
+    def shapley(x: Floats) -> Floats:
+        read = _shapley(lambda part: np.tanh(part @ first) @ second, x[:, :planted])
+        return np.pad(read, ((0, 0), (0, features - planted)))
+
+    return _task("network", score, inputs, shapley)
+
+
+def _shapley(score: Callable[[Floats], Floats], inputs: Floats) -> Floats:
+    """Compute exact Shapley values (N, P) of few features P, where an absent feature is zero."""
+    count = inputs.shape[1]
+    present = (np.arange(2**count)[:, None] >> np.arange(count)) & 1
+    size = present.sum(axis=1)
+    worth = np.stack([score(inputs * row) for row in present], axis=1)
+    # A set of s features without the feature in question comes before it in s! (P - s - 1)! of the P! orders.
+    factorial = np.cumprod(np.r_[1.0, np.arange(1, count + 1)])
+    values = np.empty_like(inputs)
+    for feature in range(count):
+        without = np.flatnonzero(present[:, feature] == 0)
+        share = factorial[size[without]] * factorial[count - size[without] - 1] / factorial[count]
+        values[:, feature] = (worth[:, without + 2**feature] - worth[:, without]) @ share
+    return values
+
+
+def patch(samples: int = 200, *, side: int = 20, patch: int = 6, seed: int = 0) -> Task:
+    """Build images with a pattern planted in one place, and a network set by hand to read only that place.
+
+    Removed pixels are interpolated from their neighbours, so that the truth holds up to what leaks through these.
+
+    Example:
+        >>> patch(2, side=10, patch=3).predictive.sum(axis=(1, 2))
+        array([9, 9])
+    """
+    rng = np.random.default_rng(stream(seed, "patch"))
+    start = (side - patch) // 2
+    template = np.zeros((side, side))
+    template[start : start + patch, start : start + patch] = rng.choice([-1.0, 1.0], size=(patch, patch))
+    sign = rng.choice([-1.0, 1.0], size=(samples, 1, 1, 1))
+    background = 0.5 * rng.normal(size=(samples, 1, side, side)) * (template == 0)
+    # Contrast differs from image to image, so that not all of them are recognised at the same level.
+    contrast = sign * rng.lognormal(sigma=0.6, size=(samples, 1, 1, 1))
+    inputs = background + contrast * template * rng.uniform(0.2, 1.0, size=(samples, 1, side, side))
+    weights = torch.from_numpy(template)
+
+    def score(x: Tensor) -> Tensor:
+        read = (x[:, 0] * weights).sum(dim=(1, 2))
+        return torch.relu(read) - torch.relu(-read)
+
+    return _task("patch", score, inputs, lambda x: x[:, 0] * template, LinearImputer())
+
+
+TASKS: dict[str, Callable[..., Task]] = {
+    "linear": linear,
+    "sparse linear": sparse_linear,
+    "interaction": interaction,
+    "network": network,
+    "patch": patch,
+}
+"""The tasks by name; each takes a number of samples and a seed."""
+
+
+def map_grid(task: Task, *, seed: int = 0) -> dict[str, Floats]:
+    """Derive maps (N, *S) from the truth, some of which are wrong in a known way.
+
+    Removing attribution costs completeness and no soundness; introducing it on features that are not predictive costs
+    soundness and no completeness.
+
+    Example:
+        >>> list(map_grid(linear(4)))[:3]
+        ['truth', 'removed 0.25', 'removed 0.5']
+    """
+    rng = np.random.default_rng(stream(seed, "maps", task.name))
+    truth = task.information
+    peak = truth.max(axis=tuple(range(1, truth.ndim)), keepdims=True)
+    maps = {"truth": truth}
+    for share in (0.25, 0.5, 0.75):
+        maps[f"removed {share:g}"] = truth * (rng.random(truth.shape) >= share)
+    for strength in (0.25, 0.5, 1.0):
+        maps[f"introduced {strength:g}"] = truth + strength * peak * rng.random(truth.shape) * ~task.predictive
+    return maps | {"random": rng.random(truth.shape), "inverted": peak - truth}
+
+
+def true_soundness(task: Task, maps: Floats, table: ProbeTable) -> Floats:
+    """Compute the share of the kept attribution that lies on predictive features, (N, L), at the levels of a sweep.
+
+    Args:
+        task: the task.
+        maps: (N, *S) the maps that were probed.
+        table: probes of these maps by area, least relevant first.
+
+    Returns:
+        The true values; NaN where no kept feature has attribution.
+    """
+    values = torch.from_numpy(maps)
+    rank = rank_features(values, ids=table.ids, seed=table.settings.seed).rank.numpy()
+    most_relevant_first = np.argsort(-rank, axis=1)
+    on_predictive = (normalise(values).numpy() * task.predictive).reshape(len(maps), -1)
+    sums = np.take_along_axis(on_predictive, most_relevant_first, axis=1).cumsum(axis=1)
+    right = np.take_along_axis(np.pad(sums, ((0, 0), (1, 0))), rank.shape[1] - table.removed, axis=1)
+    out = np.full_like(right, np.nan)
+    return np.asarray(np.divide(right, table.kept_mass, out=out, where=table.kept_mass > 0))
+
+
+def true_completeness(task: Task, maps: Floats, thresholds: Sequence[float] | Floats) -> Floats:
+    """Compute the mean share of the information φ on features above each threshold × maximum of their map, (L,).
+
+    Example:
+        >>> task = linear(4)
+        >>> true_completeness(task, task.information, (0.9, 0.0)).round(2)
+        array([0.05, 1.  ])
+    """
+    flat, information = (values.reshape(len(maps), -1) for values in (maps, task.information))
+    peak = flat.max(axis=1, keepdims=True)
+    marked = [(information * (flat > threshold * peak)).sum(axis=1) for threshold in thresholds]
+    return np.asarray((np.stack(marked, axis=1) / information.sum(axis=1, keepdims=True)).mean(axis=0))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """One way to estimate soundness."""
+
+    performance: str = "accuracy"
+    """The measure of performance."""
+
+    protocol: str = "paper"
+    """The protocol."""
+
+    estimator: str = "paper"
+    """The estimator."""
+
+
+ESTIMATORS = {
+    "paper, accuracy": Asked(),
+    "paper, score": Asked(performance="score"),
+    "soco, accuracy": Asked(protocol="soco"),
+    "soco, score": Asked(performance="score", protocol="soco"),
+    "two-sided": Asked(estimator="two_sided"),
+}
+"""The estimators of soundness that the laboratory compares."""
+
+
+def soundness_errors(
+    task: Task, *, levels: Sequence[float] = PROTOCOLS["paper"].levels, epsilon: float = 0.01, seed: int = 0
+) -> pd.DataFrame:
+    """Measure how far each estimator of soundness is from the truth, for each map of the grid.
+
+    Args:
+        task: the task.
+        levels: shares of features removed, decreasing.
+        epsilon: of all estimators.
+        seed: seed of maps, ties and noise.
+
+    Returns:
+        One row per map and estimator: the true soundness of the whole map; the mean absolute error over the levels up
+        to saturation, which is the first level at which performance is within epsilon of its highest, and over all
+        levels; and how often the model is called per sample.
+
+    Example:
+        >>> errors = soundness_errors(sparse_linear(30, features=50), levels=(0.9, 0.8, 0.6, 0.4, 0.2))
+        >>> errors.groupby("estimator")["error"].mean().idxmin()
+        'two-sided'
+    """
+    rows = []
+    schedule = Schedule(by="area", order="lerf", levels=tuple(levels))
+    for name, maps in map_grid(task, seed=seed).items():
+        table = _probe(task, maps, schedule, seed)
+        opposite = _probe(task, maps, opposite_schedule(schedule, maps[0].size), seed)
+        true = weighted_mean(true_soundness(task, maps, table), np.ones(len(table)))
+        accuracy = table.correct.mean(axis=0)
+        saturation = int(np.argmax(accuracy >= accuracy.max() - epsilon)) + 1
+        for estimator, asked in ESTIMATORS.items():
+            two_sided = asked.estimator == "two_sided"
+            curve = soundness_from_probes(
+                table,
+                epsilon=epsilon,
+                performance=asked.performance,
+                protocol=asked.protocol,
+                estimator=asked.estimator,
+                opposite=opposite if two_sided else None,
+            )
+            off = np.abs(curve.values - true)
+            rows.append(
+                {
+                    "task": task.name,
+                    "map": name,
+                    "estimator": estimator,
+                    "truth": true[-1],
+                    "error": off[:saturation].mean(),
+                    "error, all levels": off.mean(),
+                    "calls": len(table.levels) + two_sided * len(opposite.levels),
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+def completeness_errors(task: Task, *, seed: int = 0) -> pd.DataFrame:
+    """Measure how well completeness, and the order-based metrics beside it, follow the true completeness.
+
+    Completeness is a comparison and no share, so that ranks are what can be right: the correlation is Spearman's,
+    over all maps of the grid and all thresholds; for ROAD and deletion over maps, by area.
+
+    Returns:
+        One row per metric.
+    """
+    true, loss = [], []
+    areas: dict[str, list[float]] = {"completeness": [], "road": [], "deletion": []}
+    for maps in map_grid(task, seed=seed).values():
+        arguments = (task.model, task.inputs, task.labels, maps)
+        curve = completeness(*arguments, imputer=task.imputer, seed=seed)
+        true.append(true_completeness(task, maps, curve.levels))
+        loss.append(curve.values)
+        areas["completeness"].append(curve.area())
+        areas["road"].append(road(*arguments, imputer=task.imputer, seed=seed).area())
+        areas["deletion"].append(deletion(*arguments, seed=seed).area())
+    of_maps = np.mean(true, axis=1)
+    rows = [{"metric": f"{name}, area", "correlation": spearmanr(of_maps, area)[0]} for name, area in areas.items()]
+    rows.append(
+        {"metric": "completeness, every threshold", "correlation": spearmanr(np.ravel(true), np.ravel(loss))[0]}
+    )
+    return pd.DataFrame(rows).assign(task=task.name)
+
+
+def _probe(task: Task, maps: Floats, schedule: Schedule, seed: int) -> ProbeTable:
+    return probe(task.model, task.inputs, task.labels, maps, schedule=schedule, imputer=task.imputer, seed=seed)

@@ -1,0 +1,47 @@
+"""How a metric is shown, wherever it is shown: terminal, tables, figures and page."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class About:
+    """What tables and charts say of a metric."""
+
+    title: str
+    """Title of its chart."""
+
+    heading: str
+    """Its name over a narrow column, with line breaks."""
+
+    summary: str
+    """What it measures, in a line."""
+
+    across: str
+    """What stands along the horizontal axis; {measure} is the measure of performance."""
+
+    along: str = "loss of {measure}"
+    """What stands along the vertical axis."""
+
+    higher_is_better: bool = True
+    """Whether a larger area speaks for the map."""
+
+    @property
+    def arrow(self) -> str:
+        """The direction that is better."""
+        return "↑" if self.higher_is_better else "↓"
+
+    @property
+    def short(self) -> str:
+        """The heading in one line, with its arrow.
+
+        Example:
+            >>> About(title="", heading="sound-" + chr(10) + "ness", summary="", across="").short
+            'soundness ↑'
+        """
+        return f"{self.heading.replace('-' + chr(10), '').replace(chr(10), ' ')} {self.arrow}"
+
+    def axes(self, measure: str) -> tuple[str, str]:
+        """Return what stands along both axes."""
+        return self.across.format(measure=measure), self.along.format(measure=measure)

@@ -1,0 +1,130 @@
+"""Every metric by its name, and metrics as people ask for them: a name, a value, or a table of options."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import is_dataclass
+from typing import Any
+
+from twinlens.core.fields import JSON, REQUIRED, fields_of, replaced, to_json
+from twinlens.core.functions import describe_function
+from twinlens.errors import unknown
+from twinlens.imputation.imputers import describe_imputer, restore_imputer
+from twinlens.metrics.removal import Completeness, Deletion, Insertion, Road
+from twinlens.metrics.soundness import Soundness
+
+Metric = Soundness | Completeness | Road | Deletion | Insertion
+MetricRequest = str | Metric | Mapping[str, Any]
+MetricRequests = str | Metric | Sequence[str | Metric] | Mapping[str, MetricRequest]
+"""Metrics as a caller names them: names in `METRICS`, values, or a table from names of one's own to either."""
+
+KINDS: dict[str, type[Metric]] = {
+    "soundness": Soundness,
+    "completeness": Completeness,
+    "road": Road,
+    "deletion": Deletion,
+    "insertion": Insertion,
+}
+METRICS: dict[str, Metric] = {
+    metric.name: metric
+    for metric in (
+        Soundness(),
+        Soundness(estimator="two_sided"),
+        Completeness(),
+        Road(order="morf"),
+        Road(order="lerf"),
+        Deletion(),
+        Insertion(),
+    )
+}
+"""Every metric by its name. All curves but those of soundness hold losses of performance."""
+
+DEFAULT_METRICS = ("soundness", "completeness", "road_morf", "road_lerf", "deletion", "insertion")
+
+
+def find_metrics(requests: MetricRequests, shared: Mapping[str, Any] | None = None) -> dict[str, Metric]:
+    """Turn metrics as a caller names them into values with names of their own.
+
+    Args:
+        requests: one name or value, several of them, or a table from names of your own to a name, a value, or a table
+            of a "metric" and its options.
+        shared: options of the run for metrics that are given by name, each for those that take it from there.
+
+    Example:
+        >>> find_metrics(["completeness", Soundness(epsilon=0.02)])["soundness"].epsilon
+        0.02
+        >>> list(find_metrics([Soundness(), Soundness(epsilon=0.02)]))
+        ['soundness', 'soundness(epsilon=0.02)']
+        >>> find_metrics({"mine": {"metric": "soundness", "epsilon": 0.05}})["mine"].epsilon
+        0.05
+    """
+    if isinstance(requests, Mapping):
+        return {str(name): _find(request, str(name), shared or {}) for name, request in requests.items()}
+    items = [requests] if isinstance(requests, str) or not isinstance(requests, Sequence) else requests
+    found: dict[str, Metric] = {}
+    for item in items:
+        metric = _find(item, None, shared or {})
+        name = item if isinstance(item, str) else metric.name
+        if found.get(name, metric) != metric:
+            name = f"{name}({_settings(metric)})"
+        if found.get(name, metric) != metric:
+            raise ValueError(
+                f"`metrics` has two that differ in a function alone, {name}. Pass a table with names of your own."
+            )
+        found[name] = metric
+    return found
+
+
+def _find(request: MetricRequest, name: str | None, shared: Mapping[str, Any]) -> Metric:
+    if isinstance(request, Metric):
+        return request
+    options = dict(request) if isinstance(request, Mapping) else {"metric": request}
+    base = options.pop("metric", name)
+    if not isinstance(base, str) or base not in METRICS:
+        raise unknown("metrics", base, METRICS)
+    metric = METRICS[base]
+    usable = {key: value for key, value in shared.items() if key in metric.shared}
+    return replaced(metric, usable | options, f"metrics.{name or base}")
+
+
+def _settings(metric: Metric) -> str:
+    """List the options that differ from their defaults."""
+    changed = [
+        (field.name, getattr(metric, field.name))
+        for field in fields_of(type(metric))
+        if field.default is REQUIRED or getattr(metric, field.name) != field.default
+    ]
+    # Imputers can be called too, and print all their settings; a function prints its address.
+    shown = {name: repr(value) if is_dataclass(value) or not callable(value) else "…" for name, value in changed}
+    return ", ".join(f"{name}={text}" for name, text in shown.items())
+
+
+def describe_metric(metric: Metric) -> dict[str, JSON]:
+    """Describe a metric as results.json holds it; `rebuild_metric` makes it again unless it measures by a function.
+
+    Example:
+        >>> describe_metric(Deletion())["metric"], describe_metric(Soundness(epsilon=0.02))["epsilon"]
+        ('deletion', 0.02)
+    """
+    options: dict[str, JSON] = {"metric": metric.name}
+    for field in fields_of(type(metric)):
+        value = getattr(metric, field.name)
+        if field.name == "imputer":
+            options[field.name] = None if value is None else describe_imputer(value)
+        else:
+            options[field.name] = describe_function(value) if callable(value) else to_json(value)
+    return options
+
+
+def rebuild_metric(description: Mapping[str, JSON]) -> Metric | None:
+    """Make a metric again from its description; None where it measures by a function of the user's.
+
+    Example:
+        >>> rebuild_metric(describe_metric(Soundness(epsilon=0.02))).epsilon
+        0.02
+    """
+    if isinstance(description["performance"], dict):
+        return None
+    described = description["imputer"]
+    imputer = restore_imputer(described) if isinstance(described, dict) else None
+    return _find({**description, "imputer": imputer}, None, {})

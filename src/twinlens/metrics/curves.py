@@ -1,0 +1,375 @@
+"""Curves: what a metric returns. They are frozen, hold NumPy arrays, and remember the table they came from.
+
+Shapes: N samples, L levels.
+"""
+
+from __future__ import annotations
+
+import html
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+
+from twinlens.core.arrays import ArrayLike, Floats, Integers
+from twinlens.core.maps import check_maps
+from twinlens.core.ordering import count_removed, kept_mass, rank_features
+from twinlens.core.plotting import draw_line, sketch_line
+from twinlens.core.probe_table import ProbeTable
+from twinlens.core.resampling import Interval, band, draw
+from twinlens.metrics.estimators import Judge
+from twinlens.metrics.performance import Performance, measure
+from twinlens.metrics.protocols import Protocol
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Curve(ABC):
+    """What all curves have in common."""
+
+    levels: Floats
+    """(L,) shares removed, or thresholds."""
+
+    performance: Floats
+    """(L,) performance of the model at each level, over the data set."""
+
+    values: Floats
+    """(L,) the metric at each level."""
+
+    measure: str
+    """The measure of performance."""
+
+    requested: Performance
+    """The performance measure as requested; `measure` is its resolved name."""
+
+    protocol: Protocol
+    """The fine print that was followed."""
+
+    table: ProbeTable
+    """The probe table that the curve was computed from."""
+
+    def __repr__(self) -> str:
+        degenerate = "".join(f", {count} {kind} maps" for kind, count in self.degenerate.items() if count)
+        return (
+            f"{type(self).__name__}({len(self.levels)} levels, {len(self.table)} samples, {self.measure}, "
+            f"protocol {self.protocol.name}{degenerate})"
+        )
+
+    def _repr_html_(self) -> str:
+        x, y, labels = self.points
+        drawing = sketch_line(x, y, labels, flipped=isinstance(self, CompletenessCurve))
+        return f"<figure style='margin:0'>{drawing}<figcaption>{html.escape(repr(self))}</figcaption></figure>"
+
+    @property
+    def degenerate(self) -> dict[str, int]:
+        """Number of maps that rank no feature above another, by kind."""
+        return {kind: self.table.map_kinds.count(kind) for kind in ("constant", "zero")}
+
+    @property
+    @abstractmethod
+    def points(self) -> tuple[Floats, Floats, tuple[str, str]]:
+        """The curve as it is drawn: x (L,), y (L,), and what stands along the axes."""
+
+    @property
+    @abstractmethod
+    def higher_is_better(self) -> bool:
+        """Whether a larger area speaks for the map."""
+
+    @abstractmethod
+    def replicate(self, weights: Floats) -> tuple[Floats, Floats]:
+        """Return performance and values (R, L) for weightings of the samples (R, N), every decision taken anew."""
+
+    @abstractmethod
+    def at(self, level: float) -> float | None:
+        """Return the value at a level: for soundness a predictive level, which may not be reached."""
+
+    @abstractmethod
+    def area(self) -> float | None:
+        """Return the mean of the values over their range, one number for the whole curve."""
+
+    @abstractmethod
+    def areas(self, performance: Floats, values: Floats, high: Floats | None = None) -> Floats:
+        """Return the area (R,) of each of several curves (R, L) at this curve's levels; NaN where it is not defined.
+
+        Args:
+            performance: of each curve at each level.
+            values: of each curve at each level.
+            high: (R,) for soundness, the predictive level up to which each area is taken.
+        """
+
+    @abstractmethod
+    def area_per_sample(self) -> Floats | None:
+        """Return one number (N,) per sample, or None where the measure is one of the data set as a whole."""
+
+    def interval(
+        self, confidence: float = 0.95, *, resamples: int = 1000, seed: int = 0, simultaneous: bool = False
+    ) -> Interval[Floats]:
+        """Return a bootstrap interval for each value; samples are resampled, and every decision is taken anew.
+
+        In a simulation with 200 samples, 95% intervals for areas held the population's value in 94% to 97% of cases,
+        but in 80% only for soundness by accuracy under the paper's estimator, whose hard threshold is biased by noise.
+        See docs/statistics.md.
+
+        Args:
+            confidence: the share of cases in which an interval is to hold.
+            resamples: number of resamples.
+            seed: seed of the resampling.
+            simultaneous: whether the band is to hold the whole curve at once, and not each level by itself.
+
+        Returns:
+            The interval, which unpacks into lower and upper ends (L,); NaN where no resample has a value.
+        """
+        replicates = self.replicate(draw(self.table.ids, resamples, seed))[1]
+        low, high = band(replicates, confidence, simultaneous=simultaneous)
+        return Interval(value=self.values, low=low, high=high, confidence=confidence)
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return one row per level."""
+        return pd.DataFrame({"level": self.levels, "performance": self.performance, "value": self.values})
+
+    def position(self, level: float) -> int:
+        """Return the position of a level that was measured."""
+        nearest = int(np.argmin(np.abs(self.levels - level)))
+        if abs(self.levels[nearest] - level) > 1e-9:
+            known = ", ".join(f"{known:g}" for known in self.levels)
+            raise ValueError(f"`level` must be one of those measured ({known}); got {level!r}.")
+        return nearest
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw the curve."""
+        x, y, labels = self.points
+        return draw_line(ax, x, y, labels)
+
+
+def soundness_area(performance: Floats, values: Floats, low: float = 0.0, high: float | None = None) -> float | None:
+    """Mean soundness over predictive levels `low` to `high`, or None where `high` is not reached.
+
+    Example:
+        >>> soundness_area(np.array([0.5, 0.4, 1.0]), np.array([1.0, 0.9, 0.6]))
+        0.8
+    """
+    best = np.maximum.accumulate(performance)
+    top = float(best[-1]) if high is None else high
+    if top > best[-1] or not top > low:
+        return None
+    # Between two records of performance the soundness at v is constant: that of the level that reached v.
+    edges = np.clip(np.concatenate([[-np.inf], best]), low, top)
+    return float(np.sum(np.diff(edges) * values, where=np.diff(edges) > 0) / (top - low))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class SoundnessCurve(Curve):
+    """Which part of the attribution rests on features that are truly predictive, as features are added."""
+
+    epsilon: float
+    """A step that gains less than this adds false attribution."""
+
+    estimator: str
+    """How a step is judged: "paper" by its gain in performance, "two_sided" by what its features do for the log-odds
+    of their sample, among the more relevant features and among the less relevant ones."""
+
+    opposite: ProbeTable | None
+    """The second probe table of the estimator "two_sided"; None for "paper"."""
+
+    per_sample: Floats
+    """(N, L) the value of each sample; NaN where nothing that is kept has any attribution."""
+
+    judged_false: NDArray[np.bool_]
+    """(N, L) whether the features that a sample gained at a level were judged false."""
+
+    @property
+    def defined(self) -> Integers:
+        """(L,) number of samples with a defined value; `values` is the mean over these."""
+        return np.asarray(np.isfinite(self.per_sample).sum(axis=0))
+
+    def at(self, level: float) -> float | None:
+        """Return the soundness at a predictive level v: the value when performance first reaches v.
+
+        Returns:
+            The value, or None where v is not reached.
+        """
+        reached = np.flatnonzero(self.performance >= level)
+        return float(self.values[reached[0]]) if reached.size else None
+
+    def area(self, low: float = 0.0, high: float | None = None) -> float | None:
+        """Mean soundness over predictive levels `low` to `high`.
+
+        To compare methods, name a `high` that all of them reach; by default it is the highest level reached.
+
+        Returns:
+            The mean, or None where `high` is not reached.
+        """
+        return soundness_area(self.performance, self.values, low, high)
+
+    def replicate(self, weights: Floats) -> tuple[Floats, Floats]:
+        """Return performance and values (R, L) for weightings of the samples (R, N), every decision taken anew."""
+        judge = Judge(
+            self.table,
+            self.requested,
+            epsilon=self.epsilon,
+            protocol=self.protocol,
+            estimator=self.estimator,
+            opposite=self.opposite,
+        )
+        performance, values = np.empty((2, len(weights), len(self.levels)))
+        for r, row in enumerate(weights):
+            judgement = judge(row)
+            performance[r], values[r] = judgement.performance, judgement.values
+        return performance, values
+
+    def false_features(self, maps: ArrayLike, *, level: float | None = None) -> torch.Tensor:
+        """Find the features that were judged to be falsely attributed.
+
+        Args:
+            maps: the maps that were probed.
+            level: judged up to this level; up to the last one where none is given.
+
+        Returns:
+            (N, *S) bool, True where a feature has attribution and was judged false.
+        """
+        table, settings = self.table, self.table.settings
+        values = check_maps(maps, settings.spatial, ids=table.ids, sign=settings.sign, channels=settings.channels)
+        ranking = rank_features(values, ids=table.ids, seed=settings.seed)
+        self._refuse_other_maps(kept_mass(ranking, count_removed(ranking, settings.schedule), "lerf"))
+        last = len(self.levels) if level is None else self.position(level) + 1
+        # A feature enters at the first level that removes no more features than its rank: after as many steps as
+        # there are levels that remove more. One that never enters gets the step past the end, which judges nothing.
+        fewest_first = torch.from_numpy(self.table.removed[:, ::-1].copy()).to(ranking.rank.device)
+        step = fewest_first.shape[1] - torch.searchsorted(fewest_first, ranking.rank.long(), right=True)
+        judged = np.pad(self.judged_false[:, :last], ((0, 0), (0, len(self.levels) + 1 - last)))
+        false = torch.from_numpy(judged).to(step.device).gather(1, step)
+        return false.reshape(values.shape) & (values > 0)
+
+    def _refuse_other_maps(self, mass: torch.Tensor) -> None:
+        differ = ~np.isclose(mass.cpu().numpy(), self.table.kept_mass, rtol=1e-9).all(axis=1)
+        if differ.any():
+            name = self.table.ids[int(np.flatnonzero(differ)[0])]
+            raise ValueError(f"`maps` must be those that were probed; the map of sample {name!r} is another one.")
+
+    @property
+    def points(self) -> tuple[Floats, Floats, tuple[str, str]]:
+        """Soundness against the performance at each level."""
+        return self.performance, self.values, (f"predictive level ({self.measure})", "soundness")
+
+    @property
+    def higher_is_better(self) -> bool:
+        """More soundness speaks for the map."""
+        return True
+
+    def areas(self, performance: Floats, values: Floats, high: Floats | None = None) -> Floats:
+        """Return the mean soundness (R,) of each of several curves (R, L), up to `high` where it is given."""
+        tops: Iterable[float | None] = [None] * len(values) if high is None else high.tolist()
+        areas = [soundness_area(p, v, high=top) for p, v, top in zip(performance, values, tops, strict=True)]
+        return np.array(areas, dtype=np.float64)
+
+    def area_per_sample(self) -> Floats:
+        """Return the mean soundness over levels (N,) of each sample; NaN where it has none."""
+        defined = np.isfinite(self.per_sample)
+        count = np.maximum(defined.sum(axis=1), 1)
+        return np.where(defined.any(axis=1), np.sum(self.per_sample, axis=1, where=defined) / count, np.nan)
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return one row per level."""
+        return super().to_frame().assign(defined=self.defined)
+
+
+def loss_area(levels: Floats, values: Floats) -> Floats:
+    """Mean of values (..., L) over the range of the levels (L,), by the trapezoidal rule.
+
+    Example:
+        >>> loss_area(np.array([0.9, 0.1]), np.array([[0.0, 1.0], [0.4, 0.4]]))
+        array([0.5, 0.4])
+    """
+    if len(levels) == 1:
+        return values[..., 0]
+    return np.asarray(np.trapezoid(values, levels, axis=-1) / (levels[-1] - levels[0]))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class _DropCurve(Curve):
+    """A curve whose values are the performance lost against the untouched inputs."""
+
+    baseline: float
+    """Performance with nothing removed."""
+
+    def at(self, level: float) -> float:
+        """Return the value at one of the levels."""
+        return float(self.values[self.position(level)])
+
+    def area(self) -> float:
+        """Return the mean of the values over the range of the levels (trapezoidal rule)."""
+        return float(loss_area(self.levels, self.values))
+
+    def areas(self, performance: Floats, values: Floats, high: Floats | None = None) -> Floats:
+        """Return the mean loss (R,) of each of several curves (R, L)."""
+        del performance, high
+        return loss_area(self.levels, values)
+
+    def area_per_sample(self) -> Floats | None:
+        """Return the mean loss (N,) of each sample, or None where the measure is one of the data set as a whole."""
+        scores = measure(self.table, self.requested, self.protocol).per_sample
+        if scores is None:
+            return None
+        base = ~np.isin(self.table.levels, self.levels)
+        return loss_area(self.levels, scores[:, base] - scores[:, ~base])
+
+    def replicate(self, weights: Floats) -> tuple[Floats, Floats]:
+        """Return performance and values (R, L) for weightings of the samples (R, N)."""
+        measured = measure(self.table, self.requested, self.protocol)
+        everywhere = np.stack([measured.weighted(row)[0] for row in weights])
+        base = ~np.isin(self.table.levels, self.levels)
+        performance = everywhere[:, ~base]
+        return performance, everywhere[:, base] - performance
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class CompletenessCurve(_DropCurve):
+    """How much performance is lost when the features above a threshold are removed: the more, the more complete."""
+
+    @property
+    def points(self) -> tuple[Floats, Floats, tuple[str, str]]:
+        """The loss of performance against the threshold."""
+        return self.levels, self.values, ("attribution threshold", f"completeness (loss of {self.measure})")
+
+    @property
+    def higher_is_better(self) -> bool:
+        """A greater loss speaks for the map."""
+        return True
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw the curve, the largest threshold on the left."""
+        axes = super().plot(ax)
+        axes.invert_xaxis()
+        return axes
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class RemovalCurve(_DropCurve):
+    """How much performance is lost as a growing share of features is removed by rank."""
+
+    @property
+    def points(self) -> tuple[Floats, Floats, tuple[str, str]]:
+        """The loss of performance against the share of features removed."""
+        return self.levels, self.values, ("share of features removed", f"loss of {self.measure}")
+
+    @property
+    def higher_is_better(self) -> bool:
+        """A greater loss speaks for the map if the most relevant features go first."""
+        return more_is_better(self.table.settings.schedule.order)
+
+
+def more_is_better(order: str) -> bool:
+    """Tell whether a greater loss speaks for the map when features go in this order.
+
+    Example:
+        >>> more_is_better("morf"), more_is_better("lerf")
+        (True, False)
+    """
+    return order == "morf"

@@ -1,0 +1,294 @@
+"""The metrics as functions of a model: probe it, then read the curve.
+
+Each function takes the options of its metric and of `twinlens.probe`; `measure_metric` does the same for any metric.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, Unpack
+
+from twinlens.core.arrays import ArrayLike
+from twinlens.core.calling import Labels, Model
+from twinlens.core.ordering import Schedule
+from twinlens.core.probe_table import ProbeTable
+from twinlens.core.signatures import lists_options
+from twinlens.imputation.imputers import BlurImputer, ConstantImputer, Imputer, LinearImputer
+from twinlens.metrics.catalogue import Metric
+from twinlens.metrics.curves import CompletenessCurve, Curve, RemovalCurve, SoundnessCurve
+from twinlens.metrics.estimators import opposite_schedule
+from twinlens.metrics.performance import Performance
+from twinlens.metrics.protocols import Protocol
+from twinlens.metrics.removal import SHARES, THRESHOLDS, Completeness, Deletion, Insertion, Road
+from twinlens.metrics.soundness import Soundness
+from twinlens.probing.probe import ProbeOptions, Prober, RankedMaps
+
+_LEVELS_BETWEEN_LOOKS = 8  # levels probed before performance is compared with `stop_at`
+
+
+@lists_options
+def measure_metric(
+    metric: Metric, model: Model, inputs: ArrayLike, labels: Labels, maps: ArrayLike, **how: Unpack[ProbeOptions]
+) -> Curve:
+    """Probe a model as a metric needs it, and read the curve.
+
+    Args:
+        metric: such as `Soundness()`.
+        model: see `twinlens.probe`.
+        inputs: (N, C, *S), or (N, D) for tabular rows.
+        labels: (N,) target classes, or target values for a regression model.
+        maps: attribution maps, (N, *S).
+    """
+    prober = Prober(model, inputs, labels, **how)
+    return metric.read(probe_metric(metric, prober, prober.rank(maps)))
+
+
+def probe_metric(metric: Metric, prober: Prober, ranked: RankedMaps) -> list[ProbeTable]:
+    """Make the probe tables that a metric reads, one per sweep."""
+    features = ranked.maps[0].numel()
+    return [prober.sweep(ranked, sweep.schedule, sweep.imputer) for sweep in metric.sweeps(features)]
+
+
+@lists_options
+def soundness(
+    model: Model,
+    inputs: ArrayLike,
+    labels: Labels,
+    maps: ArrayLike,
+    *,
+    levels: Sequence[float] | None = None,
+    epsilon: float = 0.01,
+    performance: Performance = "accuracy",
+    estimator: Literal["paper", "two_sided"] = "paper",
+    stop_at: float | None = None,
+    imputer: Imputer = LinearImputer(),
+    protocol: str | Protocol = "paper",
+    **how: Unpack[ProbeOptions],
+) -> SoundnessCurve:
+    """Measure soundness: which part of the attribution rests on features that are truly predictive?
+
+    Args:
+        model: see `twinlens.probe`.
+        inputs: (N, C, *S), or (N, D) for tabular rows.
+        labels: (N,) target classes, or target values for a regression model.
+        maps: attribution maps, (N, *S).
+        levels: shares of features removed, decreasing; those of the protocol by default.
+        epsilon: a step that gains less performance than this adds false attribution.
+        performance: what is gained; see `twinlens.metrics.performance.measure`.
+        estimator: how a step is judged, "paper" or "two_sided"; the latter asks the model twice as often. See
+            `soundness_from_probes`.
+        stop_at: a predictive level; the sweep ends soon after performance has reached it.
+        imputer: what stands in the place of removed features.
+        protocol: "paper", "soco", or a `Protocol`.
+
+    Example:
+        >>> import torch
+        >>> def model(x):  # reads the first feature and no other
+        ...     return torch.stack([x[:, 0], -x[:, 0]], dim=1)
+        >>> x = torch.ones(4, 10)
+        >>> maps = torch.tensor([3.0, 1.0] + 8 * [0.0]).expand(4, -1)
+        >>> curve = soundness(model, x, [0] * 4, maps, imputer=ConstantImputer(-1.0), levels=(0.9, 0.8, 0.5))
+        >>> curve.values  # a quarter of the attribution lies on a feature that gains nothing
+        array([1.  , 0.75, 0.75])
+    """
+    metric = Soundness(
+        epsilon=epsilon,
+        estimator=estimator,
+        performance=performance,
+        levels=levels,
+        imputer=imputer,
+        protocol=protocol,
+    )
+    prober = Prober(model, inputs, labels, **how)
+    ranked = prober.rank(maps)
+    if stop_at is None:
+        return metric.read(probe_metric(metric, prober, ranked))
+    steps = _probe_until(stop_at, metric, prober, ranked)
+    if metric.estimator == "paper":
+        return metric.read([steps])
+    opposite = opposite_schedule(steps.settings.schedule, ranked.maps[0].numel())
+    return metric.read([steps, prober.sweep(ranked, opposite, imputer)])
+
+
+def _probe_until(level: float, metric: Soundness, prober: Prober, ranked: RankedMaps) -> ProbeTable:
+    """Probe a soundness sweep, some levels at a time, until performance has reached a predictive level."""
+    [steps, *_] = metric.sweeps(ranked.maps[0].numel())
+    shares, table = steps.schedule.levels, None
+    paper = Soundness(epsilon=metric.epsilon, performance=metric.performance, protocol=metric.protocol)
+    for first in range(0, len(shares), _LEVELS_BETWEEN_LOOKS):
+        part = shares[first : first + _LEVELS_BETWEEN_LOOKS]
+        schedule = Schedule(by="area", order="lerf", levels=part, rounding=steps.schedule.rounding)
+        probes = prober.sweep(ranked, schedule, steps.imputer)
+        table = probes if table is None else table.join_levels(probes)
+        if paper.read([table]).at(level) is not None:
+            break
+    assert table is not None  # there is at least one level
+    return table
+
+
+@lists_options
+def completeness(
+    model: Model,
+    inputs: ArrayLike,
+    labels: Labels,
+    maps: ArrayLike,
+    *,
+    thresholds: Sequence[float] = THRESHOLDS,
+    relative: bool = True,
+    performance: Performance = "accuracy",
+    imputer: Imputer = LinearImputer(),
+    protocol: str | Protocol = "paper",
+    **how: Unpack[ProbeOptions],
+) -> CompletenessCurve:
+    """Measure completeness: how much performance is lost with the features that the map marks?
+
+    Args:
+        model: see `twinlens.probe`.
+        inputs: (N, C, *S), or (N, D) for tabular rows.
+        labels: (N,) target classes, or target values for a regression model.
+        maps: attribution maps, (N, *S).
+        thresholds: features above threshold × maximum of their map are removed; decreasing.
+        relative: whether thresholds are multiplied by the maximum; otherwise they are compared with values as they are.
+        performance: what is lost; see `twinlens.metrics.performance.measure`.
+        imputer: what stands in the place of removed features.
+        protocol: "paper", "soco", or a `Protocol`.
+
+    Example:
+        >>> import torch
+        >>> def model(x):  # needs one of the first two features
+        ...     z = x[:, :2].amax(dim=1)
+        ...     return torch.stack([z, -z], dim=1)
+        >>> x, maps = torch.ones(4, 3), torch.tensor([1.0, 0.5, 0.0]).expand(4, -1)
+        >>> completeness(model, x, [0] * 4, maps, imputer=ConstantImputer(-1.0), thresholds=(0.9, 0.4)).values
+        array([0., 1.])
+    """
+    metric = Completeness(
+        thresholds=thresholds, relative=relative, performance=performance, imputer=imputer, protocol=protocol
+    )
+    prober = Prober(model, inputs, labels, **how)
+    return metric.read(probe_metric(metric, prober, prober.rank(maps)))
+
+
+@lists_options
+def road(
+    model: Model,
+    inputs: ArrayLike,
+    labels: Labels,
+    maps: ArrayLike,
+    *,
+    order: Literal["morf", "lerf"] = "morf",
+    levels: Sequence[float] = SHARES,
+    performance: Performance = "accuracy",
+    imputer: Imputer = LinearImputer(),
+    protocol: str | Protocol = "paper",
+    **how: Unpack[ProbeOptions],
+) -> RemovalCurve:
+    """Measure ROAD (Rong et al. 2022): the loss of performance as features are removed by rank.
+
+    Args:
+        model: see `twinlens.probe`.
+        inputs: (N, C, *S), or (N, D) for tabular rows.
+        labels: (N,) target classes, or target values for a regression model.
+        maps: attribution maps, (N, *S).
+        order: "morf" removes the most relevant features first, "lerf" the least relevant.
+        levels: shares of features removed, increasing.
+        performance: what is lost; see `twinlens.metrics.performance.measure`.
+        imputer: what stands in the place of removed features.
+        protocol: "paper", "soco", or a `Protocol`.
+
+    Example:
+        >>> import torch
+        >>> def model(x):
+        ...     return torch.stack([x[:, 0], -x[:, 0]], dim=1)
+        >>> x, maps = torch.ones(4, 10), torch.arange(10.0, 0.0, -1.0).expand(4, -1)
+        >>> road(model, x, [0] * 4, maps, imputer=ConstantImputer(-1.0), levels=(0.1, 0.5), order="lerf").values
+        array([0., 0.])
+    """
+    metric = Road(
+        order=order,
+        levels=levels,
+        performance=performance,
+        imputer=imputer,
+        protocol=protocol,
+    )
+    prober = Prober(model, inputs, labels, **how)
+    return metric.read(probe_metric(metric, prober, prober.rank(maps)))
+
+
+@lists_options
+def deletion(
+    model: Model,
+    inputs: ArrayLike,
+    labels: Labels,
+    maps: ArrayLike,
+    *,
+    levels: Sequence[float] = SHARES,
+    performance: Performance = "accuracy",
+    imputer: Imputer = ConstantImputer(0.0),
+    protocol: str | Protocol = "paper",
+    **how: Unpack[ProbeOptions],
+) -> RemovalCurve:
+    """Measure deletion (Samek et al. 2016, Petsiuk et al. 2018): the most relevant features go first, to a constant.
+
+    Args:
+        model: see `twinlens.probe`.
+        inputs: (N, C, *S), or (N, D) for tabular rows.
+        labels: (N,) target classes, or target values for a regression model.
+        maps: attribution maps, (N, *S).
+        levels: shares of features removed, increasing.
+        performance: what is lost; see `twinlens.metrics.performance.measure`.
+        imputer: what stands in the place of removed features.
+        protocol: "paper", "soco", or a `Protocol`.
+
+    Example:
+        >>> import torch
+        >>> def model(x):
+        ...     return torch.stack([x[:, 0], 0.5 + 0 * x[:, 0]], dim=1)
+        >>> x, maps = torch.ones(4, 10), torch.arange(10.0, 0.0, -1.0).expand(4, -1)
+        >>> deletion(model, x, [0] * 4, maps, levels=(0.1, 0.5)).values
+        array([1., 1.])
+    """
+    metric = Deletion(levels=levels, performance=performance, imputer=imputer, protocol=protocol)
+    prober = Prober(model, inputs, labels, **how)
+    return metric.read(probe_metric(metric, prober, prober.rank(maps)))
+
+
+@lists_options
+def insertion(
+    model: Model,
+    inputs: ArrayLike,
+    labels: Labels,
+    maps: ArrayLike,
+    *,
+    levels: Sequence[float] = SHARES,
+    performance: Performance = "accuracy",
+    imputer: Imputer = BlurImputer(),
+    protocol: str | Protocol = "paper",
+    **how: Unpack[ProbeOptions],
+) -> RemovalCurve:
+    """Measure insertion (Petsiuk et al. 2018): the most relevant features stand on a blurred input.
+
+    At level 0.9 the tenth of the features that matters most has been inserted. The smaller the loss against the
+    untouched input, the better.
+
+    Args:
+        model: see `twinlens.probe`.
+        inputs: (N, C, *S), or (N, D) for tabular rows.
+        labels: (N,) target classes, or target values for a regression model.
+        maps: attribution maps, (N, *S).
+        levels: shares of features still blurred, increasing.
+        performance: what is lost; see `twinlens.metrics.performance.measure`.
+        imputer: what features are inserted into.
+        protocol: "paper", "soco", or a `Protocol`.
+
+    Example:
+        >>> import torch
+        >>> def model(x):
+        ...     return torch.stack([x[:, 0, 5], 0.5 + 0 * x[:, 0, 5]], dim=1)
+        >>> x = torch.eye(10)[5].reshape(1, 1, 10)
+        >>> insertion(model, x, [0], x, levels=(0.9, 1.0)).values
+        array([0., 1.])
+    """
+    metric = Insertion(levels=levels, performance=performance, imputer=imputer, protocol=protocol)
+    prober = Prober(model, inputs, labels, **how)
+    return metric.read(probe_metric(metric, prober, prober.rank(maps)))

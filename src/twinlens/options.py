@@ -1,0 +1,235 @@
+"""What a run can be asked: each option declared once, at its field.
+
+The arguments of `evaluate`, the flags of the command line, the keys of run.toml, what run.json stores and the table in
+docs/runs.md all come from these declarations. Options of a metric are declared at the metric, those of a method at its
+function.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, ParamSpec, Protocol, TypeVar
+
+from torch import Tensor, nn
+
+from twinlens.core.arrays import ArrayLike
+from twinlens.core.fields import convert, fields_of
+from twinlens.core.ordering import check_levels
+from twinlens.core.progress import Progress
+from twinlens.core.signatures import show_options
+from twinlens.data.samples import Samples
+from twinlens.errors import unknown
+from twinlens.imputation.imputers import Imputer, find_imputer
+from twinlens.metrics.catalogue import DEFAULT_METRICS, Metric, MetricRequests, find_metrics
+from twinlens.metrics.estimators import check_epsilon
+from twinlens.metrics.performance import Performance, check_performance
+from twinlens.metrics.protocols import Protocol as FinePrint
+from twinlens.metrics.protocols import find_protocol
+from twinlens.models.loading import PRETRAINED, LoadedModel
+
+ModelSource = str | nn.Module | LoadedModel
+DataSource = str | os.PathLike[str] | Samples | tuple[ArrayLike, ArrayLike]
+Methods = str | Sequence[str] | Mapping[str, str | Callable[..., Tensor] | Mapping[str, Any]]
+DEFAULT_METHODS = ("integrated_gradients", "gradcam", "saliency", "random")
+_COUNTS = ("limit", "resamples", "batch_size", "threads", "shard_size", "workers")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubjectOptions:
+    """Model and data."""
+
+    weights: str = PRETRAINED
+    """Weights for a model given by its spec: a file (.safetensors or a state dict), "default", or "none" for an
+    untrained model."""
+
+    classes: str | None = None
+    """File with the index of each class name: .json, .txt or .csv."""
+
+    preprocessing: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of `Preprocessing` that replace the model's own: resize, crop, squash, interpolation, mean, std."""
+
+    limit: int | None = None
+    """Evaluate this many samples, drawn by the seed; all by default."""
+
+    skip_bad: bool = False
+    """Leave out samples that cannot be read; otherwise they are an error."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuestionOptions:
+    """What to evaluate."""
+
+    metrics: MetricRequests = DEFAULT_METRICS
+    """Names of metrics, metrics as values, or a table from names of your own to either; none makes the maps alone."""
+
+    maps: Mapping[str, str] = field(default_factory=dict)
+    """Maps made elsewhere: from a name to a folder, .npy, .npz or .safetensors file."""
+
+    sign: Literal["error", "positive", "absolute"] = "error"
+    """What a negative value of your own maps means: "error" refuses it, "positive" drops it, "absolute" takes
+    magnitudes."""
+
+    channels: Literal["sum", "mean", "max", "absolute_sum", "norm"] | None = None
+    """How several channels of your own maps become one value per feature."""
+
+    protocol: str | FinePrint = "paper"
+    """Fine print of metrics given by name: "paper" follows the paper's text, "soco" the code that its authors
+    published."""
+
+    levels: Sequence[float] | None = None
+    """Shares removed in the sweep of soundness, decreasing; those of the protocol by default."""
+
+    epsilon: float = 0.01
+    """Gain of performance below which a step of soundness adds false attribution."""
+
+    performance: Performance = "accuracy"
+    """Measure of performance for metrics given by name: accuracy, probability, logit, score, top5,
+    balanced_accuracy."""
+
+    imputer: str | Mapping[str, Any] | Imputer | None = None
+    """What stands in the place of removed features: linear, constant, mean or blur; linear for images, zero for tabular
+    rows by default. Deletion and insertion have their own."""
+
+    seed: int = 0
+    """Seed of all that is random."""
+
+    resamples: int = 1000
+    """Resamples behind intervals and comparisons."""
+
+    show: Sequence[str] = ()
+    """Ids of samples that the report shows in any case, beside those that it selects itself."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExecutionOptions:
+    """How."""
+
+    out: str | os.PathLike[str] | None = None
+    """Run directory, or an address such as s3://bucket/run; a run that is there goes on. A temporary directory by
+    default."""
+
+    batch_size: int | None = None
+    """Inputs per call of the model; by trial by default."""
+
+    memory_format: Literal["contiguous", "channels_last"] | None = None
+    """Order of an image's values in memory; by trial by default."""
+
+    compiled: bool = False
+    """Call the model through torch.compile."""
+
+    device: str | None = None
+    """Where to compute: cpu, cuda, cuda:1, …; a GPU where there is one by default, and a module stays where it is."""
+
+    threads: int | None = None
+    """Threads within one operation of torch on the CPU, which may change last bits; by trial by default."""
+
+    shard_size: int | None = None
+    """Samples per part of the run; by the size of an input by default."""
+
+    workers: int = 2
+    """Threads that read images."""
+
+    progress: bool | Progress = False
+    """Whether to show progress bars, or what receives the progress."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineOptions:
+    """Where."""
+
+    engine: Literal["local", "ray"] = "local"
+    """Where units of work run: in this process, or on all machines of a Ray cluster."""
+
+    address: str | None = None
+    """Address of a running Ray cluster, such as auto or HOST:PORT; a cluster of this machine alone by default."""
+
+    cpus_per_unit: float | None = None
+    """CPUs of each worker of a cluster; one by default."""
+
+    gpus_per_unit: float | None = None
+    """GPUs of each worker of a cluster; shares such as 0.25 are possible. None by default."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(EngineOptions, ExecutionOptions, QuestionOptions, SubjectOptions):
+    """Everything that `evaluate` can be asked beside the model, the data and the methods; checked when it is made.
+
+    Example:
+        >>> Options(metrics="completeness").metric_values()
+        {'completeness': Completeness(thresholds=(0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1), relative=True,
+        performance='accuracy', imputer=None, protocol='paper')}
+        >>> Options(skip_bad="no")
+        Traceback (most recent call last):
+            ...
+        TypeError: `skip_bad` must be true or false; got 'no'.
+    """
+
+    def __post_init__(self) -> None:
+        for option in fields_of(Options):
+            if option.name not in ("metrics", "imputer"):  # which have checks of their own
+                checked = convert(getattr(self, option.name), option.type, option.name)
+                object.__setattr__(self, option.name, checked)
+        for name in _COUNTS:
+            if (count := getattr(self, name)) is not None and count < 1:
+                raise ValueError(f"`{name}` must be at least 1; got {count}.")
+        check_epsilon(self.epsilon)
+        check_performance(self.performance)
+        find_protocol(self.protocol)
+        if self.levels is not None:
+            object.__setattr__(self, "levels", check_levels("levels", self.levels, decreasing=True))
+        if self.imputer is not None:
+            object.__setattr__(self, "imputer", find_imputer(self.imputer))
+        for name in ("address", "cpus_per_unit", "gpus_per_unit"):
+            if self.engine == "local" and (value := getattr(self, name)) is not None:
+                raise ValueError(
+                    f"`{name}` belongs to engine 'ray', and `engine` is 'local'; got {value!r}. Leave it out."
+                )
+        self.metric_values()
+
+    def metric_values(self) -> dict[str, Metric]:
+        """Return the metrics by their names; those given by name take the options that they share."""
+        shared = {name: getattr(self, name) for name in ("protocol", "levels", "epsilon", "performance")}
+        return find_metrics(self.metrics, shared)
+
+
+P = ParamSpec("P")
+R_co = TypeVar("R_co", covariant=True)
+
+
+class TakesOptions(Protocol[P, R_co]):
+    """A function of a model, data and methods, whose keywords are the fields of `Options`."""
+
+    def __call__(
+        self, model: ModelSource, data: DataSource, methods: Methods = ..., *args: P.args, **options: P.kwargs
+    ) -> R_co:
+        """Call it."""
+
+
+def takes_options(
+    kind: Callable[P, Options],
+) -> Callable[[Callable[[ModelSource, DataSource, Methods, Options], R_co]], TakesOptions[P, R_co]]:
+    """Give a function that takes `Options` their fields as keyword arguments, checked by mypy and shown by `help`."""
+
+    def decorate(function: Callable[[ModelSource, DataSource, Methods, Options], R_co]) -> TakesOptions[P, R_co]:
+        known = [option.name for option in fields_of(Options)]
+
+        @functools.wraps(function)
+        def call(
+            model: ModelSource,
+            data: DataSource,
+            methods: Methods = DEFAULT_METHODS,
+            *args: P.args,
+            **options: P.kwargs,
+        ) -> R_co:
+            for name in options:
+                if name not in known:
+                    raise TypeError(str(unknown("options", name, known)))
+            return function(model, data, methods, kind(*args, **options))
+
+        show_options(call, fields_of(Options), instead_of="options")
+        return call
+
+    return decorate

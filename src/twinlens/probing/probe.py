@@ -1,0 +1,312 @@
+"""Probing: call the model on every sample at every level, and record its answers.
+
+This is the only expensive part of an evaluation. No decision is taken here: metrics are computed from the table
+afterwards, because the paper's accuracy mode needs the accuracy of the whole data set at each level.
+
+Shapes: N samples, L levels, F features, B rows of a batch, each a (sample, level) pair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Annotated, Any, TypedDict, Unpack
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from twinlens.core.arrays import ArrayLike, Floats
+from twinlens.core.calling import ANSWER, Labels, Model, Respondent, check_inputs, check_labels, evaluating
+from twinlens.core.fields import Default, filled
+from twinlens.core.maps import check_maps, map_kinds, spatial_shape
+from twinlens.core.ordering import Ranking, Schedule, count_removed, keep_features, kept_mass, rank_features
+from twinlens.core.probe_table import ProbeSettings, ProbeTable
+from twinlens.core.progress import Bars, Progress
+from twinlens.core.randomness import stream
+from twinlens.core.signatures import lists_options
+from twinlens.imputation.imputers import Imputer, LinearImputer
+
+_CHUNK = 16  # samples whose rankings and answers are on the device at a time
+_BATCH_VALUES = 5_000_000  # input values per automatic batch: 33 images of 224 × 224 × 3
+_KEPT_RANKS = 5_000_000  # features whose ranks are kept from one sweep to the next: 60 MB
+
+
+class ProbeOptions(TypedDict, total=False):
+    """How maps are read and how the model is called, for every function that probes a model."""
+
+    sign: Annotated[str, Default("error")]
+    """What a negative attribution means: "error" refuses it, "positive" drops it, "absolute" takes magnitudes."""
+
+    channels: Annotated[str | None, Default(None)]
+    """How the channels of maps (N, C, *S) are reduced: "sum", "mean", "max", "absolute_sum" or "norm"."""
+
+    output: Annotated[str, Default("auto")]
+    """What the model returns: "logits" or "probabilities"; "auto" expects probabilities of a callable on NumPy arrays
+    and logits of everything else."""
+
+    ids: Annotated[Sequence[str | int] | None, Default(None)]
+    """One name per sample, by which ties and noise are drawn; 0 … N-1 by default."""
+
+    seed: Annotated[int, Default(0)]
+    """Seed of ties and noise."""
+
+    batch_size: Annotated[int | None, Default(None)]
+    """Rows per call of the model; by the size of an input by default. A batch that does not fit into memory is
+    halved."""
+
+    device: Annotated[str | torch.device | None, Default(None)]
+    """Where to compute; the model's own device by default."""
+
+    progress: Annotated[bool | Progress, Default(False)]
+    """Show a progress bar, or pass an object that receives the progress."""
+
+
+@lists_options
+def probe(
+    model: Model,
+    inputs: ArrayLike,
+    labels: Labels,
+    maps: ArrayLike,
+    *,
+    schedule: Schedule,
+    imputer: Imputer = LinearImputer(),
+    untouched: ProbeTable | None = None,
+    **how: Unpack[ProbeOptions],
+) -> ProbeTable:
+    """Remove features by the schedule, impute them, and record the model's answers.
+
+    Args:
+        model: an `nn.Module` or any callable from a batch to logits (B, K). A callable that is not a module is
+            given NumPy arrays if `inputs` is one, as scikit-learn's `predict_proba`, and tensors otherwise.
+            A regression model returns one value per sample.
+        inputs: (N, C, *S), or (N, D) for tabular rows, as the model expects them (normalised).
+        labels: (N,) target classes as integers; floating-point labels mean regression.
+        maps: attribution maps, (N, *S), (N, 1, *S), or (N, C, *S) with `channels`.
+        schedule: which features are removed at which level.
+        imputer: fills in removed features.
+        untouched: an earlier table of the same samples with a level that removes nothing; wherever nothing is
+            removed, its answers are reused, and the model is not called again.
+
+    Returns:
+        The probe table, one row per sample and level.
+
+    Example:
+        >>> def model(x):
+        ...     return torch.stack([x.sum(1), -x.sum(1)], dim=1)
+        >>> x = torch.tensor([[1.0, 2.0, 3.0]])
+        >>> table = probe(model, x, [0], x, imputer=lambda x, keep, streams: x * keep,
+        ...               schedule=Schedule(by="area", order="morf", levels=(0.0, 0.4, 0.7)))
+        >>> table.logit
+        array([[6., 3., 1.]])
+    """
+    prober = Prober(model, inputs, labels, **how)
+    return prober.sweep(prober.rank(maps), schedule, imputer, untouched=untouched)
+
+
+class RankedMaps:
+    """Checked maps of samples, each ranked once however many sweeps read them."""
+
+    def __init__(self, maps: Tensor, ids: tuple[str, ...], seed: int) -> None:
+        self.maps, self.ids, self.seed = maps, ids, seed
+        self.kinds = tuple(map_kinds(maps))
+        self._kept: dict[int, Ranking] | None = {} if maps.numel() <= _KEPT_RANKS else None
+
+    def ranking(self, samples: slice, device: torch.device) -> Ranking:
+        """Rank the features of some samples on a device."""
+        if self._kept is not None and samples.start in self._kept:
+            return self._kept[samples.start]
+        # float64 is needed for exact sums, and Apple's devices do not have it.
+        maps = self.maps[samples].to("cpu" if device.type == "mps" else device)
+        ranking = rank_features(maps, ids=self.ids[samples], seed=self.seed)
+        if self._kept is not None:
+            self._kept[samples.start] = ranking
+        return ranking
+
+
+class Prober:
+    """Samples and a model, checked once, to be probed with any number of maps and schedules."""
+
+    def __init__(self, model: Model, inputs: ArrayLike, labels: Labels, **given: Unpack[ProbeOptions]) -> None:
+        how = filled(ProbeOptions, given)
+        self.model, self.how = model, how
+        self.inputs, self.ids = check_inputs(inputs, how["ids"])
+        self.spatial = spatial_shape(self.inputs.shape)
+        self.rows = _check_batch_size(how["batch_size"], self.inputs)
+        self.respondent = Respondent(
+            model,
+            labels=check_labels(labels, self.ids),
+            ids=self.ids,
+            output=how["output"],
+            on_numpy=not isinstance(inputs, Tensor),
+            device=how["device"],
+        )
+
+    def rank(self, maps: ArrayLike) -> RankedMaps:
+        """Check maps against the inputs, and rank them once for all sweeps."""
+        how = self.how
+        values = check_maps(maps, self.spatial, ids=self.ids, sign=how["sign"], channels=how["channels"])
+        return RankedMaps(values, self.ids, how["seed"])
+
+    def sweep(
+        self,
+        ranked: RankedMaps,
+        schedule: Schedule,
+        imputer: Imputer,
+        *,
+        untouched: ProbeTable | None = None,
+        advance: Callable[[int], object] | None = None,
+    ) -> ProbeTable:
+        """Probe all samples at all levels of a schedule.
+
+        Args:
+            ranked: maps of these samples.
+            schedule: which features are removed at which level.
+            imputer: fills in removed features.
+            untouched: as for `probe`.
+            advance: receives the number of newly finished rows; `progress` by default.
+        """
+        how = self.how
+        settings = ProbeSettings(
+            schedule=schedule,
+            # The repr of a plain function holds its address, which differs from process to process.
+            imputer=getattr(imputer, "__qualname__", repr(imputer)),
+            seed=how["seed"],
+            spatial=self.spatial,
+            sign=how["sign"],
+            channels=how["channels"],
+        )
+        sweep = _Sweep(
+            inputs=self.inputs,
+            ranked=ranked,
+            imputer=imputer,
+            respondent=self.respondent,
+            settings=settings,
+            rows=self.rows,
+            known=None if untouched is None else _untouched_answers(untouched, self.ids),
+        )
+        progress, task = how["progress"], f"{schedule.order} by {schedule.by}"
+        bars = Bars(shown=progress) if isinstance(progress, bool) and progress else nullcontext(progress or None)
+        with evaluating(self.model), torch.inference_mode(), bars as shown:
+            if shown is not None and advance is None:
+                shown.begin({task: len(self.ids) * len(schedule.levels)})
+                sweep.advance = lambda rows: shown.advance(task, rows)
+            elif advance is not None:
+                sweep.advance = advance
+            for start in range(0, len(self.ids), _CHUNK):
+                sweep.chunk(start)
+        self.rows = sweep.rows  # what turned out too large once need not be tried again
+        return ProbeTable(
+            settings=settings,
+            ids=self.ids,
+            labels=self.respondent.labels,
+            map_kinds=ranked.kinds,
+            **sweep.columns,
+        )
+
+
+@dataclass(kw_only=True)
+class _Sweep:
+    """The loop over samples and levels. It fills `columns`; `rows` shrinks when a batch turns out too large."""
+
+    inputs: Tensor
+    ranked: RankedMaps
+    imputer: Imputer
+    respondent: Respondent
+    settings: ProbeSettings
+    rows: int
+    known: Floats | None
+    """(N, 4) the model's answers where nothing is removed, if they are known already."""
+    advance: Callable[[int], object] = id
+
+    def __post_init__(self) -> None:
+        shape = (len(self.inputs), len(self.settings.schedule.levels))
+        whole = {"removed", "target_rank"} if self.respondent.regression else {"removed", "target_rank", "predicted"}
+        self.columns: dict[str, NDArray[Any]] = {
+            name: np.empty(shape, dtype=np.int64 if name in whole else np.float64)
+            for name in ("removed", "kept_mass", *ANSWER)
+        }
+
+    def chunk(self, start: int) -> None:
+        """Probe up to `_CHUNK` samples at all levels."""
+        schedule, device = self.settings.schedule, self.respondent.device
+        samples = slice(start, start + _CHUNK)
+        names = self.respondent.ids[samples]
+        ranking = self.ranked.ranking(samples, device)
+        removed = count_removed(ranking, schedule)
+        mass = kept_mass(ranking, removed, schedule.order)
+        rank, counts = ranking.rank.to(device), removed.to(device, ranking.rank.dtype)
+        inputs = self.inputs[samples].to(device)
+
+        asked = np.ones(removed.shape, dtype=bool) if self.known is None else removed.cpu().numpy() > 0
+        pairs = np.argwhere(asked)
+        answers = [torch.empty(0, len(ANSWER), dtype=self.respondent.real, device=device)]
+        done = 0
+        while done < len(pairs):
+            part = pairs[done : done + self.rows]
+            try:
+                answers.append(self._batch(inputs, rank, counts, part[:, 0], part[:, 1], start))
+            except (RuntimeError, MemoryError) as error:
+                self._halve(error)
+                continue
+            done += len(part)
+            self.advance(len(part))
+        self.advance(asked.size - len(pairs))
+        self.columns["removed"][samples] = removed.cpu().numpy()
+        self.columns["kept_mass"][samples] = mass.cpu().numpy()
+        table = np.empty((*asked.shape, len(ANSWER)))
+        if self.known is not None:
+            table[:] = self.known[samples, None]
+        table[asked] = torch.cat(answers).to("cpu", torch.float64).numpy()
+        self.respondent.check(table, names, schedule.levels)
+        for k, name in enumerate(ANSWER):
+            self.columns[name][samples] = table[..., k]
+
+    def _batch(
+        self,
+        inputs: Tensor,
+        rank: Tensor,
+        counts: Tensor,
+        sample: NDArray[np.int64],
+        level: NDArray[np.int64],
+        start: int,
+    ) -> Tensor:
+        """Impute one batch of (sample, level) pairs and call the model on it."""
+        settings, names = self.settings, self.respondent.ids[start:]
+        levels = settings.schedule.levels
+        i, m = (torch.from_numpy(index).to(inputs.device) for index in (sample, level))
+        # index_select copies rows several times as fast as rank[i] does.
+        keep = keep_features(rank.index_select(0, i), counts[i, m], settings.schedule.order)
+        keep = keep.reshape(-1, *settings.spatial)
+        streams = [stream(settings.seed, names[a], levels[b]) for a, b in zip(sample, level, strict=True)]
+        return self.respondent.ask(self.imputer(inputs.index_select(0, i), keep, streams), i + start)
+
+    def _halve(self, error: Exception) -> None:
+        text = str(error).lower()
+        if not (isinstance(error, MemoryError) or "out of memory" in text or "can't allocate memory" in text):
+            raise error
+        if self.rows == 1:
+            raise MemoryError(
+                "One input does not fit into memory, even alone. Use a smaller model or input."
+            ) from error
+        self.rows //= 2
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+
+def _untouched_answers(table: ProbeTable, ids: tuple[str, ...]) -> Floats:
+    """Return the answers (N, 4) of a table where nothing was removed."""
+    whole = np.flatnonzero((table.removed == 0).all(axis=0))
+    if table.ids != ids or not whole.size:
+        raise ValueError("`untouched` must hold the same samples in the same order, at a level that removes nothing.")
+    return np.stack([getattr(table, name)[:, whole[0]] for name in ANSWER], axis=1).astype(np.float64)
+
+
+def _check_batch_size(batch_size: int | None, inputs: Tensor) -> int:
+    if batch_size is None:
+        return max(1, min(4096, _BATCH_VALUES // inputs[0].numel()))
+    if batch_size < 1:
+        raise ValueError(f"`batch_size` must be at least 1; got {batch_size}.")
+    return int(batch_size)

@@ -1,0 +1,209 @@
+"""The run directory: what the run is, by content; what is done, in parts that are whole or not there; and resuming.
+
+    RUN/
+      run.json                            the manifest: model, data, seed, maps, probes, versions
+      maps/METHOD/00000.safetensors       attribution maps of one shard of the samples
+      probes/METHOD/SWEEP/00000.parquet   what the model answered about them
+      results.json   results.csv          curves and summary
+      timings.json                        how long parts took
+
+A part that exists is done. A run that was killed and is started again makes the parts that are missing, and ends with
+the same results.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Generic, Protocol, Self, TypeVar
+
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from twinlens.core.fields import JSON, from_json, to_json
+from twinlens.core.files import as_path, at_hand, is_local, write_json, written_whole
+from twinlens.core.probe_table import ProbeTable
+from twinlens.errors import RunError
+from twinlens.running.manifest import FORMAT, Manifest
+
+UNTOUCHED = "_untouched"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,99}")
+
+
+class AnyManifest(Protocol):
+    """What describes a run, of whatever kind; a frozen dataclass."""
+
+    def joined(self, there: Self, where: str) -> Self:
+        """Return the manifest of a run that goes on, or refuse."""
+
+
+M = TypeVar("M", bound=AnyManifest)
+
+
+class Run(Generic[M]):
+    """A run directory that is open for work; made by `RunDirectory` and `read_run`."""
+
+    def __init__(self, path: Path, manifest: M) -> None:
+        self.path = path
+        self.manifest = manifest
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.path)!r})"
+
+    def maps_part(self, method: str, shard: int) -> Path:
+        """Return the file of a method's maps of one shard."""
+        return self.path / "maps" / method / f"{shard:05d}.safetensors"
+
+    def probes_part(self, method: str, sweep: str, shard: int) -> Path:
+        """Return the file of a sweep's probes of one shard."""
+        return self.path / "probes" / method / sweep / f"{shard:05d}.parquet"
+
+    def untouched_part(self, shard: int) -> Path:
+        """Return the file of what the model answers about the untouched inputs of one shard."""
+        return self.path / "probes" / UNTOUCHED / f"{shard:05d}.parquet"
+
+    def save_maps(self, method: str, shard: int, maps: Tensor, ids: tuple[str, ...]) -> None:
+        """Write the maps of one shard, with the ids of its samples."""
+        with written_whole(self.maps_part(method, shard)) as unfinished:
+            save_file({"maps": maps.cpu().contiguous()}, unfinished, metadata={"ids": json.dumps(ids)})
+
+    def load_maps(self, method: str, shard: int) -> Tensor:
+        """Read the maps of one shard."""
+        with at_hand(self.maps_part(method, shard)) as path, safe_open(path, "pt") as file:
+            maps: Tensor = file.get_tensor("maps")
+            return maps
+
+    def load_probes(self, method: str, sweep: str, shards: int) -> ProbeTable:
+        """Read the probes of all shards of a sweep as one table."""
+        return ProbeTable.concatenate(
+            [ProbeTable.load(self.probes_part(method, sweep, shard)) for shard in range(shards)]
+        )
+
+    def load_untouched(self, shards: int) -> ProbeTable:
+        """Read what the model answered about all untouched inputs."""
+        return ProbeTable.concatenate([ProbeTable.load(self.untouched_part(shard)) for shard in range(shards)])
+
+    def write_json(self, name: str, content: JSON) -> None:
+        """Write a JSON file of the run, whole."""
+        write_json(self.path / name, content)
+
+    def write_manifest(self, manifest: M) -> None:
+        """Replace the manifest."""
+        self.manifest = manifest
+        self.write_json("run.json", to_json(manifest))
+
+
+def check_name(name: str, argument: str = "methods") -> str:
+    """Refuse a name that cannot be the name of a folder on every system."""
+    if not _NAME.fullmatch(name):
+        raise ValueError(
+            f"`{argument}` must be named with letters, digits, and . _ + - alone, beginning with a letter or digit; "
+            f"got {name!r}."
+        )
+    return name
+
+
+class RunDirectory(Generic[M]):
+    """A directory that is held for one process: with the run that is there, or to start one in. A context manager."""
+
+    def __init__(self, path: str | os.PathLike[str], kind: type[M]) -> None:
+        self.path, self.kind = as_path(path), kind
+        self.manifest: M | None = None
+        """The manifest of the run that is there."""
+        self._held = ExitStack()
+
+    def __enter__(self) -> Self:
+        if self.path.exists() and not self.path.is_dir():
+            raise RunError(f"`out` must be a directory; {str(self.path)!r} is a file.")
+        try:
+            if (self.path / "run.json").exists():
+                self._held.enter_context(_locked(self.path))
+                self.manifest = read_manifest(self.path, self.kind)
+        except BaseException:
+            self._held.close()
+            raise
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._held.close()
+
+    def start(self, wanted: M) -> Run[M]:
+        """Start a run, or go on with the one that is there.
+
+        Args:
+            wanted: what this run is. What was measured must be the same; methods and sweeps may be new, and are added.
+        """
+        if self.manifest is not None:
+            joined = wanted.joined(self.manifest, str(self.path))
+        else:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._held.enter_context(_locked(self.path))
+            if any(name.name != ".lock" for name in self.path.iterdir()):
+                raise RunError(f"`out` {str(self.path)!r} is not empty and holds no run. Choose another directory.")
+            joined = wanted
+        run = Run(self.path, joined)
+        if joined != self.manifest:
+            run.write_manifest(joined)
+        return run
+
+
+def read_run(path: str | os.PathLike[str]) -> Run[Manifest]:
+    """Open a run directory for reading."""
+    folder = as_path(path)
+    if not (folder / "run.json").is_file():
+        raise RunError(f"{str(folder)!r} holds no run: run.json is missing. Runs are made by twinlens evaluate.")
+    return Run(folder, read_manifest(folder, Manifest))
+
+
+def read_manifest(folder: Path, kind: type[M]) -> M:
+    """Read run.json, refusing another format and whatever it does not know."""
+    stored = read_json(folder / "run.json")
+    found = stored.get("format") if isinstance(stored, dict) else None
+    if found != FORMAT:
+        raise RunError(
+            f"{str(folder)!r} holds a run of format {found}, and this twinlens reads {FORMAT}. Use the version that "
+            "made it, or choose another directory."
+        )
+    try:
+        return from_json(kind, stored, "run.json")
+    except (ValueError, TypeError) as error:
+        raise RunError(
+            f"{str(folder / 'run.json')!r} is damaged, or of another kind of run: {error} Choose another directory."
+        ) from None
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file of a run."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise RunError(f"{str(path)!r} is damaged: {error}. Choose another directory, or remove the file.") from None
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold the directory for this process; the system lets go of it when the process ends in whatever way.
+
+    Object stores have no locks: two runs in one place would do the same work twice, to the same results.
+    """
+    if not is_local(folder):
+        yield
+        return
+    try:
+        import fcntl  # noqa: PLC0415
+    except ImportError:  # not on Windows, where two runs in one directory are up to the user
+        yield
+        return
+    with (folder / ".lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RunError(f"`out` {str(folder)!r} is in use by another twinlens. Wait for it to end.") from None
+        except OSError:
+            pass  # some network file systems have no locks; parts are atomic there too
+        yield

@@ -1,0 +1,47 @@
+"""Engines: where units of work run, by their names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from twinlens.core.progress import Progress
+from twinlens.running.ray_engine import run_ray
+from twinlens.running.units import Cluster, Job, Unit
+
+Failures = dict[str, Exception]
+Seconds = dict[str, float]
+
+
+def run_local(
+    job: Job, units: Iterable[Unit], progress: Progress, cluster: Cluster | None = None
+) -> tuple[Failures, Seconds]:
+    """Run units in this process, one after the other.
+
+    A method that fails is left out from then on, and the others go on; a full disk or any other trouble with the run
+    directory ends it.
+
+    Returns:
+        Why methods failed, by name, and the seconds that each kind of work took.
+    """
+    del cluster
+    worker, failures = job.worker(progress), dict[str, Exception]()
+    for unit in units:
+        if unit.method in failures:
+            continue
+        try:
+            worker.do(unit)
+        except OSError:
+            raise
+        except Exception as error:
+            if unit.method is None:
+                raise
+            failures[unit.method] = error
+            progress.warn(f"{unit.method} fails and is left out: {error}")
+    return failures, worker.seconds
+
+
+ENGINES: dict[str, Callable[[Job, Iterable[Unit], Progress, Cluster | None], tuple[Failures, Seconds]]] = {
+    "local": run_local,
+    "ray": run_ray,
+}
+"""Every engine by its name."""

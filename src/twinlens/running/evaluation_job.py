@@ -1,0 +1,209 @@
+"""The job of an evaluation: maps of one method for one shard, and every probe about them.
+
+Shapes: B samples of one shard, C channels, S = spatial shape.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from twinlens.attribution import attribute
+from twinlens.core.calling import find_device
+from twinlens.core.maps import check_maps, spatial_shape
+from twinlens.core.ordering import Schedule
+from twinlens.core.probe_table import ProbeTable
+from twinlens.core.progress import Progress
+from twinlens.data.inputs import load_inputs
+from twinlens.data.samples import Samples, subset
+from twinlens.data.stored_maps import StoredMaps
+from twinlens.errors import RunError
+from twinlens.imputation.imputers import ConstantImputer, Imputer
+from twinlens.models.loading import LoadedModel
+from twinlens.probing.execution import Prepared
+from twinlens.probing.probe import Prober
+from twinlens.running.directory import Run
+from twinlens.running.manifest import Manifest, SweepRecord
+from twinlens.running.methods import Method
+from twinlens.running.units import UNTOUCHED, Unit
+
+T = TypeVar("T")
+_NAMED = 16  # ids of samples that a message lists
+_REFERENCE_SAMPLES = 64  # from which methods that compare with other inputs, such as IBA, estimate what is usual
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class EvaluationJob:
+    """Everything that units of a run have in common."""
+
+    run: Run[Manifest]
+    model: LoadedModel
+    samples: Samples
+    methods: Mapping[str, Method]
+    sweeps: Sequence[tuple[SweepRecord, Imputer]]
+    workers: int
+    reload: Callable[[], LoadedModel] | None = None
+    """How other processes load the model; without it they are sent the module."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what another process needs of the job."""
+        state = dict(self.__dict__)
+        if self.reload is not None:
+            state["model"] = None
+        elif find_device(self.model.module, None)[0].type != "cpu":
+            # A GPU of this machine may have another number there, or none.
+            state["model"] = dataclasses.replace(self.model, module=copy.deepcopy(self.model.module).cpu())
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restore the job that another process sent."""
+        self.__dict__.update(state)
+        if self.reload is not None:
+            self.__dict__["model"] = self.reload()
+            if self.model.digest() != self.run.manifest.model.digest:
+                raise RunError(
+                    f"The model {self.model.name!r} that is loaded here differs from the one of {self.run}. Make the "
+                    "same files and packages available on all nodes, or pass the module itself."
+                )
+        self.model.module.to(self.run.manifest.execution.device)
+
+    def units(self) -> list[Unit]:
+        """List all units: first the untouched inputs, then shard by shard, so that a method that fails fails early."""
+        shards = range(self.run.manifest.shards)
+        methods = [Unit(shard, name) for shard in shards for name in self.methods]
+        return [*(Unit(shard) for shard in shards), *methods]
+
+    def rows(self) -> dict[str, int]:
+        """Count the rows of each task."""
+        per_sample = sum(len(sweep.schedule.levels) for sweep, _ in self.sweeps)
+        return {UNTOUCHED: len(self.samples)} | {name: len(self.samples) * per_sample for name in self.methods}
+
+    def part(self, shard: int) -> Samples:
+        """Return the samples of one shard."""
+        size = self.run.manifest.execution.shard_size
+        return self.samples.take(range(shard * size, min((shard + 1) * size, len(self.samples))))
+
+    def describe(self, unit: Unit) -> str:
+        """Name a unit for the person who has to look after it, with the ids of its samples."""
+        ids = self.part(unit.shard).ids
+        more = f" and {len(ids) - _NAMED} more" if len(ids) > _NAMED else ""
+        return f"shard {unit.shard} (samples {', '.join(map(repr, ids[:_NAMED]))}{more})"
+
+    def worker(self, progress: Progress) -> EvaluationWorker:
+        """Create a worker for this job."""
+        return EvaluationWorker(self, progress)
+
+
+class EvaluationWorker:
+    """Does units of one job; holds the model, and the inputs of one shard at a time."""
+
+    def __init__(self, job: EvaluationJob, progress: Progress) -> None:
+        self.job, self.progress = job, progress
+        self.model = Prepared(job.model.module, job.run.manifest.execution.execution)
+        self.seconds: dict[str, float] = {}
+        self._loaded: tuple[int, Samples, Tensor] | None = None
+
+    def do(self, unit: Unit) -> None:
+        """Make the parts of a unit that are not there yet."""
+        run, job = self.job.run, self.job
+        samples = job.part(unit.shard)
+        if unit.method is None:
+            if not run.untouched_part(unit.shard).exists():
+                self._timed(UNTOUCHED, lambda: self._ask_untouched(unit.shard))
+            self.progress.advance(UNTOUCHED, len(samples), "asked")
+            return
+        method, missing = job.methods[unit.method], []
+        for sweep, imputer in job.sweeps:
+            if run.probes_part(method.name, sweep.name, unit.shard).exists():
+                self.progress.advance(method.name, len(samples) * len(sweep.schedule.levels), sweep.name)
+            else:
+                missing.append((sweep, imputer))
+        if missing or not run.maps_part(method.name, unit.shard).exists():
+            maps = self._timed(f"{method.name}/maps", lambda: self._maps(method, unit.shard))
+            if missing:
+                self._timed(f"{method.name}/probes", lambda: self._probe(method, missing, unit.shard, maps))
+
+    def _timed(self, what: str, work: Callable[[], T]) -> T:
+        start = time.perf_counter()
+        result = work()
+        self.seconds[what] = self.seconds.get(what, 0.0) + time.perf_counter() - start
+        return result
+
+    def _shard(self, shard: int) -> tuple[Samples, Tensor]:
+        if self._loaded is None or self._loaded[0] != shard:
+            self._loaded = None  # so that two shards are never in memory at once
+            part = self.job.part(shard)
+            self._loaded = shard, part, load_inputs(part, self.job.model, self.job.workers)
+        return self._loaded[1:]
+
+    @cached_property
+    def _reference(self) -> Tensor:
+        drawn = subset(self.job.samples, _REFERENCE_SAMPLES, self.job.run.manifest.seed)
+        return load_inputs(drawn, self.job.model, self.job.workers)
+
+    def _prober(self, shard: int) -> Prober:
+        samples, inputs = self._shard(shard)
+        manifest = self.job.run.manifest
+        return Prober(
+            self.model,
+            inputs,
+            samples.labels,
+            ids=samples.ids,
+            seed=manifest.seed,
+            batch_size=manifest.execution.batch_size,
+        )
+
+    def _ask_untouched(self, shard: int) -> None:
+        prober = self._prober(shard)
+        nothing = prober.rank(torch.zeros(len(prober.ids), *prober.spatial))
+        table = prober.sweep(nothing, Schedule(by="area", order="morf", levels=(0.0,)), ConstantImputer())
+        table.save(self.job.run.untouched_part(shard))
+
+    def _maps(self, method: Method, shard: int) -> Tensor:
+        """Return the maps of one shard: read from its part, or made and written there."""
+        run = self.job.run
+        if run.maps_part(method.name, shard).exists():
+            return run.load_maps(method.name, shard)
+        self.progress.advance(method.name, 0, "maps")
+        samples, inputs = self._shard(shard)
+        maps = check_maps(
+            self._explain(method, samples, inputs),
+            spatial_shape(inputs.shape),
+            ids=samples.ids,
+            sign=method.sign,
+            channels=method.channels,
+        )
+        # As they are stored, so that a run that goes on ranks the same numbers.
+        single = maps.float().cpu()
+        run.save_maps(method.name, shard, single, samples.ids)
+        return single
+
+    def _explain(self, method: Method, samples: Samples, inputs: Tensor) -> Tensor:
+        if isinstance(method.source, StoredMaps):
+            return torch.stack([torch.from_numpy(method.source.read(samples, i)) for i in range(len(samples))])
+        options = dict(method.options)
+        if method.needs_reference:  # what is usual must not depend on which samples share a shard
+            options["reference"] = self._reference
+        seed, module = self.job.run.manifest.seed, self.job.model.module
+        return attribute(module, inputs, samples.labels, method.source, ids=samples.ids, seed=seed, **options)
+
+    def _probe(self, method: Method, missing: Sequence[tuple[SweepRecord, Imputer]], shard: int, maps: Tensor) -> None:
+        """Rank the maps once, and make every sweep that is missing."""
+        run, prober = self.job.run, self._prober(shard)
+        ranked = prober.rank(maps)
+        untouched = ProbeTable.load(run.untouched_part(shard))
+        for sweep, imputer in missing:
+
+            def advance(rows: int, stage: str = sweep.name) -> None:
+                self.progress.advance(method.name, rows, stage)
+
+            table = prober.sweep(ranked, sweep.schedule, imputer, untouched=untouched, advance=advance)
+            table.save(run.probes_part(method.name, sweep.name, shard))

@@ -1,0 +1,342 @@
+"""The manifest: what a run is, by content. run.json holds it.
+
+The identity of a run is what was measured: the model, the data, the maps, the seed, and of every sweep its schedule and
+imputer. The question, such as epsilon or the estimator, is not part of it: another question reads the same probes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from twinlens.core.fields import JSON, to_json
+from twinlens.core.ordering import Schedule
+from twinlens.data.samples import Skipped
+from twinlens.errors import RunError
+from twinlens.imputation.imputers import Imputer, UnavailableImputer, describe_imputer
+from twinlens.metrics.catalogue import Metric, describe_metric, rebuild_metric
+from twinlens.metrics.sweeps import Sweep, merge_sweeps
+from twinlens.models.preprocessing import Preprocessing
+from twinlens.probing.execution import Execution
+
+FORMAT = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelRecord:
+    """The model of a run."""
+
+    name: str
+    """The spec, or the class of the module."""
+
+    digest: str
+    """Hash of its structure and weights."""
+
+    preprocessing: Preprocessing
+    """What images go through first."""
+
+    classes: tuple[str, ...] | None
+    """Names of the classes by index, where they are known."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataRecord:
+    """The samples of a run."""
+
+    name: str
+    """What was opened, such as "mnist" or "folder:birds"."""
+
+    digest: str
+    """Hash of ids, labels and content."""
+
+    samples: int
+    """Number of samples."""
+
+    shape: tuple[int, ...]
+    """Shape of one input as the model sees it: (C, *S), or (D,) for tabular rows."""
+
+    skipped: tuple[Skipped, ...]
+    """Samples that could not be read and were left out."""
+
+    @property
+    def spatial(self) -> tuple[int, ...]:
+        """Shape S of one map."""
+        return self.shape[1:] or self.shape
+
+    @property
+    def features(self) -> int:
+        """Number of features of one map."""
+        return math.prod(self.spatial)
+
+    @property
+    def has_neighbours(self) -> bool:
+        """Whether features have neighbours to be imputed from, as all but tabular rows do."""
+        return len(self.shape) > 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class MethodRecord:
+    """Where the maps of one method come from."""
+
+    method: str | None = None
+    """Its name in `METHODS`; None for maps and functions of the user's."""
+
+    function: str | None = None
+    """Name of a function of the user's."""
+
+    source: str | None = None
+    """Hash of that function's source."""
+
+    maps: str | None = None
+    """Hash of maps that were made elsewhere."""
+
+    options: Mapping[str, JSON] = dataclasses.field(default_factory=dict)
+    """Options of the method; arrays by their content."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepRecord:
+    """Probes of one kind that the run holds."""
+
+    name: str
+    """Name of its folder."""
+
+    schedule: Schedule
+    """Which features were removed at which level."""
+
+    imputer: Mapping[str, JSON]
+    """What stood in the place of removed features; see `describe_imputer`."""
+
+    def is_kind_of(self, sweep: Sweep) -> bool:
+        """Tell whether the probes are of the kind that a metric needs, whatever the levels."""
+        same = dataclasses.replace(self.schedule, levels=sweep.schedule.levels) == sweep.schedule
+        return same and dict(self.imputer) == describe_imputer(sweep.imputer)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExecutionRecord:
+    """How the model was called; a run keeps to it, because last bits depend on it."""
+
+    batch_size: int
+    """Inputs per call."""
+
+    memory_format: str
+    """Order of an image's values in memory."""
+
+    compiled: bool
+    """Whether the model went through torch.compile."""
+
+    threads: int | None
+    """Threads within one operation of torch on the CPU."""
+
+    device: str
+    """Where the model was."""
+
+    shard_size: int
+    """Samples per part."""
+
+    @property
+    def execution(self) -> Execution:
+        """How to call the model."""
+        return Execution(
+            batch_size=self.batch_size,
+            memory_format=self.memory_format,
+            compiled=self.compiled,
+            threads=self.threads,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceRecord:
+    """How the model and the data were named, so that they can be opened again; None for objects at hand."""
+
+    model: str | None
+    """Spec of the model."""
+
+    weights: str
+    """Its weights."""
+
+    data: str | None
+    """Spec of the data."""
+
+    classes: str | None
+    """File with the class names."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """What is asked of the probes; another question makes other results of the same run."""
+
+    metrics: Mapping[str, Mapping[str, JSON]]
+    """Metrics with all their options; see `describe_metric`."""
+
+    imputer: Mapping[str, JSON]
+    """The imputer of metrics that have none of their own; see `describe_imputer`."""
+
+    resamples: int
+    """Resamples behind intervals and comparisons."""
+
+    show: tuple[str, ...] = ()
+    """Samples that the report shows in any case."""
+
+    @staticmethod
+    def of(metrics: Mapping[str, Metric], imputer: Imputer, *, resamples: int, show: Sequence[str] = ()) -> Question:
+        """Describe metrics."""
+        described = {name: describe_metric(metric) for name, metric in metrics.items()}
+        return Question(metrics=described, imputer=describe_imputer(imputer), resamples=resamples, show=tuple(show))
+
+    def values(self) -> dict[str, Metric]:
+        """Make the metrics again, but for those that measure by a function of the user's."""
+        found = {name: rebuild_metric(description) for name, description in self.metrics.items()}
+        return {name: metric for name, metric in found.items() if metric is not None}
+
+    def values_with(self, imputer: Imputer) -> dict[str, Metric]:
+        """Make the metrics again, with `imputer` for those that had it; others that miss theirs are left out."""
+        described, found = describe_imputer(imputer), dict[str, Metric]()
+        for name, metric in self.values().items():
+            if not isinstance(metric.imputer, UnavailableImputer):
+                found[name] = metric
+            elif dict(metric.imputer.description) == described:
+                found[name] = dataclasses.replace(metric, imputer=imputer)
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """What a run is."""
+
+    format: int = FORMAT
+    """Version of the layout."""
+
+    model: ModelRecord
+    """The model."""
+
+    data: DataRecord
+    """The samples."""
+
+    seed: int
+    """Seed of all that is random."""
+
+    execution: ExecutionRecord
+    """How the model is called."""
+
+    source: SourceRecord
+    """Where model and data came from."""
+
+    methods: Mapping[str, MethodRecord]
+    """Where the maps of each method come from."""
+
+    sweeps: tuple[SweepRecord, ...]
+    """The probes."""
+
+    question: Question
+    """What was asked last; not part of the identity."""
+
+    versions: Mapping[str, str]
+    """Versions of the packages that made it."""
+
+    @property
+    def shards(self) -> int:
+        """Number of parts that the samples are cut into."""
+        return -(-self.data.samples // self.execution.shard_size)
+
+    def joined(self, there: Manifest, where: str) -> Manifest:
+        """Return the manifest of a run that goes on with this one, refusing what would make it another run.
+
+        Args:
+            there: the manifest of the run.
+            where: the directory, for the error.
+        """
+        different = differences(self.identity(), there.identity())
+        different += [
+            line
+            for name, method in self.methods.items()
+            if name in there.methods
+            for line in differences(to_json(method), to_json(there.methods[name]), f"methods.{name}")
+        ]
+        refuse_differences(different, where)
+        known = {sweep.name for sweep in there.sweeps}
+        return dataclasses.replace(
+            self,
+            methods={**there.methods, **self.methods},
+            sweeps=(*there.sweeps, *(sweep for sweep in self.sweeps if sweep.name not in known)),
+            versions=there.versions,
+        )
+
+    def identity(self) -> dict[str, JSON]:
+        """Return what two calls have to agree in to work on one run."""
+        names = ("format", "model", "data", "seed", "execution")
+        return {name: to_json(getattr(self, name)) for name in names}
+
+
+def differences(here: JSON, there: JSON, name: str = "") -> list[str]:
+    """List what differs between two descriptions, by the names of their fields.
+
+    Example:
+        >>> differences({"seed": 1}, {"seed": 0})
+        ['seed is 0 there and 1 here']
+    """
+    if isinstance(there, dict) and isinstance(here, dict):
+        keys = [*there, *(key for key in here if key not in there)]
+        before = f"{name}." if name else ""
+        return [line for key in keys for line in differences(here.get(key), there.get(key), before + key)]
+    return [] if here == there else [f"{name} is {_short(there)} there and {_short(here)} here"]
+
+
+def refuse_differences(different: Sequence[str], where: str) -> None:
+    """Refuse to go on with a run that is another one."""
+    if different:
+        more = f" ({len(different) - 3} more)" if len(different) > 3 else ""
+        raise RunError(
+            f"`out` {where!r} holds another run: {'; '.join(different[:3])}{more}. Choose another directory, or "
+            "ask for the same."
+        )
+
+
+def _short(value: JSON) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}…"
+
+
+def plan_sweeps(metrics: Mapping[str, Metric], features: int, there: Sequence[SweepRecord]) -> list[SweepRecord]:
+    """Plan the sweeps that metrics need beyond those that are there, no level twice.
+
+    Example:
+        >>> from twinlens.metrics.catalogue import METRICS
+        >>> plan = plan_sweeps({name: METRICS[name] for name in ("soundness", "road_lerf")}, 100, [])
+        >>> [(sweep.name, len(sweep.schedule.levels)) for sweep in plan]
+        [('area-lerf-linear', 99)]
+    """
+    used, planned = {sweep.name for sweep in there}, []
+    for sweep in merge_sweeps(sweep for metric in metrics.values() for sweep in metric.sweeps(features)):
+        have = {level for record in there if record.is_kind_of(sweep) for level in record.schedule.levels}
+        missing = tuple(level for level in sweep.schedule.levels if level not in have)
+        if missing:
+            described, schedule = describe_imputer(sweep.imputer), sweep.schedule
+            name = _unused(f"{schedule.by}-{schedule.order}-{described['name']}", used)
+            used.add(name)
+            planned.append(
+                SweepRecord(name=name, schedule=dataclasses.replace(schedule, levels=missing), imputer=described)
+            )
+    return planned
+
+
+def _unused(name: str, used: set[str]) -> str:
+    names = (name, *(f"{name}-{k}" for k in range(2, 1000)))
+    return next(candidate for candidate in names if candidate not in used)
+
+
+def needed_sweeps(
+    metrics: Mapping[str, Metric], features: int, there: Sequence[SweepRecord]
+) -> list[tuple[SweepRecord, Imputer]]:
+    """Return the sweeps of a run that metrics read, each with its imputer."""
+    wanted = [sweep for metric in metrics.values() for sweep in metric.sweeps(features)]
+    found = []
+    for record in there:
+        levels = set(record.schedule.levels)
+        users = [sweep for sweep in wanted if record.is_kind_of(sweep) and levels & set(sweep.schedule.levels)]
+        if users:
+            found.append((record, users[0].imputer))
+    return found

@@ -1,0 +1,227 @@
+"""The subject of a run: a model that can be called, and samples that were read once.
+
+Shapes: C channels, S = spatial shape.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor, nn
+
+from twinlens.core.calling import evaluating, find_device
+from twinlens.data.inputs import load_inputs
+from twinlens.data.samples import Samples, Skipped, check, from_arrays, subset
+from twinlens.data.sources import open_data
+from twinlens.errors import DataError, RunError
+from twinlens.imputation.imputers import ConstantImputer, Imputer, LinearImputer, MeanImputer, find_imputer
+from twinlens.models.loading import LoadedModel, load_model
+from twinlens.options import DataSource, ModelSource, Options, SubjectOptions
+from twinlens.probing.execution import tune
+from twinlens.running.manifest import DataRecord, ExecutionRecord, Manifest, ModelRecord
+from twinlens.running.run_reader import Evaluation
+from twinlens.running.units import Cluster
+
+_SHARD_VALUES = 2_500_000  # input values per shard: 16 images of 224 × 224 × 3, a minute's work on two cores
+_MEAN_SAMPLES = 64  # that are in memory at a time while their mean is taken
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Subject:
+    """What is evaluated."""
+
+    model: LoadedModel
+    """The model, on its device."""
+
+    everything: Samples
+    """The whole data set."""
+
+    samples: Samples
+    """The samples that are evaluated."""
+
+    skipped: tuple[Skipped, ...]
+    """Those that could not be read."""
+
+    digest: str
+    """Hash of the samples."""
+
+    example: Tensor
+    """(1, C, *S): the first input as the model expects it."""
+
+    @cached_property
+    def model_record(self) -> ModelRecord:
+        """The model as run.json holds it."""
+        return ModelRecord(
+            name=self.model.name,
+            digest=self.model.digest(),
+            preprocessing=self.model.preprocessing,
+            classes=self.model.classes or self.samples.classes,
+        )
+
+    @cached_property
+    def data(self) -> DataRecord:
+        """The samples as run.json holds them."""
+        return DataRecord(
+            name=self.samples.name,
+            digest=self.digest,
+            samples=len(self.samples),
+            shape=tuple(self.example.shape[1:]),
+            skipped=self.skipped,
+        )
+
+
+def open_subject(model: ModelSource, data: DataSource, options: Options, *, device: str | None, known: bool) -> Subject:
+    """Load the model, read every sample once, and call the model once, so that nothing fails later.
+
+    Args:
+        model: a spec such as "timm:resnet50", or a module that returns logits.
+        data: a spec such as a folder of images, or inputs with labels.
+        options: what is asked.
+        device: where a model that is given by its spec is put.
+        known: whether a run with them is there, so that the model need not be called.
+    """
+    everything = _open_samples(data, options.classes)
+    loaded = _open_model(model, options, device)
+    chosen = everything if options.limit is None else subset(everything, options.limit, options.seed)
+    samples, skipped, digest = check(chosen, skip_bad=options.skip_bad, workers=options.workers)
+    example = load_inputs(samples.take([0]), loaded, workers=1)
+    if not known:
+        _check_fit(loaded, samples, example, options.classes)
+    return Subject(
+        model=loaded, everything=everything, samples=samples, skipped=skipped, digest=digest, example=example
+    )
+
+
+def _open_model(model: ModelSource, options: SubjectOptions, device: str | None) -> LoadedModel:
+    if isinstance(model, str):
+        return load_model(model, weights=options.weights, preprocessing=options.preprocessing, device=device)
+    if isinstance(model, nn.Module):
+        find_device(model, device)
+        model = LoadedModel(name=type(model).__qualname__, module=model)
+    if not isinstance(model, LoadedModel):
+        raise TypeError(f"`model` must be a spec such as 'timm:resnet50' or an nn.Module; got {type(model).__name__}.")
+    return dataclasses.replace(model, preprocessing=model.preprocessing.changed(options.preprocessing))
+
+
+def _open_samples(data: DataSource, classes: str | None) -> Samples:
+    if isinstance(data, (str, os.PathLike)):
+        return open_data(os.fspath(data), classes=classes)
+    if classes is not None:
+        raise ValueError("`classes` belongs to data that is opened by its path; name the classes of your own samples.")
+    return data if isinstance(data, Samples) else from_arrays(*data)
+
+
+def _check_fit(model: LoadedModel, samples: Samples, example: Tensor, classes: str | None) -> None:
+    """Call the model once, and refuse labels that cannot be meant for it."""
+    device, dtype = find_device(model.module, None)
+    with evaluating(model.module), torch.inference_mode():
+        try:
+            answer = model.module(example.to(device=device, dtype=dtype or example.dtype))
+        except Exception as error:
+            raise ValueError(
+                f"`model` {model.name} fails on an input of shape {tuple(example.shape)}: {error} Check the size and "
+                "the channels that it expects."
+            ) from error
+    if not isinstance(answer, Tensor) or answer.dim() != 2:
+        raise TypeError(f"`model` {model.name} must return logits (samples, classes); it returned something else.")
+    outputs, folders = answer.shape[1], samples.classes
+    if samples.name.startswith("folder:") and classes is None and folders is not None and len(folders) != outputs:
+        raise DataError(
+            f"`data` holds {len(folders)} class folders and the model knows {outputs} classes, so their numbers are "
+            "unclear. Say which folder is which class with `classes`, a file of names and indices."
+        )
+    if (largest := int(samples.labels.max())) >= outputs:
+        name = samples.ids[int(samples.labels.argmax())]
+        raise DataError(f"`data` has label {largest} (sample '{name}'), and the model knows 0 to {outputs - 1}.")
+
+
+def choose_imputer(subject: Subject, options: Options) -> Imputer:
+    """Return the imputer of the run: the one named, or linear for images and zero for tabular rows."""
+    if options.imputer is None:
+        return LinearImputer() if subject.data.has_neighbours else ConstantImputer(0.0)
+    imputer = find_imputer(options.imputer)
+    if isinstance(imputer, MeanImputer) and imputer.mean is None:
+        return MeanImputer(mean_input(subject, options.workers))
+    return imputer
+
+
+def mean_input(subject: Subject, workers: int) -> list[float]:
+    """Mean of the samples as the model sees them: one number per channel, or per feature of tabular rows."""
+    total, count = torch.zeros(subject.example.shape[1], dtype=torch.float64), 0
+    for start in range(0, len(subject.samples), _MEAN_SAMPLES):
+        stop = min(start + _MEAN_SAMPLES, len(subject.samples))
+        inputs = load_inputs(subject.samples.take(range(start, stop)), subject.model, workers)
+        values = inputs.double().flatten(2) if inputs.dim() > 2 else inputs.double()[..., None]
+        total += values.sum(dim=(0, 2))
+        count += values.shape[0] * values.shape[2]
+    means: list[float] = (total / count).tolist()
+    return means
+
+
+def choose_execution(
+    subject: Subject, options: Options, there: Manifest | None, cluster: Cluster | None, device: str | None
+) -> ExecutionRecord:
+    """Choose how to call the model; a run that is there has chosen already.
+
+    Args:
+        subject: the model and an example.
+        options: what is asked for is kept to.
+        there: the manifest of the run that goes on.
+        cluster: on what workers run, if not in this process.
+        device: where these put the model.
+    """
+    module = subject.model.module
+    where = device or str(find_device(module, None)[0])
+    if there is not None:
+        before = there.execution
+        return dataclasses.replace(
+            before,
+            batch_size=options.batch_size or before.batch_size,
+            memory_format=options.memory_format or before.memory_format,
+            threads=options.threads or before.threads,
+            shard_size=options.shard_size or before.shard_size,
+            device=where,
+        )
+    found = tune(
+        module,
+        subject.example,
+        batch_size=options.batch_size,
+        memory_format=options.memory_format,
+        compiled=options.compiled,
+        threads=options.threads or (max(1, int(cluster.cpus_per_unit)) if cluster else None),
+    )
+    # Written down even where nothing was tried: some gradients have other last bits with another number.
+    on_cpu = find_device(module, None)[0].type == "cpu"
+    return ExecutionRecord(
+        batch_size=found.batch_size,
+        memory_format=found.memory_format,
+        compiled=found.compiled,
+        threads=found.threads or (torch.get_num_threads() if on_cpu else None),
+        device=where,
+        shard_size=options.shard_size or max(8, min(512, _SHARD_VALUES // subject.example.numel())),
+    )
+
+
+def reopen(evaluation: Evaluation) -> tuple[LoadedModel, Samples]:
+    """Load the model and open the samples of a run again, if it was given both by their specs.
+
+    The model must be the one that was evaluated; samples are found by their ids.
+    """
+    manifest = evaluation.run.manifest
+    source = manifest.source
+    if source.model is None or source.data is None:
+        raise RunError(f"{evaluation.run} was made in Python from a model or data at hand, and cannot open them again.")
+    fields = dataclasses.asdict(manifest.model.preprocessing)
+    model = load_model(source.model, weights=source.weights, preprocessing=fields, device=manifest.execution.device)
+    if model.digest() != manifest.model.digest:
+        raise RunError(f"The model {source.model!r} has changed since {evaluation.run} was made.")
+    everything = open_data(source.data, classes=source.classes)
+    place = {name: k for k, name in enumerate(everything.ids)}
+    ids = evaluation.ids()
+    if missing := [name for name in ids if name not in place]:
+        raise DataError(f"`data` {source.data!r} no longer has sample {missing[0]!r}, which {evaluation.run} has.")
+    return model, everything.take([place[name] for name in ids])

@@ -1,0 +1,1 @@
+"""Statistics: bootstrap intervals, paired comparison of methods, diagnostics and sensitivity."""

@@ -1,0 +1,114 @@
+"""Bootstrap over samples, from the probe table alone: how certain is a curve?
+
+Shapes: N samples, L levels, R resamples.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.spatial.distance import directed_hausdorff
+
+from twinlens.core.arrays import Floats
+from twinlens.core.resampling import Interval, band, draw, interval_of
+from twinlens.metrics.curves import Curve, SoundnessCurve
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Bootstrap:
+    """Replicates of a curve, one for each resample of its samples.
+
+    Example:
+        >>> import torch, twinlens as tl
+        >>> x = torch.linspace(-1, 1, 40).reshape(20, 2)
+        >>> curve = tl.completeness(lambda x: torch.stack([x[:, 0], -x[:, 0]], dim=1), x, [0] * 20, x.abs() + 0.1,
+        ...                         imputer=tl.ConstantImputer(-1.0))
+        >>> print(bootstrap(curve).area_interval())
+        0.481 [0.284, 0.691]
+    """
+
+    curve: Curve
+    """The measured curve."""
+
+    performance: Floats
+    """(R, L) performance at each level in each resample."""
+
+    values: Floats
+    """(R, L) the metric at each level in each resample."""
+
+    def __repr__(self) -> str:
+        return f"Bootstrap({len(self.values)} resamples of {self.curve!r})"
+
+    def interval(self, confidence: float = 0.95, *, simultaneous: bool = False) -> Interval[Floats]:
+        """Return the interval (L,) of each level by itself, or of the whole curve at once."""
+        low, high = band(self.values, confidence, simultaneous=simultaneous)
+        return Interval(value=self.curve.values, low=low, high=high, confidence=confidence)
+
+    def area_interval(self, confidence: float = 0.95) -> Interval[float]:
+        """Return the area of the curve with its interval."""
+        return interval_of(self.curve.area(), self.areas, confidence)
+
+    @property
+    def areas(self) -> Floats:
+        """(R,) area of the curve in each resample; NaN where it is not defined."""
+        return self.areas_up_to(None)
+
+    def areas_up_to(self, high: Floats | None) -> Floats:
+        """Return the area (R,) in each resample, for soundness up to the predictive levels `high` (R,)."""
+        return self.curve.areas(self.performance, self.values, high)
+
+    def at(self, level: float, confidence: float = 0.95) -> Interval[float]:
+        """Return the value at a level with its interval.
+
+        Args:
+            level: for soundness a predictive level v, otherwise one of the levels measured.
+            confidence: coverage of the interval.
+
+        Returns:
+            The interval; its `reached` is the share of resamples in which v was reached.
+        """
+        value = self.curve.at(level)
+        if not isinstance(self.curve, SoundnessCurve):
+            return interval_of(value, self.values[:, self.curve.position(level)], confidence)
+        reached = self.performance >= level
+        first = np.take_along_axis(self.values, reached.argmax(axis=1)[:, None], axis=1)[:, 0]
+        return interval_of(value, np.where(reached.any(axis=1), first, np.nan), confidence)
+
+
+def bootstrap(curve: Curve, *, resamples: int = 1000, seed: int = 0) -> Bootstrap:
+    """Resample the samples of a curve, from its probe table; every decision is taken anew in each resample.
+
+    Args:
+        curve: a curve of soundness, completeness or removal.
+        resamples: number of resamples.
+        seed: seed of the resampling; curves of the same samples are resampled alike.
+    """
+    performance, values = curve.replicate(draw(curve.table.ids, resamples, seed))
+    return Bootstrap(curve=curve, performance=performance, values=values)
+
+
+def hausdorff(one: Curve, other: Curve) -> float:
+    """Compute the Hausdorff distance between two curves as they are plotted: how far one strays from the other at most.
+
+    Points are (performance, soundness) or (level, value), as in the paper's comparison of metrics; levels without a
+    value are left out.
+
+    Example:
+        >>> import torch, twinlens as tl
+        >>> x = torch.linspace(-1, 1, 40).reshape(20, 2)
+        >>> def road(order):
+        ...     return tl.road(lambda x: torch.stack([x[:, 0], -x[:, 0]], dim=1), x, [0] * 20, x.abs(), order=order,
+        ...                    imputer=tl.ConstantImputer(-1.0), levels=(0.5,))
+        >>> hausdorff(road("morf"), road("morf")), hausdorff(road("morf"), road("lerf"))
+        (0.0, 0.5)
+    """
+    if type(one) is not type(other):
+        raise ValueError(f"`other` must be a {type(one).__name__} as `one` is; got a {type(other).__name__}.")
+    a, b = _points(one), _points(other)
+    return float(max(directed_hausdorff(a, b)[0], directed_hausdorff(b, a)[0]))
+
+
+def _points(curve: Curve) -> Floats:
+    x, y, _ = curve.points
+    return np.stack([x, y], axis=1)[np.isfinite(y)]

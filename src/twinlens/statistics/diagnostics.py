@@ -1,0 +1,209 @@
+"""Diagnostics: can this result be taken at face value, and what in the data speaks against it?
+
+Shapes: N samples, L levels, F features.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from twinlens.core.arrays import ArrayLike, Floats
+from twinlens.core.maps import check_maps
+from twinlens.core.ordering import Schedule, count_removed, rank_features
+from twinlens.core.probe_table import ProbeTable
+from twinlens.metrics.curves import Curve, SoundnessCurve
+from twinlens.metrics.performance import Measured, measure
+from twinlens.metrics.protocols import find_protocol
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """The outcome of one diagnostic."""
+
+    kind: str
+    """Name of the diagnostic, such as "tied values"."""
+
+    value: float
+    """The measured value."""
+
+    message: str | None = None
+    """A warning with its remedy, if the value calls for one."""
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.value:.3g}" + (f". {self.message}" if self.message else "")
+
+
+def diagnose(
+    result: Curve | ProbeTable, *, maps: ArrayLike | None = None, epsilon: float | None = None
+) -> tuple[Finding, ...]:
+    """Look for reasons not to take a result at face value.
+
+    Args:
+        result: a curve, or a probe table, whose accuracy (or r2) is then diagnosed.
+        maps: the maps that were probed; with them, ties are counted too.
+        epsilon: the gain by which a step is judged; by default that of the curve, or 0.01.
+
+    Returns:
+        All findings, also those without a warning. Not all apply to every result.
+
+    Example:
+        >>> import torch, twinlens as tl
+        >>> x = torch.rand(20, 8, generator=torch.manual_seed(0))
+        >>> maps = (x > 0.5).float()
+        >>> curve = tl.soundness(lambda x: torch.stack([x.sum(1), 0 * x[:, 0]], dim=1), x, [0] * 20, maps,
+        ...                      imputer=tl.ConstantImputer(0.0))
+        >>> for finding in diagnose(curve, maps=maps):
+        ...     if finding.message:
+        ...         print(finding.kind)
+        one sample
+        tied values
+        resolved levels
+    """
+    curve = result if isinstance(result, Curve) else None
+    table = result if isinstance(result, ProbeTable) else result.table
+    fallback = "accuracy" if table.task == "classification" else "r2"
+    requested, protocol = (curve.requested, curve.protocol) if curve else (fallback, find_protocol("paper"))
+    if epsilon is None:
+        epsilon = curve.epsilon if isinstance(curve, SoundnessCurve) else 0.01
+    measured = measure(table, requested, protocol)
+    findings = [_degenerate(table), _base(table, measured)]
+    schedule = table.settings.schedule
+    if (schedule.by, schedule.order) == ("area", "lerf") and schedule.levels[0] > schedule.levels[-1]:
+        decided_by_accuracy = measured.gain.ndim == 1 and getattr(curve, "estimator", "paper") == "paper"
+        findings += _steps(measured, len(table), epsilon, judged=decided_by_accuracy)
+    if maps is not None:
+        findings += _ties(table, maps)
+    return tuple(findings)
+
+
+def _degenerate(table: ProbeTable) -> Finding:
+    counts = {kind: table.map_kinds.count(kind) for kind in ("constant", "zero")}
+    share = sum(counts.values()) / len(table)
+    if not share:
+        return Finding(kind="degenerate maps", value=0.0)
+    found = " and ".join(f"{count} all {kind}" for kind, count in counts.items() if count)
+    return Finding(
+        kind="degenerate maps",
+        value=share,
+        message=f"Of {len(table)} maps, {found}: they rank no feature above another; soundness leaves zero maps out. "
+        "Look at what the attribution method did with these samples.",
+    )
+
+
+def _base(table: ProbeTable, measured: Measured) -> Finding:
+    untouched = np.flatnonzero((table.removed == 0).all(axis=0))
+    base = float(measured.mean[untouched[0]]) if untouched.size else float(np.nanmax(measured.mean))
+    where = "with nothing removed" if untouched.size else "at its best level"
+    message = None
+    if measured.name in ("accuracy", "balanced_accuracy", "probability", "r2") and base < 0.5:
+        message = (
+            f"The {measured.name} is {base:.2f} {where}, so there is little to lose or to reach. Check labels and the "
+            "normalisation of the inputs, or measure on samples that the model gets right."
+        )
+    return Finding(kind="base performance", value=base, message=message)
+
+
+def _steps(measured: Measured, samples: int, epsilon: float, *, judged: bool) -> list[Finding]:
+    """Diagnose a soundness sweep step by step; with `judged`, its gains in performance decide over steps."""
+    steps = np.diff(measured.mean)
+    if measured.per_sample is None or not len(steps):
+        return [Finding(kind="falling steps", value=float((steps < 0).mean()) if len(steps) else 0.0)]
+    error = np.diff(measured.per_sample, axis=1).std(axis=0) / np.sqrt(samples)
+    findings = [_falling(steps, error)]
+    if judged:
+        spread = measured.per_sample.std(axis=0) / np.sqrt(samples)
+        findings.append(Finding(kind="noisy performance", value=float((spread > epsilon).mean())))
+        findings += [_noisy(error, samples, epsilon), _one_sample(samples, epsilon)]
+    return findings
+
+
+def _falling(steps: Floats, error: Floats) -> Finding:
+    clear = int((steps < -2 * error).sum())
+    message = (
+        f"In {clear} of {len(steps)} steps performance falls by more than two standard errors although features are "
+        "added: these speak against the label, or imputed inputs look odd to the model. The paper assumes that "
+        "performance grows with information; read soundness up to the highest performance only."
+    )
+    return Finding(kind="falling steps", value=float((steps < 0).mean()), message=message if clear else None)
+
+
+def _noisy(error: Floats, samples: int, epsilon: float) -> Finding:
+    share = float((error > epsilon).mean())
+    if share <= 0.1 or epsilon <= 0:
+        return Finding(kind="noisy decisions", value=share)
+    enough = int(np.ceil(samples * (np.quantile(error, 0.9) / epsilon) ** 2))
+    return Finding(
+        kind="noisy decisions",
+        value=share,
+        message=f"In {share:.0%} of the steps the standard error of the gain exceeds epsilon ({epsilon:g}), so that "
+        f"chance decides over them. Take about {enough} samples, a larger epsilon, or the metric soundness_two_sided.",
+    )
+
+
+def _one_sample(samples: int, epsilon: float) -> Finding:
+    if not 1 / samples > epsilon > 0:
+        return Finding(kind="one sample", value=1 / samples)
+    return Finding(
+        kind="one sample",
+        value=1 / samples,
+        message=f"One of {samples} samples is worth {1 / samples:.3f} of performance, more than epsilon ({epsilon:g}): "
+        f"any gain at all passes. Take at least {int(np.ceil(2 / epsilon))} samples, or a larger epsilon.",
+    )
+
+
+def _ties(table: ProbeTable, maps: ArrayLike) -> list[Finding]:
+    settings = table.settings
+    values = check_maps(maps, settings.spatial, ids=table.ids, sign=settings.sign, channels=settings.channels)
+    tied = float(tie_share(values).mean())
+    message = (
+        f"{tied:.0%} of the features share their value with another of the same map, and chance orders these. Use maps "
+        "in floating point, not 8-bit images."
+    )
+    findings = [Finding(kind="tied values", value=tied, message=message if tied > 0.5 else None)]
+    if settings.schedule.by == "area":
+        resolved = float(resolved_levels(values, settings.schedule).mean())
+        message = (
+            f"Only {resolved:.0%} of the levels fall between two values of a map; the others cut through equal ones. "
+            "Use maps in floating point, or fewer levels."
+        )
+        findings.append(Finding(kind="resolved levels", value=resolved, message=message if resolved < 0.5 else None))
+    return findings
+
+
+def tie_share(maps: ArrayLike) -> Floats:
+    """Compute for each map (N, *S) the share of its features whose value another feature has as well.
+
+    Example:
+        >>> tie_share(np.array([[1.0, 2.0, 3.0, 4.0], [1.0, 1.0, 2.0, 3.0]]))
+        array([0. , 0.5])
+    """
+    values = np.sort(np.asarray(maps).reshape(len(maps), -1), axis=1)
+    equal = np.pad(values[:, 1:] == values[:, :-1], ((0, 0), (1, 1)))
+    return np.asarray((equal[:, 1:] | equal[:, :-1]).mean(axis=1))
+
+
+def resolved_levels(maps: ArrayLike, schedule: Schedule) -> Floats:
+    """Compute for each level (L,), by area, the share of maps (N, *S) that order what it keeps above what it removes.
+
+    In the others the level cuts through features of equal value.
+
+    Example:
+        >>> maps = np.array([[1.0, 2.0, 3.0, 4.0], [1.0, 1.0, 1.0, 2.0]])
+        >>> resolved_levels(maps, Schedule(by="area", order="lerf", levels=(0.75, 0.5)))
+        array([1. , 0.5])
+    """
+    if schedule.by != "area":
+        raise ValueError(
+            f"`schedule` must be by area; got one by {schedule.by}, which never cuts through equal values."
+        )
+    values = check_maps(maps, tuple(np.shape(maps)[1:]), ids=[str(k) for k in range(len(maps))])
+    ranking = rank_features(values, ids=[str(k) for k in range(len(maps))], seed=0)
+    removed = count_removed(ranking, schedule).numpy()
+    ascending = ranking.ascending.numpy()
+    least = removed if schedule.order == "lerf" else ascending.shape[1] - removed
+    inside = (least > 0) & (least < ascending.shape[1])
+    edge = np.clip(least, 1, ascending.shape[1] - 1)
+    differ = np.take_along_axis(ascending, edge, 1) > np.take_along_axis(ascending, edge - 1, 1)
+    return np.asarray((differ | ~inside).mean(axis=0))

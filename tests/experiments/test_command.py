@@ -1,0 +1,51 @@
+import json
+
+import pytest
+
+from twinlens import experiments
+from twinlens.cli.main import main
+
+
+@pytest.fixture(autouse=True)
+def _known_to_the_command_line(calls, monkeypatch):
+    monkeypatch.setattr("twinlens.cli.reproduce.EXPERIMENTS", experiments.EXPERIMENTS)
+
+
+def run(capsys, *arguments):
+    code = main(["reproduce", *map(str, arguments)])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_one_experiment(tmp_path, capsys, calls):
+    code, shown, said = run(capsys, "one", "--seed", 3, "--out", tmp_path)
+    assert (code, said) == (0, "")
+    for text in ("one: It <works>", "Water & wine", "does not", f"1 of 3 claims hold here: {tmp_path}/report.html"):
+        assert text in shown
+    assert json.loads((tmp_path / "experiment.json").read_text())["options"]["seed"] == 3
+
+
+def test_json_and_quiet(tmp_path, capsys, calls):
+    code, shown, _ = run(capsys, "one", "--out", tmp_path, "--json")
+    [found] = json.loads(shown)
+    assert (code, found["experiment"], len(found["claims"])) == (0, "one", 3)
+    assert run(capsys, "one", "--out", tmp_path, "--quiet") == (0, "", "")
+
+
+def test_all_of_them(tmp_path, capsys, calls):
+    code, shown, said = run(capsys, "all", "--out", tmp_path)
+    assert code == 2
+    assert "2 of 6 claims hold here" in shown
+    assert "1 of 3 experiments failed. two: <b>no luck</b> The others are kept." in said
+
+
+def test_refusals(tmp_path, capsys, calls):
+    code, _, said = run(capsys, "four")
+    assert (code, said) == (2, "twinlens: error: `name` must be one of one, two, three, all; got 'four'.\n")
+    assert run(capsys, "two", "--out", tmp_path)[0] == 2
+
+
+def test_by_default_each_has_a_directory_of_its_own(tmp_path, capsys, calls, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run(capsys, "one")
+    assert (tmp_path / "twinlens-reproduce-one" / "claims.json").exists()

@@ -1,0 +1,82 @@
+"""What holds for all experiments that train networks of their own."""
+
+import dataclasses
+import json
+
+import pytest
+import torch
+
+from tests.experiments.watching import Watch
+from twinlens.experiments import (
+    ExperimentOptions,
+    retraining,
+    semi_natural,
+    semi_natural_road,
+    spurious_edge,
+)
+from twinlens.experiments import pictures as pictures_module
+from twinlens.models.networks import SmallCNN
+from twinlens.models.training import Training
+
+EXPERIMENTS = {
+    "retraining": retraining,
+    "spurious_edge": spurious_edge,
+    "semi_natural": semi_natural,
+    "semi_natural_road": semi_natural_road,
+}
+
+
+@pytest.fixture
+def short(monkeypatch):
+    monkeypatch.setattr(pictures_module, "QUICK", Training(epochs=3, batch_size=16, rate=0.01, schedule="one_cycle"))
+    monkeypatch.setattr(semi_natural, "EXPLAINED", 8)
+    monkeypatch.setattr(semi_natural_road, "EXPLAINED", 8)
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_experiments_run_and_can_be_written(name, archive, short, tmp_path):
+    figures = pytest.importorskip("matplotlib.figure", reason="figures need matplotlib")
+    progress = Watch()
+    options = ExperimentOptions(out=tmp_path, data=archive, seed=2)
+    torch.manual_seed(1)
+    outcome = EXPERIMENTS[name].EXPERIMENT.run(options, progress)
+    text = json.dumps(outcome.numbers, allow_nan=False)
+    assert outcome.numbers["data"] == "bright"
+    assert outcome.claims
+    assert all(claim.text and claim.source and claim.measured for claim in outcome.claims)
+    assert all(claim.holds in (True, False, None) for claim in outcome.claims)
+    assert len(progress.announced) >= 3
+    assert progress.done == progress.announced
+    for draw in outcome.figures.values():
+        figure = figures.Figure(layout="constrained")
+        draw(figure)
+        figure.draw_without_rendering()
+        assert all(axes.get_title() or axes.get_images() or axes.patches for axes in figure.axes)
+    torch.manual_seed(7)
+    again = EXPERIMENTS[name].EXPERIMENT.run(options, Watch())
+    assert json.dumps(again.numbers) == text
+    assert again.claims == outcome.claims
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+@pytest.mark.parametrize("option", ["model", "weights", "classes"])
+def test_options_that_are_not_used_are_refused(name, option, tmp_path):
+    options = dataclasses.replace(ExperimentOptions(out=tmp_path), **{option: "x"})
+    with pytest.raises(ValueError, match=f"`{option}` is not used by this experiment, because it trains networks"):
+        EXPERIMENTS[name].EXPERIMENT.run(options, Watch())
+
+
+def test_paper_settings_are_taken(archive, tmp_path, monkeypatch):
+    seen = []
+
+    def train(build, inputs, labels, *, training, seed, device, advance):
+        seen.append((type(build()).__name__, training.epochs, training.batch_size, seed))
+        return SmallCNN(3, 3, width=2).eval()
+
+    monkeypatch.setattr(pictures_module, "train", train)
+    retraining.run(ExperimentOptions(out=tmp_path, data=archive, paper=True, seed=5), Watch())
+    assert seen == [("TinyResNet", 35, 256, 5)] * 3
+    seen.clear()
+    monkeypatch.setattr(semi_natural, "EXPLAINED", 2)
+    semi_natural.run(ExperimentOptions(out=tmp_path, data=archive, paper=True), Watch())
+    assert seen == [("VGG16", 35, 256, 0)] * 2

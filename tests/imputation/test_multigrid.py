@@ -1,0 +1,400 @@
+"""The solver against the exact solution, on the systems that are hard for it."""
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numba
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.nn.functional import interpolate
+
+from twinlens.imputation import multigrid
+from twinlens.imputation.linear_system import solve_direct
+from twinlens.imputation.multigrid import solve
+
+SHARED = Path(__file__).resolve().parents[3] / "shared"
+TOLERANCE = 1e-3
+
+
+def smooth_map(rng, height, width):
+    coarse = torch.from_numpy(rng.random((1, 1, 7, 7)) ** 2)
+    return interpolate(coarse, size=(height, width), mode="bilinear", align_corners=False)[0, 0].numpy()
+
+
+def superpixel_map(rng, height, width):
+    size = int(rng.integers(3, 20))
+    return np.kron(rng.random((-(-height // size), -(-width // size))), np.ones((size, size)))[:height, :width]
+
+
+MAPS = {
+    "smooth": smooth_map,
+    "heavy-tailed": lambda rng, height, width: np.abs(rng.standard_t(1.5, (height, width))),
+    "eight bits": lambda rng, height, width: np.round(255 * smooth_map(rng, height, width)),
+    "superpixels": superpixel_map,
+}
+
+
+def single(rng, height, width):
+    keep = np.zeros((height, width), dtype=bool)
+    keep[rng.integers(height), rng.integers(width)] = True
+    return keep
+
+
+def pair(rng, height, width):
+    return single(rng, height, width) | single(rng, height, width)
+
+
+def corners(rng, height, width):
+    keep = np.zeros((height, width), dtype=bool)
+    size = int(rng.integers(1, 4))
+    keep[:size, :size] = True
+    if rng.random() < 0.5:
+        keep[-size:, -size:] = True
+    return keep
+
+
+def checkerboard(rng, height, width):
+    size = int(rng.integers(1, 4))
+    y, x = np.mgrid[:height, :width] // size
+    return (y + x) % 2 == 0
+
+
+def stripes(rng, height, width):
+    axis, period = int(rng.integers(2)), int(rng.integers(2, 30))
+    return np.mgrid[:height, :width][axis] % period == 0
+
+
+def corridors(rng, height, width):
+    """A snake one pixel wide, in walls with a few holes."""
+    keep = np.ones((height, width), dtype=bool)
+    keep[1::2] = False
+    keep[::4, -1:] = False
+    keep[2::4, :1] = False
+    keep[0] = True
+    return keep & (rng.random((height, width)) < 0.95) | (np.arange(width) == width // 2) & (rng.random() < 0.5)
+
+
+MASKS = {
+    "single": single,
+    "pair": pair,
+    "corners": corners,
+    "checkerboard": checkerboard,
+    "stripes": stripes,
+    "corridors": corridors,
+}
+FAMILIES = [*MAPS, *MASKS]
+
+
+def draw_keep(rng, family, height, width):
+    if family in MASKS:
+        keep = MASKS[family](rng, height, width)
+    else:
+        share = rng.choice([0.02, 0.1, 0.3, 0.5, 0.8, 0.9, 0.98, 0.99, 0.999])
+        order = np.argsort(MAPS[family](rng, height, width).ravel(), kind="stable")
+        keep = np.ones(height * width, dtype=bool)
+        keep[order[: round(share * keep.size)]] = False
+        keep = keep.reshape(height, width)
+    if not keep.any():
+        keep[rng.integers(height), rng.integers(width)] = True
+    return keep
+
+
+def draw_image(rng, height, width):
+    files = sorted((SHARED / "data/imagenet/images").glob("*.jpg"))
+    if not files or rng.random() < 0.5:
+        return (5 * rng.random((3, height, width)) - 2.5).astype(np.float32)
+    image_module = pytest.importorskip("PIL.Image")
+    with image_module.open(files[rng.integers(len(files))]) as file:
+        picture = np.asarray(file.convert("RGB").resize((width, height)), dtype=np.float32)
+    return np.ascontiguousarray(picture.transpose(2, 0, 1) / 60 - 2.1)
+
+
+def draw_case(seed, family, *, largest=64):
+    rng = np.random.default_rng([seed, FAMILIES.index(family)])
+    height, width = int(rng.integers(1, largest + 1)), int(rng.integers(1, largest + 1))
+    if seed % 8 == 0:
+        height = int(rng.integers(1, 4))  # long and thin
+    return draw_image(rng, height, width), draw_keep(rng, family, height, width)
+
+
+def worst_error(solution, image, keep):
+    return np.abs(solution.values[0].double().numpy() - solve_direct(image, keep)).max()
+
+
+def random_batch(count, height, width, *, dtype=torch.float32, channels=3, seed=0):
+    rng = np.random.default_rng(seed)
+    images = torch.from_numpy(rng.normal(size=(count, channels, height, width))).to(dtype)
+    families = ("smooth", "heavy-tailed", "superpixels")
+    keep = [draw_keep(rng, families[i % 3], height, width) for i in range(count)]
+    return images, torch.from_numpy(np.stack(keep))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_true_error_is_within_the_tolerance_on_hard_systems(family):
+    for seed in range(22):
+        image, keep = draw_case(seed, family)
+        solution = solve(torch.from_numpy(image)[None], torch.from_numpy(keep)[None], method="multigrid")
+        error = worst_error(solution, image, keep)
+        assert error <= TOLERANCE, (family, seed, keep.shape)
+        assert min(keep.shape) == 1 or not solution.fallback.any(), (family, seed, keep.shape)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("shape", [(300, 200), (224, 224), (157, 2), (2, 300)])
+def test_true_error_is_within_the_tolerance_on_large_systems(family, shape):
+    rng = np.random.default_rng(3)
+    image, keep = draw_image(rng, *shape), draw_keep(rng, family, *shape)
+    solution = solve(torch.from_numpy(image)[None], torch.from_numpy(keep)[None], method="multigrid")
+    assert worst_error(solution, image, keep) <= TOLERANCE
+    assert not solution.fallback.any()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_torch_path_meets_the_tolerance_too(family):
+    for seed in range(1, 7):
+        image, keep = draw_case(seed, family)
+        solution = solve(torch.from_numpy(image)[None], torch.from_numpy(keep)[None], method="torch")
+        assert worst_error(solution, image, keep) <= TOLERANCE, (family, seed, keep.shape)
+        assert min(keep.shape) == 1 or not solution.fallback.any(), (family, seed, keep.shape)
+
+
+def test_the_torch_path_takes_the_same_cycles_as_the_compiled_one():
+    images, keep = random_batch(6, 57, 80)
+    compiled, batched = solve(images, keep, method="multigrid"), solve(images, keep, method="torch")
+    assert (compiled.values - batched.values).abs().max() <= TOLERANCE
+    assert (compiled.cycles - batched.cycles).abs().max() <= 1
+    assert compiled.cycles.min() >= 2
+
+
+@pytest.mark.parametrize("method", ["multigrid", "torch"])
+def test_float64_reaches_tight_tolerances(method):
+    images, keep = random_batch(3, 61, 45, dtype=torch.float64)
+    solution = solve(images, keep, tolerance=1e-8, method=method)
+    exact = solve(images, keep, method="direct")
+    assert (solution.values - exact.values).abs().max() <= 1e-8
+    assert solution.values.dtype == torch.float64
+    assert not solution.fallback.any()
+    assert solution.cycles.min() > 5
+
+
+@pytest.mark.parametrize("method", ["multigrid", "torch"])
+def test_a_wide_range_of_values_is_solved_in_float64(method):
+    images, keep = random_batch(2, 40, 50)
+    images[1] *= 1000
+    solution = solve(images, keep, method=method)
+    exact = solve(images.double(), keep, method="direct").values
+    assert (solution.values[0] - exact[0]).abs().max() <= TOLERANCE
+    assert torch.equal(solution.values[1], exact[1].float()) or (solution.values[1] - exact[1]).abs().max() <= 1.2e-3
+    assert not solution.fallback.any()
+    assert solution.cycles[1] > solution.cycles[0]
+
+
+@pytest.mark.parametrize("method", ["multigrid", "torch"])
+def test_what_misses_the_tolerance_is_solved_directly(method, monkeypatch):
+    images, keep = random_batch(3, 30, 34)
+    keep[1] = True
+    monkeypatch.setattr(multigrid, "_MOST_CYCLES", 1)
+    solution = solve(images, keep, method=method)
+    assert solution.fallback.tolist() == [True, False, True]
+    assert solution.cycles.tolist() == [0, 0, 0]
+    exact = solve(images, keep, method="direct").values
+    assert torch.equal(solution.values, exact)
+
+
+def test_an_unreachable_tolerance_is_met_by_the_direct_solver():
+    images, keep = random_batch(1, 40, 40, dtype=torch.float64)
+    solution = solve(images, keep, tolerance=1e-15, method="multigrid")
+    assert solution.fallback.tolist() == [True]
+    assert torch.equal(solution.values, solve(images, keep, method="direct").values)
+
+
+@pytest.mark.parametrize("method", ["auto", "multigrid", "torch", "direct"])
+def test_trivial_systems(method):
+    images = torch.randn(3, 2, 20, 30, generator=torch.Generator().manual_seed(0))
+    keep = torch.ones(3, 20, 30, dtype=torch.bool)
+    keep[1] = False
+    keep[1, 7, 11] = True
+    keep[2, 3, 4] = False
+    images[2, :, 3, 4] = torch.nan  # what stands at removed places is never read
+    solution = solve(images, keep, method=method)
+    assert torch.equal(solution.values[0], images[0])
+    assert (solution.values[1] - images[1, :, 7:8, 11:12]).abs().max() < 1e-5
+    around = images[2, :, 2:5, 3:6].clone()
+    around[:, 1, 1] = 0
+    kernel = torch.tensor([[1.0, 2, 1], [2, 0, 2], [1, 2, 1]]) / 12
+    assert (solution.values[2, :, 3, 4] - (around * kernel).sum((1, 2))).abs().max() <= TOLERANCE
+    assert solution.cycles[:2].tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("method", ["auto", "multigrid", "torch", "direct"])
+def test_one_pixel(method):
+    images, keep = torch.full((2, 3, 1, 1), 0.3), torch.ones(2, 1, 1, dtype=torch.bool)
+    assert torch.equal(solve(images, keep, method=method).values, images)
+
+
+@given(
+    height=st.integers(2, 40),
+    width=st.integers(2, 40),
+    channels=st.integers(1, 5),
+    seed=st.integers(0, 2**31),
+    method=st.sampled_from(["multigrid", "torch"]),
+)
+@settings(max_examples=30, deadline=None, derandomize=True)
+def test_kept_values_stay_and_filled_ones_lie_between_them(height, width, channels, seed, method):
+    images, keep = random_batch(2, height, width, channels=channels, seed=seed)
+    values = solve(images, keep, method=method).values
+    for image, filled, kept in zip(images, values, keep, strict=True):
+        assert torch.equal(filled[:, kept], image[:, kept])
+        assert (filled.amin((1, 2)) >= image[:, kept].amin(1)).all()
+        assert (filled.amax((1, 2)) <= image[:, kept].amax(1)).all()
+
+
+@pytest.mark.parametrize("method", ["multigrid", "torch"])
+def test_an_image_does_not_depend_on_its_batch(method):
+    images, keep = random_batch(7, 50, 37)
+    keep[3] = True
+    together = solve(images, keep, method=method)
+    order = [4, 0, 6, 3]
+    permuted = solve(images[order], keep[order], method=method)
+    assert torch.equal(permuted.values, together.values[order])
+    assert torch.equal(permuted.cycles, together.cycles[order])
+    assert torch.equal(permuted.estimate, together.estimate[order])
+    alone = solve(images[5:6], keep[5:6], method=method)
+    assert torch.equal(alone.values[0], together.values[5])
+    assert len(together.cycles.unique()) > 1  # otherwise nothing was frozen
+
+
+def test_the_number_of_threads_changes_nothing(monkeypatch):
+    monkeypatch.setattr(multigrid, "_VALUES_PER_TASK", 1)  # one image per task
+    images, keep = random_batch(9, 40, 40)
+    before = numba.get_num_threads()
+    try:
+        numba.set_num_threads(1)
+        alone = solve(images, keep, method="multigrid")
+    finally:
+        numba.set_num_threads(before)
+    monkeypatch.setattr(numba, "get_num_threads", lambda: 4)
+    shared = solve(images, keep, method="multigrid")
+    assert torch.equal(alone.values, shared.values)
+    assert torch.equal(alone.estimate, shared.estimate)
+
+
+def test_several_threads_may_solve_at_once():
+    images, keep = random_batch(4, 60, 60)
+    expected, found = solve(images, keep).values, {}
+    threads = [threading.Thread(target=lambda i=i: found.update({i: solve(images, keep).values})) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [torch.equal(found[i], expected) for i in range(4)] == [True] * 4
+
+
+@pytest.mark.parametrize("method", ["multigrid", "torch"])
+def test_views_and_half_precision(method):
+    images, keep = random_batch(2, 33, 48)
+    expected = solve(images, keep, method=method).values
+    view = images.transpose(2, 3).contiguous().transpose(2, 3)
+    kept = torch.stack((keep, keep), dim=3)[..., 0]
+    assert not view.is_contiguous()
+    assert not kept.is_contiguous()
+    assert torch.equal(solve(view, kept, method=method).values, expected)
+    half = solve(images.half(), keep, method=method).values
+    assert half.dtype == torch.float16
+    assert (half - expected).abs().max() < 1e-2
+
+
+def test_signals_and_volumes_are_solved_exactly():
+    rng = np.random.default_rng(0)
+    for shape in [(31,), (6, 7, 8)]:
+        images, keep = rng.normal(size=(2, 2, *shape)), rng.random((2, *shape)) < 0.4
+        solution = solve(torch.from_numpy(images), torch.from_numpy(keep))
+        for i in range(2):
+            assert np.array_equal(solution.values[i].numpy(), solve_direct(images[i], keep[i]))
+        assert solution.cycles.tolist() == [0, 0]
+        assert solution.fallback.tolist() == [False, False]
+
+
+def test_auto_uses_multigrid_for_images_and_not_for_tiny_ones():
+    images, keep = random_batch(1, 40, 40)
+    assert solve(images, keep).cycles.item() > 0
+    assert solve(images[..., :16, :16], keep[:, :16, :16] | True).cycles.item() == 0
+    tiny = torch.zeros(1, 16, 16, dtype=torch.bool)
+    tiny[:, 0, :2] = True
+    assert solve(images[..., :16, :16], tiny).cycles.item() == 0
+
+
+@pytest.mark.parametrize("method", ["auto", "multigrid", "torch", "direct"])
+def test_systems_without_an_answer_are_refused_by_their_index(method):
+    images, keep = random_batch(4, 20, 20)
+    empty = keep.clone()
+    empty[2] = False
+    with pytest.raises(ValueError, match="image 2 keeps nothing"):
+        solve(images, empty, method=method)
+    for value in (torch.nan, torch.inf):
+        bad = images.clone()
+        y, x = keep[1].nonzero()[0].tolist()
+        bad[1, 2, y, x] = value
+        with pytest.raises(ValueError, match="image 1 holds NaN or infinity"):
+            solve(bad, keep, method=method)
+
+
+def test_wrong_arguments_are_refused():
+    images, keep = random_batch(2, 8, 9)
+    with pytest.raises(ValueError, match=r"`keep` must be \(2, 8, 9\).*got \(2, 9, 8\)"):
+        solve(images, keep.transpose(1, 2))
+    with pytest.raises(TypeError, match=r"`keep` must be a bool tensor.*got torch\.float32"):
+        solve(images, keep.float())
+    with pytest.raises(TypeError, match=r"`images` must be a floating-point tensor; got torch\.int64"):
+        solve(images.long(), keep)
+    with pytest.raises(TypeError, match="`images` must be a floating-point tensor; got ndarray"):
+        solve(images.numpy(), keep)
+    with pytest.raises(ValueError, match=r"`images` must be \(N, C, \*S\) with one to three spatial axes"):
+        solve(images[:, 0, 0], keep[:, 0])
+    with pytest.raises(ValueError, match="`tolerance` must be positive; got 0"):
+        solve(images, keep, tolerance=0)
+    with pytest.raises(ValueError, match="`method` must be one of auto, multigrid, torch, direct; got 'cg'"):
+        solve(images, keep, method="cg")
+    with pytest.raises(ValueError, match="method='multigrid' solves images"):
+        solve(images[..., 0], keep[..., 0], method="multigrid")
+    with pytest.raises(ValueError, match="`keep` must be on the device of `images`, meta"):
+        solve(images.to("meta"), keep)
+
+
+@pytest.mark.parametrize("method", ["auto", "multigrid", "torch", "direct"])
+def test_golden_cases(method):
+    path = SHARED / "golden/imputation.npz"
+    if not path.exists():
+        pytest.skip("the golden cases are not beside the repository")
+    with np.load(path) as golden:
+        cases = sorted({name.split("/")[0] for name in golden})
+        assert len(cases) == 10
+        for case in cases:
+            images = torch.from_numpy(golden[f"{case}/image"])[None]
+            keep = torch.from_numpy(golden[f"{case}/mask"] == 1)[None]
+            error = (
+                (solve(images, keep, method=method).values[0] - torch.from_numpy(golden[f"{case}/imputed"])).abs().max()
+            )
+            assert error <= (1e-5 if method == "direct" else TOLERANCE), case
+
+
+def test_torch_keeps_its_number_of_threads():
+    # In a process of its own, because numba starts its threads once.
+    program = """
+import torch
+from twinlens.imputation.imputers import impute_linear
+torch.set_num_threads(1)
+keep = torch.rand(300, 32, 32) > 0.5
+impute_linear(torch.rand(300, 3, 32, 32), keep)
+print(torch.get_num_threads())
+"""
+    environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
+    environment["NUMBA_NUM_THREADS"] = "2"
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "1"

@@ -1,0 +1,144 @@
+import numpy as np
+import pytest
+import torch
+
+import twinlens as tl
+from twinlens.core.ordering import rank_features
+from twinlens.laboratory import tasks
+from twinlens.laboratory.tasks import TASKS, map_grid, true_completeness, true_soundness
+
+LEVELS = tuple(percent / 100 for percent in range(98, 0, -3))
+SMALL = {
+    "linear": {"features": 40},
+    "sparse linear": {"features": 40},
+    "interaction": {"features": 40, "pairs": 10},
+    "network": {"features": 30, "planted": 6},
+    "patch": {"side": 18, "patch": 4},
+}
+
+
+def small(name, samples=30, **options):
+    return TASKS[name](samples, **SMALL[name] | options)
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_the_model_reads_only_what_the_task_says(name):
+    task = small(name)
+    read = task.predictive.any(axis=0)
+    noise = torch.rand(task.inputs.shape, generator=torch.manual_seed(1), dtype=torch.float64)
+    other = torch.where(torch.from_numpy(read), task.inputs, noise)
+    changed = torch.where(torch.from_numpy(read), noise, task.inputs)
+    assert torch.equal(task.model(task.inputs), task.model(other))
+    assert not torch.equal(task.model(task.inputs), task.model(changed))
+    decided = task.model(task.inputs).argmax(1).numpy()
+    assert np.mean(decided == task.labels) == pytest.approx(0.9)
+    assert set(decided) - {2} == {0, 1}
+
+
+def by_definition(task, sample, feature, rng, orders=200):
+    """The mean gain of a feature's score over random orders in which features join a blank input."""
+    size = task.information[0].size
+    x, y = task.inputs[sample].flatten(), int(task.labels[sample])
+    gains = []
+    for _ in range(orders):
+        order = rng.permutation(size)
+        before = order[: int(np.flatnonzero(order == feature)[0])]
+        keep = torch.zeros(2, size, dtype=torch.float64)
+        keep[:, before] = 1
+        keep[1, feature] = 1
+        logits = task.model((x * keep).reshape(2, *task.inputs.shape[1:]))
+        margin = logits[:, y] - logits[:, 1 - y]
+        gains.append((margin[1] - margin[0]).item())
+    return np.mean(gains), np.std(gains) / np.sqrt(orders)
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_information_is_the_shapley_value_of_the_score(name):
+    task, rng = small(name, samples=12), np.random.default_rng(0)
+    flat = task.information.reshape(12, -1)
+    read = np.flatnonzero(task.predictive.any(axis=0).ravel())[:4]
+    found, known = [], []
+    for sample in range(3):
+        for feature in read:
+            mean, error = by_definition(task, sample, feature, rng)
+            if flat[sample, feature] == 0:
+                assert mean < 3 * error + 1e-9  # evidence against the label, or none
+            else:
+                found.append(mean)
+                known.append(flat[sample, feature])
+                assert mean > -3 * error
+    # Scores are scaled to the size that log-odds have, so that values agree up to one factor.
+    assert len(found) > 3
+    assert np.corrcoef(found, known)[0, 1] > 0.98
+
+
+def test_exact_shapley_values_of_few_features():
+    x = np.array([[1.0, 2.0, 3.0]])
+    values = tasks._shapley(lambda p: p[:, 0] * p[:, 1] + 5 * p[:, 2], x)
+    assert np.allclose(values, [[1.0, 1.0, 15.0]])
+
+
+def test_seeds_and_sizes():
+    one, same, other = (small("network", seed=seed) for seed in (0, 0, 1))
+    assert torch.equal(one.inputs, same.inputs)
+    assert not torch.equal(one.inputs, other.inputs)
+    assert repr(one) == "Task(network, 30 samples, 30 features)"
+    assert tasks.linear(5).information.shape == (5, 200)
+
+
+def test_the_grid_is_wrong_as_its_names_say():
+    task = small("sparse linear", samples=60)
+    grid = map_grid(task)
+    truth = grid["truth"]
+    shares = {name: (maps * task.predictive).sum() / maps.sum() for name, maps in grid.items()}
+    complete = {name: true_completeness(task, maps, (0.0,))[0] for name, maps in grid.items()}
+    for share in (0.25, 0.5, 0.75):
+        name = f"removed {share:g}"
+        assert shares[name] == 1.0
+        assert complete[name] == pytest.approx(1 - share, abs=0.1)
+    for strength in ("0.25", "0.5", "1"):
+        introduced = grid[f"introduced {strength}"]
+        assert np.array_equal(introduced[task.predictive], truth[task.predictive])
+        assert (introduced[~task.predictive] > 0).all()
+    falling = [shares[name] for name in ("truth", "introduced 0.25", "introduced 0.5", "introduced 1")]
+    assert falling == sorted(falling, reverse=True)
+    assert all(complete[f"introduced {s}"] == pytest.approx(1.0) for s in (0.25, 0.5, 1))
+    assert np.array_equal(grid["inverted"].argmin(axis=1), truth.argmax(axis=1))
+
+
+def test_true_soundness_by_sets():
+    task = small("sparse linear", samples=8)
+    maps = map_grid(task)["introduced 0.5"]
+    schedule = tl.Schedule(by="area", order="lerf", levels=(0.9, 0.5, 0.1))
+    table = tl.probe(task.model, task.inputs, task.labels, maps, schedule=schedule, imputer=task.imputer)
+    found = true_soundness(task, maps, table)
+    rank = rank_features(torch.from_numpy(maps), ids=table.ids, seed=0).rank.numpy()
+    for i in range(8):
+        for m, share in enumerate(schedule.levels):
+            kept = rank[i] >= round(40 * share)
+            right = maps[i][kept & task.predictive[i]].sum() / maps[i][kept].sum()
+            assert found[i, m] == pytest.approx(right)
+    maps = maps.copy()
+    maps[0] = 0
+    table = tl.probe(task.model, task.inputs, task.labels, maps, schedule=schedule, imputer=task.imputer)
+    assert np.isnan(true_soundness(task, maps, table)[0]).all()
+
+
+@pytest.mark.parametrize("name", ["sparse linear", "interaction"])
+def test_the_two_sided_estimator_halves_the_error(name):
+    errors = tasks.soundness_errors(small(name, samples=80), levels=LEVELS)
+    assert len(errors) == 9 * len(tasks.ESTIMATORS)
+    by_estimator = errors.groupby("estimator")[["error", "error, all levels", "calls"]].mean()
+    best, usual = by_estimator.loc["two-sided"], by_estimator.loc["paper, accuracy"]
+    assert best["error"] < usual["error"] / 2
+    assert best["error, all levels"] < usual["error, all levels"] / 2
+    assert best["error"] == by_estimator["error"].min()
+    assert best["calls"] <= 2 * usual["calls"]
+    truth = errors[errors["map"] == "truth"].set_index("estimator")
+    assert truth.loc["two-sided", "truth"] == 1.0
+
+
+def test_completeness_follows_the_truth():
+    frame = tasks.completeness_errors(small("sparse linear", samples=100)).set_index("metric")
+    assert frame.loc["completeness, every threshold", "correlation"] > 0.9
+    assert (frame["correlation"].abs() <= 1).all()

@@ -1,0 +1,69 @@
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from twinlens.models.preprocessing import Preprocessing
+
+
+def gradient(width, height):
+    across = np.linspace(0, 255, width)[None, :, None]
+    down = np.linspace(0, 255, height)[:, None, None]
+    return Image.fromarray(np.concatenate(np.broadcast_arrays(across, down, 255 - across), axis=2).astype(np.uint8))
+
+
+@pytest.mark.parametrize("size", [(50, 40), (40, 50), (33, 33), (224, 20)])
+@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
+def test_agrees_with_torchvision(size, interpolation):
+    transforms = pytest.importorskip("torchvision.transforms", exc_type=ImportError)
+    image, mean, std = gradient(*size), (0.4, 0.5, 0.6), (0.2, 0.3, 0.4)
+    theirs = transforms.Compose(
+        [
+            transforms.Resize(24, interpolation=transforms.InterpolationMode(interpolation)),
+            transforms.CenterCrop(20),
+            transforms.ToTensor(),
+            transforms.Normalize(mean, std),
+        ]
+    )
+    ours = Preprocessing(resize=24, crop=20, interpolation=interpolation, mean=mean, std=std)
+    torch.testing.assert_close(ours(image), theirs(image))
+
+
+def test_grey_models_get_one_channel_and_colour_models_three():
+    assert Preprocessing(mean=0.0, std=1.0)(gradient(6, 4)).shape == (1, 4, 6)
+    grey = Image.fromarray(np.full((4, 6), 51, dtype=np.uint8))
+    torch.testing.assert_close(Preprocessing()(grey), torch.full((3, 4, 6), 0.2))
+
+
+def test_squash_ignores_the_shape():
+    assert Preprocessing(resize=8, squash=True)(gradient(30, 10)).shape == (3, 8, 8)
+
+
+def test_arrays_stay_as_they_are():
+    values = np.arange(6, dtype=np.float32).reshape(2, 3)
+    torch.testing.assert_close(Preprocessing(mean=0.5, std=0.1)(values), torch.from_numpy(values))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"mean": (0.1, 0.2)}, "one value for grey images or three for colour; got 2 and 3"),
+        ({"std": (1.0, 0.0, 1.0)}, "`std` must be > 0"),
+        ({"interpolation": "area"}, "nearest, bilinear, bicubic, lanczos; got 'area'"),
+        ({"crop": 0}, "`crop` must be at least 1 pixel"),
+    ],
+)
+def test_refuses_what_makes_no_sense(options, message):
+    with pytest.raises(ValueError, match=message):
+        Preprocessing(**options)
+
+
+def test_a_crop_must_fit():
+    with pytest.raises(ValueError, match=r"`crop` of 9 pixels does not fit into an image of 30 × 8. Resize first"):
+        Preprocessing(crop=9)(gradient(30, 8))
+
+
+def test_overrides_name_known_fields():
+    assert Preprocessing().changed({"resize": 7}).resize == 7
+    with pytest.raises(ValueError, match="no 'rezise'; it has resize, crop"):
+        Preprocessing().changed({"rezise": 7})

@@ -1,0 +1,14 @@
+import pytest
+
+from tests.report.runs import shared_run
+from twinlens.report import write_report
+
+
+@pytest.fixture(scope="session")
+def run(tmp_path_factory):
+    return shared_run(tmp_path_factory.getbasetemp())
+
+
+@pytest.fixture(scope="session")
+def page(run, tmp_path_factory):
+    return write_report([run], tmp_path_factory.mktemp("page") / "report.html")

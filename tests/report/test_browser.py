@@ -1,0 +1,380 @@
+"""The report in a real browser: opened from a file, switched, slid, read back, narrow and wide, light and dark."""
+
+import base64
+import dataclasses
+import json
+import re
+import shutil
+import time
+
+import pytest
+
+import twinlens as tl
+from tests.report.runs import EVIL, METHODS, changed, image_samples, loaded, make_run
+from twinlens.report import write_report
+
+pytest.importorskip("selenium", reason="selenium is not installed: pip install 'twinlens[dev]'")
+
+from selenium import webdriver
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+
+CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+FLAGS = (
+    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
+    "--disable-component-update --disable-sync --disable-dev-shm-usage --hide-scrollbars"
+)
+pytestmark = pytest.mark.skipif(
+    not (CHROMIUM and DRIVER), reason="no browser: install Debian's packages chromium and chromium-driver"
+)
+
+
+class Browser:
+    """A page that is open in Chromium."""
+
+    def __init__(self, folder):
+        options = webdriver.ChromeOptions()
+        options.binary_location = CHROMIUM
+        for flag in (*FLAGS.split(), f"--user-data-dir={folder}"):
+            options.add_argument(flag)
+        options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+        self.driver = webdriver.Chrome(options=options, service=Service(DRIVER))
+
+    def open(self, path, *, width=1400, scheme="light"):
+        """Opens a file and waits until its charts are drawn."""
+        self.command("Emulation.setDeviceMetricsOverride", width=width, height=1000, deviceScaleFactor=1, mobile=False)
+        self.command("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+        self.driver.get("about:blank")
+        self.driver.get_log("browser"), self.driver.get_log("performance")
+        self.driver.get(path.resolve().as_uri())
+        expected = "document.querySelectorAll('.chart').length"
+        self.wait(
+            f"return {expected} === charts.length && document.querySelectorAll('.chart svg').length === {expected}"
+        )
+
+    def command(self, name, **arguments):
+        return self.driver.execute_cdp_cmd(name, arguments)
+
+    def run(self, script, *arguments):
+        return self.driver.execute_script(script, *arguments)
+
+    def wait(self, script):
+        deadline = time.monotonic() + 15
+        while not self.run(script):
+            assert time.monotonic() < deadline, f"in vain: {script}"
+            time.sleep(0.02)
+
+    def all(self, selector):
+        return self.driver.find_elements(By.CSS_SELECTOR, selector)
+
+    def one(self, selector):
+        return self.driver.find_element(By.CSS_SELECTOR, selector)
+
+    def series(self):
+        """The names of the series of each chart."""
+        return self.run(
+            "return charts.map(chart => [chart.getDom().dataset.chart, chart.getOption().series.map(s => s.name)])"
+        )
+
+    def complaints(self):
+        return [entry["message"] for entry in self.driver.get_log("browser")]
+
+    def requests(self):
+        messages = (json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance"))
+        urls = [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
+        return [url for url in urls if not url.startswith("data:")]
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    opened = Browser(tmp_path_factory.mktemp("profile"))
+    yield opened
+    opened.driver.quit()
+
+
+def test_a_page_opens_from_a_file_without_network_and_without_complaints(browser, page):
+    browser.open(page)
+    assert browser.requests() == [page.resolve().as_uri()]
+    assert browser.complaints() == []
+    assert browser.driver.title == "twinlens: tiny on arrays"
+    assert browser.one("h1").text == "tiny on arrays"
+    kinds = [kind for kind, _ in browser.series()]
+    assert sorted(kinds) == sorted(
+        ["plane", "soundness", "completeness", "road_morf", "road_lerf", "deletion", "insertion", "course"]
+    )
+
+
+def test_numbers_read_back_from_the_browser_are_those_of_the_results(browser, run, page):
+    browser.open(page)
+    cells = browser.run(
+        "return [...document.querySelectorAll('.ranking td')].map(td => [td.parentNode.dataset.method, "
+        "td.dataset.metric, td.title, td.querySelector('span').textContent, td.querySelector('small').textContent])"
+    )
+    assert len(cells) == len(METHODS) * len(run.metrics)
+    for method, metric, title, area, interval in cells:
+        curve = run.results.methods[method].metrics[metric]
+        assert float(title.split(",")[0]) == curve.area
+        assert area == f"{curve.area:z.3f}".replace("-", "−")
+        assert interval == "\u2009–\u2009".join(f"{end:z.3f}".replace("-", "−") for end in curve.area_interval)
+    drawn = dict(
+        browser.run(
+            "return charts.map(c => [c.getDom().dataset.chart, "
+            "c.getOption().series.filter(s => s.name).map(s => [s.name, s.data])])"
+        )
+    )
+    for method, found in run.results.methods.items():
+        for metric, curve in found.metrics.items():
+            points = dict(drawn[metric])[method]
+            if metric == "soundness":
+                assert [value for _, value in points[1::2]] == [
+                    value
+                    for k, value in enumerate(curve.values)
+                    if curve.performance[k] > max([-1, *curve.performance[:k]])
+                ]
+            else:
+                assert points == [list(point) for point in zip(curve.levels, curve.values, strict=True)]
+        areas = [found.metrics[metric].area for metric in ("soundness", "completeness")]
+        assert dict(drawn["plane"])[method] == [areas]
+
+
+def test_a_method_is_switched_off_once_for_all_charts(browser, page):
+    browser.open(page)
+    assert all("sobel" in names for _, names in browser.series())
+    button = browser.one(".legend button[data-method='sobel']")
+    button.send_keys(Keys.SPACE)
+    assert button.get_attribute("aria-pressed") == "false"
+    assert not any("sobel" in names for _, names in browser.series())
+    assert all("random" in names for _, names in browser.series())
+    assert "off" in browser.one(".ranking tr[data-method='sobel']").get_attribute("class")
+    assert not browser.one(".card[data-method='sobel']").is_displayed()
+    browser.one(".legend .plain").click()
+    assert all("sobel" in names for _, names in browser.series())
+    assert browser.complaints() == []
+
+
+def test_the_slider_changes_picture_text_and_chart(browser, page):
+    browser.open(page)
+
+    def state():
+        card = browser.one(".card[data-method='random']")
+        return (
+            browser.one(".level output").text,
+            card.find_element(By.CSS_SELECTOR, ".triple figure:last-child img").get_attribute("src"),
+            card.find_element(By.CSS_SELECTOR, ".answer b").text,
+            browser.run("return charts.at(-1).getOption().series[0].markLine.data[0].xAxis"),
+        )
+
+    slider = browser.one(".slider")
+    shown = browser.run("return content.runs[0].explorer")
+    answers = shown["samples"][0]["methods"]["random"]
+    seen = []
+    for key in (Keys.HOME, Keys.ARROW_RIGHT, Keys.END):
+        slider.send_keys(key)
+        k = int(slider.get_attribute("value"))
+        text, source, probability, marker = state()
+        assert source == answers["frames"][k]
+        assert text.startswith(f"{100 * shown['levels'][k]:.0f} % of the features")
+        assert marker == shown["levels"][k]
+        percent = 100 * answers["probability"][k]
+        assert float(probability.removesuffix(" %")) == pytest.approx(percent, abs=0.51)
+        seen.append((text, source, marker))
+    assert len(set(seen)) == 3
+    thumb = browser.all(".thumb")[1]
+    thumb.send_keys(Keys.ENTER)
+    assert thumb.get_attribute("aria-pressed") == "true"
+    assert state()[1] == shown["samples"][1]["methods"]["random"]["frames"][-1]
+    assert browser.complaints() == []
+
+
+def test_hovering_shows_values(browser, run, page):
+    browser.open(page)
+
+    def hover(chart, x, y):
+        """Points at coordinates of a chart's axes."""
+        browser.run(
+            "const chart = charts.find(c => c.getDom().dataset.chart === arguments[0]);"
+            "const [x, y] = chart.convertToPixel({ xAxisIndex: 0, yAxisIndex: 0 }, [arguments[1], arguments[2]]);"
+            "chart.dispatchAction({ type: 'showTip', x, y });",
+            chart,
+            x,
+            y,
+        )
+        browser.wait(f"return document.querySelector('[data-chart={chart}] .hover') !== null")
+        return browser.run(f"return document.querySelector('[data-chart={chart}] .hover').innerText")
+
+    stored = run.results.methods["sobel"].metrics
+    said = hover("road_morf", 0.3, 0.5)
+    assert "share of features removed 0.30" in said
+    for method in METHODS:
+        value = run.results.methods[method].metrics["road_morf"].values[2]
+        assert re.search(rf"{method}\s+{f'{value:z.3f}'.replace('-', '−')}", said)
+    assert f"{stored['soundness'].area:z.3f}" in hover("plane", stored["soundness"].area, stored["completeness"].area)
+    curve = run.curve("sobel", "soundness")
+    said = hover("soundness", 0.3, 0.5)
+    assert "predictive level 0.30" in said
+    assert re.search(rf"sobel\s+{curve.at(0.3):.3f}", said)
+    assert re.search(r"sobel\s+not reached", hover("soundness", 0.99, 0.5))
+    assert browser.complaints() == []
+
+
+def test_sorting_by_a_metric(browser, run, page):
+    browser.open(page)
+    orders = set()
+    for head, metric in zip(browser.all(".ranking thead th")[1:], run.metrics, strict=True):
+        head.find_element(By.TAG_NAME, "button").click()
+        direction = "ascending" if metric in ("road_lerf", "insertion") else "descending"
+        assert head.get_attribute("aria-sort") == direction
+        cells = browser.all(f".ranking td[data-metric='{metric}']")
+        areas = [float(cell.get_attribute("title").split(",")[0]) for cell in cells]
+        assert areas == sorted(areas, reverse=direction == "descending")
+        orders.add(tuple(row.get_attribute("data-method") for row in browser.all(".ranking tbody tr")))
+    assert len(orders) > 1
+
+
+def test_everything_can_be_reached_by_keyboard_with_a_visible_focus(browser, page):
+    browser.open(page)
+    reached = []
+    for _ in range(60):
+        browser.driver.switch_to.active_element.send_keys(Keys.TAB)
+        reached.append(
+            browser.run(
+                "const e = document.activeElement, s = getComputedStyle(e);"
+                "return [e.dataset.method ?? e.className, e.className, s.outlineStyle, parseFloat(s.outlineWidth)]"
+            )
+        )
+        if reached[-1][0] == "slider":
+            break
+    assert {name for name, *_ in reached} >= {*METHODS, "slider"}
+    assert any("thumb" in kind for _, kind, *_ in reached)
+    assert all(style == "solid" and width >= 2 for _, _, style, width in reached)
+
+
+@pytest.mark.parametrize("width", [1400, 420])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_nothing_is_cut_off_wide_or_narrow_light_or_dark(browser, page, width, scheme):
+    browser.open(page, width=width, scheme=scheme)
+    assert browser.run("return document.documentElement.scrollWidth") <= width
+    for chart in browser.all(".chart"):
+        assert chart.size["width"] > 0.35 * min(width, 700)
+        svg = chart.find_element(By.TAG_NAME, "svg")
+        assert abs(svg.size["width"] - chart.size["width"]) <= 1
+    background = browser.run("return getComputedStyle(document.body).backgroundColor")
+    dark = sum(map(int, background.removeprefix("rgb(").removesuffix(")").split(","))) < 200
+    assert dark == (scheme == "dark")
+    axis = browser.run("return charts[0].getOption().xAxis[0].axisLabel.color")
+    assert axis == {"light": "#66666b", "dark": "#a2a4aa"}[scheme]
+    assert browser.complaints() == []
+
+
+def test_on_paper_it_is_light_and_narrow_and_then_as_before(browser, page):
+    browser.open(page, scheme="dark")
+    browser.run("dispatchEvent(new Event('beforeprint'))")
+    assert browser.run("return getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert browser.run("return getComputedStyle(document.querySelector('.legend')).position") == "static"
+    assert browser.run("return charts[0].getOption().xAxis[0].axisLabel.color") == "#444"
+    assert set(browser.run("return charts.map(chart => chart.getWidth())")) == {680}
+    browser.run("dispatchEvent(new Event('afterprint'))")
+    assert browser.run("return charts[0].getOption().xAxis[0].axisLabel.color") == "#a2a4aa"
+    document = base64.b64decode(browser.command("Page.printToPDF", printBackground=True)["data"])
+    assert document.startswith(b"%PDF")
+    assert len(document) > 20_000
+    assert browser.run("return document.documentElement.hasAttribute('data-print')") is False
+    assert browser.complaints() == []
+
+
+def test_names_with_markup_marks_and_emoji_show_as_text(browser, tmp_path):
+    samples = dataclasses.replace(
+        image_samples(4), name=EVIL, ids=tuple(f"{EVIL}{i}" for i in range(4)), classes=(EVIL, EVIL, EVIL)
+    )
+    run = make_run(
+        tmp_path / "run", samples=samples, model=loaded(EVIL), methods=["random", "sobel"], metrics=["soundness"]
+    )
+    browser.open(write_report([changed(run, warnings=(EVIL,), verdicts=(EVIL,))], tmp_path / "r.html"))
+    assert browser.complaints() == []
+    assert browser.run("return document.scripts.length") == 6
+    assert browser.run("return document.querySelector('h1').textContent") == f"{EVIL} on {EVIL}"
+    assert EVIL in browser.run("return [...document.querySelectorAll('.warnings li')].map(li => li.textContent)")
+    assert EVIL in browser.run("return [...document.querySelectorAll('.verdicts li')].map(li => li.textContent)")
+    assert browser.run("return document.querySelector('.subject h3').textContent") == EVIL
+    assert browser.run("return document.querySelector('.subject .quiet').textContent").startswith(EVIL)
+    assert browser.run("return document.querySelector('.said').textContent").endswith(EVIL)
+    assert browser.run("return document.documentElement.scrollWidth") <= 1400
+    injected = browser.run(
+        "const s = document.createElement('script'); s.textContent = 'window.evil = 1'; document.body.append(s);"
+        "return typeof window.evil"
+    )
+    assert injected == "undefined"
+    assert any("Content Security Policy" in text for text in browser.complaints())
+
+
+def test_pages_of_runs_with_gaps_say_so(browser, tmp_path):
+    alone = make_run(tmp_path / "alone", samples=image_samples(1), methods=["saliency"], metrics=["completeness"])
+    browser.open(write_report([alone], tmp_path / "r.html"))
+    text = browser.run("return document.body.innerText")
+    assert "One sample only" in text
+    assert "One method only" in text
+    assert "this run did not measure soundness" in text
+    assert browser.complaints() == []
+    shutil.rmtree(alone.path / "maps")
+    browser.open(write_report([alone], tmp_path / "r.html"))
+    text = browser.run("return document.body.innerText")
+    assert "Its map is not stored." in text
+    assert "No maps are stored of saliency" in text
+    assert browser.complaints() == []
+
+
+def test_several_runs_stand_side_by_side_under_one_switch(browser, run, tmp_path):
+    other = make_run(tmp_path / "other", methods=["sobel", "random"], metrics=["soundness", "completeness"])
+    browser.open(write_report([run, other], tmp_path / "r.html"))
+    assert [kind for kind, _ in browser.series()].count("plane") == 2
+    left, right = (article.rect for article in browser.all("article.run"))
+    assert left["y"] == right["y"]
+    assert right["x"] >= left["x"] + left["width"]
+    assert "This run did not measure it." in browser.run("return document.body.innerText")
+    browser.one(".legend button[data-method='sobel']").click()
+    assert not any("sobel" in names for _, names in browser.series())
+    assert len(browser.all(".card")) == 3
+    drawn = browser.run("return charts.length")
+    for choice, cards in ((1, 2), (0, 3), (1, 2), (0, 3)):
+        browser.all(".choice")[choice].click()
+        assert len(browser.all(".card")) == cards
+        assert not browser.one(".card[data-method='sobel']").is_displayed()
+    browser.wait(f"return charts.length === {drawn + 1}")
+    assert browser.run("return document.documentElement.scrollWidth") <= 1400
+    assert browser.complaints() == []
+
+
+def test_metrics_with_names_of_ones_own_are_drawn_by_what_they_are(browser, tmp_path):
+    levels = (0.9, 0.5, 0.1)
+    metrics = {
+        EVIL: tl.Soundness(estimator="two_sided", levels=levels, performance="probability"),
+        "lost": tl.Completeness(relative=False),
+        "strict": tl.Soundness(epsilon=0.05, levels=levels),
+    }
+    run = make_run(tmp_path / "run", samples=image_samples(4), metrics=metrics)
+    browser.open(write_report([run], tmp_path / "r.html"))
+    assert browser.complaints() == []
+    assert [kind for kind, _ in browser.series()][:4] == ["plane", *metrics]
+    axes = browser.run("return charts[0].getOption().xAxis[0].name + charts[0].getOption().yAxis[0].name")
+    assert axes == f"{EVIL} →lost →"
+    inverse = browser.run("return charts.slice(1, 4).map(c => c.getOption().xAxis[0].inverse)")
+    assert inverse == [False, True, False]
+    points = browser.run("return charts[0].getOption().series.filter(s => s.type === 'scatter').map(s => s.data[0])")
+    results = run.results
+    assert points == [[results.area(name, metric) for metric in (EVIL, "lost")] for name in results.best_first()]
+    performance = results.methods["sobel"].metrics[EVIL].performance
+    drawn = browser.run("return charts[1].getOption().series.find(s => s.name === 'sobel').data.map(p => p[0])")
+    assert drawn[1::2] == [p for k, p in enumerate(performance) if p > max([-1, *performance[:k]])]
+    titles = browser.run("return [...document.querySelectorAll('.metric h3')].map(h => h.textContent)")
+    assert titles == list(metrics)
+    assert len(browser.all(".key")) == 1  # what blue and vermilion stand for
+    assert browser.run("return document.documentElement.scrollWidth") <= 1400
+
+
+def test_absolute_thresholds_are_told_as_such(browser, tmp_path):
+    metrics = [tl.Completeness(relative=False, thresholds=(0.8, 0.2))]
+    run = make_run(tmp_path / "run", samples=image_samples(4), methods=["random"], metrics=metrics)
+    browser.open(write_report([run], tmp_path / "r.html"))
+    assert browser.one(".level output").text == "what exceeds 0.20"
+    assert browser.complaints() == []

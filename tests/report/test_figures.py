@@ -1,0 +1,69 @@
+import dataclasses
+import itertools
+
+import pytest
+from matplotlib.figure import Figure
+from PIL import Image
+
+import twinlens as tl
+from tests.report.runs import LEVELS, METHODS, changed, image_samples, make_run, with_curve
+from twinlens.report import figures, write_figures
+from twinlens.report.figures import draw_metric, draw_plane
+from twinlens.report.styles import method_styles
+from twinlens.running.directory import Run
+
+
+def test_figures_of_every_chart(tmp_path):
+    evaluation = make_run(tmp_path / "run", metrics=["soundness", "completeness"], methods=["random"])
+    ends = {"area_interval": (0.0, 1.0), "low": (0.0,) * len(LEVELS), "high": (1.0,) * len(LEVELS)}
+    files = write_figures([with_curve(evaluation, "random", "soundness", **ends)], tmp_path / "figures")
+    parts = itertools.product(
+        ("plane", "soundness", "completeness"), ("one-column", "two-columns"), ("pdf", "svg", "png")
+    )
+    names = {f"{chart}-{width}.{kind}" for chart, width, kind in parts}
+    assert {path.name for path in files} == names == {path.name for path in (tmp_path / "figures").iterdir()}
+    with Image.open(tmp_path / "figures" / "plane-one-column.png") as narrow:
+        assert narrow.width == pytest.approx(3.3 * 300, abs=1)
+    assert (tmp_path / "figures" / "plane-two-columns.pdf").read_bytes().startswith(b"%PDF")
+    assert ">random<" not in (tmp_path / "figures" / "plane-two-columns.svg").read_text()  # letters are outlines
+
+
+def test_figures_of_several_runs_carry_their_names_and_equal_results_give_equal_bytes(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(figures, "WIDTHS", {"one-column": (3.3, 2.4)})
+    asked = run.results.question
+    question = dataclasses.replace(asked, metrics={"deletion": asked.metrics["deletion"]})
+    one = changed(run, methods={"random": run.results.methods["random"]}, question=question)
+    other = dataclasses.replace(one, run=Run(tmp_path / "a b", run.run.manifest))
+    files = write_figures([one, other], tmp_path)
+    assert [path.name for path in files[:3]] == [f"run-deletion-one-column.{kind}" for kind in ("pdf", "svg", "png")]
+    assert [path.name for path in files[3:]] == [f"a-b-deletion-one-column.{kind}" for kind in ("pdf", "svg", "png")]
+    assert [path.read_bytes() for path in files[:3]] == [path.read_bytes() for path in files[3:]]
+
+
+def test_figures_of_metrics_with_names_of_ones_own(tmp_path, monkeypatch):
+    monkeypatch.setattr(figures, "WIDTHS", {"one-column": (3.3, 2.4)})
+    metrics = {"plane": tl.Soundness(levels=(0.9, 0.5, 0.1)), "a/b": tl.Completeness(), "a:b": tl.Deletion()}
+    evaluation = make_run(tmp_path / "run", samples=image_samples(4), metrics=metrics)
+    files = write_figures([evaluation], tmp_path / "figures")
+    assert [path.name for path in files if path.suffix == ".png"] == [
+        f"{chart}-one-column.png" for chart in ("plane", "plane-2", "a-b", "a-b-2")
+    ]
+    axes = Figure().add_subplot()
+    draw_plane(axes, evaluation, method_styles([evaluation]))
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("plane", "a/b")
+
+
+def test_the_plane_and_the_curves_are_those_of_the_results(run):
+    results, styles = run.results, method_styles([run])
+    axes = Figure().add_subplot()
+    draw_plane(axes, run, styles)
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("soundness", "completeness")
+    points = {bars.get_label(): [float(values[0]) for values in bars[0].get_data()] for bars in axes.containers}
+    assert points == {name: [results.area(name, metric) for metric in results.plane] for name in METHODS}
+    axes = Figure().add_subplot()
+    draw_metric(axes, run, "completeness", styles)
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("attribution threshold", "loss of probability")
+    assert axes.xaxis_inverted()
+    drawn = {line.get_label(): [list(values) for values in line.get_data()] for line in axes.get_lines()}
+    curves = {name: found.metrics["completeness"] for name, found in results.methods.items()}
+    assert drawn == {name: [list(curve.levels), list(curve.values)] for name, curve in curves.items()}

@@ -1,0 +1,101 @@
+import base64
+import dataclasses
+import hashlib
+import html
+import json
+import re
+import shutil
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+import twinlens as tl
+from tests.report.runs import EVIL, METHODS, changed, content_of, image_samples, loaded, make_run
+from twinlens.report import write_report
+from twinlens.report.page import embed_json
+from twinlens.report.run_summary import describe_runs
+from twinlens.running.run_reader import open_evaluation
+
+
+def test_numbers_of_the_page_are_those_of_the_results(run, page):
+    [shown] = content_of(page)["runs"]
+    assert [m["key"] for m in shown["metrics"]] == run.metrics
+    assert {m["name"] for m in shown["methods"]} == set(METHODS)
+    for method in shown["methods"]:
+        for metric, stored in run.results.methods[method["name"]].metrics.items():
+            assert method["metrics"][metric]["area"] == stored.area
+            assert method["metrics"][metric]["interval"] == list(stored.area_interval)
+            for column in ("levels", "performance", "values", "low", "high"):
+                assert method["metrics"][metric][column] == list(getattr(stored, column))
+    facts = dict(shown["facts"])
+    assert facts["Samples"] == "10"
+    assert facts["Accuracy"].startswith(f"{run.results.accuracy:.1%}")
+    assert f"twinlens {tl.__version__}" in facts["Versions"]
+    assert "paper, by probability, ε = 0.01" in facts["Protocol"]
+    assert re.fullmatch(r"\d+ \w+ 20\d\d, \d\d:\d\d UTC", facts["Date"])
+
+
+def test_the_policy_lets_exactly_our_scripts_and_style_run(page):
+    text = page.read_text(encoding="utf-8")
+    policy = html.unescape(re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', text)[1])
+    rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
+    assert rules["default-src"] == "'none'"
+    assert "unsafe" not in policy
+    assert rules["img-src"] == "data:"
+    for kind, pattern in (("script-src", r"<script>(.*?)</script>"), ("style-src", r"<style>(.*?)</style>")):
+        found = [
+            f"'sha256-{base64.b64encode(hashlib.sha256(part.encode()).digest()).decode()}'"
+            for part in re.findall(pattern, text, re.S)
+        ]
+        assert rules[kind].split() == found
+    outside = re.sub(r"<script.*?</script>|<style.*?</style>", "", text, flags=re.S)
+    assert "http:" not in outside
+    assert "src=" not in outside.replace("-src", "")
+    assert "<link" not in outside
+
+
+def test_the_same_run_gives_the_same_page(run, page, tmp_path):
+    assert write_report([run], tmp_path / "again.html").read_bytes() == page.read_bytes()
+    assert write_report([open_evaluation(run.path)], tmp_path / "read.html").read_bytes() == page.read_bytes()
+
+
+def test_readers_without_scripts_see_the_table_of_a_notebook(run, page):
+    assert run._repr_html_() in page.read_text(encoding="utf-8")
+
+
+def test_names_of_a_run_are_data_whatever_they_hold(tmp_path):
+    samples = dataclasses.replace(
+        image_samples(4), name=EVIL, ids=tuple(f"{EVIL}{i}" for i in range(4)), classes=(EVIL, "@STYLE@", "c")
+    )
+    evaluation = make_run(
+        tmp_path / "run", samples=samples, model=loaded(EVIL), methods=["random"], metrics={EVIL: "soundness"}
+    )
+    page = write_report([changed(evaluation, verdicts=(EVIL,), warnings=(EVIL,))], tmp_path / "r.html")
+    text = page.read_text(encoding="utf-8")
+    assert "alert('x')</script>" not in text
+    assert text.count("<script") == 6
+    [shown] = content_of(page)["runs"]
+    assert (shown["model"], shown["data"], shown["verdicts"]) == (EVIL, EVIL, [EVIL])
+    assert [metric["title"] for metric in shown["metrics"]] == [EVIL]
+    assert shown["explorer"]["samples"][0]["id"].startswith(EVIL)
+    assert {s["label"] for s in shown["explorer"]["samples"]} <= {EVIL, "@STYLE@", "c"}
+    assert f"<title>{html.escape(f'twinlens: {EVIL} on {EVIL}')}</title>" in text
+
+
+@given(st.text())
+def test_any_text_can_be_embedded(text):
+    embedded = embed_json([text])
+    assert json.loads(embedded) == [text]
+    assert not set("<>&\u2028\u2029") & set(embedded)
+
+
+def test_several_runs_stand_side_by_side(run, tmp_path):
+    other = make_run(tmp_path / "other", methods=["saliency", "random"], metrics=["soundness"])
+    content = content_of(write_report([run, other], tmp_path / "r.html"))
+    assert [shown["name"] for shown in content["runs"]] == [run.path.name, "other"]
+    assert list(content["styles"]) == sorted(METHODS)
+    assert content["styles"]["random"]["control"]
+    (tmp_path / "a").mkdir()
+    shutil.copytree(other.path, tmp_path / "a" / "other")
+    twins = describe_runs([other, open_evaluation(tmp_path / "a" / "other")])
+    assert [shown["name"] for shown in twins] == [str(other.path), str(tmp_path / "a" / "other")]

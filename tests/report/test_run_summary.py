@@ -1,0 +1,139 @@
+import re
+from types import SimpleNamespace
+
+import numpy as np
+import torch
+
+import twinlens as tl
+from tests.report.runs import METHODS, changed, content_of, image_samples, make_run, with_areas, with_curve
+from twinlens.report import write_report
+from twinlens.report.explorer import describe_samples
+from twinlens.report.run_summary import describe_run, group_warnings
+from twinlens.statistics.comparison import Standing, _pareto
+
+
+def test_statistics_are_shown_where_they_are_there(run):
+    values = run.results.methods["random"].metrics["soundness"].values
+    more = with_curve(run, "random", "soundness", area=2.0, area_interval=(1.5, 2.5), low=values, high=values)
+    standing = Standing(
+        metric="soundness", method="random", area=2.0, low=1.5, high=2.5, rank=1, best_rank=1, worst_rank=2
+    )
+    more = changed(more, verdicts=("Yes.",), warnings=("No.",), ranking=(standing,), front={"sobel": 0.75})
+    shown = describe_run(more, "r")
+    assert shown["front"] == ["sobel"]
+    assert shown["frontShares"] == {"sobel": 0.75}
+    assert shown["verdicts"] == ["Yes."]
+    assert ["No."] in shown["warnings"]
+    soundness = next(m for m in shown["methods"] if m["name"] == "random")["metrics"]["soundness"]
+    assert (soundness["interval"], soundness["ranks"], soundness["low"]) == ([1.5, 2.5], [1, 2], list(values))
+    assert "random has the highest soundness (2.000; clear of all intervals)." in shown["headlines"]
+    [control] = [group for group in shown["warnings"] if "The control random has the highest soundness" in group[0]]
+    assert len(control) == 1
+
+
+POINTS = {"a": (0.9, 0.1), "b": (0.5, 0.5), "c": (0.5, 0.4), "d": (None, 0.9), "e": (0.5, 0.5), "f": (0.1, 0.9)}
+
+
+def test_the_front_has_equal_points_and_none_that_is_not_defined(run):
+    axes = ("soundness", "completeness")
+    drawn = {metric: dict.fromkeys(POINTS, SimpleNamespace(curve=run.curve("random", metric))) for metric in axes}
+    columns = np.array(list(POINTS.values()), dtype=np.float64).T
+    areas = {metric: np.stack([column, column]) for metric, column in zip(axes, columns, strict=True)}
+    assert _pareto(drawn, areas) == dict.fromkeys(["a", "b", "e", "f"], 1.0)
+    assert _pareto({"soundness": drawn["soundness"]}, areas) == {}
+
+
+def test_methods_come_best_first_and_the_front_is_that_of_the_results(run):
+    shown = describe_run(changed(with_areas(run, POINTS), front={"a": 1.0, "b": 0.5, "e": 0.5, "f": 1.0}), "r")
+    assert shown["methods"][0]["name"] == "b"
+    assert [m["name"] for m in shown["methods"]].index("c") > [m["name"] for m in shown["methods"]].index("e")
+    assert shown["front"] == ["a", "b", "e", "f"]
+    assert "On the front are a, b, e and f: nothing beats them on both sides at once." in shown["headlines"]
+    assert "d and f have the highest completeness (0.900)." in shown["headlines"]
+    alone = describe_run(changed(with_areas(run, {"a": (0.5,), "b": (0.4,)}), front={}), "r")
+    assert alone["front"] == []
+
+
+def test_metrics_with_names_of_ones_own_are_shown_by_what_they_are(tmp_path):
+    metrics = {
+        "strict": tl.Soundness(epsilon=0.05, levels=(0.9, 0.5, 0.1)),
+        "two": tl.Soundness(estimator="two_sided", levels=(0.9, 0.5, 0.1), imputer=tl.ConstantImputer(0.5)),
+        "lost": tl.Completeness(performance="probability"),
+        "least": tl.Road(order="lerf"),
+    }
+    evaluation = make_run(tmp_path / "run", samples=image_samples(4), metrics=metrics)
+    [shown] = content_of(write_report([evaluation], tmp_path / "r.html"))["runs"]
+    assert shown["plane"] == ["strict", "lost"]
+    drawn = {metric["key"]: metric for metric in shown["metrics"]}
+    assert [metric["title"] for metric in drawn.values()] == list(metrics)
+    assert [metric["heading"] for metric in drawn.values()] == ["strict ↑", "two ↑", "lost ↑", "least ↓"]
+    assert [metric["stairs"] for metric in drawn.values()] == [True, True, False, False]
+    assert [metric["inverse"] for metric in drawn.values()] == [False, False, True, False]
+    assert (drawn["lost"]["x"], drawn["lost"]["y"]) == ("attribution threshold", "loss of probability")
+    assert drawn["two"]["x"] == "predictive level: accuracy reached"
+    facts = dict(shown["facts"])
+    assert facts["Protocol"] == (
+        "strict: paper, by accuracy, ε = 0.05; two: paper, by accuracy, ε = 0.01, two-sided; "
+        "lost: paper, by probability"
+    )
+    assert facts["Imputation"].startswith("linear (noise 0.01, ")
+    assert facts["Imputation"].endswith("); two: constant (value 0.5)")
+    assert facts["Identity"].endswith(", seed 0")
+    assert any("the highest strict (" in sentence for sentence in shown["headlines"])
+    assert shown["explorer"]["metric"] == "strict"
+    assert shown["explorer"]["judged"]
+
+
+def test_warnings_that_differ_in_numbers_alone_are_grouped():
+    warnings = ["a: 3 of 40 are zero.", "Other: 1.", "b: 5 of 40 are zero.", "b: else.", "Other: 2."]
+    groups = group_warnings(warnings, ["a", "b"])
+    assert groups == [[warnings[0], warnings[2]], ["Other: 1."], ["b: else."], ["Other: 2."]]
+
+
+def test_a_run_of_one_sample_and_one_method_says_so(tmp_path):
+    evaluation = make_run(tmp_path / "run", samples=image_samples(1), methods=["saliency"])
+    [shown] = content_of(write_report([evaluation], tmp_path / "r.html"))["runs"]
+    said = " ".join(group[0] for group in shown["warnings"])
+    assert "One sample only" in said
+    assert "One method only" in said
+    assert shown["headlines"] == []
+    assert [sample["reason"] for sample in shown["explorer"]["samples"]] == ["High false attribution"]
+
+
+def test_maps_alone_say_so(tmp_path):
+    evaluation = make_run(tmp_path / "run", methods=["saliency"], metrics=[])
+    [shown] = content_of(write_report([evaluation], tmp_path / "r.html"))["runs"]
+    assert any("No metric was asked for" in group[0] for group in shown["warnings"])
+    assert shown["explorer"] == {
+        "note": "Nothing was measured, so that there is nothing to show about samples.",
+        "samples": [],
+    }
+
+
+def test_one_side_alone_is_told_without_the_other(tmp_path):
+    shown = describe_run(make_run(tmp_path / "run", samples=image_samples(4), metrics=["completeness"]), "r")
+    assert shown["plane"] == [None, "completeness"]
+    assert len(shown["headlines"]) == 1
+    assert " the highest completeness (" in shown["headlines"][0]
+
+
+def test_degenerate_maps_and_levels_that_are_not_reached_are_told(tmp_path):
+    def nothing(model, inputs, targets, *, ids=None, seed=0):
+        return torch.zeros(len(inputs), *inputs.shape[2:])
+
+    methods = {"nothing": nothing, "random": "random"}
+    evaluation = make_run(tmp_path / "run", methods=methods, metrics=["soundness", "completeness"])
+    shown = describe_run(changed(evaluation, accuracy=2.0), "r")
+    said = [group[0] for group in shown["warnings"]]
+    assert any(text.startswith("nothing: Of 10 maps, 10 all zero") for text in said)
+    assert "nothing: soundness is not defined at any level, since nothing that is kept has attribution." in said
+    assert any(re.search(r"no predictive level above 0\.\d+ \(the untouched inputs: 2\.000\)", text) for text in said)
+    samples = describe_samples(evaluation, budget=10**6)["samples"]
+    assert {sample["methods"]["nothing"]["kind"] for sample in samples} == {"zero"}
+    assert {sample["methods"]["nothing"]["falseShare"] for sample in samples} == {None}
+
+
+def test_methods_and_controls_are_told_apart(run):
+    shown = {method["name"]: method["control"] for method in describe_run(run, "r")["methods"]}
+    assert shown == {"saliency": False, "sobel": True, "random": True}
+    assert set(shown) == set(METHODS)

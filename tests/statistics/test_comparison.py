@@ -1,0 +1,195 @@
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import false_discovery_control
+
+import twinlens as tl
+from twinlens.laboratory.tasks import map_grid, sparse_linear
+from twinlens.statistics.comparison import compare, holm
+
+LEVELS = tuple(p / 100 for p in range(98, 0, -4))
+
+
+@pytest.fixture(scope="module")
+def task():
+    return sparse_linear(150, features=60)
+
+
+@pytest.fixture(scope="module")
+def measured(task):
+    grid = map_grid(task)
+    maps = {"truth": grid["truth"], "half": grid["removed 0.5"], "false": grid["introduced 1"]}
+    options = {"imputer": task.imputer, "performance": "probability"}
+    arguments = (task.model, task.inputs, task.labels)
+    return {
+        name: {
+            "soundness": tl.soundness(*arguments, m, levels=LEVELS, estimator="two_sided", **options),
+            "completeness": tl.completeness(*arguments, m, **options),
+            "insertion": tl.insertion(*arguments, m, **options),
+        }
+        for name, m in maps.items()
+    }
+
+
+def test_differences_ranks_and_words(measured):
+    result = compare(measured, resamples=200)
+    frame = result.to_frame().set_index(["metric", "first", "second"])
+    assert len(frame) == 9
+    sound = frame.loc[("soundness", "truth", "false")]
+    assert sound["low"] < sound["difference"] < sound["high"]
+    assert sound["difference"] > 0.1
+    assert sound["wins"] == 1.0
+    assert sound["sample_wins"] > 0.9
+    assert sound["p_value"] == pytest.approx(2 / 201)
+    assert sound["holm"] == pytest.approx(3 * 2 / 201)
+    complete = frame.loc[("completeness", "truth", "half")]
+    areas = {name: measured[name]["completeness"].area() for name in measured}
+    assert complete["difference"] == pytest.approx(areas["truth"] - areas["half"])
+    # The smaller the loss of insertion the better, so that the winner has the negative difference.
+    insertion = frame.loc[("insertion", "truth", "false")]
+    assert insertion["difference"] < 0
+    assert insertion["wins"] == 1.0
+    standings = result.standings_frame().set_index(["metric", "method"])
+    assert standings.loc[("insertion", "truth"), "rank"] == 1
+    assert standings.loc[("soundness", "false"), ["rank", "best_rank", "worst_rank"]].tolist() == [3, 3, 3]
+    assert [s.rank for s in result.standings if s.metric == "soundness"] == [1, 2, 3]
+    verdict = result.verdicts[1]
+    assert verdict.startswith(f"truth is sounder than false by {sound['difference']:.3f} ")
+    assert f"[{sound['low']:.3f}, {sound['high']:.3f}]; truth is more complete than false by" in verdict
+    assert "; truth is better in insertion than false by" in verdict
+
+
+def test_a_verdict_says_where_nothing_differs(measured):
+    mixed = {"IG": measured["false"], "IG-SG": measured["truth"] | {"completeness": measured["false"]["completeness"]}}
+    verdict = compare(mixed, resamples=100).verdicts[0]
+    assert verdict.startswith("IG-SG is sounder than IG by 0.")
+    assert "]; completeness does not differ (0.000 [0.000, 0.000]); IG-SG is better in insertion" in verdict
+
+
+def test_the_worse_method_may_come_first(measured):
+    pair = compare({"false": measured["false"]["soundness"], "truth": measured["truth"]["soundness"]}, resamples=50)
+    assert pair.pairs[0].metric == "soundness"
+    assert pair.pairs[0].difference < 0
+    assert pair.verdicts[0].startswith("truth is sounder than false by 0.")
+    assert "-" not in pair.verdicts[0]
+
+
+def test_the_pareto_front(measured):
+    result = compare(measured, resamples=100)
+    assert result.pareto == {"truth": 1.0}
+    without = {name: {"soundness": m["soundness"]} for name, m in measured.items()}
+    assert compare(without, resamples=10).pareto == {}
+    # The first is better in one metric, the last in the other.
+    crossed = {
+        "one": {"soundness": measured["truth"]["soundness"], "completeness": measured["half"]["completeness"]},
+        "other": {"soundness": measured["false"]["soundness"], "completeness": measured["truth"]["completeness"]},
+    }
+    assert compare(crossed, resamples=50).pareto == {"one": 1.0, "other": 1.0}
+
+
+def test_a_method_does_not_differ_from_itself(measured):
+    curve = measured["truth"]["completeness"]
+    pair = compare({"one": curve, "same": curve}, resamples=50).pairs[0]
+    assert (pair.difference, pair.low, pair.high, pair.p_value, pair.wins) == (0.0, 0.0, 0.0, 1.0, 0.5)
+    assert compare({"one": curve, "same": curve}, resamples=50).verdicts == (
+        "one and same: completeness does not differ (0.000 [0.000, 0.000]).",
+    )
+
+
+def test_samples_are_matched_by_id(measured):
+    one, other = measured["truth"]["completeness"], measured["half"]["completeness"]
+    order = np.random.default_rng(0).permutation(len(other.table))
+    shuffled = tl.completeness_from_probes(other.table.take(order), performance="probability")
+    a, b = (compare({"one": one, "other": curve}, resamples=60).pairs[0] for curve in (other, shuffled))
+    assert a.low == pytest.approx(b.low, abs=1e-12)
+    assert a.sample_wins == b.sample_wins
+    # Paired differences are narrower than those of methods that were resampled apart.
+    apart = [curve.replicate(np.random.default_rng(k).multinomial(150, np.full(150, 1 / 150), size=60).astype(float))[1]
+             for k, curve in enumerate((one, other))]  # fmt: skip
+    assert a.high - a.low < np.ptp(np.quantile((apart[0] - apart[1]).mean(axis=1), [0.025, 0.975]))
+
+
+def test_soundness_is_compared_up_to_a_level_that_all_reach(task):
+    grid = map_grid(task)
+    arguments, options = (task.model, task.inputs, task.labels), {"imputer": task.imputer, "levels": LEVELS}
+    curves = {name: tl.soundness(*arguments, grid[name], **options) for name in ("truth", "inverted")}
+    top = min(curve.performance.max() for curve in curves.values())
+    result = compare(curves, resamples=20)
+    expected = curves["truth"].area(high=top) - curves["inverted"].area(high=top)
+    assert result.pairs[0].difference == pytest.approx(expected)
+    fixed = compare(curves, resamples=20, high=0.3).pairs[0].difference
+    assert fixed == pytest.approx(curves["truth"].area(high=0.3) - curves["inverted"].area(high=0.3))
+    never = compare(curves, resamples=20, high=2.0)
+    assert np.isnan(never.pairs[0].difference)
+    assert never.pairs[0].p_value == 1.0
+
+
+def test_what_cannot_be_compared_is_refused(measured):
+    complete = {name: m["completeness"] for name, m in measured.items()}
+    with pytest.raises(ValueError, match="at least two methods to compare; got 1"):
+        compare({"truth": complete["truth"]})
+    few = tl.completeness_from_probes(complete["half"].table.take(range(100)), performance="probability")
+    with pytest.raises(ValueError, match=r"completeness of 'half' has 100, the first curve 150, and 50 ids are in one"):
+        compare({"truth": complete["truth"], "half": few})
+    with pytest.raises(ValueError, match="'half' has no completeness"):
+        compare({"truth": measured["truth"], "half": {"soundness": measured["half"]["soundness"]}})
+    other = tl.completeness_from_probes(complete["half"].table)
+    with pytest.raises(ValueError, match=r"completeness of 'half' was measured as completeness, accuracy.*truth"):
+        compare({"truth": complete["truth"], "half": other})
+    with pytest.raises(ValueError, match="`confidence` must lie within"):
+        compare(complete, confidence=5)
+
+
+def test_measures_of_the_data_set_have_no_sample_wins(measured):
+    curves = {
+        name: tl.completeness_from_probes(m["completeness"].table, performance="balanced_accuracy")
+        for name, m in measured.items()
+    }
+    assert compare(curves, resamples=10).pairs[0].sample_wins is None
+    by_accuracy = {name: tl.completeness_from_probes(m["completeness"].table) for name, m in measured.items()}
+    assert 0 <= compare(by_accuracy, resamples=10).pairs[0].sample_wins <= 1
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=8))
+def test_holm(p_values):
+    corrected = holm(p_values)
+    order = np.argsort(p_values, kind="stable")
+    slow = [max(min(1, (len(p_values) - k) * p_values[order[k]]) for k in range(j + 1)) for j in range(len(p_values))]
+    assert np.allclose(np.array(corrected)[order], slow)
+    # It is never milder than the control of false discoveries, and never below the p-values themselves.
+    assert (np.array(corrected) >= np.array(p_values)).all()
+    assert (np.array(corrected) >= false_discovery_control(p_values) - 1e-12).all()
+
+
+def test_false_alarms_are_rare():
+    """Two maps of equal quality, swapped at random; a reduced version of benchmarks/interval_coverage.py."""
+    task = sparse_linear(800, features=60)
+    rng = np.random.default_rng(0)
+    pair = [task.information * (rng.random(task.information.shape) > 0.5) + 1e-3 for _ in range(2)]
+    curves = [tl.completeness(task.model, task.inputs, task.labels, m, imputer=task.imputer) for m in pair]
+    tables = [dataclasses.replace(c.table, ids=tuple(f"{k}-{n}" for n in c.table.ids)) for k, c in enumerate(curves)]
+    both, names = tl.ProbeTable.concatenate(tables), tuple(map(str, range(120)))
+    alarms = []
+    for _ in range(120):
+        index, swap = rng.integers(800, size=120), rng.integers(0, 2, size=120)
+        one, other = (
+            tl.completeness_from_probes(dataclasses.replace(both.take(index + 800 * side), ids=names))
+            for side in (swap, 1 - swap)
+        )
+        alarms.append(compare({"one": one, "other": other}, resamples=120).pairs[0].p_value < 0.05)
+    assert 0.01 <= np.mean(alarms) <= 0.1
+
+
+def test_torch_threads_change_nothing(measured):
+    threads, results = torch.get_num_threads(), []
+    try:
+        for count in (1, 2):
+            torch.set_num_threads(count)
+            results.append(compare(measured, resamples=30, seed=4))
+    finally:
+        torch.set_num_threads(threads)
+    assert results[0] == results[1]
