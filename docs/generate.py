@@ -110,11 +110,11 @@ def list_options() -> str:
         "`[metrics.NAME]`; on the\ncommand line `--option NAME.KEY=VALUE`, as in `--option soundness.epsilon=0.02`."
     )
     for kind in KINDS.values():
-        rows = [
-            f"| `{field.name}` | {_default(field.default)} | {_cell(field.help)} |" for field in fields_of(kind)
-        ]
+        rows = [f"| `{field.name}` | {_default(field.default)} | {_cell(field.help)} |" for field in fields_of(kind)]
         about = (kind.__doc__ or "").splitlines()[0]
-        parts.append("\n".join([f"## {kind.__name__}", "", about, "", "| option | default | |", "|---|---|---|", *rows]))
+        parts.append(
+            "\n".join([f"## {kind.__name__}", "", about, "", "| option | default | |", "|---|---|---|", *rows])
+        )
     return "\n\n".join(parts) + "\n"
 
 

@@ -115,6 +115,7 @@ def cifar(golden, shared_data):
     return model, normalise(pixels), stored["labels"], stored
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["ig", "gradcam", "random"])
 def test_cifar_from_images_to_curves(golden, cifar, name):
     """The whole way, without noise: the linear solve is the only difference to the authors' arithmetic."""

@@ -33,7 +33,7 @@ def name_of(model, layer):
 @pytest.mark.parametrize(
     ("build", "size", "layer"),
     [
-        (lambda: torchvision_models().vgg16(num_classes=5), 64, "features.28"),
+        pytest.param(lambda: torchvision_models().vgg16(num_classes=5), 64, "features.28", marks=pytest.mark.slow),
         (lambda: torchvision_models().resnet50(num_classes=5), 64, "layer4"),
         (lambda: torchvision_models().convnext_tiny(num_classes=5), 64, "features"),
         (lambda: timm_models().create_model("vit_tiny_patch16_224", num_classes=5), 224, "blocks.11.norm1"),
@@ -80,6 +80,7 @@ def imagenet():
     return (torch.from_numpy(pixels).permute(0, 3, 1, 2) - 127) / 128, [int(f.stem.split("_")[2]) for f in files]
 
 
+@pytest.mark.slow
 def test_gradcam_and_its_metrics_on_imagenet(efficientnet, imagenet):
     """GradCAM of a good classifier beats random numbers from both sides, on twenty images."""
     inputs, labels = imagenet
@@ -101,6 +102,7 @@ def test_gradcam_and_its_metrics_on_imagenet(efficientnet, imagenet):
     assert loss["gradcam"] > 0.05
 
 
+@pytest.mark.slow
 def test_extremal_perturbation_keeps_the_class_on_imagenet(efficientnet, imagenet):
     """A tenth of a photograph, all else blurred, has much of the logit of the whole."""
     inputs, labels = imagenet[0][::4], torch.tensor(imagenet[1])[::4]
@@ -115,6 +117,7 @@ def test_extremal_perturbation_keeps_the_class_on_imagenet(efficientnet, imagene
     assert (kept - lost) / (whole - lost) > 0.4
 
 
+@pytest.mark.slow
 def test_contact_sheet(tmp_path, efficientnet, imagenet):
     """Every method on a real network and real images, small and with few steps; the picture is left to be looked at."""
     with warnings.catch_warnings():

@@ -43,6 +43,7 @@ def test_information_beyond_a_free_mask_is_the_divergence_from_the_masked_input(
     )
 
 
+@pytest.mark.slow
 def test_iba_finds_the_patch():
     images, classes, inside = planted_images(8, 21)
     reference, _, _ = planted_images(64, 22, empty=0.2)

@@ -210,6 +210,7 @@ def test_extremal_perturbation_finds_the_patch_within_the_area():
     assert ((maps > 0.1) & (maps < 0.9)).float().mean() < 0.2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("perturbation", ["blur", "fade"])
 def test_extremal_perturbation_meets_every_area(perturbation):
     images, classes, _ = planted_images(2, 22)

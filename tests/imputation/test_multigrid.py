@@ -384,6 +384,7 @@ def test_golden_cases(method):
             assert error <= (1e-5 if method == "direct" else TOLERANCE), case
 
 
+@pytest.mark.slow
 def test_torch_keeps_its_number_of_threads():
     # In a process of its own, because numba starts its threads once.
     program = """

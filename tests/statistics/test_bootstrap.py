@@ -198,6 +198,7 @@ def test_intervals_of_the_two_sided_estimator():
     assert np.allclose(curve.replicate(counts)[1], mean)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("metric", ["completeness", "two-sided"])
 def test_coverage_on_a_known_population(metric):
     """A reduced version of benchmarks/interval_coverage.py: the population is known, samples of it are drawn."""

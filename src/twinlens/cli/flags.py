@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 from twinlens.attribution import METHODS
-from twinlens.core.fields import REQUIRED, Field, fields_of
+from twinlens.core.fields import Field, fields_of
 from twinlens.errors import unknown
 from twinlens.metrics.catalogue import METRICS
 from twinlens.models.preprocessing import Preprocessing
@@ -56,16 +56,16 @@ def add_options(parser: argparse.ArgumentParser, kind: type, names: Iterable[str
             groups[field.group] = parser.add_argument_group(title)
         if field.name == "preprocessing":
             for own in fields_of(Preprocessing):
-                _add_flag(groups[field.group], own)
+                _add_flag(groups[field.group], own, "the model's own")
+        elif isinstance(field.default, (int, float, str)) and field.default is not False:
+            _add_flag(groups[field.group], field, str(field.default))
         else:
             _add_flag(groups[field.group], field)
 
 
-def _add_flag(group: argparse._ArgumentGroup, field: Field) -> None:
+def _add_flag(group: argparse._ArgumentGroup, field: Field, default: str = "") -> None:
     flags = [f"--{field.name.replace('_', '-')}", *_SPELLINGS.get(field.name, ())]
-    shown = field.help.replace("%", "%%")
-    if field.default not in (None, REQUIRED, False, (), "") and isinstance(field.default, (int, float, str)):
-        shown = f"{shown.rstrip('.')} ({field.default})"
+    shown = field.help.replace("%", "%%") + (f" ({default})" if default else "")
     if field.type is bool:
         group.add_argument(*flags, action=argparse.BooleanOptionalAction, default=None, help=shown, dest=field.name)
     elif field.name in ("maps", "show"):

@@ -30,17 +30,69 @@ class Command:
     module: str
     """The module of this package that has `add_COMMAND(parser)` and `run_COMMAND(given)`."""
 
+    usage: str
+    """What is written behind its name."""
+
+    example: str
+    """A whole command to start from."""
+
 
 COMMANDS = {
-    "demo": Command(summary="evaluate methods on data and a model that come with packages", module="evaluate"),
-    "evaluate": Command(summary="evaluate methods on a model and data of yours", module="evaluate"),
-    "attribute": Command(summary="make attribution maps and evaluate nothing", module="evaluate"),
-    "ask": Command(summary="ask another question of a run; no model is called", module="ask"),
-    "report": Command(summary="write one self-contained page about a run, or about several", module="report"),
-    "compare": Command(summary="show several runs side by side, as a table and as a page", module="report"),
-    "selftest": Command(summary="test the metrics themselves on the model and data of a run", module="selftest"),
-    "reproduce": Command(summary="do an experiment of the paper again, and check its claims", module="reproduce"),
-    "methods": Command(summary="list the attribution methods and the metrics, or explain one", module="methods"),
+    "demo": Command(
+        summary="evaluate methods on data and a model that come with packages",
+        module="evaluate",
+        usage="[mnist|imagenet] [options]",
+        example="twinlens demo mnist --methods gradcam,occlusion,random",
+    ),
+    "evaluate": Command(
+        summary="evaluate methods on a model and data of yours",
+        module="evaluate",
+        usage="[run.toml] [options]",
+        example="twinlens evaluate --model timm:resnet50 --data photos/ --classes names.txt --methods gradcam,random "
+        "--limit 500 --out runs/resnet50",
+    ),
+    "attribute": Command(
+        summary="make attribution maps and evaluate nothing",
+        module="evaluate",
+        usage="[run.toml] [options]",
+        example="twinlens attribute --model mnist-cnn --data mnist --methods gradcam --limit 20 --out runs/maps",
+    ),
+    "ask": Command(
+        summary="ask another question of a run; no model is called",
+        module="ask",
+        usage="RUN [options]",
+        example="twinlens ask runs/resnet50 --option soundness.epsilon=0.05",
+    ),
+    "report": Command(
+        summary="write one self-contained page about a run, or about several",
+        module="report",
+        usage="RUN [RUN …] [options]",
+        example="twinlens report runs/resnet50 --table latex",
+    ),
+    "compare": Command(
+        summary="show several runs side by side, as a table and as a page",
+        module="report",
+        usage="RUN [RUN …] [options]",
+        example="twinlens compare runs/one runs/two --verdicts",
+    ),
+    "selftest": Command(
+        summary="test the metrics themselves on the model and data of a run",
+        module="selftest",
+        usage="RUN [options]",
+        example="twinlens selftest runs/resnet50 --method gradcam",
+    ),
+    "reproduce": Command(
+        summary="do an experiment of the paper again, and check its claims",
+        module="reproduce",
+        usage="NAME|all [options]",
+        example="twinlens reproduce synthetic --out runs/synthetic",
+    ),
+    "methods": Command(
+        summary="list the attribution methods and the metrics, or explain one",
+        module="methods",
+        usage="[NAME]",
+        example="twinlens methods soundness",
+    ),
 }
 """Every command by its name."""
 
@@ -82,12 +134,19 @@ def _versions() -> str:
     return f"twinlens {version('twinlens')} (Python {platform.python_version()}, {packages})"
 
 
+def _parser(name: str, command: Command) -> argparse.ArgumentParser:
+    return argparse.ArgumentParser(
+        prog=f"twinlens {name}",
+        usage=f"twinlens {name} {command.usage}",
+        description=f"{command.summary[0].upper()}{command.summary[1:]}.",
+        epilog=f"Example: {command.example}",
+    )
+
+
 def _guarded(name: str, arguments: Sequence[str]) -> int:
     try:
         command = importlib.import_module(f"twinlens.cli.{COMMANDS[name].module}")
-        parser = argparse.ArgumentParser(
-            prog=f"twinlens {name}", description=f"twinlens {name}: {COMMANDS[name].summary}."
-        )
+        parser = _parser(name, COMMANDS[name])
         getattr(command, f"add_{name}")(parser)
         getattr(command, f"run_{name}")(parser.parse_args(arguments))
     except _USER_ERRORS as error:

@@ -17,12 +17,23 @@ from twinlens.core.fields import REQUIRED, Field, fields_of
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def lists_options(function: F) -> F:
-    """Show the options of a function's `**name: Unpack[TypedDict]` in its signature and docstring."""
-    [last] = [p for p in inspect.signature(function).parameters.values() if p.kind is p.VAR_KEYWORD]
-    kind = typing.get_args(typing.get_type_hints(function)[last.name])[0]
-    show_options(function, fields_of(kind), instead_of=last.name)
-    return function
+def lists_options(*declared: type) -> Callable[[F], F]:
+    """Show the options of a function's `**name: Unpack[TypedDict]` in its signature and docstring.
+
+    Args:
+        *declared: classes whose fields explain further arguments of the function, those without an entry of their own.
+    """
+
+    def decorate(function: F) -> F:
+        [last] = [p for p in inspect.signature(function).parameters.values() if p.kind is p.VAR_KEYWORD]
+        kind = typing.get_args(typing.get_type_hints(function)[last.name])[0]
+        own = {field.name: field for each in declared for field in fields_of(each)}
+        entries = [own[name] for name in inspect.signature(function).parameters if name in own]
+        function.__doc__ = with_arguments(inspect.getdoc(function) or "", entries)
+        show_options(function, fields_of(kind), instead_of=last.name)
+        return function
+
+    return decorate
 
 
 def show_options(function: Callable[..., Any], options: Iterable[Field], *, instead_of: str) -> None:

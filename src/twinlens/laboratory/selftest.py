@@ -67,7 +67,7 @@ def degrade(maps: ArrayLike, share: float, *, ids: Sequence[str | int] | None = 
     return worse
 
 
-@lists_options
+@lists_options()
 def selftest(
     model: Model,
     inputs: ArrayLike,

@@ -26,7 +26,7 @@ from twinlens.probing.probe import ProbeOptions, Prober, RankedMaps
 _LEVELS_BETWEEN_LOOKS = 8  # levels probed before performance is compared with `stop_at`
 
 
-@lists_options
+@lists_options()
 def measure_metric(
     metric: Metric, model: Model, inputs: ArrayLike, labels: Labels, maps: ArrayLike, **how: Unpack[ProbeOptions]
 ) -> Curve:
@@ -39,8 +39,7 @@ def measure_metric(
         labels: (N,) target classes, or target values for a regression model.
         maps: attribution maps, (N, *S).
     """
-    prober = Prober(model, inputs, labels, **how)
-    return metric.read(probe_metric(metric, prober, prober.rank(maps)))
+    return metric.read(_tables(metric, model, inputs, labels, maps, how))
 
 
 def probe_metric(metric: Metric, prober: Prober, ranked: RankedMaps) -> list[ProbeTable]:
@@ -49,7 +48,14 @@ def probe_metric(metric: Metric, prober: Prober, ranked: RankedMaps) -> list[Pro
     return [prober.sweep(ranked, sweep.schedule, sweep.imputer) for sweep in metric.sweeps(features)]
 
 
-@lists_options
+def _tables(
+    metric: Metric, model: Model, inputs: ArrayLike, labels: Labels, maps: ArrayLike, how: ProbeOptions
+) -> list[ProbeTable]:
+    prober = Prober(model, inputs, labels, **how)
+    return probe_metric(metric, prober, prober.rank(maps))
+
+
+@lists_options(Soundness)
 def soundness(
     model: Model,
     inputs: ArrayLike,
@@ -72,14 +78,7 @@ def soundness(
         inputs: (N, C, *S), or (N, D) for tabular rows.
         labels: (N,) target classes, or target values for a regression model.
         maps: attribution maps, (N, *S).
-        levels: shares of features removed, decreasing; those of the protocol by default.
-        epsilon: a step that gains less performance than this adds false attribution.
-        performance: what is gained; see `twinlens.metrics.performance.measure`.
-        estimator: how a step is judged, "paper" or "two_sided"; the latter asks the model twice as often. See
-            `soundness_from_probes`.
         stop_at: a predictive level; the sweep ends soon after performance has reached it.
-        imputer: what stands in the place of removed features.
-        protocol: "paper", "soco", or a `Protocol`.
 
     Example:
         >>> import torch
@@ -126,7 +125,7 @@ def _probe_until(level: float, metric: Soundness, prober: Prober, ranked: Ranked
     return table
 
 
-@lists_options
+@lists_options(Completeness)
 def completeness(
     model: Model,
     inputs: ArrayLike,
@@ -147,11 +146,6 @@ def completeness(
         inputs: (N, C, *S), or (N, D) for tabular rows.
         labels: (N,) target classes, or target values for a regression model.
         maps: attribution maps, (N, *S).
-        thresholds: features above threshold × maximum of their map are removed; decreasing.
-        relative: whether thresholds are multiplied by the maximum; otherwise they are compared with values as they are.
-        performance: what is lost; see `twinlens.metrics.performance.measure`.
-        imputer: what stands in the place of removed features.
-        protocol: "paper", "soco", or a `Protocol`.
 
     Example:
         >>> import torch
@@ -165,11 +159,10 @@ def completeness(
     metric = Completeness(
         thresholds=thresholds, relative=relative, performance=performance, imputer=imputer, protocol=protocol
     )
-    prober = Prober(model, inputs, labels, **how)
-    return metric.read(probe_metric(metric, prober, prober.rank(maps)))
+    return metric.read(_tables(metric, model, inputs, labels, maps, how))
 
 
-@lists_options
+@lists_options(Road)
 def road(
     model: Model,
     inputs: ArrayLike,
@@ -190,11 +183,6 @@ def road(
         inputs: (N, C, *S), or (N, D) for tabular rows.
         labels: (N,) target classes, or target values for a regression model.
         maps: attribution maps, (N, *S).
-        order: "morf" removes the most relevant features first, "lerf" the least relevant.
-        levels: shares of features removed, increasing.
-        performance: what is lost; see `twinlens.metrics.performance.measure`.
-        imputer: what stands in the place of removed features.
-        protocol: "paper", "soco", or a `Protocol`.
 
     Example:
         >>> import torch
@@ -211,11 +199,10 @@ def road(
         imputer=imputer,
         protocol=protocol,
     )
-    prober = Prober(model, inputs, labels, **how)
-    return metric.read(probe_metric(metric, prober, prober.rank(maps)))
+    return metric.read(_tables(metric, model, inputs, labels, maps, how))
 
 
-@lists_options
+@lists_options(Deletion)
 def deletion(
     model: Model,
     inputs: ArrayLike,
@@ -235,10 +222,6 @@ def deletion(
         inputs: (N, C, *S), or (N, D) for tabular rows.
         labels: (N,) target classes, or target values for a regression model.
         maps: attribution maps, (N, *S).
-        levels: shares of features removed, increasing.
-        performance: what is lost; see `twinlens.metrics.performance.measure`.
-        imputer: what stands in the place of removed features.
-        protocol: "paper", "soco", or a `Protocol`.
 
     Example:
         >>> import torch
@@ -249,11 +232,10 @@ def deletion(
         array([1., 1.])
     """
     metric = Deletion(levels=levels, performance=performance, imputer=imputer, protocol=protocol)
-    prober = Prober(model, inputs, labels, **how)
-    return metric.read(probe_metric(metric, prober, prober.rank(maps)))
+    return metric.read(_tables(metric, model, inputs, labels, maps, how))
 
 
-@lists_options
+@lists_options(Insertion)
 def insertion(
     model: Model,
     inputs: ArrayLike,
@@ -276,10 +258,6 @@ def insertion(
         inputs: (N, C, *S), or (N, D) for tabular rows.
         labels: (N,) target classes, or target values for a regression model.
         maps: attribution maps, (N, *S).
-        levels: shares of features still blurred, increasing.
-        performance: what is lost; see `twinlens.metrics.performance.measure`.
-        imputer: what features are inserted into.
-        protocol: "paper", "soco", or a `Protocol`.
 
     Example:
         >>> import torch
@@ -290,5 +268,4 @@ def insertion(
         array([0., 1.])
     """
     metric = Insertion(levels=levels, performance=performance, imputer=imputer, protocol=protocol)
-    prober = Prober(model, inputs, labels, **how)
-    return metric.read(probe_metric(metric, prober, prober.rank(maps)))
+    return metric.read(_tables(metric, model, inputs, labels, maps, how))

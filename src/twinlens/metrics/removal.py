@@ -44,7 +44,8 @@ class Completeness:
     """What is lost; the measures are those of soundness."""
 
     imputer: Imputer | None = None
-    """What stands in the place of removed features: linear, constant, mean or blur; that of the run by default."""
+    """What stands in the place of removed features: linear, constant, mean or blur; in a run, the run's own
+    by default."""
 
     protocol: str | Protocol = "paper"
     """The fine print: "paper" follows the paper's text, "soco" the code that its authors published."""
@@ -102,7 +103,8 @@ class Road:
     """What is lost; the measures are those of soundness."""
 
     imputer: Imputer | None = None
-    """What stands in the place of removed features: linear, constant, mean or blur; that of the run by default."""
+    """What stands in the place of removed features: linear, constant, mean or blur; in a run, the run's own
+    by default."""
 
     protocol: str | Protocol = "paper"
     """The fine print: "paper" follows the paper's text, "soco" the code that its authors published."""

@@ -48,7 +48,8 @@ class Soundness:
     """Shares of features removed, decreasing; those of the protocol by default."""
 
     imputer: Imputer | None = None
-    """What stands in the place of removed features: linear, constant, mean or blur; that of the run by default."""
+    """What stands in the place of removed features: linear, constant, mean or blur; in a run, the run's own
+    by default."""
 
     protocol: str | Protocol = "paper"
     """The fine print: "paper" follows the paper's text, "soco" the code that its authors published."""

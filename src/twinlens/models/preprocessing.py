@@ -45,7 +45,7 @@ class Preprocessing:
     """Resize an image to a square whatever its shape, instead of cropping it."""
 
     interpolation: str = "bilinear"
-    """How to resize: a name in `INTERPOLATIONS`."""
+    """How to resize: nearest, bilinear, bicubic or lanczos."""
 
     mean: tuple[float, ...] = (0.0, 0.0, 0.0)
     """Subtracted from each channel, on a scale of 0 to 1. One value means that the model reads grey images."""

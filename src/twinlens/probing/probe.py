@@ -64,7 +64,7 @@ class ProbeOptions(TypedDict, total=False):
     """Show a progress bar, or pass an object that receives the progress."""
 
 
-@lists_options
+@lists_options()
 def probe(
     model: Model,
     inputs: ArrayLike,
