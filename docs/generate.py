@@ -9,6 +9,11 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+from twinlens.cli.flags import describe_flag
+from twinlens.core.fields import fields_of
+from twinlens.metrics.catalogue import KINDS
+from twinlens.options import Options
+
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "twinlens"
 LAYERS = (
@@ -74,7 +79,7 @@ def draw_layers() -> str:
         if layer not in uses:
             continue
         uses[layer] |= {layer_of(name) for _, name in imports_of(path)} & set(LAYERS)
-        if path.name == "__init__.py" and path.parent.parent == PACKAGE or path.parent == PACKAGE:
+        if path.parent == PACKAGE or (path.name == "__init__.py" and path.parent.parent == PACKAGE):
             text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
             purposes[layer] = text.splitlines()[0].rstrip(".")
     there = [layer for layer in LAYERS if layer in purposes]
@@ -88,15 +93,10 @@ def draw_layers() -> str:
 
 def list_options() -> str:
     """List the options of a run and of every metric, as docs/options.md holds them."""
-    from twinlens.cli.flags import describe_flag
-    from twinlens.core.fields import fields_of
-    from twinlens.metrics.catalogue import KINDS
-    from twinlens.options import Options
-
     parts = [
         "# Options",
-        "Every option has one name: the argument of `tl.evaluate`, the key in run.toml, and the flag with hyphens. This page is\n"
-        "made from their declarations by `make docs`.",
+        "Every option has one name: the argument of `tl.evaluate`, the key in run.toml, and the flag with hyphens.\n"
+        "This page is made from their declarations by `make docs`.",
     ]
     groups: dict[type, list[str]] = {}
     for field in fields_of(Options):
@@ -106,8 +106,8 @@ def list_options() -> str:
         title = (group.__doc__ or "").strip().rstrip(".")
         parts.append("\n".join([f"## {title}", "", "| option | flag | default | |", "|---|---|---|---|", *rows]))
     parts.append(
-        "# Options of metrics\n\nIn Python fields of the value, as in `tl.Soundness(epsilon=0.02)`; in run.toml keys of "
-        "`[metrics.NAME]`; on the\ncommand line `--option NAME.KEY=VALUE`, as in `--option soundness.epsilon=0.02`."
+        "# Options of metrics\n\nIn Python fields of the value, as in `tl.Soundness(epsilon=0.02)`; in run.toml keys "
+        "of\n`[metrics.NAME]`; on the command line `--option NAME.KEY=VALUE`, as in `--option soundness.epsilon=0.02`."
     )
     for kind in KINDS.values():
         rows = [f"| `{field.name}` | {_default(field.default)} | {_cell(field.help)} |" for field in fields_of(kind)]

@@ -130,7 +130,7 @@ def test_another_question_reads_the_same_probes(tmp_path):
 def test_what_was_not_measured_cannot_be_asked_but_is_computed(tmp_path):
     model, data, out = Counting(), samples(), tmp_path / "run"
     first = evaluate(model, data, ["random"], metrics=["soundness"], out=out, **OPTIONS)
-    with pytest.raises(RunError, match="has no probes for completeness.*only what is missing is computed"):
+    with pytest.raises(RunError, match=r"has no probes for completeness.*only what is missing is computed"):
         first.ask("completeness")
     with pytest.raises(RunError, match="has no probes for soundness_two_sided"):
         first.ask("soundness_two_sided")
@@ -234,7 +234,7 @@ def test_a_run_of_another_format_is_refused(tmp_path):
     out.mkdir()
     (out / "run.json").write_text(json.dumps({"format": 1, "model": {}}))
     with pytest.raises(
-        RunError, match="holds a run of format 1, and this twinlens reads 2. Use the version that made it"
+        RunError, match=r"holds a run of format 1, and this twinlens reads 2. Use the version that made it"
     ):
         evaluate(tiny_model(), samples(), ["random"], out=out, **OPTIONS)
 
@@ -401,7 +401,7 @@ def test_samples_for_the_report_can_be_named(tmp_path):
     shown = read_selection(evaluation.run)
     assert shown.samples[0].id == "00004"
     torch.testing.assert_close(shown.inputs[0], torch.from_numpy(samples()[0][4]))
-    with pytest.raises(ValueError, match="`show` must be one of 00000, .*; got 'cat'"):
+    with pytest.raises(ValueError, match=r"`show` must be one of 00000, .*; got 'cat'"):
         evaluate(tiny_model(), samples(), show=["cat"], out=tmp_path / "run", **asked)
     with pytest.raises(ValueError, match="`show` must hold ids of samples of this run, such as '00000'; got 'cat'"):
         evaluate(tiny_model(), samples(40), show=["cat"], out=tmp_path / "other", **asked)

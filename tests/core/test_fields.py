@@ -93,8 +93,9 @@ def test_fields_of_a_typed_dict_have_their_default_in_the_annotation():
     assert found["batch_size"].default is REQUIRED
 
 
-def test_a_class_without_source_has_fields_without_help():
-    space: dict[str, Any] = {"dataclass": dataclass, "__name__": "typed_at_a_prompt"}
+@pytest.mark.parametrize("module", ["typed_at_a_prompt", __name__])
+def test_a_class_without_source_has_fields_without_help(module):
+    space: dict[str, Any] = {"dataclass": dataclass, "__name__": module}
     exec("@dataclass\nclass Typed:\n    seed: int = 0\n    'Seed.'\n", space)
     assert [(each.name, each.help) for each in fields_of(space["Typed"])] == [("seed", "")]
 

@@ -48,7 +48,7 @@ def check_lists(function, declared):
     parameters = inspect.signature(function).parameters
     assert all(p.kind is not p.VAR_KEYWORD for p in parameters.values())
     documented = entries(function)
-    assert list(documented) == list(parameters)
+    assert sorted(documented) == sorted(parameters)
     options = fields_of(declared)
     assert options
     for option in options:
