@@ -1,6 +1,7 @@
 """The house as it is drawn: layers of imports, modules and functions of a size to read, typed signatures, one voice."""
 
 import ast
+import importlib.util
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -9,26 +10,10 @@ from typing import NamedTuple
 import pytest
 
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "twinlens"
-LAYERS = (
-    "errors",
-    "core",
-    "imputation",
-    "probing",
-    "metrics",
-    "statistics",
-    "attribution",
-    "models",
-    "data",
-    "laboratory",
-    "options",
-    "running",
-    "evaluation",
-    "integrations",
-    "report",
-    "experiments",
-    "cli",
-    "__main__",
-)
+_LOCATION = importlib.util.spec_from_file_location("generate", SOURCE.parents[1] / "docs" / "generate.py")
+GENERATE = importlib.util.module_from_spec(_LOCATION)
+_LOCATION.loader.exec_module(GENERATE)
+LAYERS = (*GENERATE.LAYERS, "__main__")
 """From the foundation upwards: a module may import from layers before its own, and from its own."""
 
 KERNELS = "imputation/multigrid_numba.py"
@@ -262,3 +247,9 @@ def test_bodies_and_signatures_are_read():
     assert body_length(one) == 2
     assert body_length(other) == 0
     assert list(annotations(one)) == ["list[dict[str, Any]]", "int", "None"]
+
+
+def test_pages_made_from_the_code_are_up_to_date():
+    """The drawing of the layers and the table of options: `make docs` writes them."""
+    stale = [str(page) for page, text in GENERATE.pages().items() if page.read_text(encoding="utf-8") != text]
+    assert stale == []

@@ -85,6 +85,7 @@ def test_decisions_that_chance_takes(table):
     assert noisy["noisy decisions"].value == 1.0
     assert noisy["noisy performance"].value == 1.0
     wanted = int(noisy["noisy decisions"].message.split("about ")[1].split()[0])
+    assert noisy["noisy decisions"].message.removesuffix(".").split()[-1] in tl.METRICS  # advice for every way to ask
     assert wanted == pytest.approx(0.5 / 0.01**2, rel=0.1)
     calm = by_kind(diagnose(many))
     assert calm["noisy decisions"].value == 0

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 from collections.abc import Iterable, Mapping
 
 from twinlens.cli.evaluate import show
-from twinlens.cli.flags import add_options, given_flags, split_option
+from twinlens.cli.flags import add_options, given_flags, set_option, split_option
 from twinlens.core.fields import replaced
 from twinlens.errors import unknown
-from twinlens.imputation.imputers import find_imputer
+from twinlens.imputation.imputers import Imputer, find_imputer
 from twinlens.metrics.catalogue import METRICS, Metric
 from twinlens.options import Options
 from twinlens.running.run_reader import open_evaluation
@@ -32,22 +33,38 @@ def add_ask(parser: argparse.ArgumentParser) -> None:
 def run_ask(given: argparse.Namespace) -> None:
     """Ask another question, and write results and page anew."""
     evaluation = open_evaluation(given.run)
-    flags = given_flags(given, Options)
+    flags, texts = given_flags(given, Options), given.option or ()
+    for text in texts:
+        if split_option(text)[0] == "imputer":
+            set_option(flags, text)
     checked = Options(**flags)  # type: ignore[arg-type] # wrong types are refused here, by the option's name
     metrics = evaluation.metric_values
     if "metrics" in flags:
         metrics = {name: metrics.get(name, metric) for name, metric in checked.metric_values().items()}
     shared = {name: getattr(checked, name) for name in flags if name not in ("metrics", "resamples", "imputer")}
-    asked = change_metrics(metrics, shared, given.option or ())
+    asked = change_metrics(metrics, shared, [text for text in texts if split_option(text)[0] != "imputer"])
     if checked.imputer is not None:
-        imputer = find_imputer(checked.imputer)
-        own = [
-            name
-            for name, metric in asked.items()
-            if METRICS[metric.name].bound(imputer, neighbours=True).imputer == imputer
-        ]
-        asked |= {name: replaced(asked[name], {"imputer": imputer}, name) for name in own}
+        asked = with_imputer(asked, find_imputer(checked.imputer))
     show(evaluation.ask(asked, resamples=checked.resamples if "resamples" in flags else None), given)
+
+
+def with_imputer(metrics: Mapping[str, Metric], imputer: Imputer) -> dict[str, Metric]:
+    """Give an imputer to the metrics that take that of the run; deletion and insertion keep their own.
+
+    Example:
+        >>> from twinlens.imputation.imputers import ConstantImputer
+        >>> changed = with_imputer(METRICS, ConstantImputer(0.5))
+        >>> changed["soundness"].imputer, changed["insertion"].imputer
+        (ConstantImputer(value=0.5), None)
+    """
+    takes = {
+        name: METRICS[metric.name].bound(imputer, neighbours=True).imputer is imputer
+        for name, metric in metrics.items()
+    }
+    return {
+        name: dataclasses.replace(metric, imputer=imputer) if takes[name] else metric
+        for name, metric in metrics.items()
+    }
 
 
 def change_metrics(

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -53,7 +53,7 @@ class EvaluationJob:
     reload: Callable[[], LoadedModel] | None = None
     """How other processes load the model; without it they are sent the module."""
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         """Return what another process needs of the job."""
         state = dict(self.__dict__)
         if self.reload is not None:
@@ -63,7 +63,7 @@ class EvaluationJob:
             state["model"] = dataclasses.replace(self.model, module=copy.deepcopy(self.model.module).cpu())
         return state
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         """Restore the job that another process sent."""
         self.__dict__.update(state)
         if self.reload is not None:

@@ -11,6 +11,7 @@ import numpy as np
 from torch import Tensor
 
 from twinlens.attribution import METHODS, check_options, needs_reference
+from twinlens.core.fields import JSON
 from twinlens.core.functions import describe_function
 from twinlens.data.stored_maps import StoredMaps, check_stored, open_maps
 from twinlens.errors import unknown
@@ -61,7 +62,7 @@ def find_methods(methods: Methods, *, sign: str = "error", channels: str | None 
     Example:
         >>> find_methods({"mine": {"method": "occlusion", "window": 7}})["mine"].options
         {'window': 7}
-        >>> find_methods(["gradcm"])
+        >>> find_methods(["gradcm"])  # doctest: +ELLIPSIS
         Traceback (most recent call last):
             ...
         ValueError: `methods` must be one of saliency, ... got 'gradcm'. Did you mean 'gradcam'?
@@ -122,9 +123,9 @@ def _not_default(reading: Mapping[str, str | None]) -> dict[str, str | None]:
     return {name: value for name, value in reading.items() if value not in ("error", None)}
 
 
-def _described(options: Mapping[str, Any]) -> dict[str, Any]:
+def _described(options: Mapping[str, object]) -> dict[str, JSON]:
     """Describe options as run.json can hold them; arrays by their content."""
-    described: dict[str, Any] = {}
+    described: dict[str, JSON] = {}
     for name, value in options.items():
         if isinstance(value, Tensor | np.ndarray):
             array = np.ascontiguousarray(value.detach().cpu().numpy() if isinstance(value, Tensor) else value)

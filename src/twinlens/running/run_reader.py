@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pandas as pd
 import torch
 
-from twinlens.core.fields import from_json, to_json
+from twinlens.core.fields import JSON, from_json, to_json
 from twinlens.core.plotting import COLOURS, html_table, new_axes
 from twinlens.errors import RunError, unknown
 from twinlens.imputation.imputers import Imputer, restore_imputer
@@ -121,7 +121,7 @@ class Evaluation:
         """Read the maps of all samples (N, *S)."""
         return torch.cat([self.run.load_maps(method, shard) for shard in range(self.run.manifest.shards)])
 
-    def overview(self) -> dict[str, Any]:
+    def overview(self) -> dict[str, JSON]:
         """Return the most important numbers as plain values: the accuracy, and the area of each curve."""
         results = self.results
         return {
