@@ -8,9 +8,9 @@ test: check
 	$(BIN)/pytest
 
 # The same within two minutes: without Ray, browser, killed processes and whatever else takes long.
-# One thread: small tests spend most of their time waiting for a second one.
+# One thread each: small tests spend most of their time waiting for a second one.
 fast: check
-	OMP_NUM_THREADS=1 $(BIN)/pytest -m "not slow and not ray and not browser and not kills"
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m "not slow and not ray and not browser and not kills"
 
 # A first look: eight explanations of a network for handwritten digits, evaluated from both sides.
 demo: .venv/installed

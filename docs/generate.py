@@ -100,7 +100,7 @@ def list_options() -> str:
     ]
     groups: dict[type, list[str]] = {}
     for field in fields_of(Options):
-        row = f"| `{field.name}` | `{describe_flag(field)}` | {_default(field.default)} | {_cell(field.help)} |"
+        row = f"| `{field.name}` | `{_cell(describe_flag(field))}` | {_default(field.default)} | {_cell(field.help)} |"
         groups.setdefault(field.group, []).append(row)
     for group, rows in groups.items():
         title = (group.__doc__ or "").strip().rstrip(".")

@@ -21,7 +21,7 @@ from twinlens.running.manifest import Manifest
 from twinlens.running.run_reader import open_evaluation
 from twinlens.running.sample_selection import read_selection
 
-OPTIONS = {"batch_size": 16, "memory_format": "contiguous", "shard_size": 4}
+OPTIONS = {"batch_size": 16, "memory_format": "contiguous", "shard_size": 4, "resamples": 100}
 
 
 def samples(n=10, size=9):
@@ -204,6 +204,14 @@ def test_imputers_by_name(tmp_path, imputer):
     assert open_evaluation(tmp_path / "run").curve("random", "road_morf").table == found.table
 
 
+def test_the_mean_as_an_imputer_of_one_metric(tmp_path):
+    data = samples()
+    metrics = {"by_mean": {"metric": "road_morf", "imputer": "mean"}}
+    evaluation = evaluate(tiny_model(), data, ["random"], metrics=metrics, out=tmp_path / "run", **OPTIONS)
+    stored = evaluation.results.question.metrics["by_mean"]["imputer"]
+    np.testing.assert_allclose(stored["mean"], data[0].mean(axis=(0, 2, 3), dtype=np.float64))
+
+
 def test_maps_with_signs_and_channels(tmp_path):
     rng = np.random.default_rng(1)
     inputs, labels = samples()
@@ -239,6 +247,7 @@ def test_a_run_of_another_format_is_refused(tmp_path):
         evaluate(tiny_model(), samples(), ["random"], out=out, **OPTIONS)
 
 
+@pytest.mark.slow
 def test_adding_gives_what_asking_at_once_gives(tmp_path):
     data = samples()
     evaluate(tiny_model(), data, ["random"], metrics=["road_lerf"], out=tmp_path / "steps", **OPTIONS)
@@ -310,6 +319,7 @@ def test_what_was_chosen_by_trial_is_kept(tmp_path, monkeypatch):
     assert json.loads((tmp_path / "run" / "run.json").read_text())["execution"] == chosen
 
 
+@pytest.mark.slow
 def test_batch_size_and_workers_change_nothing_that_counts(tmp_path):
     runs = [
         evaluate(tiny_model(), samples(), ["integrated_gradients"], out=tmp_path / str(i), **{**OPTIONS, **change})

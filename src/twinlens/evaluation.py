@@ -23,7 +23,7 @@ from twinlens.running.methods import find_maps, find_methods, join_methods
 from twinlens.running.ray_engine import choose_cluster, choose_devices
 from twinlens.running.run_reader import Evaluation, add_timings, write_analysis
 from twinlens.running.sample_selection import check_shown, write_selection
-from twinlens.running.subject import choose_execution, choose_imputer, open_subject
+from twinlens.running.subject import bind_metrics, choose_execution, choose_imputer, open_subject
 from twinlens.running.units import UNTOUCHED
 
 
@@ -60,9 +60,7 @@ def evaluate(  # noqa: D417 (the options are listed where they are declared)
         there, features = directory.manifest, subject.data.features
         imputer = choose_imputer(subject, options)
         asked = {**(there.question.values_with(imputer) if there else {}), **options.metric_values()}
-        metrics = {
-            name: metric.bound(imputer, neighbours=subject.data.has_neighbours) for name, metric in asked.items()
-        }
+        metrics = bind_metrics(asked, imputer, subject, options.workers)
         question = Question.of(metrics, imputer, resamples=options.resamples, show=options.show)
         sweeps = there.sweeps if there else ()
         run = directory.start(

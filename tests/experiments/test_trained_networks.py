@@ -34,6 +34,7 @@ def short(monkeypatch):
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
+@pytest.mark.slow
 def test_experiments_run_and_can_be_written(name, archive, short, tmp_path):
     figures = pytest.importorskip("matplotlib.figure", reason="figures need matplotlib")
     progress = Watch()

@@ -13,6 +13,7 @@ from twinlens.report.styles import method_styles
 from twinlens.running.directory import Run
 
 
+@pytest.mark.slow
 def test_figures_of_every_chart(tmp_path):
     evaluation = make_run(tmp_path / "run", metrics=["soundness", "completeness"], methods=["random"])
     ends = {"area_interval": (0.0, 1.0), "low": (0.0,) * len(LEVELS), "high": (1.0,) * len(LEVELS)}
@@ -40,6 +41,7 @@ def test_figures_of_several_runs_carry_their_names_and_equal_results_give_equal_
     assert [path.read_bytes() for path in files[:3]] == [path.read_bytes() for path in files[3:]]
 
 
+@pytest.mark.slow
 def test_figures_of_metrics_with_names_of_ones_own(tmp_path, monkeypatch):
     monkeypatch.setattr(figures, "WIDTHS", {"one-column": (3.3, 2.4)})
     metrics = {"plane": tl.Soundness(levels=(0.9, 0.5, 0.1)), "a/b": tl.Completeness(), "a:b": tl.Deletion()}

@@ -47,7 +47,7 @@ def add_options(parser: argparse.ArgumentParser, kind: type, names: Iterable[str
         kind: the dataclass.
         names: only these options; all by default.
     """
-    groups: dict[type, argparse._ArgumentGroup] = {}
+    groups: dict[type, argparse._ActionsContainer] = {kind: parser}
     for field in fields_of(kind):
         if field.name in _UNFLAGGED or (names is not None and field.name not in names):
             continue
@@ -63,7 +63,7 @@ def add_options(parser: argparse.ArgumentParser, kind: type, names: Iterable[str
             _add_flag(groups[field.group], field)
 
 
-def _add_flag(group: argparse._ArgumentGroup, field: Field, default: str = "") -> None:
+def _add_flag(group: argparse._ActionsContainer, field: Field, default: str = "") -> None:
     flags = [f"--{field.name.replace('_', '-')}", *_SPELLINGS.get(field.name, ())]
     shown = field.help.replace("%", "%%") + (f" ({default})" if default else "")
     if field.type is bool:

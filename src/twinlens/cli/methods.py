@@ -20,7 +20,7 @@ from twinlens.metrics.catalogue import METRICS
 
 def add_methods(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `twinlens methods`."""
-    parser.add_argument("name", nargs="?", help="explain this method or metric, with its options")
+    parser.add_argument("name", nargs="?", help="explain this method, metric or imputer, with its options")
 
 
 def run_methods(given: argparse.Namespace) -> None:
@@ -30,9 +30,11 @@ def run_methods(given: argparse.Namespace) -> None:
     elif given.name in METHODS:
         explain_method(given.name)
     elif given.name in METRICS:
-        explain_metric(given.name)
+        explain_fields(given.name, METRICS[given.name], f"--option {given.name}.KEY=VALUE")
+    elif given.name in IMPUTERS:
+        explain_fields(given.name, IMPUTERS[given.name](), f"--imputer {given.name} --option imputer.KEY=VALUE")
     else:
-        raise unknown("name", given.name, [*METHODS, *METRICS])
+        raise unknown("name", given.name, [*METHODS, *METRICS, *IMPUTERS])
 
 
 def list_everything() -> None:
@@ -66,13 +68,13 @@ def explain_method(name: str) -> None:
     print_plain(console, f"\nDefaults: {defaults or 'it has no options'}")
 
 
-def explain_metric(name: str) -> None:
-    """Print what a metric measures, and its options with their defaults."""
-    console, metric = Console(), METRICS[name]
+def explain_fields(name: str, value: object, form: str) -> None:
+    """Print what a metric or an imputer is, and its options with their defaults; `form` shows how to set one."""
+    console = Console()
     console.print(f"{name}\n", style="bold")
-    print_plain(console, _summary(type(metric)))
-    print_plain(console, "\nOptions, as in --option " + f"{name}.KEY=VALUE:")
-    for field in fields_of(type(metric)):
-        value = getattr(metric, field.name)
-        default = "" if value is None else f" ({', '.join(map(str, value)) if isinstance(value, tuple) else value})"
+    print_plain(console, _summary(type(value)))
+    print_plain(console, f"\nOptions, as in {form}:")
+    for field in fields_of(type(value)):
+        own = getattr(value, field.name)
+        default = "" if own is None else f" ({', '.join(map(str, own)) if isinstance(own, tuple) else own})"
         print_plain(console, f"  {field.name}: {field.help}{default}")

@@ -74,7 +74,7 @@ class Judge:
         if estimator == "two_sided" and opposite is None:
             raise ValueError(
                 "`opposite` must be given for estimator='two_sided': probes of the same samples and maps by "
-                "opposite_schedule(table). `twinlens.soundness` makes them itself."
+                "`twinlens.opposite_schedule`. `twinlens.soundness` makes them itself."
             )
         self.measured, self.epsilon, self.protocol = measure(table, performance, protocol), epsilon, protocol
         self.kept, self.added = table.kept_mass, table.added_mass

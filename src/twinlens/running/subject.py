@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -19,6 +20,7 @@ from twinlens.data.samples import Samples, Skipped, check, from_arrays, subset
 from twinlens.data.sources import open_data
 from twinlens.errors import DataError, RunError
 from twinlens.imputation.imputers import ConstantImputer, Imputer, LinearImputer, MeanImputer, find_imputer
+from twinlens.metrics.catalogue import Metric
 from twinlens.models.loading import LoadedModel, load_model
 from twinlens.options import DataSource, ModelSource, Options, SubjectOptions
 from twinlens.probing.execution import tune
@@ -143,10 +145,21 @@ def choose_imputer(subject: Subject, options: Options) -> Imputer:
     """Return the imputer of the run: the one named, or linear for images and zero for tabular rows."""
     if options.imputer is None:
         return LinearImputer() if subject.data.has_neighbours else ConstantImputer(0.0)
-    imputer = find_imputer(options.imputer)
+    return with_mean(find_imputer(options.imputer), subject, options.workers)
+
+
+def with_mean(imputer: Imputer, subject: Subject, workers: int) -> Imputer:
+    """Return an imputer by the mean of the samples for one by a mean that was not given, and any other as it is."""
     if isinstance(imputer, MeanImputer) and imputer.mean is None:
-        return MeanImputer(mean_input(subject, options.workers))
+        return MeanImputer(mean_input(subject, workers))
     return imputer
+
+
+def bind_metrics(metrics: Mapping[str, Metric], imputer: Imputer, subject: Subject, workers: int) -> dict[str, Metric]:
+    """Give every metric its imputer: its own, or that of the run."""
+    bound = {name: metric.bound(imputer, neighbours=subject.data.has_neighbours) for name, metric in metrics.items()}
+    own = {name: with_mean(metric.imputer or imputer, subject, workers) for name, metric in bound.items()}
+    return {name: dataclasses.replace(metric, imputer=own[name]) for name, metric in bound.items()}
 
 
 def mean_input(subject: Subject, workers: int) -> list[float]:
