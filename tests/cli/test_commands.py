@@ -554,6 +554,21 @@ def test_ask_another_question(tmp_path, capsys, monkeypatch, subject):
         assert message in said
 
 
+def test_ask_with_another_imputer(tmp_path, capsys, subject):
+    out = tmp_path / "run"
+    asked = ("evaluate", *subject, "--methods", "random", "--metrics", "road_morf,deletion", "--out", out, "--quiet")
+    for value in ("0.5", "0.25"):
+        assert run(capsys, *asked, "--imputer", "constant", "--option", f"imputer.value={value}")[0] == 0
+    code, _, said = run(capsys, "ask", out, "--imputer", "constant", "--option", "imputer.value=0.5", "--quiet")
+    assert (code, said) == (0, "")
+    metrics = results(out)["question"]["metrics"]
+    assert metrics["road_morf"]["imputer"] == {"name": "constant", "value": 0.5}
+    assert metrics["deletion"]["imputer"] == {"name": "constant", "value": 0.0}  # which has its own
+    code, _, said = run(capsys, "ask", out, "--imputer", "blur")
+    assert code == 2
+    assert "has no probes for road_morf: it needs levels or an imputer that were not measured" in said
+
+
 def test_every_option_is_a_flag_and_a_key(capsys):
     from twinlens.core.fields import fields_of
     from twinlens.options import Options

@@ -7,7 +7,7 @@ relevant first, reads nine of the levels that soundness has probed anyway.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from twinlens.core.ordering import Schedule
@@ -55,9 +55,3 @@ def merge_sweeps(wanted: Iterable[Sweep]) -> list[Sweep]:
         )
         for kind, each in levels.items()
     ]
-
-
-def missing_levels(wanted: Sweep, there: Sequence[Sweep]) -> tuple[float, ...]:
-    """Return the levels of a sweep that none of the sweeps that are there has probed, the largest first."""
-    have = {level for sweep in there if sweep.kind() == wanted.kind() for level in sweep.schedule.levels}
-    return tuple(sorted(set(wanted.schedule.levels) - have, reverse=True))
