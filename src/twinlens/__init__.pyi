@@ -40,9 +40,11 @@ from .running.results import Results
 from .running.run_reader import Evaluation, open_evaluation
 from .running.units import Cluster
 from .statistics.bootstrap import Bootstrap, bootstrap
-from .statistics.comparison import Comparison, compare
+from .statistics.comparison import compare
+from .statistics.controls import Skill, skill
 from .statistics.diagnostics import Finding, diagnose
 from .statistics.sensitivity import sensitivity
+from .statistics.verdicts import Comparison
 
 __version__: str
 
@@ -85,6 +87,7 @@ __all__ = [
     "RunError",
     "Samples",
     "Schedule",
+    "Skill",
     "Soundness",
     "SoundnessCurve",
     "__version__",
@@ -117,6 +120,7 @@ __all__ = [
     "roar",
     "selftest",
     "sensitivity",
+    "skill",
     "soundness",
     "soundness_from_probes",
     "write_figures",

@@ -1,7 +1,9 @@
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from twinlens.core.resampling import band, draw, pointwise
+from twinlens.core.resampling import around, band, draw, interval_of
 
 
 def test_draws_belong_to_ids():
@@ -18,12 +20,42 @@ def test_draws_belong_to_ids():
 def test_bands_of_constant_and_of_undefined_values():
     replicates = np.random.default_rng(0).random((50, 3))
     replicates[:, 1], replicates[:, 2] = 0.5, np.nan
+    values = np.array([0.5, 0.5, np.nan])
     for whole_curve in (False, True):
-        low, high = band(replicates, 0.9, simultaneous=whole_curve)
+        low, high = band(values, replicates, 0.9, samples=20, simultaneous=whole_curve)
         assert low[0] < high[0]
         assert low[1] == high[1] == 0.5
         assert np.isnan([low[2], high[2]]).all()
     replicates[::2, 2] = 1.0
-    assert np.array_equal(pointwise(replicates, 0.9)[0][2], 1.0)
+    found = interval_of(1.0, replicates[:, 2], 0.9, samples=20)
+    assert (found.low, found.high, found.reached) == (1.0, 1.0, 0.5)
     with pytest.raises(ValueError, match=r"`confidence` must lie within \(0, 1\), such as 0.95; got 95"):
-        pointwise(replicates, 95)
+        interval_of(1.0, replicates[:, 2], 95, samples=20)
+
+
+@given(st.integers(0, 10_000), st.integers(1, 5), st.sampled_from([0.8, 0.9, 0.95, 0.99]), st.integers(2, 400))
+def test_intervals_hold_their_estimate_and_agree_with_p_values(seed, numbers, confidence, resamples):
+    rng = np.random.default_rng(seed)
+    values = rng.normal(size=numbers) * rng.choice([0.0, 1.0, 3.0], size=numbers)
+    replicates = values + rng.normal(loc=rng.normal(), size=(resamples, numbers)) * rng.choice([0.5, 1.0], numbers)
+    replicates[rng.random(replicates.shape) < 0.1] = np.nan
+    found = around(values, replicates, samples=30)
+    low, high = found.ends(confidence)
+    excluded = (low > 0) | (high < 0)
+    assert np.array_equal(found.p_values() < 1 - confidence, excluded)
+    # A confidence that the resamples are too few for has no interval, and nothing is excluded.
+    there = np.isfinite(low)
+    assert ((low <= values) & (values <= high))[there].all()
+    if resamples < 1 / (1 - confidence) - 1:
+        assert not there.any()
+    elif resamples > 1.5 / (1 - confidence) + 20:
+        assert there.all()
+
+
+def test_a_biased_estimator_gets_a_wider_interval():
+    rng = np.random.default_rng(0)
+    straight = 0.5 + 0.1 * rng.normal(size=1000)
+    low, high = interval_of(0.5, straight, 0.95, samples=1000)
+    below, above = interval_of(0.5, straight + 0.15, 0.95, samples=1000)
+    assert below < low < 0.5 < high < above
+    assert above - 0.5 == pytest.approx(0.5 - below)

@@ -9,7 +9,8 @@ from tests.report.runs import METHODS, changed, content_of, image_samples, make_
 from twinlens.report import write_report
 from twinlens.report.explorer import describe_samples
 from twinlens.report.run_summary import describe_run, group_warnings
-from twinlens.statistics.comparison import Standing, _pareto
+from twinlens.statistics.comparison import _pareto
+from twinlens.statistics.verdicts import Standing
 
 
 def test_statistics_are_shown_where_they_are_there(run):

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import twinlens as tl
-from twinlens.core.resampling import Interval, draw
+from twinlens.core.resampling import Interval, draw, interval_of
 from twinlens.metrics.curves import loss_area, soundness_area
 from twinlens.statistics.bootstrap import bootstrap, hausdorff
 
@@ -149,9 +149,10 @@ def test_whole_curves_stay_within_the_simultaneous_band():
     below, above = found.interval(0.9, simultaneous=True)
     assert (below <= low).all()
     assert (above >= high).all()
+    # Scaled up for the small sample, the band holds a little more than its share of the replicates.
     within = ((below <= found.values + 1e-12) & (found.values <= above + 1e-12)).all(axis=1).mean()
     each = ((low <= found.values) & (found.values <= high)).all(axis=1).mean()
-    assert each < 0.9 <= within <= 0.93
+    assert each < 0.9 <= within <= 0.96
 
 
 def test_bootstrap_knows_areas_and_levels():
@@ -171,16 +172,19 @@ def test_bootstrap_knows_areas_and_levels():
         for performance, values in zip(found.performance, found.values, strict=True)
         if performance.max() >= v
     ]
-    assert (at.low, at.high) == pytest.approx(tuple(np.quantile(first, [0.025, 0.975])))
+    expected = interval_of(sound.at(v), np.array(first), 0.95, samples=40)
+    assert (at.low, at.high) == pytest.approx(tuple(expected))
     assert "of resamples" in str(at)
     nowhere = found.at(2.0)
     assert nowhere.value is None
     assert nowhere.reached == 0
-    assert str(nowhere) == "not reached [nan, nan], reached in 0% of resamples"
+    assert str(nowhere) == "not reached, reached in 0% of resamples"
     found = bootstrap(complete, resamples=60)
     assert found.areas[3] == loss_area(complete.levels, found.values[3])
     assert found.at(0.5).value == complete.at(0.5)
-    assert found.at(0.5).low == pytest.approx(np.quantile(found.values[:, 4], 0.025))
+    strays = np.sort(np.abs(found.values[:, 4] - complete.at(0.5)))
+    # Two of 60 resamples may stray farther; resamples of few samples stray less than new samples would.
+    assert found.at(0.5).high == pytest.approx(complete.at(0.5) + strays[-3] * np.sqrt(40 / 37))
     with pytest.raises(ValueError, match="one of those measured"):
         found.at(0.55)
     assert str(Interval(value=0.5, low=0.25, high=0.75, confidence=0.9)) == "0.500 [0.250, 0.750]"

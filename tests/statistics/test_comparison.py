@@ -3,13 +3,10 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
-from scipy.stats import false_discovery_control
 
 import twinlens as tl
 from twinlens.laboratory.tasks import map_grid, sparse_linear
-from twinlens.statistics.comparison import compare, holm
+from twinlens.statistics.comparison import compare
 
 LEVELS = tuple(p / 100 for p in range(98, 0, -4))
 
@@ -44,8 +41,7 @@ def test_differences_ranks_and_words(measured):
     assert sound["difference"] > 0.1
     assert sound["wins"] == 1.0
     assert sound["sample_wins"] > 0.9
-    assert sound["p_value"] == pytest.approx(2 / 201)
-    assert sound["holm"] == pytest.approx(3 * 2 / 201)
+    assert sound["p_value"] == sound["p_adjusted"] == pytest.approx(1 / 201)
     complete = frame.loc[("completeness", "truth", "half")]
     areas = {name: measured[name]["completeness"].area() for name in measured}
     assert complete["difference"] == pytest.approx(areas["truth"] - areas["half"])
@@ -113,19 +109,30 @@ def test_samples_are_matched_by_id(measured):
     assert a.high - a.low < np.ptp(np.quantile((apart[0] - apart[1]).mean(axis=1), [0.025, 0.975]))
 
 
-def test_soundness_is_compared_up_to_a_level_that_all_reach(task):
+def test_areas_of_soundness_are_those_of_each_curve_by_itself(task):
+    """A further method changes no area, and one that does not reach the level has none."""
     grid = map_grid(task)
     arguments, options = (task.model, task.inputs, task.labels), {"imputer": task.imputer, "levels": LEVELS}
-    curves = {name: tl.soundness(*arguments, grid[name], **options) for name in ("truth", "inverted")}
-    top = min(curve.performance.max() for curve in curves.values())
-    result = compare(curves, resamples=20)
-    expected = curves["truth"].area(high=top) - curves["inverted"].area(high=top)
-    assert result.pairs[0].difference == pytest.approx(expected)
-    fixed = compare(curves, resamples=20, high=0.3).pairs[0].difference
-    assert fixed == pytest.approx(curves["truth"].area(high=0.3) - curves["inverted"].area(high=0.3))
-    never = compare(curves, resamples=20, high=2.0)
-    assert np.isnan(never.pairs[0].difference)
-    assert never.pairs[0].p_value == 1.0
+    curves = {name: tl.soundness(*arguments, grid[name], **options) for name in ("truth", "removed 0.5", "inverted")}
+
+    def areas(names, **given):
+        result = compare({name: curves[name] for name in names}, resamples=30, **given)
+        return {standing.method: standing.area for standing in result.standings}
+
+    own = {name: curve.area() for name, curve in curves.items()}
+    assert areas(curves) == own
+    assert areas(["truth", "inverted"]) == {name: own[name] for name in ("truth", "inverted")}
+    fixed = {name: curve.area(high=0.3) for name, curve in curves.items()}
+    assert areas(curves, high=0.3) == areas(curves, high={"soundness": 0.3}) == fixed
+    assert areas(curves, high={"completeness": 0.3}) == own
+    tops = {name: curve.performance.max() for name, curve in curves.items()}
+    assert tops["inverted"] < tops["truth"]
+    result = compare(curves, resamples=30, high=tops["truth"])
+    pair = next(pair for pair in result.pairs if (pair.first, pair.second) == ("truth", "inverted"))
+    assert np.isnan([pair.difference, pair.low, pair.high, pair.p_value, pair.p_adjusted]).all()
+    assert "truth and inverted: soundness is not decided (inverted not reached)." in result.verdicts
+    never = compare(curves, resamples=30, high=2.0)
+    assert never.verdicts[0] == "truth and removed 0.5: soundness is not decided (truth and removed 0.5 not reached)."
 
 
 def test_what_cannot_be_compared_is_refused(measured):
@@ -152,17 +159,6 @@ def test_measures_of_the_data_set_have_no_sample_wins(measured):
     assert compare(curves, resamples=10).pairs[0].sample_wins is None
     by_accuracy = {name: tl.completeness_from_probes(m["completeness"].table) for name, m in measured.items()}
     assert 0 <= compare(by_accuracy, resamples=10).pairs[0].sample_wins <= 1
-
-
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=8))
-def test_holm(p_values):
-    corrected = holm(p_values)
-    order = np.argsort(p_values, kind="stable")
-    slow = [max(min(1, (len(p_values) - k) * p_values[order[k]]) for k in range(j + 1)) for j in range(len(p_values))]
-    assert np.allclose(np.array(corrected)[order], slow)
-    # It is never milder than the control of false discoveries, and never below the p-values themselves.
-    assert (np.array(corrected) >= np.array(p_values)).all()
-    assert (np.array(corrected) >= false_discovery_control(p_values) - 1e-12).all()
 
 
 def test_false_alarms_are_rare():

@@ -1,10 +1,14 @@
-"""Resampling: bootstrap draws of samples, and intervals from the replicates of a number.
+"""Resampling: bootstrap draws of samples, and the one kind of interval that comes from the replicates of a number.
 
-Shapes: N samples, R resamples, L levels.
+An interval is symmetric about its estimate, and as wide as the replicates stray from that: it always contains what it
+belongs to, and what noise does to an estimator on average widens it.
+
+Shapes: N samples, R resamples, K numbers (the levels of a curve, or pairs of methods).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -22,16 +26,16 @@ class Interval(Generic[Number]):
     """A number, or a curve of numbers, with its bootstrap interval; unpacks as `low, high`.
 
     Example:
-        >>> low, high = Interval(value=0.5, low=0.4, high=0.7, confidence=0.95)
+        >>> low, high = Interval(value=0.5, low=0.4, high=0.6, confidence=0.95)
         >>> low, high
-        (0.4, 0.7)
+        (0.4, 0.6)
     """
 
     value: Number | None
     """The measured value; None where it is not defined, such as a predictive level that is not reached."""
 
     low: Number
-    """Lower end; NaN where no resample has a value."""
+    """Lower end; NaN where there is no value, or resamples are too few for the confidence."""
 
     high: Number
     """Upper end."""
@@ -54,16 +58,22 @@ class Interval(Generic[Number]):
     def __str__(self) -> str:
         if isinstance(self.low, np.ndarray):
             return f"{len(self.low)} levels, {self.confidence:.0%} intervals"
-        value = "not reached" if self.value is None else f"{self.value:.3f}"
+        value = "not reached" if self.value is None else f"{self.value:z.3f}"
+        between = "" if math.isnan(self.low) else f" [{self.low:z.3f}, {self.high:z.3f}]"
         rare = "" if self.reached == 1 else f", reached in {self.reached:.0%} of resamples"
-        return f"{value} [{self.low:.3f}, {self.high:.3f}]{rare}"
+        return f"{value}{between}{rare}"
 
 
-def interval_of(value: float | None, replicates: Floats, confidence: float) -> Interval[float]:
-    """Turn replicates (R,) of a number into its interval; those that are not defined are left out."""
-    low, high = pointwise(replicates, confidence)
+def interval_of(value: float | None, replicates: Floats, confidence: float, *, samples: int) -> Interval[float]:
+    """Turn replicates (R,) of a number into its interval; those that are not defined are left out.
+
+    Example:
+        >>> print(interval_of(0.5, np.linspace(0.4, 0.6, 101), 0.95, samples=100))
+        0.500 [0.403, 0.597]
+    """
+    low, high = around(np.array([math.nan if value is None else value]), replicates[:, None], samples).ends(confidence)
     reached = float(np.isfinite(replicates).mean())
-    return Interval(value=value, low=float(low), high=float(high), confidence=confidence, reached=reached)
+    return Interval(value=value, low=float(low[0]), high=float(high[0]), confidence=confidence, reached=reached)
 
 
 def draw(ids: Sequence[str], resamples: int, seed: int) -> Floats:
@@ -98,47 +108,78 @@ def check_confidence(confidence: float) -> float:
     return float(confidence)
 
 
-def band(replicates: Floats, confidence: float, *, simultaneous: bool) -> tuple[Floats, Floats]:
-    """Return lower and upper ends (L,) from replicates of a curve (R, L): of each level, or of the whole curve.
+def band(
+    values: Floats, replicates: Floats, confidence: float, *, samples: int, simultaneous: bool
+) -> tuple[Floats, Floats]:
+    """Return lower and upper ends (K,) from replicates of a curve (R, K): of each level, or of the whole curve.
 
     Example:
-        >>> low, high = band(np.arange(101.0)[:, None], 0.9, simultaneous=False)
-        >>> low, high
-        (array([5.]), array([95.]))
+        >>> replicates = np.random.default_rng(0).normal(size=(999, 2)) * [1.0, 2.0]
+        >>> band(np.zeros(2), replicates, 0.95, samples=1000, simultaneous=False)[1].round(1)
+        array([2. , 3.8])
+        >>> band(np.zeros(2), replicates, 0.95, samples=1000, simultaneous=True)[1].round(1)
+        array([2.3, 4.4])
     """
-    return _around_curves(replicates, confidence) if simultaneous else pointwise(replicates, confidence)
+    if simultaneous:
+        return around(values, replicates, samples).ends(confidence)
+    each = [around(values[[k]], replicates[:, [k]], samples).ends(confidence) for k in range(len(values))]
+    low, high = np.reshape(each, (-1, 2)).T
+    return low, high
 
 
-def pointwise(replicates: Floats, confidence: float) -> tuple[Floats, Floats]:
-    """Return the quantiles between which the replicates (R, ...) lie, each number by itself; NaN is left out.
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Around:
+    """How far the replicates of some numbers stray from them, all numbers at once."""
+
+    values: Floats
+    """(K,) the numbers as measured."""
+
+    scale: Floats
+    """(K,) root mean square of what a replicate is off by: the unit of each number."""
+
+    farthest: Floats
+    """(R,) of each resample, how far its farthest replicate is off, in these units, in ascending order."""
+
+    def ends(self, confidence: float) -> tuple[Floats, Floats]:
+        """Return lower and upper ends (K,), between which the share `confidence` of resamples has all its replicates.
+
+        An end is NaN where a number has no value, and where the resamples are too few for the confidence.
+        """
+        # Counted as in `p_values`, so that zero is outside exactly where the p-value is below 1 - confidence.
+        smallest = (1 + np.arange(len(self.farthest))) / (1 + len(self.farthest))
+        outside = int((smallest < 1 - check_confidence(confidence)).sum())
+        reach = self.farthest[-outside] if outside > 0 else math.nan
+        return self.values - reach * self.scale, self.values + reach * self.scale
+
+    def p_values(self) -> Floats:
+        """Return the p-value (K,) of each number being zero, for all of them at once; NaN where there is no value.
+
+        It is the share of resamples that stray from the numbers as far as the number is from zero, the data set itself
+        counted among them.
+        """
+        away = np.abs(self.values)
+        distance = np.divide(away, self.scale, out=np.where(away > 0, math.inf, 0.0), where=self.scale > 0)
+        farther = len(self.farthest) - np.searchsorted(self.farthest, distance)
+        return np.where(np.isfinite(self.values + self.scale), (1 + farther) / (1 + len(self.farthest)), math.nan)
+
+
+def around(values: Floats, replicates: Floats, samples: int) -> Around:
+    """Measure how far replicates (R, K) stray from the values (K,) that they belong to; NaN is left out.
+
+    Args:
+        values: the numbers as measured.
+        replicates: the same numbers in each resample.
+        samples: the number of samples that were resampled; resamples of few samples stray less than new samples would.
 
     Example:
-        >>> pointwise(np.arange(101.0), 0.9)
-        (array(5.), array(95.))
+        >>> replicates = np.random.default_rng(0).normal(size=(999, 2))
+        >>> around(np.array([0.1, 4.0]), replicates + [0.1, 4.0], samples=1000).p_values()
+        array([0.992, 0.001])
     """
-    tail = (1 - check_confidence(confidence)) / 2
-    every = np.atleast_2d(replicates.T).T
-    low, high = np.full((2, *every.shape[1:]), np.nan)
-    some = np.isfinite(every).any(axis=0)
-    if some.any():
-        low[some], high[some] = np.nanquantile(every[:, some], [tail, 1 - tail], axis=0)
-    return low.reshape(replicates.shape[1:]), high.reshape(replicates.shape[1:])
-
-
-def _around_curves(replicates: Floats, confidence: float) -> tuple[Floats, Floats]:
-    """Compute a band that the share `confidence` of the replicates (R, L) never leaves.
-
-    The pointwise quantiles are moved outwards together, by one factor, until the band holds enough curves.
-    """
-    low, high = pointwise(replicates, confidence)
-    some = np.isfinite(low)
-    centre = np.full_like(low, np.nan)
-    centre[some] = np.nanmedian(replicates[:, some], axis=0)
-    below, above = centre - low, high - centre
-    # How far each curve strays, in units of the pointwise band. Where
-    # that has no width there is no unit, and the few curves that stray do not count.
-    distance = np.zeros_like(replicates)
-    np.divide(centre - replicates, below, out=distance, where=(replicates < centre) & (below > 0))
-    np.divide(replicates - centre, above, out=distance, where=(replicates > centre) & (above > 0))
-    factor = max(1.0, float(np.quantile(distance.max(axis=1), confidence)))
-    return centre - factor * below, centre + factor * above
+    strays = np.abs(replicates - values) * math.sqrt(samples / max(samples - 3, 1))
+    known = np.isfinite(strays)
+    strays[~known] = 0.0
+    scale = np.sqrt((strays**2).sum(axis=0) / np.maximum(known.sum(axis=0), 1))
+    units = np.divide(strays, scale, out=np.zeros_like(strays), where=scale > 0)
+    farthest = np.sort(units.max(axis=1)[known.any(axis=1)])
+    return Around(values=values, scale=np.where(known.any(axis=0), scale, math.nan), farthest=farthest)

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from twinlens.core.arrays import ArrayLike, Floats, as_tensor
 from twinlens.core.maps import check_ids, check_maps
-from twinlens.core.resampling import Interval, draw, pointwise
+from twinlens.core.resampling import Interval, draw, interval_of
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -141,21 +141,15 @@ def interval_of_mean(
 
     Example:
         >>> print(interval_of_mean(np.array([0.0, 1.0, 1.0]), ["a", "b", "c"]))
-        0.667 [0.000, 1.000]
+        0.667 [0.089, 1.244]
     """
     defined = np.isfinite(values)
     weights = draw(ids, resamples, seed) * defined
     totals, count = weights @ np.where(defined, values, 0.0), weights.sum(axis=1)
     replicates = np.full(resamples, np.nan)
     np.divide(totals, count, out=replicates, where=count > 0)
-    low, high = pointwise(replicates, confidence)
-    return Interval(
-        value=float(values[defined].mean()) if defined.any() else None,
-        low=float(low),
-        high=float(high),
-        confidence=confidence,
-        reached=float(np.isfinite(replicates).mean()),
-    )
+    mean = float(values[defined].mean()) if defined.any() else None
+    return interval_of(mean, replicates, confidence, samples=int(defined.sum()))
 
 
 def _check(

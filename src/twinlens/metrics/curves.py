@@ -127,7 +127,7 @@ class Curve(ABC):
             The interval, which unpacks into lower and upper ends (L,); NaN where no resample has a value.
         """
         replicates = self.replicate(draw(self.table.ids, resamples, seed))[1]
-        low, high = band(replicates, confidence, simultaneous=simultaneous)
+        low, high = band(self.values, replicates, confidence, samples=len(self.table), simultaneous=simultaneous)
         return Interval(value=self.values, low=low, high=high, confidence=confidence)
 
     def to_frame(self) -> pd.DataFrame:

@@ -8,7 +8,7 @@ Shapes: N samples.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,8 +24,9 @@ from twinlens.running.directory import Run
 from twinlens.running.manifest import Manifest, Question, SweepRecord
 from twinlens.running.results import CONFIDENCE, CurveResults, Diagnostic, MethodResults, Results
 from twinlens.statistics.bootstrap import Bootstrap, bootstrap
-from twinlens.statistics.comparison import Comparison, compare_bootstraps
+from twinlens.statistics.comparison import compare_bootstraps
 from twinlens.statistics.diagnostics import diagnose
+from twinlens.statistics.verdicts import Comparison
 
 _KEPT_ROWS = 3_000_000  # rows of probe tables that are kept for the next reader: 150 MB
 
@@ -112,10 +113,11 @@ def analyse(reader: TableReader, metrics: Mapping[str, Metric], question: Questi
         drawn[method] = {name: bootstrap(curve, resamples=question.resamples) for name, curve in curves.items()}
         reader.forget()
     reached = _reached_by_all(drawn)
-    compared = _compare(drawn, list(metrics))
+    controls = [name for name in drawn if manifest.methods[name].method in CONTROLS]
+    compared = _compare(drawn, list(metrics), reached, controls)
     methods = {
         name: MethodResults(
-            control=manifest.methods[name].method in CONTROLS,
+            control=name in controls,
             metrics={
                 metric: _curve_results(each, _area_interval(compared, name, metric, each), reached.get(metric))
                 for metric, each in own.items()
@@ -152,13 +154,18 @@ def _reached_by_all(drawn: Mapping[str, Mapping[str, Bootstrap]]) -> dict[str, f
     return {metric: min(each) for metric, each in tops.items()}
 
 
-def _compare(drawn: Mapping[str, Mapping[str, Bootstrap]], metrics: Iterable[str]) -> Comparison | None:
+def _compare(
+    drawn: Mapping[str, Mapping[str, Bootstrap]],
+    metrics: Iterable[str],
+    high: Mapping[str, float],
+    controls: Sequence[str],
+) -> Comparison | None:
     """Compare the methods by the metrics that all of them have."""
     common = [metric for metric in metrics if drawn and all(metric in own for own in drawn.values())]
     if len(drawn) < 2 or not common:
         return None
     chosen = {metric: {name: own[metric] for name, own in drawn.items()} for metric in common}
-    return compare_bootstraps(chosen, confidence=CONFIDENCE)
+    return compare_bootstraps(chosen, confidence=CONFIDENCE, high=high, controls=controls)
 
 
 def _area_interval(

@@ -14,7 +14,7 @@ from twinlens.metrics.catalogue import METRICS, Metric
 from twinlens.metrics.removal import Completeness
 from twinlens.metrics.soundness import Soundness
 from twinlens.running.manifest import FORMAT, DataRecord, ModelRecord, Question
-from twinlens.statistics.comparison import Pair, Standing
+from twinlens.statistics.verdicts import Pair, Standing
 
 CONFIDENCE = 0.95
 Numbers = tuple[float | None, ...]

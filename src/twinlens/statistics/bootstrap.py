@@ -25,7 +25,7 @@ class Bootstrap:
         >>> curve = tl.completeness(lambda x: torch.stack([x[:, 0], -x[:, 0]], dim=1), x, [0] * 20, x.abs() + 0.1,
         ...                         imputer=tl.ConstantImputer(-1.0))
         >>> print(bootstrap(curve).area_interval())
-        0.481 [0.284, 0.691]
+        0.481 [0.261, 0.702]
     """
 
     curve: Curve
@@ -42,21 +42,28 @@ class Bootstrap:
 
     def interval(self, confidence: float = 0.95, *, simultaneous: bool = False) -> Interval[Floats]:
         """Return the interval (L,) of each level by itself, or of the whole curve at once."""
-        low, high = band(self.values, confidence, simultaneous=simultaneous)
+        low, high = band(
+            self.curve.values, self.values, confidence, samples=len(self.curve.table), simultaneous=simultaneous
+        )
         return Interval(value=self.curve.values, low=low, high=high, confidence=confidence)
 
     def area_interval(self, confidence: float = 0.95) -> Interval[float]:
         """Return the area of the curve with its interval."""
-        return interval_of(self.curve.area(), self.areas, confidence)
+        return self._interval(self.curve.area(), self.areas, confidence)
 
     @property
     def areas(self) -> Floats:
         """(R,) area of the curve in each resample; NaN where it is not defined."""
-        return self.areas_up_to(None)
+        return self.areas_up_to(None)[1]
 
-    def areas_up_to(self, high: Floats | None) -> Floats:
-        """Return the area (R,) in each resample, for soundness up to the predictive levels `high` (R,)."""
-        return self.curve.areas(self.performance, self.values, high)
+    def areas_up_to(self, high: float | None) -> tuple[float, Floats]:
+        """Return the area as measured and (R,) in each resample, for soundness up to the predictive level `high`."""
+        curve = self.curve
+        measured, replicates = (
+            curve.areas(performance, values, None if high is None else np.full(len(values), high))
+            for performance, values in ((curve.performance[None], curve.values[None]), (self.performance, self.values))
+        )
+        return float(measured[0]), replicates
 
     def at(self, level: float, confidence: float = 0.95) -> Interval[float]:
         """Return the value at a level with its interval.
@@ -70,10 +77,13 @@ class Bootstrap:
         """
         value = self.curve.at(level)
         if not isinstance(self.curve, SoundnessCurve):
-            return interval_of(value, self.values[:, self.curve.position(level)], confidence)
+            return self._interval(value, self.values[:, self.curve.position(level)], confidence)
         reached = self.performance >= level
         first = np.take_along_axis(self.values, reached.argmax(axis=1)[:, None], axis=1)[:, 0]
-        return interval_of(value, np.where(reached.any(axis=1), first, np.nan), confidence)
+        return self._interval(value, np.where(reached.any(axis=1), first, np.nan), confidence)
+
+    def _interval(self, value: float | None, replicates: Floats, confidence: float) -> Interval[float]:
+        return interval_of(value, replicates, confidence, samples=len(self.curve.table))
 
 
 def bootstrap(curve: Curve, *, resamples: int = 1000, seed: int = 0) -> Bootstrap:

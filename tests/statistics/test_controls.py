@@ -1,0 +1,127 @@
+import dataclasses
+
+import numpy as np
+import pytest
+
+import twinlens as tl
+from twinlens.laboratory.tasks import sparse_linear
+from twinlens.statistics.bootstrap import bootstrap
+
+LEVELS = tuple(p / 100 for p in range(98, 0, -4))
+
+
+def measure_maps(task, maps, ids=None):
+    """Two-sided soundness, completeness, and the loss when the least relevant features go first."""
+    arguments, options = (task.model, task.inputs, task.labels, maps), {"imputer": task.imputer, "ids": ids}
+    return {
+        "soundness": tl.soundness(*arguments, levels=LEVELS, estimator="two_sided", **options),
+        "completeness": tl.completeness(*arguments, **options),
+        "road": tl.road(*arguments, order="lerf", **options),
+    }
+
+
+def of_samples(curve, index, ids):
+    """The same metric of some samples, under new names."""
+
+    def take(table):
+        return dataclasses.replace(table.take(index), ids=ids)
+
+    if isinstance(curve, tl.SoundnessCurve):
+        return tl.soundness_from_probes(take(curve.table), estimator="two_sided", opposite=take(curve.opposite))
+    read = tl.completeness_from_probes if isinstance(curve, tl.CompletenessCurve) else tl.removal_from_probes
+    return read(take(curve.table))
+
+
+@pytest.fixture(scope="module")
+def task():
+    return sparse_linear(120, features=60)
+
+
+@pytest.fixture(scope="module")
+def both(task):
+    """Curves of own maps, and of maps that belong to another input."""
+    maps = task.information + 0.01
+    return measure_maps(task, maps), measure_maps(task, np.roll(maps, 1, axis=0))
+
+
+@pytest.mark.parametrize("metric", ["soundness", "completeness", "road"])
+def test_own_maps_are_better_whatever_the_sign_of_the_metric(both, metric):
+    own, exchanged = (curves[metric] for curves in both)
+    found = tl.skill(own, exchanged, resamples=200)
+    assert (found.own, found.exchanged) == (pytest.approx(own.area()), pytest.approx(exchanged.area()))
+    assert found.value == pytest.approx(abs(own.area() - exchanged.area()))
+    assert 0 < found.low < found.value < found.high
+    assert found.p_value == pytest.approx(1 / 201)
+    assert (found.samples, found.confidence) == (120, 0.95)
+    turned = tl.skill(exchanged, own, resamples=200)
+    assert (turned.value, turned.low, turned.high) == pytest.approx((-found.value, -found.high, -found.low))
+    assert turned.p_value == found.p_value
+
+
+def test_samples_are_matched_by_id_and_resampled_alike(task, both):
+    own, exchanged = (curves["completeness"] for curves in both)
+    found = tl.skill(own, exchanged, resamples=100)
+    order = np.random.default_rng(0).permutation(120)
+    shuffled = tl.completeness_from_probes(exchanged.table.take(order))
+    assert dataclasses.astuple(tl.skill(own, shuffled, resamples=100)) == pytest.approx(dataclasses.astuple(found))
+    drawn = (bootstrap(curve, resamples=100) for curve in (own, exchanged))
+    assert tl.skill(*drawn) == found
+    renamed = measure_maps(task, np.roll(task.information + 0.01, 1, axis=0), ids=[f"x{k}" for k in range(120)])
+    with pytest.raises(ValueError, match="`exchanged` must be measured on the same samples as `own`; 240 ids"):
+        tl.skill(own, renamed["completeness"])
+    with pytest.raises(ValueError, match="must be a CompletenessCurve as `own` is; got a RemovalCurve"):
+        tl.skill(own, both[1]["road"])
+    with pytest.raises(ValueError, match="as often as `own`, 50 times; got 60"):
+        tl.skill(bootstrap(own, resamples=50), bootstrap(exchanged, resamples=60))
+    with pytest.raises(ValueError, match="`confidence` must lie within"):
+        tl.skill(own, exchanged, confidence=95)
+
+
+def test_maps_have_no_skill_against_themselves(both):
+    found = tl.skill(both[0]["soundness"], both[0]["soundness"], resamples=50)
+    assert (found.value, found.low, found.high, found.p_value) == (0.0, 0.0, 0.0, 1.0)
+    assert "-0.000" not in str(found)
+    assert str(found).startswith("skill 0.000 [0.000, 0.000] (own 1.000, ex")
+
+
+def test_an_area_that_is_not_reached_has_no_skill(task):
+    maps = task.information + 0.01
+    curves = [
+        tl.soundness(task.model, task.inputs, task.labels, m, imputer=task.imputer, levels=LEVELS)
+        for m in (maps, np.roll(maps, 1, axis=0))
+    ]
+    reached = tl.skill(*curves, high=0.2, resamples=50)
+    assert reached.own == pytest.approx(curves[0].area(high=0.2))
+    never = tl.skill(*curves, high=2.0, resamples=50)
+    assert np.isnan([never.value, never.low, never.high, never.p_value]).all()
+    assert str(never).startswith("skill not reached")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("samples", [50, 200])
+@pytest.mark.parametrize("metric", ["soundness", "completeness"])
+def test_false_alarms_without_skill(metric, samples):
+    """Own and exchanged are two flawed maps of equal quality, swapped at random sample by sample."""
+    size, sets = 2000, 200
+    task, rng = sparse_linear(size, features=60), np.random.default_rng(0)
+    pair = [task.information * (rng.random(task.information.shape) > 0.5) + 1e-3 for _ in range(2)]
+    prefixed = [measure_maps(task, m, ids=[f"{k}-{n}" for n in range(size)])[metric] for k, m in enumerate(pair)]
+    names, alarms = tuple(map(str, range(samples))), []
+    for _ in range(sets):
+        index, swap = rng.integers(size, size=samples), rng.random(samples) < 0.5
+        sides = [[prefixed[side] for side in order] for order in ((0, 1), (1, 0))]
+        one, other = (_mixed(own, exchanged, index, swap, names) for own, exchanged in sides)
+        alarms.append(tl.skill(one, other, resamples=200).p_value < 0.05)
+    assert 0.02 <= np.mean(alarms) <= 0.08  # 5%, give or take two standard errors of 200 data sets
+
+
+def _mixed(first, second, index, swap, ids):
+    """The curve of samples from the first population, and of those to swap from the second."""
+    joined = tl.ProbeTable.concatenate([first.table, second.table])
+    places = index + len(first.table) * swap
+    if isinstance(first, tl.SoundnessCurve):
+        opposite = tl.ProbeTable.concatenate([first.opposite, second.opposite])
+        first = dataclasses.replace(first, table=joined, opposite=opposite)
+    else:
+        first = dataclasses.replace(first, table=joined)
+    return of_samples(first, places, ids)
