@@ -6,15 +6,17 @@ import textwrap
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch import nn
 
 import twinlens as tl
 from tests.tiny import tiny_model
+from twinlens.core.exchange import draw_controlled
 from twinlens.errors import RunError
 from twinlens.evaluation import evaluate
-from twinlens.metrics.catalogue import DEFAULT_METRICS
+from twinlens.metrics.catalogue import DEFAULT_METRICS, METRICS
 from twinlens.report import write_report
 from twinlens.running.directory import RunDirectory, read_run
 from twinlens.running.manifest import Manifest
@@ -53,8 +55,9 @@ def test_results_are_those_of_the_library(tmp_path):
         same = {"ids": ids, "seed": 3, "batch_size": 16}
         arguments = (model, torch.from_numpy(inputs), labels, maps)
         expected = {
-            "soundness": tl.soundness(*arguments, **same),
+            "soundness_two_sided": tl.soundness(*arguments, estimator="two_sided", **same),
             "completeness": tl.completeness(*arguments, **same),
+            "soundness": tl.soundness(*arguments, **same),
             "road_morf": tl.road(*arguments, order="morf", **same),
             "road_lerf": tl.road(*arguments, order="lerf", **same),
             "deletion": tl.deletion(*arguments, **same),
@@ -70,21 +73,122 @@ def test_results_are_those_of_the_library(tmp_path):
             assert stored.performance == tuple(curve.performance.tolist())
     assert "saliency" in evaluation._repr_html_()
     frame = evaluation.summary()
-    assert list(frame.columns) == ["method", "metric", "value", "low", "high"]
+    assert list(frame.columns) == [
+        "method", "metric", "value", "low", "high", "control", "skill", "skill_low", "skill_high", "p"
+    ]  # fmt: skip
+    assert frame.attrs["warnings"] == list(evaluation.results.warnings) != []
     assert list(frame["method"].unique()) == ["saliency", "random"]
     values = frame.set_index(["method", "metric"])["value"]
     assert values["random", "deletion"] == evaluation.curve("random", "deletion").area()
 
 
-def test_areas_of_soundness_go_up_to_what_all_methods_reach(tmp_path):
+def test_areas_of_the_papers_soundness_go_up_to_a_level_of_model_and_data(tmp_path):
     evaluation = evaluate(
         tiny_model(), samples(), ["saliency", "random"], metrics=["soundness"], out=tmp_path / "run", **OPTIONS
     )
-    curves = {method: evaluation.curve(method, "soundness") for method in evaluation.methods}
-    high = min(curve.performance.max() for curve in curves.values())
+    high = 0.9 * evaluation.results.accuracy
     assert evaluation.results.soundness_up_to == {"soundness": high}
-    for method, curve in curves.items():
+    for method in evaluation.methods:
+        curve = evaluation.curve(method, "soundness")
         assert evaluation.results.area(method, "soundness") == curve.area(high=high)
+
+
+def test_no_number_changes_when_a_method_joins(tmp_path):
+    """Nor does anything else that is about a method alone."""
+    alone = evaluate(tiny_model(), samples(), ["saliency"], out=tmp_path / "run", **OPTIONS)
+    joined = evaluate(tiny_model(), samples(), ["saliency", "random", "centre"], out=tmp_path / "run", **OPTIONS)
+    assert joined.methods == ["saliency", "random", "centre"]
+    assert joined.results.methods["saliency"] == alone.results.methods["saliency"]
+    before, after = (each.summary().set_index(["method", "metric"]).loc["saliency"] for each in (alone, joined))
+    pd.testing.assert_frame_equal(before, after)
+
+
+@pytest.mark.parametrize("share", [1.0, 0.5])
+def test_the_control_is_that_of_the_library(tmp_path, share):
+    """Exchanged maps of other shards, probed in shards, give what the plain functions do on the whole data."""
+    model, (inputs, labels) = tiny_model(), samples()
+    evaluation = evaluate(
+        model, (inputs, labels), ["saliency"], control="all", control_share=share, out=tmp_path / "run", seed=3,
+        **OPTIONS,
+    )  # fmt: skip
+    ids = evaluation.ids()
+    exchanged = tl.exchange_maps(evaluation.maps("saliency"), labels, ids=ids, seed=3)
+    chosen = draw_controlled(ids, share, seed=3)
+    for name in DEFAULT_METRICS:
+        metric = METRICS[name].bound(tl.LinearImputer(), neighbours=True)
+        curves = [
+            tl.measure_metric(
+                metric,
+                model,
+                torch.from_numpy(inputs)[chosen],
+                labels[chosen],
+                maps[chosen],
+                ids=[ids[k] for k in chosen],
+                seed=3,
+                batch_size=16,
+            )
+            for maps in (evaluation.maps("saliency"), exchanged)
+        ]
+        found = evaluation.results.control("saliency", name)
+        high = evaluation.results.soundness_up_to.get(name)
+        expected = tl.skill(*curves, high=high, resamples=100)
+        assert found.skill == pytest.approx(expected.value, abs=1e-6, nan_ok=True)
+        assert (found.low, found.high, found.p) == pytest.approx(
+            (expected.low, expected.high, expected.p_value), abs=1e-5
+        )
+        assert found.samples == len(chosen) == round(10 * share)
+        sign = 1 if curves[0].higher_is_better else -1
+        assert evaluation.results.area("saliency", name) - sign * found.skill == pytest.approx(found.value)
+
+
+def test_shards_change_nothing_about_the_control(tmp_path):
+    runs = [
+        evaluate(
+            tiny_model(), samples(), ["saliency", "random"], out=tmp_path / str(size), **{**OPTIONS, "shard_size": size}
+        )
+        for size in (1, 3, 10)
+    ]
+    for method in ("saliency", "random"):
+        for metric in ("soundness_two_sided", "completeness", "insertion"):
+            skills = [run.results.control(method, metric).skill for run in runs]
+            assert skills == pytest.approx([skills[0]] * 3, abs=1e-6)
+
+
+def test_what_the_control_costs(tmp_path):
+    """Both estimators, completeness and the control: 1.7 times the paper's sweep and completeness; 1.1 without it."""
+    data, paper = samples(), 98 + 10
+    for metrics, most in (
+        (["soundness_two_sided", "completeness", "soundness"], 1.7),
+        (["soundness_two_sided", "completeness"], 1.1),
+    ):
+        model = Counting()
+        evaluate(model, data, ["random"], metrics=metrics, out=tmp_path / str(most), **OPTIONS)
+        assert 0.9 * most * paper < model.asked / len(data[1]) <= most * paper
+
+
+def test_the_control_can_be_added_widened_and_left_out(tmp_path):
+    model, data, out = Counting(), samples(), tmp_path / "run"
+    asked = {"metrics": ["deletion"], "out": out, **OPTIONS}
+    without = evaluate(model, data, ["random"], control="none", **asked)
+    assert without.results.control("random", "deletion") is None
+    before = model.asked
+    half = evaluate(model, data, ["random"], **asked)
+    assert model.asked - before == 5 * 9
+    assert half.results.control("random", "deletion").samples == 5
+    assert half.results.area("random", "deletion") == without.results.area("random", "deletion")
+    whole = evaluate(model, data, ["random"], control_share=1.0, **asked)
+    assert whole.results.control("random", "deletion").samples == 10
+    again = half.ask(tl.Deletion(performance="probability"))
+    assert again.results.control("random", "deletion").samples == 5
+    asked_before = model.asked
+    assert evaluate(model, data, ["random"], control="none", **asked).results.control("random", "deletion") is None
+    assert model.asked == asked_before
+
+
+def test_one_sample_has_nothing_to_be_exchanged_with(tmp_path):
+    inputs, labels = samples(1)
+    found = evaluate(tiny_model(), (inputs, labels), ["random"], metrics=["deletion"], out=tmp_path / "run", **OPTIONS)
+    assert found.results.control("random", "deletion") is None
 
 
 def test_probes_are_shared_and_nothing_is_asked_again(tmp_path):

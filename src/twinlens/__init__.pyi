@@ -2,6 +2,7 @@
 
 from . import laboratory
 from .attribution import CONTROLS, METHODS, attribute
+from .core.exchange import exchange_maps
 from .core.ordering import Schedule
 from .core.probe_table import ProbeTable
 from .core.progress import Progress
@@ -100,6 +101,7 @@ __all__ = [
     "deletion",
     "diagnose",
     "evaluate",
+    "exchange_maps",
     "format_table",
     "from_arrays",
     "impute_linear",

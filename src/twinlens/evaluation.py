@@ -14,7 +14,6 @@ from twinlens.errors import RunError
 from twinlens.models.loading import LoadedModel, load_model
 from twinlens.options import DataSource, Methods, ModelSource, Options, takes_options
 from twinlens.probing.execution import using_threads
-from twinlens.running.analysis import TableReader
 from twinlens.running.directory import RunDirectory
 from twinlens.running.engines import ENGINES
 from twinlens.running.evaluation_job import EvaluationJob
@@ -24,6 +23,7 @@ from twinlens.running.ray_engine import choose_cluster, choose_devices
 from twinlens.running.run_reader import Evaluation, add_timings, write_analysis
 from twinlens.running.sample_selection import check_shown, write_selection
 from twinlens.running.subject import bind_metrics, choose_execution, choose_imputer, open_subject
+from twinlens.running.table_reader import TableReader
 from twinlens.running.units import UNTOUCHED
 
 
@@ -61,7 +61,8 @@ def evaluate(  # noqa: D417 (the options are listed where they are declared)
         imputer = choose_imputer(subject, options)
         asked = {**(there.question.values_with(imputer) if there else {}), **options.metric_values()}
         metrics = bind_metrics(asked, imputer, subject, options.workers)
-        question = Question.of(metrics, imputer, resamples=options.resamples, show=options.show)
+        question = Question.of(metrics, imputer, options, samples=subject.data.samples)
+        wanted = question.sweeps(metrics, features)
         sweeps = there.sweeps if there else ()
         run = directory.start(
             Manifest(
@@ -71,19 +72,20 @@ def evaluate(  # noqa: D417 (the options are listed where they are declared)
                 execution=choose_execution(subject, options, there, cluster, elsewhere),
                 source=_source(model, data, options),
                 methods={name: method.record for name, method in sources.items()},
-                sweeps=(*sweeps, *plan_sweeps(metrics, features, sweeps)),
+                sweeps=(*sweeps, *plan_sweeps(wanted, sweeps)),
                 question=question,
                 versions=environment(),
             )
         )
 
-        # Per shard and method: make the maps, rank them once, impute every level of every sweep, ask the model.
+        # Per shard and method: make the maps, rank them once, impute every level of every sweep, ask the model. Then
+        # the same with maps exchanged between the samples, as the control.
         job = EvaluationJob(
             run=run,
             model=subject.model,
             samples=subject.samples,
             methods=sources,
-            sweeps=needed_sweeps(metrics, features, run.manifest.sweeps),
+            sweeps=needed_sweeps(wanted, run.manifest.sweeps),
             workers=options.workers,
             reload=_reload(model, options),
         )

@@ -93,6 +93,14 @@ class QuestionOptions:
     """What stands in the place of removed features: linear, constant, mean or blur; linear for images, zero for tabular
     rows by default. Deletion and insertion have their own."""
 
+    control: Literal["shuffled", "all", "none"] = "shuffled"
+    """Measure each metric on maps exchanged between the samples, too, and with it the skill: what a method knows of
+    *this* input. "shuffled" does so for all metrics but the paper's soundness, whose sweep is long, "all" for that as
+    well, "none" for none."""
+
+    control_share: float = 0.5
+    """Share of the samples on which exchanged maps are measured; 1 makes skill more certain and takes longer."""
+
     seed: int = 0
     """Seed of all that is random."""
 
@@ -175,6 +183,8 @@ class Options(EngineOptions, ExecutionOptions, QuestionOptions, SubjectOptions):
         for name in _COUNTS:
             if (count := getattr(self, name)) is not None and count < 1:
                 raise ValueError(f"`{name}` must be at least 1; got {count}.")
+        if not 0 < self.control_share <= 1:
+            raise ValueError(f"`control_share` must lie within (0, 1]; got {self.control_share:g}.")
         check_epsilon(self.epsilon)
         check_performance(self.performance)
         find_protocol(self.protocol)

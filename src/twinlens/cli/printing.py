@@ -10,8 +10,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from twinlens.running.results import CurveResults
+from twinlens.running.results import Results
 from twinlens.running.run_reader import Evaluation
+from twinlens.running.wording import find_headlines, group_warnings, name_of, performance_of
 
 
 def open_console() -> Console:
@@ -39,19 +40,12 @@ def print_evaluation(evaluation: Evaluation) -> None:
 
 
 def _print_findings(console: Console, evaluation: Evaluation) -> None:
-    """Print the Pareto front, and of each kind of warning the first."""
-    results = evaluation.results
-    if results.front:
-        print_plain(console, f"Beaten by none in both {' and '.join(results.plane)}: {', '.join(results.front)}")
-    about: dict[str, dict[str, str]] = {}
-    for method, found in results.methods.items():
-        for finding in found.diagnostics:
-            if finding.message:
-                about.setdefault(finding.kind, {})[method] = finding.message
-    for messages in about.values():
-        first, others = next(iter(messages)), len(messages) - 1
-        alike = f"; {others} more alike, see results.json" if others else ""
-        print_plain(console, f"Note ({first}{alike}): {messages[first]}")
+    """Print which explanation to trust, and of each kind of warning the first."""
+    for sentence in find_headlines(evaluation.results):
+        print_plain(console, f"• {sentence}")
+    for alike in group_warnings(evaluation.results.warnings, evaluation.methods):
+        more = f" ({len(alike) - 1} more alike, see results.json)" if len(alike) > 1 else ""
+        print_plain(console, f"Note: {alike[0]}{more}")
 
 
 def print_runs(evaluations: Sequence[Evaluation], *, verdicts: bool = False) -> None:
@@ -67,39 +61,61 @@ def print_runs(evaluations: Sequence[Evaluation], *, verdicts: bool = False) -> 
 def _table(evaluations: Sequence[Evaluation]) -> Table:
     metrics = {name: e.results.about(name) for e in reversed(evaluations) for name in e.metrics}
     ordered = list(dict.fromkeys(name for e in evaluations for name in e.metrics))
+    # Both sides have their skill beside them; a table with that of all metrics would be too wide for a terminal.
+    sides = {
+        name for e in evaluations for name in e.results.sides if any(e.results.control(m, name) for m in e.methods)
+    }
     table = Table(box=box.SIMPLE_HEAD, padding=0, pad_edge=False)
     table.add_column("method", no_wrap=True)
     for name in ordered:
         table.add_column(f"{escape(metrics[name].heading)} {metrics[name].arrow}", justify="right", no_wrap=True)
+        if name in sides:
+            table.add_column("skill ↑", justify="right", no_wrap=True)
     table.add_column("time", justify="right", no_wrap=True)
     for evaluation in evaluations:
-        results, seconds = evaluation.results, evaluation.seconds()
-        best = {name: results.best(name) for name in evaluation.metrics}
         if len(evaluations) > 1:
             table.add_section()
             table.add_row(f"[bold]{escape(evaluation.path.name)}[/bold]")
-        for method, found in results.methods.items():
-            cells = [_cell(found.metrics.get(name), method in best.get(name, ())) for name in ordered]
-            table.add_row(escape(method), *cells, f"{seconds.get(method, 0.0):.1f} s")
+        seconds = evaluation.seconds()
+        for method in evaluation.results.best_first():
+            cells = [cell for name in ordered for cell in _cells(evaluation.results, method, name, name in sides)]
+            style = "dim" if evaluation.results.methods[method].control else ""
+            table.add_row(escape(method), *cells, f"{seconds.get(method, 0.0):.1f} s", style=style)
     return table
 
 
-def _cell(curve: CurveResults | None, best: bool) -> str:
-    """Format the area of a curve with its interval below, the best one in bold."""
-    if curve is None or curve.area is None:
+def _cells(results: Results, method: str, metric: str, with_skill: bool) -> list[str]:
+    """Format the area of a curve, the best one in bold, and its skill, each with its interval below."""
+    curve = results.methods[method].metrics.get(metric)
+    if curve is None:
+        return ["–", "–"] if with_skill else ["–"]
+    cells = [_number(curve.area, curve.area_interval, "bold" if method == results.best(metric) else "")]
+    if with_skill:
+        control = curve.control
+        ends = None if control is None or control.low is None or control.high is None else (control.low, control.high)
+        style = {True: "green", False: "red", None: ""}[results.knows(method, metric)]
+        cells.append(_number(control.skill if control else None, ends, style, sign="+"))
+    return cells
+
+
+def _number(value: float | None, ends: tuple[float, float] | None, style: str, sign: str = "") -> str:
+    if value is None:
         return "–"
-    area = f"[bold]{curve.area:z.3f}[/bold]" if best else f"{curve.area:z.3f}"
-    between = "–".join(f"{end:z.2f}".replace("0.", ".", 1) for end in curve.area_interval or ())
-    return f"{area}\n[dim]{between}[/dim]" if between else area
+    number = f"{value:{sign}z.3f}"
+    between = "–".join(f"{end:z.2f}".replace("0.", ".", 1) for end in ends or ())
+    return (f"[{style}]{number}[/]" if style else number) + (f"\n[dim]{between}[/dim]" if between else "")
 
 
 def _legend(evaluation: Evaluation) -> str:
     results = evaluation.results
     ends = "".join(
-        f" {name} up to {results.question.metrics[name]['performance']} {high:.2f}, which all methods reach;"
+        f" {name_of(results, name)} up to {performance_of(results, name)} {high:.2f};"
         for name, high in results.soundness_up_to.items()
     )
-    return f"Areas under the curves:{ends} ↑ more is better, ↓ less is better; below, 95% intervals."
+    text = f"Areas under the curves:{ends} ↑ more is better, ↓ less is better; below, 95% intervals."
+    if any(results.control(method, metric) for method in results.methods for metric in results.sides):
+        text += " Skill: how much better than maps exchanged between the samples; at 0, a method knows nothing."
+    return text
 
 
 def print_selftest(result: pd.DataFrame, method: str, samples: int) -> None:

@@ -34,6 +34,7 @@ def compare_methods(
         metrics=metrics,
         out=options.out / "run",
         levels=levels,
+        control="none",  # the paper has none
         batch_size=32,
         memory_format="channels_last",
         threads=None if options.paper else 1,  # more wait for each other on inputs this small

@@ -24,6 +24,9 @@ class About:
     along: str = "loss of {measure}"
     """What stands along the vertical axis."""
 
+    purpose: str = "for this metric"
+    """When to go by it, as the beginning of a sentence."""
+
     higher_is_better: bool = True
     """Whether a larger area speaks for the map."""
 

@@ -39,7 +39,15 @@ METRICS: dict[str, Metric] = {
 }
 """Every metric by its name. All curves but those of soundness hold losses of performance."""
 
-DEFAULT_METRICS = ("soundness", "completeness", "road_morf", "road_lerf", "deletion", "insertion")
+DEFAULT_METRICS = (
+    "soundness_two_sided",
+    "completeness",
+    "soundness",
+    "road_morf",
+    "road_lerf",
+    "deletion",
+    "insertion",
+)
 
 
 def find_metrics(requests: MetricRequests, shared: Mapping[str, Any] | None = None) -> dict[str, Metric]:

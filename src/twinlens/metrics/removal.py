@@ -52,10 +52,12 @@ class Completeness:
 
     name = "completeness"
     shared = ("performance", "protocol")
+    controlled = True
     about = About(
         title="Completeness",
         heading="complete-\nness",
         summary="how much performance is lost with the features that the map marks",
+        purpose="where nothing may be missed",
         across="attribution threshold",
     )
 
@@ -110,6 +112,7 @@ class Road:
     """The fine print: "paper" follows the paper's text, "soco" the code that its authors published."""
 
     shared = ("performance", "protocol")
+    controlled = True
 
     def __post_init__(self) -> None:
         check_removal(self)
@@ -165,6 +168,7 @@ class Deletion:
 
     name = "deletion"
     shared = ("performance", "protocol")
+    controlled = True
     about = About(
         title="Deletion",
         heading="dele-\ntion",
@@ -208,6 +212,7 @@ class Insertion:
 
     name = "insertion"
     shared = ("performance", "protocol")
+    controlled = True
     about = About(
         title="Insertion",
         heading="inser-\ntion",

@@ -63,6 +63,11 @@ class Soundness:
             object.__setattr__(self, "levels", check_levels("levels", self.levels, decreasing=True))
 
     @property
+    def controlled(self) -> bool:
+        """Whether a run measures it on exchanged maps by default; the sweep of the paper's estimator is long."""
+        return self.estimator != "paper"
+
+    @property
     def name(self) -> str:
         """Its name in `METRICS`."""
         return "soundness" if self.estimator == "paper" else f"soundness_{self.estimator}"
@@ -76,6 +81,7 @@ class Soundness:
             heading="sound-\nness\n2-sided" if two_sided else "sound-\nness",
             summary="which part of the attribution rests on features that are truly predictive"
             + (", each step judged from two sides" if two_sided else ""),
+            purpose="where nothing may be falsely blamed",
             across="predictive level: {measure} reached",
             along="soundness",
         )

@@ -24,9 +24,17 @@ class Sweep:
     imputer: Imputer
     """What stands in the place of removed features."""
 
-    def kind(self) -> tuple[Schedule, str]:
+    exchanged: float = 0.0
+    """Share of the samples that are probed by the map of another sample, as the control; 0 for own maps of all."""
+
+    def kind(self) -> tuple[Schedule, str, float]:
         """Return what two sweeps have to agree in, all but the levels, to be one."""
-        return dataclasses.replace(self.schedule, levels=(0.0,)), imputer_key(self.imputer)
+        return dataclasses.replace(self.schedule, levels=(0.0,)), imputer_key(self.imputer), self.exchanged
+
+    def at(self, levels: Iterable[float]) -> Sweep:
+        """Return the same sweep at other levels, the largest first."""
+        schedule = dataclasses.replace(self.schedule, levels=tuple(sorted(levels, reverse=True)))
+        return dataclasses.replace(self, schedule=schedule)
 
 
 def imputer_key(imputer: Imputer) -> str:
@@ -43,15 +51,7 @@ def merge_sweeps(wanted: Iterable[Sweep]) -> list[Sweep]:
         >>> [(sweep.schedule.order, len(sweep.schedule.levels)) for sweep in merge_sweeps(needed)]
         [('lerf', 99)]
     """
-    levels: dict[tuple[Schedule, str], set[float]] = {}
-    imputers: dict[tuple[Schedule, str], Imputer] = {}
+    alike: dict[tuple[Schedule, str, float], list[Sweep]] = {}
     for sweep in wanted:
-        levels.setdefault(sweep.kind(), set()).update(sweep.schedule.levels)
-        imputers.setdefault(sweep.kind(), sweep.imputer)
-    return [
-        Sweep(
-            schedule=dataclasses.replace(kind[0], levels=tuple(sorted(each, reverse=True))),
-            imputer=imputers[kind],
-        )
-        for kind, each in levels.items()
-    ]
+        alike.setdefault(sweep.kind(), []).append(sweep)
+    return [sweeps[0].at({level for sweep in sweeps for level in sweep.schedule.levels}) for sweeps in alike.values()]

@@ -18,10 +18,11 @@ from twinlens.core.arrays import Floats
 from twinlens.core.plotting import import_pyplot
 from twinlens.metrics.removal import Completeness
 from twinlens.metrics.soundness import Soundness
-from twinlens.report.run_summary import name_of, performance_of, run_labels
+from twinlens.report.run_summary import run_labels
 from twinlens.report.styles import MethodStyle, method_styles
 from twinlens.running.results import CurveResults
 from twinlens.running.run_reader import Evaluation
+from twinlens.running.wording import name_of, performance_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

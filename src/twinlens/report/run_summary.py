@@ -5,7 +5,6 @@ Numbers come from the results as they are; nothing is computed here but sentence
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
@@ -14,6 +13,7 @@ from twinlens.metrics.removal import Completeness
 from twinlens.metrics.soundness import Soundness
 from twinlens.running.results import CurveResults, Results
 from twinlens.running.run_reader import Evaluation
+from twinlens.running.wording import find_headlines, group_warnings, name_of, performance_of
 
 _LONGEST = 60  # signs of a setting that the page prints
 
@@ -33,7 +33,7 @@ def run_labels(evaluations: Sequence[Evaluation]) -> list[str]:
 def describe_run(evaluation: Evaluation, label: str) -> dict[str, JSON]:
     """Describe what the page shows of one run."""
     results, seconds = evaluation.results, evaluation.seconds()
-    warnings = group_warnings([*_own_warnings(results), *results.warnings], evaluation.methods)
+    warnings = group_warnings(results.warnings, evaluation.methods)
     return {
         "name": label,
         "model": results.model.name,
@@ -42,7 +42,7 @@ def describe_run(evaluation: Evaluation, label: str) -> dict[str, JSON]:
         "accuracy": results.accuracy,
         "facts": to_json(_facts(evaluation)),
         "warnings": to_json(warnings),
-        "headlines": to_json(_headlines(results)),
+        "headlines": to_json(find_headlines(results)),
         "verdicts": to_json(results.verdicts),
         "metrics": [_metric(results, name) for name in evaluation.metrics],
         "methods": [_method(results, name, seconds.get(name)) for name in results.best_first()],
@@ -52,18 +52,6 @@ def describe_run(evaluation: Evaluation, label: str) -> dict[str, JSON]:
         "confidence": results.confidence,
         "resamples": results.question.resamples,
     }
-
-
-def name_of(results: Results, metric: str) -> str:
-    """Return what sentences and axes call a metric."""
-    about = results.about(metric)
-    return about.short.removesuffix(about.arrow).rstrip()
-
-
-def performance_of(results: Results, metric: str) -> str:
-    """Return the name of the measure of performance that a metric was asked with."""
-    performance = results.question.metrics[metric]["performance"]
-    return str(performance["function"]) if isinstance(performance, dict) else str(performance)
 
 
 def _metric(results: Results, name: str) -> dict[str, JSON]:
@@ -163,99 +151,3 @@ def _imputer(described: Mapping[str, JSON]) -> str:
 def _setting(value: JSON) -> str:
     text = ", ".join(map(_setting, value)) if isinstance(value, list) else str(value)
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
-def _headlines(results: Results) -> list[str]:
-    """Put into words what the plane shows."""
-    if len(results.methods) < 2:
-        return []
-    best = {metric: results.best(metric) for metric in results.sides}
-    sentences = [
-        f"{_listed(names)} {'has' if len(names) == 1 else 'have'} the highest {name_of(results, metric)} "
-        f"({results.area(names[0], metric):.3f}{_overlap(results, names[0], metric)})."
-        for metric, names in best.items()
-        if names
-    ]
-    front = list(results.front)
-    if len(front) == 1:
-        sentences.append(f"No other method beats {front[0]} on either side.")
-    elif front:
-        sentences.append(f"On the front are {_listed(front)}: nothing beats them on both sides at once.")
-    return sentences
-
-
-def _overlap(results: Results, best: str, metric: str) -> str:
-    """Count the intervals that overlap with that of the best, whose place is not certain then."""
-    curves = {name: found.metrics.get(metric) for name, found in results.methods.items()}
-    ends = {name: curve.area_interval for name, curve in curves.items() if curve and curve.area_interval}
-    if best not in ends:
-        return ""
-    others = sum(high >= ends[best][0] for name, (_, high) in ends.items() if name != best)
-    return f"; its interval overlaps with {others} of {len(ends) - 1} others" if others else "; clear of all intervals"
-
-
-def _listed(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-
-
-def _own_warnings(results: Results) -> list[str]:
-    """Name what is missing or trivial in a run, so that no gap on the page is a riddle."""
-    methods, skipped, found = results.methods, results.data.skipped, []
-    if results.data.samples == 1:
-        found.append("One sample only: nothing here says anything about other samples.")
-    if skipped:
-        found.append(
-            f"{_count(len(skipped), 'sample')} could not be read and {'is' if len(skipped) == 1 else 'are'} left out. "
-            f"The first: {skipped[0].reason}"
-        )
-    if not methods:
-        found.append("No method is complete yet: start the run again with the same command, and it goes on.")
-    if len(methods) == 1:
-        found.append("One method only: there is nothing to compare it with. Add the control `random`, at least.")
-    if not results.question.metrics:
-        found.append("No metric was asked for: the run holds maps alone.")
-    for metric in results.sides:
-        winners = [name for name in results.best(metric) if methods[name].control]
-        if winners and not all(method.control for method in methods.values()):
-            found.append(
-                f"The control {winners[0]} has the highest {name_of(results, metric)}, though it never looks at the "
-                "model: by this measure, on these samples, no method does better than a control."
-            )
-    sound = [name for name in results.question.metrics if isinstance(results.kind(name), Soundness)]
-    return [*found, *(warning for metric in sound for warning in _unreached(results, metric))]
-
-
-def group_warnings(warnings: Sequence[str], methods: Sequence[str]) -> list[list[str]]:
-    """Group warnings that say the same of several methods, but for the numbers; the first of a group speaks for it.
-
-    Example:
-        >>> group_warnings(["a: 3 maps are zero.", "b: 5 maps are zero.", "One sample only."], ["a", "b"])
-        [['a: 3 maps are zero.', 'b: 5 maps are zero.'], ['One sample only.']]
-    """
-    groups: dict[str, list[str]] = {}
-    for warning in warnings:
-        name, colon, text = warning.partition(": ")
-        kind = re.sub(r"[0-9]+", "0", text) if colon and name in methods else warning
-        groups.setdefault(kind, []).append(warning)
-    return list(groups.values())
-
-
-def _unreached(results: Results, metric: str) -> list[str]:
-    """Name where soundness has no value: nothing kept has attribution, or a level of performance is not reached."""
-    found, title = [], name_of(results, metric)
-    curves = {name: method.metrics[metric] for name, method in results.methods.items() if metric in method.metrics}
-    for name, curve in curves.items():
-        if all(value is None for value in curve.values):
-            found.append(f"{name}: {title} is not defined at any level, since nothing that is kept has attribution.")
-    high = results.soundness_up_to.get(metric)
-    if high is not None and performance_of(results, metric) == "accuracy" and high < results.accuracy:
-        lowest = [name for name, curve in curves.items() if max(p for p in curve.performance if p is not None) == high]
-        found.append(
-            f"{_listed(lowest)} {'reaches' if len(lowest) == 1 else 'reach'} no predictive level above {high:.3f} (the "
-            f"untouched inputs: {results.accuracy:.3f}), so the areas of {title} end there for all methods."
-        )
-    return found

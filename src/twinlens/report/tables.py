@@ -72,7 +72,7 @@ def _rows(evaluations: Sequence[Evaluation], metrics: Sequence[str]) -> list[_Ro
         best = {metric: results.best(metric) for metric in evaluation.metrics}
         for method in results.best_first():
             curves = results.methods[method].metrics
-            cells = {metric: _cell(curves.get(metric), method in best.get(metric, ())) for metric in metrics}
+            cells = {metric: _cell(curves.get(metric), method == best.get(metric)) for metric in metrics}
             rows.append(_Row(run=label, method=method, cells=cells))
     return rows
 

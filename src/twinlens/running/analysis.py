@@ -7,8 +7,9 @@ Shapes: N samples.
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,72 +19,21 @@ from twinlens.attribution import CONTROLS
 from twinlens.core.arrays import Floats
 from twinlens.core.probe_table import ProbeTable
 from twinlens.metrics.catalogue import Metric
-from twinlens.metrics.curves import Curve, SoundnessCurve
-from twinlens.metrics.sweeps import Sweep
-from twinlens.running.directory import Run
-from twinlens.running.manifest import Manifest, Question, SweepRecord
-from twinlens.running.results import CONFIDENCE, CurveResults, Diagnostic, MethodResults, Results
+from twinlens.metrics.curves import SoundnessCurve
+from twinlens.metrics.performance import measure
+from twinlens.metrics.protocols import find_protocol
+from twinlens.metrics.soundness import Soundness
+from twinlens.running.manifest import Question
+from twinlens.running.results import CONFIDENCE, ControlResults, CurveResults, Diagnostic, MethodResults, Results
+from twinlens.running.table_reader import TableReader
+from twinlens.running.wording import find_warnings
 from twinlens.statistics.bootstrap import Bootstrap, bootstrap
 from twinlens.statistics.comparison import compare_bootstraps
+from twinlens.statistics.controls import Skill, skill
 from twinlens.statistics.diagnostics import diagnose
 from twinlens.statistics.verdicts import Comparison
 
-_KEPT_ROWS = 3_000_000  # rows of probe tables that are kept for the next reader: 150 MB
-
-
-class TableReader:
-    """Reads the probe tables of a run; a run that is small enough stays in memory."""
-
-    def __init__(self, run: Run[Manifest]) -> None:
-        self.run, self.manifest = run, run.manifest
-        self.features = run.manifest.data.features
-        self._tables: dict[tuple[str, str], ProbeTable] = {}
-        levels = sum(len(sweep.schedule.levels) for sweep in self.manifest.sweeps)
-        self._keeps = self.manifest.data.samples * levels * len(self.manifest.methods) <= _KEPT_ROWS
-
-    def forget(self) -> None:
-        """Let go of tables that need not stay in memory."""
-        if not self._keeps:
-            self._tables.clear()
-
-    def curve(self, method: str, metric: Metric) -> Curve:
-        """Read a metric's curve of a method; `readable` tells whether its probes are there."""
-        return metric.read([self._table(method, sweep) for sweep in metric.sweeps(self.features)])
-
-    def readable(self, method: str, metric: Metric) -> bool:
-        """Tell whether all probes that a metric needs are complete for a method."""
-        there = self._sweeps_of(method)
-        return all(
-            set(sweep.schedule.levels)
-            <= {level for record in _of_kind(there, sweep) for level in record.schedule.levels}
-            for sweep in metric.sweeps(self.features)
-        )
-
-    def complete(self, method: str) -> bool:
-        """Tell whether a method has maps of all samples."""
-        return all(self.run.maps_part(method, shard).exists() for shard in range(self.manifest.shards))
-
-    def _sweeps_of(self, method: str) -> list[SweepRecord]:
-        shards = range(self.manifest.shards)
-        return [
-            sweep
-            for sweep in self.manifest.sweeps
-            if (method, sweep.name) in self._tables
-            or all(self.run.probes_part(method, sweep.name, shard).exists() for shard in shards)
-        ]
-
-    def _table(self, method: str, sweep: Sweep) -> ProbeTable:
-        tables = [self._load(method, record.name) for record in _of_kind(self._sweeps_of(method), sweep)]
-        return tables[0].join_levels(*tables[1:], levels=sweep.schedule.levels)
-
-    def _load(self, method: str, sweep: str) -> ProbeTable:
-        if (method, sweep) not in self._tables:
-            self._tables[method, sweep] = self.run.load_probes(method, sweep, self.manifest.shards)
-        return self._tables[method, sweep]
-
-
-def _of_kind(records: Iterable[SweepRecord], sweep: Sweep) -> list[SweepRecord]:
-    return [record for record in records if record.is_kind_of(sweep)]
+_LIMIT = 0.9  # of the untouched inputs' performance, which nearly all maps reach before the last levels
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -103,96 +53,125 @@ def analyse(reader: TableReader, metrics: Mapping[str, Metric], question: Questi
     Args:
         reader: of the run.
         metrics: by name, each with its imputer.
-        question: the same metrics as they are stored, and the number of resamples.
+        question: the same metrics as they are stored, the control, and the number of resamples.
     """
-    manifest, run = reader.manifest, reader.run
+    manifest, limits = reader.manifest, area_limits(metrics, reader.untouched)
     drawn: dict[str, dict[str, Bootstrap]] = {}
+    skills: dict[str, dict[str, Skill]] = {}
     for method in (name for name in manifest.methods if reader.complete(name)):
-        readable = {name: metric for name, metric in metrics.items() if reader.readable(method, metric)}
+        readable = {
+            name: metric for name, metric in metrics.items() if reader.readable(method, metric.sweeps(reader.features))
+        }
         curves = {name: reader.curve(method, metric) for name, metric in readable.items()}
         drawn[method] = {name: bootstrap(curve, resamples=question.resamples) for name, curve in curves.items()}
+        skills[method] = {
+            name: found
+            for name, metric in readable.items()
+            if (found := _skill(reader, method, metric, question, limits.get(name))) is not None
+        }
         reader.forget()
-    reached = _reached_by_all(drawn)
-    controls = [name for name in drawn if manifest.methods[name].method in CONTROLS]
-    compared = _compare(drawn, list(metrics), reached, controls)
+    controls = frozenset(name for name in drawn if manifest.methods[name].method in CONTROLS)
+    compared = _compare(drawn, list(metrics), limits, controls)
     methods = {
         name: MethodResults(
             control=name in controls,
             metrics={
-                metric: _curve_results(each, _area_interval(compared, name, metric, each), reached.get(metric))
+                metric: _curve_results(each, limits.get(metric), skills[name].get(metric))
                 for metric, each in own.items()
             },
-            diagnostics=_diagnostics(own, run.load_maps(name, 0)) if own else (),
+            diagnostics=_diagnostics(own, reader.run.load_maps(name, 0)) if own else (),
         )
         for name, own in drawn.items()
     }
-    warnings = [f"{name}: {d.message}" for name, found in methods.items() for d in found.diagnostics if d.message]
     results = Results(
         model=manifest.model,
         data=manifest.data,
         seed=manifest.seed,
         question=question,
-        accuracy=float(run.load_untouched(manifest.shards).correct.mean()),
-        soundness_up_to=reached,
+        accuracy=float(reader.untouched.correct.mean()),
+        soundness_up_to=limits,
         methods=methods,
-        warnings=tuple(warnings),
+        warnings=(),
         ranking=compared.standings if compared else (),
         pairs=compared.pairs if compared else (),
         front=compared.pareto if compared else {},
         verdicts=compared.verdicts if compared else (),
     )
+    results = dataclasses.replace(results, warnings=tuple(find_warnings(results)))
     return Analysis(results=results, false_share={name: _false_share(own) for name, own in drawn.items() if own})
 
 
-def _reached_by_all(drawn: Mapping[str, Mapping[str, Bootstrap]]) -> dict[str, float]:
-    """Return, by metric, the predictive level up to which areas of soundness compare."""
-    tops: dict[str, list[float]] = {}
-    for own in drawn.values():
-        for metric, each in own.items():
-            if isinstance(each.curve, SoundnessCurve):
-                tops.setdefault(metric, []).append(float(each.curve.performance.max()))
-    return {metric: min(each) for metric, each in tops.items()}
+def area_limits(metrics: Mapping[str, Metric], untouched: ProbeTable) -> dict[str, float]:
+    """Return, by metric, the predictive level up to which areas of the paper's soundness are taken.
+
+    It comes from the model and the data alone, so that a method's number is the same whatever it is compared with:
+    nine tenths of the performance on the untouched inputs.
+    """
+    limits = {}
+    for name, metric in metrics.items():
+        if isinstance(metric, Soundness) and metric.estimator == "paper":
+            whole = measure(untouched, metric.performance, find_protocol(metric.protocol)).mean[0]
+            if whole > 0:  # measures that start below zero have no such range
+                limits[name] = float(_LIMIT * whole)
+    return limits
+
+
+def _skill(reader: TableReader, method: str, metric: Metric, question: Question, high: float | None) -> Skill | None:
+    """Compare a method's own maps with exchanged ones, on the samples that were probed by both."""
+    sweeps = question.exchanged(metric, reader.features)
+    if question.control == "none" or not reader.readable(method, sweeps):
+        return None
+    pair = (
+        reader.part(method, metric, reader.controlled(question.control_share)),
+        reader.curve(method, metric, sweeps),
+    )
+    own, exchanged = (bootstrap(curve, resamples=question.resamples) for curve in pair)
+    return skill(own, exchanged, confidence=CONFIDENCE, high=high)
 
 
 def _compare(
     drawn: Mapping[str, Mapping[str, Bootstrap]],
     metrics: Iterable[str],
-    high: Mapping[str, float],
-    controls: Sequence[str],
+    limits: Mapping[str, float],
+    controls: Collection[str],
 ) -> Comparison | None:
     """Compare the methods by the metrics that all of them have."""
     common = [metric for metric in metrics if drawn and all(metric in own for own in drawn.values())]
     if len(drawn) < 2 or not common:
         return None
     chosen = {metric: {name: own[metric] for name, own in drawn.items()} for metric in common}
-    return compare_bootstraps(chosen, confidence=CONFIDENCE, high=high, controls=controls)
+    return compare_bootstraps(chosen, confidence=CONFIDENCE, high=limits, controls=controls)
 
 
-def _area_interval(
-    compared: Comparison | None, method: str, metric: str, drawn: Bootstrap
-) -> tuple[float, float] | None:
-    """Return the interval of an area: for soundness that of the comparison, which goes up to what all methods reach."""
-    if isinstance(drawn.curve, SoundnessCurve):
-        standings = compared.standings if compared else ()
-        ends = [(each.low, each.high) for each in standings if (each.method, each.metric) == (method, metric)]
-        low, high = ends[0] if ends else (math.nan, math.nan)
-    else:
-        low, high = drawn.area_interval(CONFIDENCE)
-    return None if math.isnan(low) or math.isnan(high) else (low, high)
-
-
-def _curve_results(drawn: Bootstrap, interval: tuple[float, float] | None, high: float | None) -> CurveResults:
+def _curve_results(drawn: Bootstrap, high: float | None, skill: Skill | None) -> CurveResults:
     curve = drawn.curve
     low, upper = drawn.interval(CONFIDENCE)
-    area = curve.area(high=high) if isinstance(curve, SoundnessCurve) else curve.area()
+    area = drawn.area_interval(CONFIDENCE, high=high)
     return CurveResults(
-        area=_number(area),
-        area_interval=interval,
+        area=_number(area.value),
+        area_interval=None if math.isnan(area.low) or math.isnan(area.high) else (area.low, area.high),
+        control=None if skill is None or area.value is None else _control(area.value, skill, curve.higher_is_better),
         levels=_numbers(curve.levels),
         performance=_numbers(curve.performance),
         values=_numbers(curve.values),
         low=_numbers(low),
         high=_numbers(upper),
+    )
+
+
+def _control(area: float, skill: Skill, higher_is_better: bool) -> ControlResults:
+    """Describe the control of a curve.
+
+    Skill is measured on the samples of the control; what the exchanged maps score on all samples is estimated by the
+    difference, so that value, control and skill of a table add up.
+    """
+    return ControlResults(
+        value=_number(area - skill.value if higher_is_better else area + skill.value),
+        skill=_number(skill.value),
+        low=_number(skill.low),
+        high=_number(skill.high),
+        p=_number(skill.p_value),
+        samples=skill.samples,
     )
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Generic, Protocol, Self, TypeVar
@@ -78,11 +78,15 @@ class Run(Generic[M]):
             maps: Tensor = file.get_tensor("maps")
             return maps
 
-    def load_probes(self, method: str, sweep: str, shards: int) -> ProbeTable:
-        """Read the probes of all shards of a sweep as one table."""
-        return ProbeTable.concatenate(
-            [ProbeTable.load(self.probes_part(method, sweep, shard)) for shard in range(shards)]
-        )
+    def load_map(self, method: str, shard: int, row: int) -> Tensor:
+        """Read one map of a shard."""
+        with at_hand(self.maps_part(method, shard)) as path, safe_open(path, "pt") as file:
+            only: Tensor = file.get_slice("maps")[row]
+            return only
+
+    def load_probes(self, method: str, sweep: str, shards: Iterable[int]) -> ProbeTable:
+        """Read the probes of these shards of a sweep as one table."""
+        return ProbeTable.concatenate([ProbeTable.load(self.probes_part(method, sweep, shard)) for shard in shards])
 
     def load_untouched(self, shards: int) -> ProbeTable:
         """Read what the model answered about all untouched inputs."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import chain
 
 from twinlens.core.progress import Progress
 from twinlens.running.ray_engine import run_ray
-from twinlens.running.units import Cluster, Job, Unit
+from twinlens.running.units import Cluster, Job, Unit, in_stages
 
 Failures = dict[str, Exception]
 Seconds = dict[str, float]
@@ -25,7 +26,7 @@ def run_local(
     """
     del cluster
     worker, failures = job.worker(progress), dict[str, Exception]()
-    for unit in units:
+    for unit in chain.from_iterable(in_stages(units)):
         if unit.method in failures:
             continue
         try:

@@ -10,7 +10,7 @@ import dataclasses
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TypeVar
 
 import torch
@@ -18,6 +18,7 @@ from torch import Tensor
 
 from twinlens.attribution import attribute
 from twinlens.core.calling import find_device
+from twinlens.core.exchange import draw_controlled, draw_partners
 from twinlens.core.maps import check_maps, spatial_shape
 from twinlens.core.ordering import Schedule
 from twinlens.core.probe_table import ProbeTable
@@ -29,7 +30,7 @@ from twinlens.errors import RunError
 from twinlens.imputation.imputers import ConstantImputer, Imputer
 from twinlens.models.loading import LoadedModel
 from twinlens.probing.execution import Prepared
-from twinlens.probing.probe import Prober
+from twinlens.probing.probe import Prober, RankedMaps
 from twinlens.running.directory import Run
 from twinlens.running.manifest import Manifest, SweepRecord
 from twinlens.running.methods import Method
@@ -37,6 +38,7 @@ from twinlens.running.units import UNTOUCHED, Unit
 
 T = TypeVar("T")
 _NAMED = 16  # ids of samples that a message lists
+EXCHANGED = 1  # stage of the units that probe samples by the maps of others
 _REFERENCE_SAMPLES = 64  # from which methods that compare with other inputs, such as IBA, estimate what is usual
 
 
@@ -76,20 +78,52 @@ class EvaluationJob:
         self.model.module.to(self.run.manifest.execution.device)
 
     def units(self) -> list[Unit]:
-        """List all units: first the untouched inputs, then shard by shard, so that a method that fails fails early."""
+        """List all units: first the untouched inputs, then shard by shard, so that a method that fails fails early.
+
+        Exchanged maps come in a second stage: they are those of other shards.
+        """
         shards = range(self.run.manifest.shards)
         methods = [Unit(shard, name) for shard in shards for name in self.methods]
-        return [*(Unit(shard) for shard in shards), *methods]
+        exchanged = [dataclasses.replace(unit, stage=EXCHANGED) for unit in methods]
+        return [*(Unit(shard) for shard in shards), *methods, *(exchanged if self.exchanges else ())]
 
     def rows(self) -> dict[str, int]:
         """Count the rows of each task."""
-        per_sample = sum(len(sweep.schedule.levels) for sweep, _ in self.sweeps)
-        return {UNTOUCHED: len(self.samples)} | {name: len(self.samples) * per_sample for name in self.methods}
+        each = sum(len(sweep.schedule.levels) * self._count(sweep) for sweep, _ in self.sweeps)
+        return {UNTOUCHED: len(self.samples)} | dict.fromkeys(self.methods, each)
 
     def part(self, shard: int) -> Samples:
         """Return the samples of one shard."""
+        return self.samples.take(self.positions(shard))
+
+    def positions(self, shard: int) -> range:
+        """Return the positions of the samples of one shard."""
         size = self.run.manifest.execution.shard_size
-        return self.samples.take(range(shard * size, min((shard + 1) * size, len(self.samples))))
+        return range(shard * size, min((shard + 1) * size, len(self.samples)))
+
+    def controlled(self, sweep: SweepRecord, shard: int) -> list[int]:
+        """Return the positions of a shard's samples that a sweep on exchanged maps is made for."""
+        positions = self.positions(shard)
+        return [position for position in self._drawn[sweep.exchanged] if position in positions]
+
+    @property
+    def exchanges(self) -> bool:
+        """Whether any sweep is made on exchanged maps."""
+        return any(sweep.exchanged for sweep, _ in self.sweeps)
+
+    @cached_property
+    def partners(self) -> list[int]:
+        """For each sample, the position of the one whose map it is probed by in the control."""
+        partners: list[int] = draw_partners(self.samples.ids, self.samples.labels, seed=self.run.manifest.seed).tolist()
+        return partners
+
+    @cached_property
+    def _drawn(self) -> dict[float, list[int]]:
+        shares, seed = {sweep.exchanged for sweep, _ in self.sweeps if sweep.exchanged}, self.run.manifest.seed
+        return {share: draw_controlled(self.samples.ids, share, seed=seed).tolist() for share in shares}
+
+    def _count(self, sweep: SweepRecord) -> int:
+        return len(self._drawn[sweep.exchanged]) if sweep.exchanged else len(self.samples)
 
     def describe(self, unit: Unit) -> str:
         """Name a unit for the person who has to look after it, with the ids of its samples."""
@@ -122,11 +156,19 @@ class EvaluationWorker:
             return
         method, missing = job.methods[unit.method], []
         for sweep, imputer in job.sweeps:
-            if run.probes_part(method.name, sweep.name, unit.shard).exists():
-                self.progress.advance(method.name, len(samples) * len(sweep.schedule.levels), sweep.name)
+            if bool(sweep.exchanged) != (unit.stage == EXCHANGED):
+                continue
+            rows = len(job.controlled(sweep, unit.shard)) if sweep.exchanged else len(samples)
+            if not rows or run.probes_part(method.name, sweep.name, unit.shard).exists():
+                self.progress.advance(method.name, rows * len(sweep.schedule.levels), sweep.name)
             else:
                 missing.append((sweep, imputer))
-        if missing or not run.maps_part(method.name, unit.shard).exists():
+        if unit.stage == EXCHANGED:
+            for sweep, imputer in missing:
+                self._timed(
+                    f"{method.name}/control", partial(self._probe_exchanged, method, sweep, imputer, unit.shard)
+                )
+        elif missing or not run.maps_part(method.name, unit.shard).exists():
             maps = self._timed(f"{method.name}/maps", lambda: self._maps(method, unit.shard))
             if missing:
                 self._timed(f"{method.name}/probes", lambda: self._probe(method, missing, unit.shard, maps))
@@ -149,8 +191,11 @@ class EvaluationWorker:
         drawn = subset(self.job.samples, _REFERENCE_SAMPLES, self.job.run.manifest.seed)
         return load_inputs(drawn, self.job.model, self.job.workers)
 
-    def _prober(self, shard: int) -> Prober:
+    def _prober(self, shard: int, rows: Sequence[int] | None = None) -> Prober:
+        """Return a prober of one shard, or of these rows of it."""
         samples, inputs = self._shard(shard)
+        if rows is not None:
+            samples, inputs = samples.take(rows), inputs[list(rows)]
         manifest = self.job.run.manifest
         return Prober(
             self.model,
@@ -197,13 +242,35 @@ class EvaluationWorker:
 
     def _probe(self, method: Method, missing: Sequence[tuple[SweepRecord, Imputer]], shard: int, maps: Tensor) -> None:
         """Rank the maps once, and make every sweep that is missing."""
-        run, prober = self.job.run, self._prober(shard)
+        prober = self._prober(shard)
         ranked = prober.rank(maps)
-        untouched = ProbeTable.load(run.untouched_part(shard))
+        untouched = ProbeTable.load(self.job.run.untouched_part(shard))
         for sweep, imputer in missing:
+            self._sweep(method, sweep, imputer, shard, prober, ranked, untouched)
 
-            def advance(rows: int, stage: str = sweep.name) -> None:
-                self.progress.advance(method.name, rows, stage)
+    def _probe_exchanged(self, method: Method, sweep: SweepRecord, imputer: Imputer, shard: int) -> None:
+        """Make a sweep of one shard in which every sample is probed by the map of its partner."""
+        job, size = self.job, self.job.run.manifest.execution.shard_size
+        positions = job.controlled(sweep, shard)
+        rows = [position - job.positions(shard).start for position in positions]
+        places = [divmod(job.partners[position], size) for position in positions]
+        maps = torch.stack([job.run.load_map(method.name, other, row) for other, row in places])
+        prober = self._prober(shard, rows)
+        untouched = ProbeTable.load(job.run.untouched_part(shard)).take(rows)
+        self._sweep(method, sweep, imputer, shard, prober, prober.rank(maps), untouched)
 
-            table = prober.sweep(ranked, sweep.schedule, imputer, untouched=untouched, advance=advance)
-            table.save(run.probes_part(method.name, sweep.name, shard))
+    def _sweep(
+        self,
+        method: Method,
+        sweep: SweepRecord,
+        imputer: Imputer,
+        shard: int,
+        prober: Prober,
+        ranked: RankedMaps,
+        untouched: ProbeTable,
+    ) -> None:
+        def advance(rows: int) -> None:
+            self.progress.advance(method.name, rows, sweep.name)
+
+        table = prober.sweep(ranked, sweep.schedule, imputer, untouched=untouched, advance=advance)
+        table.save(self.job.run.probes_part(method.name, sweep.name, shard))

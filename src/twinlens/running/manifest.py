@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from twinlens.core.fields import JSON, to_json
@@ -19,6 +19,7 @@ from twinlens.imputation.imputers import Imputer, UnavailableImputer, describe_i
 from twinlens.metrics.catalogue import Metric, describe_metric, rebuild_metric
 from twinlens.metrics.sweeps import Sweep, merge_sweeps
 from twinlens.models.preprocessing import Preprocessing
+from twinlens.options import QuestionOptions
 from twinlens.probing.execution import Execution
 
 FORMAT = 2
@@ -109,10 +110,13 @@ class SweepRecord:
     imputer: Mapping[str, JSON]
     """What stood in the place of removed features; see `describe_imputer`."""
 
+    exchanged: float = 0.0
+    """Share of the samples that were probed by the map of another sample, as the control; 0 for own maps of all."""
+
     def is_kind_of(self, sweep: Sweep) -> bool:
         """Tell whether the probes are of the kind that a metric needs, whatever the levels."""
         same = dataclasses.replace(self.schedule, levels=sweep.schedule.levels) == sweep.schedule
-        return same and dict(self.imputer) == describe_imputer(sweep.imputer)
+        return same and self.exchanged == sweep.exchanged and dict(self.imputer) == describe_imputer(sweep.imputer)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,6 +179,12 @@ class Question:
     imputer: Mapping[str, JSON]
     """The imputer of metrics that have none of their own; see `describe_imputer`."""
 
+    control: str
+    """Which metrics are measured on exchanged maps, too: "shuffled" those with short sweeps, "all" or "none"."""
+
+    control_share: float
+    """Share of the samples that this is done for."""
+
     resamples: int
     """Resamples behind intervals and comparisons."""
 
@@ -182,10 +192,40 @@ class Question:
     """Samples that the report shows in any case."""
 
     @staticmethod
-    def of(metrics: Mapping[str, Metric], imputer: Imputer, *, resamples: int, show: Sequence[str] = ()) -> Question:
-        """Describe metrics."""
-        described = {name: describe_metric(metric) for name, metric in metrics.items()}
-        return Question(metrics=described, imputer=describe_imputer(imputer), resamples=resamples, show=tuple(show))
+    def of(metrics: Mapping[str, Metric], imputer: Imputer, options: QuestionOptions, *, samples: int) -> Question:
+        """Describe metrics with their imputers, and what else is asked of the probes of so many samples."""
+        return Question(
+            metrics={name: describe_metric(metric) for name, metric in metrics.items()},
+            imputer=describe_imputer(imputer),
+            control=options.control if samples > 1 else "none",  # one map has nothing to be exchanged with
+            control_share=options.control_share,
+            resamples=options.resamples,
+            show=tuple(options.show),
+        )
+
+    def asking(self, metrics: Mapping[str, Metric], imputer: Imputer, resamples: int | None) -> Question:
+        """Return the question with other metrics; all else stays, but for the resamples where they are given."""
+        return dataclasses.replace(
+            self,
+            metrics={name: describe_metric(metric) for name, metric in metrics.items()},
+            imputer=describe_imputer(imputer),
+            resamples=resamples or self.resamples,
+        )
+
+    def exchanged(self, metric: Metric, features: int) -> tuple[Sweep, ...]:
+        """Return the sweeps of a metric on exchanged maps."""
+        share = self.control_share
+        return tuple(dataclasses.replace(sweep, exchanged=share) for sweep in metric.sweeps(features))
+
+    def sweeps(self, metrics: Mapping[str, Metric], features: int) -> list[Sweep]:
+        """List the probes that metrics need: on own maps, and for the control on exchanged ones."""
+        own = [sweep for metric in metrics.values() for sweep in metric.sweeps(features)]
+        controlled = [
+            metric
+            for metric in metrics.values()
+            if self.control == "all" or (self.control == "shuffled" and metric.controlled)
+        ]
+        return [*own, *(sweep for metric in controlled for sweep in self.exchanged(metric, features))]
 
     def values(self) -> dict[str, Metric]:
         """Make the metrics again, but for those that measure by a function of the user's."""
@@ -300,25 +340,31 @@ def _short(value: JSON) -> str:
     return text if len(text) <= 60 else f"{text[:57]}…"
 
 
-def plan_sweeps(metrics: Mapping[str, Metric], features: int, there: Sequence[SweepRecord]) -> list[SweepRecord]:
-    """Plan the sweeps that metrics need beyond those that are there, no level twice.
+def plan_sweeps(wanted: Iterable[Sweep], there: Sequence[SweepRecord]) -> list[SweepRecord]:
+    """Plan the sweeps that are wanted beyond those that are there, no level twice.
 
     Example:
         >>> from twinlens.metrics.catalogue import METRICS
-        >>> plan = plan_sweeps({name: METRICS[name] for name in ("soundness", "road_lerf")}, 100, [])
-        >>> [(sweep.name, len(sweep.schedule.levels)) for sweep in plan]
+        >>> wanted = [sweep for name in ("soundness", "road_lerf") for sweep in METRICS[name].sweeps(100)]
+        >>> [(sweep.name, len(sweep.schedule.levels)) for sweep in plan_sweeps(wanted, [])]
         [('area-lerf-linear', 99)]
     """
     used, planned = {sweep.name for sweep in there}, []
-    for sweep in merge_sweeps(sweep for metric in metrics.values() for sweep in metric.sweeps(features)):
+    for sweep in merge_sweeps(wanted):
         have = {level for record in there if record.is_kind_of(sweep) for level in record.schedule.levels}
         missing = tuple(level for level in sweep.schedule.levels if level not in have)
         if missing:
             described, schedule = describe_imputer(sweep.imputer), sweep.schedule
-            name = _unused(f"{schedule.by}-{schedule.order}-{described['name']}", used)
+            kind = f"{schedule.by}-{schedule.order}-{described['name']}"
+            name = _unused(f"{kind}-exchanged" if sweep.exchanged else kind, used)
             used.add(name)
             planned.append(
-                SweepRecord(name=name, schedule=dataclasses.replace(schedule, levels=missing), imputer=described)
+                SweepRecord(
+                    name=name,
+                    schedule=dataclasses.replace(schedule, levels=missing),
+                    imputer=described,
+                    exchanged=sweep.exchanged,
+                )
             )
     return planned
 
@@ -328,11 +374,8 @@ def _unused(name: str, used: set[str]) -> str:
     return next(candidate for candidate in names if candidate not in used)
 
 
-def needed_sweeps(
-    metrics: Mapping[str, Metric], features: int, there: Sequence[SweepRecord]
-) -> list[tuple[SweepRecord, Imputer]]:
-    """Return the sweeps of a run that metrics read, each with its imputer."""
-    wanted = [sweep for metric in metrics.values() for sweep in metric.sweeps(features)]
+def needed_sweeps(wanted: Sequence[Sweep], there: Sequence[SweepRecord]) -> list[tuple[SweepRecord, Imputer]]:
+    """Return the sweeps of a run that hold what is wanted, each with its imputer."""
     found = []
     for record in there:
         levels = set(record.schedule.levels)

@@ -28,7 +28,7 @@ from twinlens.core.versions import installed_versions
 from twinlens.errors import RunError, first_line
 from twinlens.options import EngineOptions
 from twinlens.running.ray_workers import Outcome, Ready, RemoteWorker, import_ray
-from twinlens.running.units import UNTOUCHED, Cluster, Job, Unit
+from twinlens.running.units import UNTOUCHED, Cluster, Job, Unit, in_stages
 
 _TASK_SECONDS = 20.0  # after which a task ends, so that its units count and the rest can go elsewhere
 _MOST_UNITS = 64  # in one task
@@ -75,7 +75,8 @@ def run_ray(
     with _connected(resources) as ray:
         driver = _Driver(ray, job, progress, resources)
         try:
-            driver.finish(units)
+            for stage in in_stages(units):
+                driver.finish(stage)
         finally:
             driver.dismiss()
         return driver.failures(), driver.seconds
@@ -163,7 +164,8 @@ class _Driver:
 
     def finish(self, units: Iterable[Unit]) -> None:
         """Run all units; those of a method after the unit without a method of their shard, on whose parts they rely."""
-        listed = list(units)
+        failed = {unit.method for unit in self.failed}  # in an earlier stage
+        listed = [unit for unit in units if unit.method not in failed and None not in failed]
         first = {unit.shard for unit in listed if unit.method is None}
         for unit in listed:
             if unit.method is not None and unit.shard in first:

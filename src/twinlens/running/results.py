@@ -14,10 +14,34 @@ from twinlens.metrics.catalogue import METRICS, Metric
 from twinlens.metrics.removal import Completeness
 from twinlens.metrics.soundness import Soundness
 from twinlens.running.manifest import FORMAT, DataRecord, ModelRecord, Question
-from twinlens.statistics.verdicts import Pair, Standing
+from twinlens.statistics.verdicts import Pair, Standing, clear_best
 
 CONFIDENCE = 0.95
 Numbers = tuple[float | None, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ControlResults:
+    """What is left of one method by one metric when its maps are exchanged between the samples."""
+
+    value: float | None
+    """Area of the curve of exchanged maps, estimated for all samples: that of own maps less the skill."""
+
+    skill: float | None
+    """How much better own maps are than exchanged ones: what the method knows of the input at hand. It is positive for
+    the better, also where less is better."""
+
+    low: float | None
+    """Lower end of the skill's interval."""
+
+    high: float | None
+    """Upper end."""
+
+    p: float | None
+    """Two-sided p-value of no skill."""
+
+    samples: int
+    """Number of samples that were probed by both."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +53,9 @@ class CurveResults:
 
     area_interval: tuple[float, float] | None
     """Its interval."""
+
+    control: ControlResults | None
+    """The same with exchanged maps; None where that was not measured."""
 
     levels: Numbers
     """Shares removed, or thresholds."""
@@ -97,7 +124,8 @@ class Results:
     """Accuracy with nothing removed."""
 
     soundness_up_to: Mapping[str, float]
-    """By metric, the predictive level that all methods reach, up to which areas of soundness are taken."""
+    """By metric, the predictive level up to which areas of the paper's soundness are taken: nine tenths of the
+    performance on the untouched inputs."""
 
     confidence: float = CONFIDENCE
     """Of all intervals."""
@@ -120,6 +148,21 @@ class Results:
     verdicts: tuple[str, ...]
     """One sentence per pair of methods."""
 
+    @property
+    def controls(self) -> list[str]:
+        """Names of the methods that do not look at the model."""
+        return [name for name, found in self.methods.items() if found.control]
+
+    def control(self, method: str, metric: str) -> ControlResults | None:
+        """Return what a method scores with exchanged maps, or None where that was not measured."""
+        curve = self.methods[method].metrics.get(metric)
+        return None if curve is None else curve.control
+
+    def knows(self, method: str, metric: str) -> bool | None:
+        """Tell whether a method's own maps do better than exchanged ones; None where that was not measured."""
+        control = self.control(method, metric)
+        return None if control is None or control.low is None else control.low > 0
+
     def area(self, method: str, metric: str) -> float | None:
         """Return the area of a method's curve, or None where it is not defined or was not measured."""
         curve = self.methods[method].metrics.get(metric)
@@ -137,7 +180,7 @@ class Results:
 
     @property
     def sides(self) -> tuple[str, ...]:
-        """The first metric of soundness and the first of completeness, whichever were measured."""
+        """The headline: a metric of soundness, with a control if there is one, and the first one of completeness."""
         return tuple(name for kind in (Soundness, Completeness) if (name := self.first_of(kind)) is not None)
 
     @property
@@ -150,26 +193,38 @@ class Results:
         return METRICS[str(self.question.metrics[metric]["metric"])]
 
     def first_of(self, kind: type[Metric]) -> str | None:
-        """Return the name of the first metric of a kind."""
-        return next((name for name in self.question.metrics if isinstance(self.kind(name), kind)), None)
+        """Return the name of the first metric of a kind that has a control by default, or else of the first."""
+        named = [name for name in self.question.metrics if isinstance(self.kind(name), kind)]
+        return next((name for name in named if self.kind(name).controlled), named[0] if named else None)
 
-    def best(self, metric: str) -> list[str]:
-        """Return the methods with the best area: one, more where they tie, none where none is defined."""
+    def candidates(self, metric: str) -> dict[str, float]:
+        """Return the areas of the methods that may be called best: no controls, none without skill."""
         areas = self.areas(metric)
-        if not areas:
-            return []
-        best = (max if self.about(metric).higher_is_better else min)(areas.values())
-        return [method for method, area in areas.items() if area == best]
+        return {
+            m: area for m, area in areas.items() if not self.methods[m].control and self.knows(m, metric) is not False
+        }
+
+    def highest(self, metric: str) -> str | None:
+        """Return the method with the best area among those that may be called best."""
+        areas = self.candidates(metric)
+        best = max if self.about(metric).higher_is_better else min
+        return best(areas, key=areas.__getitem__) if areas else None
+
+    def best(self, metric: str) -> str | None:
+        """Return the method that is better than every other one that may be called best, beyond doubt."""
+        others = set(self.methods) - set(self.candidates(metric))
+        standings = [standing for standing in self.ranking if standing.metric == metric]
+        return clear_best(standings, [pair for pair in self.pairs if pair.metric == metric], others)
 
     def best_first(self) -> list[str]:
-        """Return all methods, best first: by the sum of their ranks in soundness and completeness."""
+        """Return all methods, best first: by the sum of their ranks in soundness and completeness; controls last."""
         sums = dict.fromkeys(self.methods, 0)
         for metric in self.sides:
             areas = self.areas(metric)
             for method in sums:
                 own = areas.get(method)
                 sums[method] += sum(own is None or area > own for area in areas.values())
-        return sorted(sums, key=sums.__getitem__)
+        return sorted(sums, key=lambda method: (self.methods[method].control, sums[method]))
 
     def write_csv(self, path: Path) -> None:
         """Write one row per method, metric and level."""

@@ -21,10 +21,12 @@ from twinlens.errors import RunError, unknown
 from twinlens.imputation.imputers import Imputer, restore_imputer
 from twinlens.metrics.catalogue import Metric, MetricRequests, find_metrics
 from twinlens.metrics.curves import Curve
-from twinlens.running.analysis import Analysis, TableReader, analyse
+from twinlens.running.analysis import Analysis, analyse
 from twinlens.running.directory import Run, read_json, read_run
 from twinlens.running.manifest import Manifest, Question
-from twinlens.running.results import Results
+from twinlens.running.results import CurveResults, Results
+from twinlens.running.table_reader import TableReader
+from twinlens.running.wording import find_headlines
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -122,7 +124,7 @@ class Evaluation:
         return torch.cat([self.run.load_maps(method, shard) for shard in range(self.run.manifest.shards)])
 
     def overview(self) -> dict[str, JSON]:
-        """Return the most important numbers as plain values: the accuracy, and the area of each curve."""
+        """Return the most important numbers as plain values: the accuracy, areas and skill, and what they say."""
         results = self.results
         return {
             "run": str(self.path),
@@ -135,23 +137,29 @@ class Evaluation:
                 method: {metric: curve.area for metric, curve in found.metrics.items()}
                 for method, found in results.methods.items()
             },
+            "skill": {
+                method: {metric: curve.control.skill for metric, curve in found.metrics.items() if curve.control}
+                for method, found in results.methods.items()
+            },
+            "headlines": to_json(find_headlines(results)),
+            "warnings": to_json(results.warnings),
         }
 
     def summary(self) -> pd.DataFrame:
-        """Return one row per method and metric: the area of the curve as `value`, with its interval."""
+        """Return one row per method and metric.
+
+        Columns: `value` (the area of the curve) with its interval `low` to `high`; `control`, the same for maps
+        exchanged between the samples; `skill`, by how much own maps are better, with `skill_low`, `skill_high` and the
+        p-value `p` of no skill. What a reader should know is in `frame.attrs["warnings"]`.
+        """
         rows = [
-            {
-                "method": method,
-                "metric": metric,
-                "value": curve.area,
-                "low": curve.area_interval[0] if curve.area_interval else None,
-                "high": curve.area_interval[1] if curve.area_interval else None,
-            }
+            {"method": method, "metric": metric, **_numbers(curve)}
             for method, found in self.results.methods.items()
             for metric, curve in found.metrics.items()
         ]
-        frame = pd.DataFrame(rows, columns=["method", "metric", "value", "low", "high"])
-        return frame.astype({"value": float, "low": float, "high": float})
+        frame = pd.DataFrame(rows, columns=["method", "metric", *_NUMBERS]).astype(dict.fromkeys(_NUMBERS, float))
+        frame.attrs["warnings"] = list(self.results.warnings)
+        return frame
 
     def seconds(self) -> dict[str, float]:
         """Return the seconds that each method took, its maps and its probes together."""
@@ -179,25 +187,35 @@ class Evaluation:
         neighbours = self.run.manifest.data.has_neighbours
         values = {name: metric.bound(main, neighbours=neighbours) for name, metric in find_metrics(metrics).items()}
         for name, metric in values.items():
-            if not any(self.reader.readable(method, metric) for method in self.methods):
+            if not any(self.reader.readable(method, metric.sweeps(self.reader.features)) for method in self.methods):
                 raise RunError(
                     f"{self.run} has no probes for {name}: it needs levels or an imputer that were not measured. Run "
                     "evaluate with this metric on the same directory; only what is missing is computed."
                 )
-        before = self.results.question
-        question = Question.of(values, main, resamples=resamples or before.resamples, show=before.show)
+        question = self.results.question.asking(values, main, resamples)
         run, manifest = self.run, dataclasses.replace(self.run.manifest, question=question)
         run.write_manifest(manifest)
         return write_analysis(self.reader, values, question, main)[0]
+
+
+_NUMBERS = ("value", "low", "high", "control", "skill", "skill_low", "skill_high", "p")
+
+
+def _numbers(curve: CurveResults) -> dict[str, float | None]:
+    control = curve.control
+    ends = curve.area_interval or (None, None)
+    skill = (control.value, control.skill, control.low, control.high, control.p) if control else (None,) * 5
+    return dict(zip(_NUMBERS, (curve.area, *ends, *skill), strict=True))
 
 
 def _cell(results: Results, method: str, metric: str) -> str:
     curve = results.methods[method].metrics.get(metric)
     if curve is None or curve.area is None:
         return "–"
-    number = f"<b>{curve.area:z.3f}</b>" if method in results.best(metric) else f"{curve.area:z.3f}"
-    ends = curve.area_interval
-    return number + (f"<br><small>{ends[0]:z.3f} to {ends[1]:z.3f}</small>" if ends else "")
+    number = f"<b>{curve.area:z.3f}</b>" if method == results.best(metric) else f"{curve.area:z.3f}"
+    ends, control = curve.area_interval, curve.control
+    between = f"<br><small>{ends[0]:z.3f} to {ends[1]:z.3f}</small>" if ends else ""
+    return number + between + (f"<br><small>skill {control.skill:z.3f}</small>" if control else "")
 
 
 def open_evaluation(path: str | os.PathLike[str]) -> Evaluation:

@@ -6,6 +6,7 @@ that exists is not made again.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -21,6 +22,21 @@ class Unit:
 
     shard: int
     method: str | None = None
+    stage: int = 0
+    """Units of a later stage rely on what those of earlier stages left behind, in whatever shard."""
+
+
+def in_stages(units: Iterable[Unit]) -> list[list[Unit]]:
+    """Group units by stage, the first stage first.
+
+    Example:
+        >>> in_stages([Unit(0, "a"), Unit(0, "a", stage=1), Unit(1, "a")])
+        [[Unit(shard=0, method='a', stage=0), Unit(shard=1, method='a', stage=0)], [Unit(shard=0, method='a', stage=1)]]
+    """
+    stages: dict[int, list[Unit]] = {}
+    for unit in units:
+        stages.setdefault(unit.stage, []).append(unit)
+    return [stages[stage] for stage in sorted(stages)]
 
 
 class Worker(Protocol):

@@ -5,6 +5,7 @@ Shapes: N samples, L levels, R resamples.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -47,9 +48,10 @@ class Bootstrap:
         )
         return Interval(value=self.curve.values, low=low, high=high, confidence=confidence)
 
-    def area_interval(self, confidence: float = 0.95) -> Interval[float]:
-        """Return the area of the curve with its interval."""
-        return self._interval(self.curve.area(), self.areas, confidence)
+    def area_interval(self, confidence: float = 0.95, *, high: float | None = None) -> Interval[float]:
+        """Return the area of the curve with its interval; for soundness up to the predictive level `high`."""
+        area, replicates = self.areas_up_to(high)
+        return self._interval(None if math.isnan(area) else area, replicates, confidence)
 
     @property
     def areas(self) -> Floats:

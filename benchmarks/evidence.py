@@ -1,0 +1,135 @@
+"""Which metric can be believed on real data? Degraded maps, a random map, other seeds and exchanged maps.
+
+The maps of good methods are replaced by noise step by step, so that their true order is known; a random map has to come
+last; another seed must not change the answer; and a method has to do better than its own maps exchanged between the
+samples, where a random map must not.
+
+    python benchmarks/evidence.py --model mnist-cnn --data mnist --limit 300 --out runs/evidence-digits
+    python benchmarks/evidence.py --model FILE.py:FUNCTION --weights FILE --data FILE.npz --limit 500 --out DIR
+    python benchmarks/evidence.py --model efficientnet-lite0 --data FILE.csv --limit 100 --step 3 --out DIR
+
+Prints a Markdown table. Stopped and started again, it goes on.
+"""
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+from scipy.stats import spearmanr
+
+import twinlens as tl
+from twinlens.data.samples import subset
+from twinlens.laboratory.selftest import DEGRADED, degrade
+
+GOOD = {
+    "integrated_gradients": {"method": "integrated_gradients", "steps": 16},
+    "gradcam": "gradcam",
+}
+
+
+def metrics_of(step):
+    """Every metric and estimator; the paper's soundness in steps of so many percent."""
+    levels = [percent / 100 for percent in range(100 - max(step, 2), 0, -step)]
+    soco = {"soundness, soco": tl.Soundness(levels=levels, protocol="soco")}  # rounds otherwise: a sweep of its own
+    return {
+        "soundness, two-sided": tl.Soundness(estimator="two_sided"),
+        "soundness, two-sided, steps as they are": tl.Soundness(estimator="two_sided", step_sizes=1),
+        "soundness, paper": tl.Soundness(levels=levels),
+        "soundness, paper, by probability": tl.Soundness(levels=levels, performance="probability"),
+        **(soco if step == 1 else {}),
+        "completeness": "completeness",
+        "completeness, by probability": tl.Completeness(performance="probability"),
+        "ROAD, most relevant first": "road_morf",
+        "ROAD, least relevant first": "road_lerf",
+        "deletion": "deletion",
+        "insertion": "insertion",
+    }
+
+
+def stored(evaluation, folder):
+    """Write the maps of the good methods, and their degraded versions, as files; returns the files by name."""
+    folder.mkdir(parents=True, exist_ok=True)
+    files = {}
+    for method in GOOD:
+        maps = evaluation.maps(method)
+        for share in DEGRADED:
+            path = folder / f"{method}-{share:g}.npy"
+            np.save(path, degrade(maps, share, ids=evaluation.ids()).numpy())
+            files[f"{method}-{share:g}"] = str(path)
+    return files
+
+
+def recovered(results, area, metric, method):
+    """Spearman's correlation of a metric with what is left of the maps of a method."""
+    sign = 1 if results.about(metric).higher_is_better else -1
+    areas = [area(metric, method, share) for share in DEGRADED]
+    if None in areas or np.ptp(areas) == 0:
+        return None
+    return float(spearmanr(sign * np.array(areas), [-share for share in DEGRADED])[0])
+
+
+def skill(results, metric, method):
+    found = results.control(method, metric)
+    if found is None or found.skill is None:
+        return "–"
+    return f"{found.skill:z.3f} [{found.low:z.3f}, {found.high:z.3f}]"
+
+
+def place(results, metric):
+    """Where the random map comes in, among it and the good methods."""
+    areas, sign = results.areas(metric), 1 if results.about(metric).higher_is_better else -1
+    if "random" not in areas:
+        return "not reached"
+    better = sum(sign * areas[name] > sign * areas["random"] for name in GOOD if name in areas)
+    return f"{better + 1} of {len(GOOD) + 1}"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--weights", default="default")
+    parser.add_argument("--data", required=True)
+    parser.add_argument("--limit", type=int, default=300)
+    parser.add_argument("--step", type=int, default=1, help="percent per step of the paper's soundness")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--compiled", action="store_true")
+    parser.add_argument("--out", type=Path, required=True)
+    given = parser.parse_args()
+    model = tl.load_model(given.model, weights=given.weights)
+    samples = subset(tl.open_data(given.data), given.limit, seed=0)
+    how = {"metrics": metrics_of(given.step), "compiled": given.compiled, "threads": given.threads, "progress": True}
+    how |= {"batch_size": 16, "memory_format": "channels_last"}
+
+    own = tl.evaluate(
+        model, samples, {**GOOD, "random": "random"}, control="all", control_share=1.0, out=given.out / "own", **how
+    )
+    files = stored(own, given.out / "maps")
+    whole = {method: files.pop(f"{method}-0") for method in GOOD}
+    degraded = tl.evaluate(model, samples, {}, maps=files, control="none", out=given.out / "degraded", **how)
+    again = [
+        tl.evaluate(model, samples, {}, maps=whole, control="none", seed=seed, out=given.out / f"seed-{seed}", **how)
+        for seed in range(1, given.seeds)
+    ]
+
+    def area(metric, method, share):
+        return degraded.results.area(f"{method}-{share:g}", metric) if share else own.results.area(method, metric)
+
+    names = ", ".join(GOOD)
+    print(f"{own.title}; Spearman and skill: {names}\n")
+    print("| metric | Spearman | random comes | spread over seeds | skill | skill of random |")
+    print("|---|---|---|---|---|---|")
+    for metric in how["metrics"]:
+        values = [recovered(own.results, area, metric, method) for method in GOOD]
+        ranks = ", ".join("–" if value is None else f"{value:z.2f}" for value in values)
+        areas = [[run.results.area(method, metric) for run in (own, *again)] for method in GOOD]
+        spread = max((np.std(each, ddof=1) for each in areas if None not in each), default=np.nan)
+        skills = ", ".join(skill(own.results, metric, method) for method in GOOD)
+        print(
+            f"| {metric} | {ranks} | {place(own.results, metric)} | {spread:.4f} | {skills} | "
+            f"{skill(own.results, metric, 'random')} |"
+        )
+
+
+if __name__ == "__main__":
+    main()

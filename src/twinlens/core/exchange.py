@@ -1,0 +1,93 @@
+"""The exchanged control: every input is judged by the map of another input.
+
+Exchanged maps have the same values and the same shapes as a method's own maps, and know nothing of the input that they
+are laid over. What a method scores above them is what it knows of *this* input.
+
+Shapes: N samples, S = spatial shape of a map.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from torch import Tensor
+
+from twinlens.core.arrays import ArrayLike, Integers, as_tensor
+from twinlens.core.maps import check_ids
+from twinlens.core.randomness import stream
+
+_SWAPS = 8  # per sample, after which nothing is left of the order in which classes stood side by side
+
+
+def exchange_maps(
+    maps: ArrayLike, labels: Sequence[int] | ArrayLike, *, ids: Sequence[str | int] | None = None, seed: int = 0
+) -> Tensor:
+    """Exchange maps between samples, so that no sample keeps its own.
+
+    The map comes from a sample of another class wherever there is one: a map of the same class would share what a
+    method knows of the class.
+
+    Args:
+        maps: (N, *S), one map per sample, at least two.
+        labels: (N,) classes.
+        ids: one name per sample, by which the exchange is drawn; 0 … N-1 by default.
+        seed: seed of the exchange.
+
+    Returns:
+        The same maps (N, *S), each in the place of another sample.
+
+    Example:
+        >>> exchange_maps(np.array([[1.0], [2.0], [3.0], [4.0]]), [0, 0, 1, 1]).flatten().tolist()
+        [3.0, 4.0, 2.0, 1.0]
+    """
+    given = as_tensor(maps, "maps")
+    classes = as_tensor(labels, "labels").cpu().numpy()
+    if len(classes) != len(given):
+        raise ValueError(f"`labels` must hold one class per map; got {len(classes)} for {len(given)} maps.")
+    return given[draw_partners(check_ids(ids, len(given)), classes, seed=seed)]
+
+
+def draw_partners(ids: Sequence[str], labels: Sequence[int] | Integers, *, seed: int) -> Integers:
+    """Draw for each sample the position (N,) of the sample whose map it gets: a permutation that leaves none in place.
+
+    The draw depends on the seed, the ids and their classes, and not on the order of the samples.
+
+    Example:
+        >>> draw_partners(["a", "b", "c", "d"], [0, 0, 1, 1], seed=0)
+        array([3, 2, 0, 1])
+    """
+    count, classes = len(ids), np.asarray(labels)
+    if count < 2:
+        raise ValueError(f"`ids` must name at least two samples, so that their maps can be exchanged; got {count}.")
+    # Class by class, in an order of the seed's; moved on by the size of the largest class, as few samples as possible
+    # meet their own class: none, unless it holds more than half of all samples.
+    places = {label: stream(seed, "class", str(label)) for label in np.unique(classes).tolist()}
+    names = [(places[label], stream(seed, "exchange", name), name) for label, name in zip(classes, ids, strict=True)]
+    order = np.array(sorted(range(count), key=names.__getitem__))
+    largest = int(np.unique(classes, return_counts=True)[1].max())
+    partner = np.roll(order, -(largest if largest < count else 1))
+    # Then mixed: two samples swap their partners wherever that brings neither of them nearer to its own class.
+    kind, rng = classes[order].tolist(), np.random.default_rng(stream(seed, "swaps"))
+    given, own = classes[partner].tolist(), order.tolist()
+    mixed = partner.tolist()
+    for a, b in rng.integers(count, size=(_SWAPS * count, 2)).tolist():
+        before = (given[a] == kind[a]) + (given[b] == kind[b])
+        after = (given[b] == kind[a]) + (given[a] == kind[b])
+        if after <= before and mixed[b] != own[a] and mixed[a] != own[b]:
+            mixed[a], mixed[b] = mixed[b], mixed[a]
+            given[a], given[b] = given[b], given[a]
+    partners = np.empty(count, dtype=np.int64)
+    partners[order] = mixed
+    return partners
+
+
+def draw_controlled(ids: Sequence[str], share: float, *, seed: int) -> Integers:
+    """Draw the share of the samples that the control is measured on, as increasing positions; a larger share adds some.
+
+    Example:
+        >>> draw_controlled(["a", "b", "c", "d"], 0.5, seed=0)
+        array([2, 3])
+    """
+    drawn = sorted(range(len(ids)), key=lambda position: (stream(seed, "control", ids[position]), ids[position]))
+    return np.array(sorted(drawn[: max(1, round(share * len(ids)))]), dtype=np.int64)

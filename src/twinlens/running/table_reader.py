@@ -1,0 +1,101 @@
+"""Reads probe tables of a run, and curves from them.
+
+Shapes: N samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+
+from twinlens.core.arrays import Integers
+from twinlens.core.exchange import draw_controlled
+from twinlens.core.probe_table import ProbeTable
+from twinlens.metrics.catalogue import Metric
+from twinlens.metrics.curves import Curve
+from twinlens.metrics.sweeps import Sweep
+from twinlens.running.directory import Run
+from twinlens.running.manifest import Manifest, SweepRecord
+
+_KEPT_ROWS = 3_000_000  # rows of probe tables that are kept for the next reader: 150 MB
+
+
+class TableReader:
+    """Reads the probe tables of a run; a run that is small enough stays in memory."""
+
+    def __init__(self, run: Run[Manifest]) -> None:
+        self.run, self.manifest = run, run.manifest
+        self.features = run.manifest.data.features
+        self._tables: dict[tuple[str, str], ProbeTable] = {}
+        levels = sum(len(sweep.schedule.levels) for sweep in self.manifest.sweeps)
+        self._keeps = self.manifest.data.samples * levels * len(self.manifest.methods) <= _KEPT_ROWS
+
+    def forget(self) -> None:
+        """Let go of tables that need not stay in memory."""
+        if not self._keeps:
+            self._tables.clear()
+
+    @cached_property
+    def untouched(self) -> ProbeTable:
+        """What the model answered about the untouched inputs."""
+        return self.run.load_untouched(self.manifest.shards)
+
+    def controlled(self, share: float) -> Integers:
+        """Return the positions of the samples that were probed by exchanged maps."""
+        return draw_controlled(self.untouched.ids, share, seed=self.manifest.seed)
+
+    def curve(self, method: str, metric: Metric, sweeps: Sequence[Sweep] | None = None) -> Curve:
+        """Read a metric's curve of a method; `readable` tells whether its probes are there.
+
+        Args:
+            method: name of the method.
+            metric: the metric.
+            sweeps: the probes to read it from, such as those on exchanged maps; those on own maps by default.
+        """
+        wanted = metric.sweeps(self.features) if sweeps is None else sweeps
+        return metric.read([self._table(method, sweep) for sweep in wanted])
+
+    def part(self, method: str, metric: Metric, positions: Integers) -> Curve:
+        """Read a metric's curve of a method over some of the samples."""
+        return metric.read([self._table(method, sweep).take(positions) for sweep in metric.sweeps(self.features)])
+
+    def readable(self, method: str, sweeps: Iterable[Sweep]) -> bool:
+        """Tell whether all probes of these sweeps are complete for a method."""
+        there = self._sweeps_of(method)
+        return all(
+            set(sweep.schedule.levels)
+            <= {level for record in _of_kind(there, sweep) for level in record.schedule.levels}
+            for sweep in sweeps
+        )
+
+    def complete(self, method: str) -> bool:
+        """Tell whether a method has maps of all samples."""
+        return all(self.run.maps_part(method, shard).exists() for shard in range(self.manifest.shards))
+
+    def _sweeps_of(self, method: str) -> list[SweepRecord]:
+        return [
+            sweep
+            for sweep in self.manifest.sweeps
+            if (method, sweep.name) in self._tables
+            or all(self.run.probes_part(method, sweep.name, shard).exists() for shard in self._shards(sweep))
+        ]
+
+    def _shards(self, sweep: SweepRecord) -> list[int]:
+        """List the shards of which a sweep has parts: on exchanged maps those with samples of the control."""
+        if not sweep.exchanged:
+            return list(range(self.manifest.shards))
+        size = self.manifest.execution.shard_size
+        return sorted({position // size for position in self.controlled(sweep.exchanged).tolist()})
+
+    def _table(self, method: str, sweep: Sweep) -> ProbeTable:
+        tables = [self._load(method, record) for record in _of_kind(self._sweeps_of(method), sweep)]
+        return tables[0].join_levels(*tables[1:], levels=sweep.schedule.levels)
+
+    def _load(self, method: str, sweep: SweepRecord) -> ProbeTable:
+        if (method, sweep.name) not in self._tables:
+            self._tables[method, sweep.name] = self.run.load_probes(method, sweep.name, self._shards(sweep))
+        return self._tables[method, sweep.name]
+
+
+def _of_kind(records: Iterable[SweepRecord], sweep: Sweep) -> list[SweepRecord]:
+    return [record for record in records if record.is_kind_of(sweep)]
