@@ -25,7 +25,7 @@ from twinlens.running.manifest import Manifest, Question, SweepRecord
 from twinlens.running.results import CONFIDENCE, CurveResults, Diagnostic, MethodResults, Results
 from twinlens.statistics.bootstrap import Bootstrap, bootstrap
 from twinlens.statistics.comparison import Comparison, compare_bootstraps
-from twinlens.statistics.diagnostics import diagnose
+from twinlens.statistics.diagnostics import diagnose, diagnose_ties
 
 _KEPT_ROWS = 3_000_000  # rows of probe tables that are kept for the next reader: 150 MB
 
@@ -192,12 +192,11 @@ def _curve_results(drawn: Bootstrap, interval: tuple[float, float] | None, high:
 def _diagnostics(drawn: Mapping[str, Bootstrap], maps: torch.Tensor) -> tuple[Diagnostic, ...]:
     """Look for what speaks against a method's results, by soundness where it was measured.
 
-    Ties are counted in the maps of the first shard, so that the maps of all samples are never in memory at once.
+    Ties and zeros are counted in the maps of the first shard, so that all maps are never in memory at once.
     """
     curves = [each.curve for each in drawn.values()]
     main = next((curve for curve in curves if isinstance(curve, SoundnessCurve)), curves[0])
-    ties = diagnose(main.table.take(range(len(maps))), maps=maps)
-    found = [*diagnose(main), *(finding for finding in ties if finding.kind in ("tied values", "resolved levels"))]
+    found = [*diagnose(main), *diagnose_ties(main.table.take(range(len(maps))), maps)]
     return tuple(Diagnostic(kind=f.kind, value=_number(f.value), message=f.message) for f in found)
 
 
