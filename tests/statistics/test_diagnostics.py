@@ -5,6 +5,7 @@ import pytest
 import torch
 
 import twinlens as tl
+from tests.tiny import tiny_model
 from twinlens.laboratory.tasks import map_grid, sparse_linear
 from twinlens.statistics.diagnostics import diagnose, resolved_levels, tie_share
 
@@ -128,14 +129,31 @@ def test_ties_of_quantised_maps():
 
 
 def test_ties_by_a_slow_count():
-    maps = np.random.default_rng(1).integers(0, 6, size=(4, 9)).astype(float)
+    maps = np.random.default_rng(1).integers(0, 4, size=(6, 9)).astype(float)
+    assert (maps == 0).sum(axis=1).max() > 2  # some levels cut through zeros
     for row, share in zip(maps, tie_share(maps), strict=True):
-        assert share == np.mean([(row == value).sum() > 1 for value in row])
+        assert share == np.mean([(row == value).sum() > 1 for value in row if value])
     shares = (0.8, 0.5, 0.2)
     resolved = resolved_levels(maps, tl.Schedule(by="area", order="lerf", levels=shares))
     for share, found in zip(shares, resolved, strict=True):
-        ordered, cut = np.sort(maps, axis=1), round(9 * share)
-        assert found == np.mean(ordered[:, cut] > ordered[:, cut - 1])
+        cut = round(9 * share)
+        ordered = [row for row in np.sort(maps, axis=1) if row[cut] > 0]
+        assert found == np.mean([row[cut] > row[cut - 1] for row in ordered])
+
+
+def test_zeros_are_no_ties():
+    sparse = np.array([[0.0, 0.0, 0.0, 0.0, 1.0, 2.0], [0.0, 0.0, 0.0, 3.0, 3.0, 4.0]])
+    assert tie_share(sparse).tolist() == [0.0, 2 / 3]
+    sweep = tl.Schedule(by="area", order="lerf", levels=(5 / 6, 4 / 6, 3 / 6, 2 / 6, 0.0))
+    # Kept are 1, 2, 3, 4, 6: the first map has two features with attribution; in the second the level 4/6 parts the 3s.
+    assert np.array_equal(resolved_levels(sparse, sweep), [1, 0.5, 1, np.nan, np.nan], equal_nan=True)
+    assert np.isnan(tie_share(np.zeros((1, 6)))).all()
+    assert np.isnan(resolved_levels(np.zeros((1, 6)), sweep)).all()
+    full = tl.Schedule(by="area", order="lerf", levels=(1.0, 0.0))
+    assert resolved_levels(np.ones((1, 6)), full).tolist() == [
+        1.0,
+        1.0,
+    ]  # nothing kept, nothing removed: nothing is cut
 
 
 def test_ties_are_reported_with_a_remedy(task):
@@ -143,12 +161,89 @@ def test_ties_are_reported_with_a_remedy(task):
     curve = tl.soundness(task.model, task.inputs, task.labels, maps, levels=LEVELS, imputer=task.imputer)
     found = by_kind(diagnose(curve, maps=maps))
     assert found["tied values"].value == tie_share(maps).mean() == 1.0
-    assert "100% of the features share their value" in found["tied values"].message
-    assert "Only " in found["resolved levels"].message
+    assert "100% of the features with attribution share their value" in found["tied values"].message
+    attributed, kept = maps.sum(axis=1)[:, None], 60 - curve.table.removed
+    assert found["resolved levels"].value == (kept == attributed).sum() / (kept <= attributed).sum()
+    assert "only 4% fall between two values" in found["resolved levels"].message
+    assert found["zeros"].value == (maps == 0).mean() > 0
+    assert found["zeros"].message is None
     tensor = by_kind(diagnose(curve, maps=torch.from_numpy(maps)))
     assert tensor["resolved levels"].value == found["resolved levels"].value
     complete = tl.completeness(task.model, task.inputs, task.labels, maps, imputer=task.imputer)
     assert "resolved levels" not in by_kind(diagnose(complete, maps=maps))
+
+
+def test_a_map_that_is_half_zero_is_not_blamed_on_8_bit_files(task):
+    maps = task.information * (1 + 1e-6 * np.random.default_rng(0).random(task.information.shape))
+    curve = tl.soundness(task.model, task.inputs, task.labels, maps, levels=LEVELS, imputer=task.imputer)
+    found = by_kind(diagnose(curve, maps=maps))
+    assert found["zeros"].value == (maps == 0).mean() > 0.5
+    assert found["tied values"].value == 0
+    assert found["resolved levels"].value == 1
+    assert [found[kind].message for kind in ("zeros", "tied values", "resolved levels")] == [None] * 3
+
+
+def ties_of(maps, levels=(0.75, 0.5, 0.25)):
+    maps = np.asarray(maps, dtype=float)
+    x = torch.ones(len(maps), maps.shape[1])
+    curve = tl.soundness(lambda x: torch.stack([x.sum(1), 0 * x[:, 0]], dim=1), x, [0] * len(x), maps, levels=levels,
+                         imputer=tl.ConstantImputer(0.0))  # fmt: skip
+    found = by_kind(diagnose(curve, maps=maps))
+    return {kind: found[kind].value for kind in ("zeros", "tied values", "resolved levels") if kind in found}
+
+
+def test_degenerate_maps_have_no_part_in_ties():
+    assert ties_of([[1, 1, 1, 1]]) == {"zeros": 0}
+    assert ties_of([[1, 1, 1, 1], [0, 0, 0, 0]]) == {"zeros": 0.5}
+    assert ties_of([[1, 2, 2, 3]]) == {"zeros": 0, "tied values": 0.5, "resolved levels": 2 / 3}
+    assert ties_of([[1, 2, 2, 3], [1, 1, 1, 1]]) == ties_of([[1, 2, 2, 3]])
+    assert ties_of([[1, 2, 2, 3], [0, 0, 0, 0]]) == ties_of([[1, 2, 2, 3]]) | {"zeros": 0.5}
+    assert ties_of([[0, 0, 0, 1]], levels=(0.5, 0.25)) == {"zeros": 0.75, "tied values": 0}  # no level within A
+
+
+def sweep_of(values, hits):
+    """Ten maps of ten features, steps of two; `values` of each map are not zero, so many of them are hit per level."""
+    maps = (np.arange(10) < np.array(values)[:, None]) / np.arange(1.0, 11.0)
+    table = tl.probe(lambda x: x, torch.ones(10, 10), [0] * 10, maps, imputer=tl.ConstantImputer(0.0),
+                     schedule=tl.Schedule(by="area", order="lerf", levels=(0.8, 0.6, 0.4, 0.2, 0.0)))  # fmt: skip
+    return with_hits(table, np.arange(10)[:, None] < np.array(hits))
+
+
+def test_maps_that_end_before_performance_is_reached():
+    # Exhausted are, by level: 0, 0, 2 (of 4 values or less), 6 (of 6 or less), 6.
+    table = sweep_of([4, 4, 5, 6, 6, 6, 10, 10, 10, 10], [1, 4, 3, 8, 10])
+    found = by_kind(diagnose(tl.soundness_from_probes(table)))["exhausted maps"]
+    assert found.value == 0.6
+    assert found.message == (
+        "Of 10 maps, 6 have run out of attribution when the accuracy comes to 90% of its best: what is gained beyond "
+        "is not the map's doing. More than half have run out by the level 0.2, and the accuracy before it is 0.40. "
+        "Read soundness up to the predictive level 0.40, which is reached before 10% of the maps run out, or use maps "
+        "with a value at every feature."
+    )
+    assert by_kind(diagnose(table))["exhausted maps"] == found
+    early = by_kind(diagnose(sweep_of([4, 4, 5, 6, 6, 6, 10, 10, 10, 10], [1, 9, 3, 8, 10])))["exhausted maps"]
+    assert (early.value, early.message) == (0.6, None)  # 90% is reached at the second level, by attribution
+    one = by_kind(diagnose(sweep_of([4, *[10] * 9], [1, 2, 3, 4, 5])))["exhausted maps"]
+    assert (one.value, one.message) == (0.1, None)
+
+
+def test_maps_of_zeros_end_at_once_and_constant_ones_never():
+    zero = by_kind(diagnose(sweep_of([0, 0, *[10] * 8], [1, 2, 3, 4, 5])))["exhausted maps"]
+    assert zero.value == 0.2
+    assert "Of 10 maps, 2 have run out" in zero.message
+    assert zero.message.endswith("is not the map's doing. Use maps with a value at every feature.")
+    x = torch.ones(10, 4)
+    constant = tl.soundness(lambda x: x, x, [0] * 10, x, imputer=tl.ConstantImputer(0.0), levels=(0.5, 0.25, 0.0))
+    assert by_kind(diagnose(constant))["exhausted maps"].value == 0
+
+
+@pytest.mark.parametrize("measure", ["logit", "probability", "balanced_accuracy"])
+def test_exhausted_maps_by_any_measure(measure):
+    table = sweep_of([4] * 10, [1, 2, 3, 4, 5])
+    falling = dataclasses.replace(table, logit=np.tile([-5.0, -4.0, -3.0, -2.0, -1.0], (10, 1)),
+                                  probability=np.tile([0.1, 0.2, 0.3, 0.4, 0.5], (10, 1)))  # fmt: skip
+    found = by_kind(diagnose(tl.soundness_from_probes(falling, performance=measure)))["exhausted maps"]
+    assert f"Of 10 maps, 10 have run out of attribution when the {measure}" in found.message
 
 
 def test_regression_tables_are_looked_at_too():
@@ -158,3 +253,21 @@ def test_regression_tables_are_looked_at_too():
                             imputer=tl.ConstantImputer(0.0))  # fmt: skip
     assert by_kind(diagnose(curve.table))["base performance"].value == pytest.approx(1.0)
     assert by_kind(diagnose(curve))["base performance"].message is None
+
+
+def upper_part(model, inputs, targets, **options):
+    maps = inputs.abs().sum(dim=1)
+    return maps * (torch.arange(9) < 4)[:, None]
+
+
+def test_runs_count_zeros_ties_and_exhausted_maps(tmp_path):
+    rng = np.random.default_rng(0)
+    inputs, labels = rng.normal(size=(6, 3, 9, 9)).astype(np.float32), [0, 1, 2] * 2
+    evaluation = tl.evaluate(tiny_model(), (inputs, labels), {"sparse": upper_part}, metrics="soundness", shard_size=4,
+                             out=tmp_path / "run", resamples=20, batch_size=16, memory_format="contiguous")  # fmt: skip
+    found = {finding.kind: finding.value for finding in evaluation.results.methods["sparse"].diagnostics}
+    curve, first = evaluation.curve("sparse", "soundness"), evaluation.maps("sparse")[:4].numpy()
+    assert found["exhausted maps"] == np.isfinite(curve.attribution_ends).mean()
+    assert found["exhausted maps"] == 1.0
+    assert found["zeros"] == pytest.approx((first == 0).mean()) == 5 / 9
+    assert {"tied values", "resolved levels"} <= set(found)

@@ -6,6 +6,7 @@ Shapes: N samples, L levels.
 from __future__ import annotations
 
 import html
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -23,6 +24,14 @@ from twinlens.core.plotting import draw_line, sketch_line
 from twinlens.core.probe_table import ProbeTable
 from twinlens.core.resampling import Interval, band, draw
 from twinlens.metrics.estimators import Judge
+from twinlens.metrics.exhaustion import (
+    MOST,
+    Exhaustion,
+    Reached,
+    attribution_ends,
+    exhausted_samples,
+    find_exhaustion,
+)
 from twinlens.metrics.performance import Performance, measure
 from twinlens.metrics.protocols import Protocol
 
@@ -189,14 +198,51 @@ class SoundnessCurve(Curve):
         """(L,) number of samples with a defined value; `values` is the mean over these."""
         return np.asarray(np.isfinite(self.per_sample).sum(axis=0))
 
+    @property
+    def attribution_ends(self) -> Floats:
+        """(N,) the level at which each map has run out of attribution: 1 for zeros, NaN where levels end first."""
+        return attribution_ends(self.table)
+
+    @property
+    def exhausted(self) -> Floats:
+        """(L,) share of samples that had run out of attribution before this step, which adds none to them."""
+        return np.asarray(exhausted_samples(self.table).mean(axis=0))
+
+    @property
+    def runs_out(self) -> Exhaustion | None:
+        """The first level at which more than half of the samples are exhausted, and the performance reached before."""
+        return find_exhaustion(self.table, self.performance)
+
+    def reached(self, level: float) -> Reached | None:
+        """Return where performance first reaches a predictive level v, and how many maps have run out by then."""
+        positions = np.flatnonzero(self.performance >= level)
+        if not positions.size:
+            return None
+        first = positions[0]
+        return Reached(
+            value=float(self.values[first]), level=float(self.levels[first]), exhausted=float(self.exhausted[first])
+        )
+
     def at(self, level: float) -> float | None:
         """Return the soundness at a predictive level v: the value when performance first reaches v.
+
+        Warns where more than half of the maps have run out of attribution by then; `reached` has the share.
 
         Returns:
             The value, or None where v is not reached.
         """
-        reached = np.flatnonzero(self.performance >= level)
-        return float(self.values[reached[0]]) if reached.size else None
+        reached = self.reached(level)
+        if reached is None:
+            return None
+        if reached.exhausted > MOST:
+            # The same words for every curve, so that Python shows them once where many curves are asked in a row.
+            warnings.warn(
+                f"The predictive level {level:g} is reached only after more than half of the maps have run out of "
+                "attribution, so that the soundness there is not the maps' doing. `runs_out` has the highest level "
+                "that attribution reaches, `reached` the share of these maps without a warning.",
+                stacklevel=2,
+            )
+        return reached.value
 
     def area(self, low: float = 0.0, high: float | None = None) -> float | None:
         """Mean soundness over predictive levels `low` to `high`.

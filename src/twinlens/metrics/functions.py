@@ -119,7 +119,7 @@ def _probe_until(level: float, metric: Soundness, prober: Prober, ranked: Ranked
         schedule = Schedule(by="area", order="lerf", levels=part, rounding=steps.schedule.rounding)
         probes = prober.sweep(ranked, schedule, steps.imputer)
         table = probes if table is None else table.join_levels(probes)
-        if paper.read([table]).at(level) is not None:
+        if paper.read([table]).reached(level):
             break
     assert table is not None  # there is at least one level
     return table

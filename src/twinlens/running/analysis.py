@@ -30,7 +30,7 @@ from twinlens.running.wording import find_warnings
 from twinlens.statistics.bootstrap import Bootstrap, bootstrap
 from twinlens.statistics.comparison import compare_bootstraps
 from twinlens.statistics.controls import Skill, skill
-from twinlens.statistics.diagnostics import diagnose
+from twinlens.statistics.diagnostics import diagnose, diagnose_ties
 from twinlens.statistics.verdicts import Comparison
 
 _LIMIT = 0.9  # of the untouched inputs' performance, which nearly all maps reach before the last levels
@@ -178,12 +178,11 @@ def _control(area: float, skill: Skill, higher_is_better: bool) -> ControlResult
 def _diagnostics(drawn: Mapping[str, Bootstrap], maps: torch.Tensor) -> tuple[Diagnostic, ...]:
     """Look for what speaks against a method's results, by soundness where it was measured.
 
-    Ties are counted in the maps of the first shard, so that the maps of all samples are never in memory at once.
+    Ties and zeros are counted in the maps of the first shard, so that all maps are never in memory at once.
     """
     curves = [each.curve for each in drawn.values()]
     main = next((curve for curve in curves if isinstance(curve, SoundnessCurve)), curves[0])
-    ties = diagnose(main.table.take(range(len(maps))), maps=maps)
-    found = [*diagnose(main), *(finding for finding in ties if finding.kind in ("tied values", "resolved levels"))]
+    found = [*diagnose(main), *diagnose_ties(main.table.take(range(len(maps))), maps)]
     return tuple(Diagnostic(kind=f.kind, value=_number(f.value), message=f.message) for f in found)
 
 

@@ -8,14 +8,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
 
-from twinlens.core.arrays import ArrayLike, Floats
+from twinlens.core.arrays import ArrayLike, Floats, Integers
 from twinlens.core.maps import check_maps
 from twinlens.core.ordering import Schedule, count_removed, rank_features
 from twinlens.core.probe_table import ProbeTable
 from twinlens.metrics.curves import Curve, SoundnessCurve
+from twinlens.metrics.exhaustion import exhausted_samples, find_exhaustion
 from twinlens.metrics.performance import Measured, measure
 from twinlens.metrics.protocols import find_protocol
+
+_FEW = 0.1  # so many maps may run out of attribution before most of the performance is reached
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +47,7 @@ def diagnose(
 
     Args:
         result: a curve, or a probe table, whose accuracy (or r2) is then diagnosed.
-        maps: the maps that were probed; with them, ties are counted too.
+        maps: the maps that were probed; with them, zeros and ties are counted too.
         epsilon: the gain by which a step is judged; by default that of the curve, or 0.01.
 
     Returns:
@@ -73,8 +78,9 @@ def diagnose(
     if (schedule.by, schedule.order) == ("area", "lerf") and schedule.levels[0] > schedule.levels[-1]:
         decided_by_accuracy = measured.gain.ndim == 1 and getattr(curve, "estimator", "paper") == "paper"
         findings += _steps(measured, len(table), epsilon, judged=decided_by_accuracy)
+        findings.append(_exhausted(table, measured))
     if maps is not None:
-        findings += _ties(table, maps)
+        findings += diagnose_ties(table, maps)
     return tuple(findings)
 
 
@@ -153,57 +159,116 @@ def _one_sample(samples: int, epsilon: float) -> Finding:
     )
 
 
-def _ties(table: ProbeTable, maps: ArrayLike) -> list[Finding]:
+def _exhausted(table: ProbeTable, measured: Measured) -> Finding:
+    """Count the maps that end before the levels do; warn where many end before most of the performance is reached."""
+    exhausted, performance, name = exhausted_samples(table), measured.mean, measured.name
+    value, best = float(exhausted[:, -1].mean()), float(np.nanmax(performance))
+    start = float(performance[0] - np.mean(measured.gain[..., 0]))
+    # Where the best is below the start, as logits may be, 90% of the way is not reached before the best is.
+    most = np.flatnonzero(performance >= min(start + 0.9 * (best - start), best))[0]
+    ended, few = exhausted[:, most], find_exhaustion(table, performance, share=_FEW)
+    if few is None or ended.mean() <= _FEW:
+        return Finding(kind="exhausted maps", value=value)
+    message = (
+        f"Of {len(table)} maps, {ended.sum()} have run out of attribution when the {name} comes to 90% of its best: "
+        "what is gained beyond is not the map's doing. "
+    )
+    if half := find_exhaustion(table, performance):
+        before = "" if half.performance is None else f", and the {name} before it is {half.performance:.2f}"
+        message += f"More than half have run out by the level {half.level:g}{before}. "
+    if few.performance is None:
+        message += "Use maps with a value at every feature."
+    else:
+        message += (
+            f"Read soundness up to the predictive level {few.performance:.2f}, which is reached before {_FEW:.0%} of "
+            "the maps run out, or use maps with a value at every feature."
+        )
+    return Finding(kind="exhausted maps", value=value, message=message)
+
+
+def diagnose_ties(table: ProbeTable, maps: ArrayLike) -> list[Finding]:
+    """Count zeros, equal values and levels that cut through these, in the maps (N, *S) that were probed.
+
+    Zeros are a map's way to leave features out, and no reason to doubt it. Maps that are constant or zero as a whole
+    are diagnosed elsewhere and have no part in the rest.
+    """
     settings = table.settings
     values = check_maps(maps, settings.spatial, ids=table.ids, sign=settings.sign, channels=settings.channels)
-    tied = float(tie_share(values).mean())
+    findings = [Finding(kind="zeros", value=float((values == 0).double().mean()))]
+    regular = values.cpu()[[kind == "regular" for kind in table.map_kinds]]
+    if not len(regular):
+        return findings
+    tied = float(tie_share(regular).mean())
     message = (
-        f"{tied:.0%} of the features share their value with another of the same map, and chance orders these. Use maps "
-        "in floating point, not 8-bit images."
+        f"{tied:.0%} of the features with attribution share their value with another of the same map, and chance "
+        "orders these. Use the values of the method before they were rounded or thresholded, not 8-bit images; where "
+        "whole regions share a value by design, take fewer levels."
     )
-    findings = [Finding(kind="tied values", value=tied, message=message if tied > 0.5 else None)]
+    findings.append(Finding(kind="tied values", value=tied, message=message if tied > 0.5 else None))
     if settings.schedule.by == "area":
-        resolved = float(resolved_levels(values, settings.schedule).mean())
-        message = (
-            f"Only {resolved:.0%} of the levels fall between two values of a map; the others cut through equal ones. "
-            "Use maps in floating point, or fewer levels."
-        )
-        findings.append(Finding(kind="resolved levels", value=resolved, message=message if resolved < 0.5 else None))
+        findings += _resolved(regular, settings.schedule)
     return findings
 
 
+def _resolved(maps: Tensor, schedule: Schedule) -> list[Finding]:
+    within, between = _cuts(maps, schedule)
+    if not within.any():
+        return []
+    resolved = float(between[within].mean())
+    message = (
+        f"Of the levels at which maps still have attribution, only {resolved:.0%} fall between two values of a map; "
+        "the others cut through equal ones. Use values before they were rounded or thresholded, or fewer levels."
+    )
+    return [Finding(kind="resolved levels", value=resolved, message=message if resolved < 0.5 else None)]
+
+
 def tie_share(maps: ArrayLike) -> Floats:
-    """Compute for each map (N, *S) the share of its features whose value another feature has as well.
+    """Compute for each map (N, *S) the share of its non-zero features whose value another feature has as well.
+
+    A map of zeros has no such features, and NaN.
 
     Example:
-        >>> tie_share(np.array([[1.0, 2.0, 3.0, 4.0], [1.0, 1.0, 2.0, 3.0]]))
-        array([0. , 0.5])
+        >>> tie_share(np.array([[1.0, 2.0, 3.0, 4.0], [1.0, 1.0, 2.0, 3.0], [0.0, 0.0, 2.0, 3.0]]))
+        array([0. , 0.5, 0. ])
     """
     values = np.sort(np.asarray(maps).reshape(len(maps), -1), axis=1)
     equal = np.pad(values[:, 1:] == values[:, :-1], ((0, 0), (1, 1)))
-    return np.asarray((equal[:, 1:] | equal[:, :-1]).mean(axis=1))
+    tied = (equal[:, 1:] | equal[:, :-1]) & (values != 0)
+    return _share(tied.sum(axis=1), (values != 0).sum(axis=1))
 
 
 def resolved_levels(maps: ArrayLike, schedule: Schedule) -> Floats:
     """Compute for each level (L,), by area, the share of maps (N, *S) that order what it keeps above what it removes.
 
-    In the others the level cuts through features of equal value.
+    In the others the level cuts through features of equal value. Only maps whose kept features all have attribution
+    count at a level; it is NaN where there are none.
 
     Example:
-        >>> maps = np.array([[1.0, 2.0, 3.0, 4.0], [1.0, 1.0, 1.0, 2.0]])
-        >>> resolved_levels(maps, Schedule(by="area", order="lerf", levels=(0.75, 0.5)))
-        array([1. , 0.5])
+        >>> maps = np.array([[1.0, 2.0, 3.0, 4.0], [0.0, 2.0, 2.0, 2.0]])
+        >>> resolved_levels(maps, Schedule(by="area", order="lerf", levels=(0.75, 0.25, 0.0)))
+        array([0.5, 1. , 1. ])
     """
     if schedule.by != "area":
         raise ValueError(
             f"`schedule` must be by area; got one by {schedule.by}, which never cuts through equal values."
         )
-    values = check_maps(maps, tuple(np.shape(maps)[1:]), ids=[str(k) for k in range(len(maps))])
-    ranking = rank_features(values, ids=[str(k) for k in range(len(maps))], seed=0)
+    within, between = _cuts(maps, schedule)
+    return _share((within & between).sum(axis=0), within.sum(axis=0))
+
+
+def _share(some: Integers, every: Integers) -> Floats:
+    """Divide counts; NaN where there is nothing to count."""
+    return np.asarray(np.divide(some, every, out=np.full(len(every), np.nan), where=every > 0))
+
+
+def _cuts(maps: ArrayLike, schedule: Schedule) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Find at which levels (N, L) the more relevant part has attribution throughout, and stands above the other."""
+    names = [str(k) for k in range(len(maps))]
+    ranking = rank_features(check_maps(maps, tuple(np.shape(maps)[1:]), ids=names), ids=names, seed=0)
     removed = count_removed(ranking, schedule).numpy()
     ascending = ranking.ascending.numpy()
     least = removed if schedule.order == "lerf" else ascending.shape[1] - removed
-    inside = (least > 0) & (least < ascending.shape[1])
-    edge = np.clip(least, 1, ascending.shape[1] - 1)
-    differ = np.take_along_axis(ascending, edge, 1) > np.take_along_axis(ascending, edge - 1, 1)
-    return np.asarray((differ | ~inside).mean(axis=0))
+    # A part that is empty has values beyond all others: it ties with nothing.
+    padded = np.pad(ascending, ((0, 0), (1, 1)), constant_values=((0, 0), (-np.inf, np.inf)))
+    above, below = np.take_along_axis(padded, least + 1, 1), np.take_along_axis(padded, least, 1)
+    return above > 0, above > below
