@@ -193,19 +193,23 @@ def test_one_sample_has_nothing_to_be_exchanged_with(tmp_path):
 
 def test_probes_are_shared_and_nothing_is_asked_again(tmp_path):
     model, data, out = Counting(), samples(), tmp_path / "run"
-    evaluate(model, data, ["random"], metrics=["soundness"], out=out, **OPTIONS)
+    how = {**OPTIONS, "control": "none"}
+    evaluate(model, data, ["random"], metrics=["soundness"], out=out, **how)
     before = model.asked
-    evaluate(model, data, ["random"], metrics=["soundness", "road_lerf"], out=out, **OPTIONS)
+    evaluate(model, data, ["random"], metrics=["soundness", "road_lerf"], out=out, **how)
     # ROAD's levels are those of soundness, and its first level is the untouched input.
     assert model.asked == before
     first = (out / "results.json").read_bytes()
-    evaluate(model, data, ["random"], metrics=["soundness", "road_lerf"], out=out, **OPTIONS)
+    evaluate(model, data, ["random"], metrics=["soundness", "road_lerf"], out=out, **how)
     assert model.asked == before
     assert (out / "results.json").read_bytes() == first
-    added = evaluate(model, data, ["random", "centre"], metrics=["deletion"], out=out, **OPTIONS)
+    added = evaluate(model, data, ["random", "centre"], metrics=["deletion"], out=out, **how)
     assert added.methods == ["random", "centre"]
     assert added.metrics == ["soundness", "road_lerf", "deletion"]
     assert model.asked - before == 10 * 9 + 10 * (98 + 9)
+    before = model.asked
+    evaluate(model, data, ["random", "centre"], metrics=["deletion"], out=out, **OPTIONS)
+    assert model.asked - before == 2 * 5 * (9 + 9)  # ROAD and deletion of both, on half of the samples
 
 
 def test_another_question_reads_the_same_probes(tmp_path):
@@ -241,7 +245,7 @@ def test_what_was_not_measured_cannot_be_asked_but_is_computed(tmp_path):
     with pytest.raises(RunError, match="has no probes for soundness: it needs levels or an imputer"):
         first.ask(tl.Soundness(imputer=tl.BlurImputer()))
     before = model.asked
-    both = evaluate(model, data, ["random"], metrics=["soundness_two_sided"], out=out, **OPTIONS)
+    both = evaluate(model, data, ["random"], metrics=["soundness_two_sided"], control="none", out=out, **OPTIONS)
     assert both.metrics == ["soundness", "soundness_two_sided"]
     opposite = next(sweep for sweep in both.run.manifest.sweeps if sweep.schedule.order == "morf")
     assert model.asked - before == 10 * (len(opposite.schedule.levels) - 1)  # without the untouched inputs

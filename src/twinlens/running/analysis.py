@@ -176,14 +176,19 @@ def _control(area: float, skill: Skill, higher_is_better: bool) -> ControlResult
 
 
 def _diagnostics(drawn: Mapping[str, Bootstrap], maps: torch.Tensor) -> tuple[Diagnostic, ...]:
-    """Look for what speaks against a method's results, by soundness where it was measured.
+    """Look for what speaks against a method's results, in every curve of soundness where there is one.
 
-    Ties and zeros are counted in the maps of the first shard, so that all maps are never in memory at once.
+    Zeros and ties are counted in the maps of the first shard, so that the maps of all samples are never in memory at
+    once.
     """
     curves = [each.curve for each in drawn.values()]
-    main = next((curve for curve in curves if isinstance(curve, SoundnessCurve)), curves[0])
-    found = [*diagnose(main), *diagnose_ties(main.table.take(range(len(maps))), maps)]
-    return tuple(Diagnostic(kind=f.kind, value=_number(f.value), message=f.message) for f in found)
+    judged = [curve for curve in curves if isinstance(curve, SoundnessCurve)] or curves[:1]
+    findings = [finding for curve in judged for finding in diagnose(curve)]
+    findings += diagnose_ties(judged[0].table.take(range(len(maps))), maps)
+    # What several curves have found is reported once, as a warning if it is one for any of them.
+    found = {f.kind: f for f in sorted(findings, key=lambda finding: finding.message is not None)}
+    kinds = dict.fromkeys(f.kind for f in findings)
+    return tuple(Diagnostic(kind=k, value=_number(found[k].value), message=found[k].message) for k in kinds)
 
 
 def _false_share(drawn: Mapping[str, Bootstrap]) -> Floats:

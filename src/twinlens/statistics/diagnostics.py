@@ -78,7 +78,7 @@ def diagnose(
     if (schedule.by, schedule.order) == ("area", "lerf") and schedule.levels[0] > schedule.levels[-1]:
         decided_by_accuracy = measured.gain.ndim == 1 and getattr(curve, "estimator", "paper") == "paper"
         findings += _steps(measured, len(table), epsilon, judged=decided_by_accuracy)
-        findings.append(_exhausted(table, measured))
+        findings.append(_exhausted(table, measured, axis=getattr(curve, "by_predictive_level", True)))
     if maps is not None:
         findings += diagnose_ties(table, maps)
     return tuple(findings)
@@ -159,15 +159,18 @@ def _one_sample(samples: int, epsilon: float) -> Finding:
     )
 
 
-def _exhausted(table: ProbeTable, measured: Measured) -> Finding:
-    """Count the maps that end before the levels do; warn where many end before most of the performance is reached."""
+def _exhausted(table: ProbeTable, measured: Measured, *, axis: bool) -> Finding:
+    """Count the maps that end before the levels do; warn where many end before most of the performance is reached.
+
+    Only where soundness is read along performance, as its `axis`, is anything blamed on a map that has ended.
+    """
     exhausted, performance, name = exhausted_samples(table), measured.mean, measured.name
     value, best = float(exhausted[:, -1].mean()), float(np.nanmax(performance))
     start = float(performance[0] - np.mean(measured.gain[..., 0]))
     # Where the best is below the start, as logits may be, 90% of the way is not reached before the best is.
     most = np.flatnonzero(performance >= min(start + 0.9 * (best - start), best))[0]
     ended, few = exhausted[:, most], find_exhaustion(table, performance, share=_FEW)
-    if few is None or ended.mean() <= _FEW:
+    if not axis or few is None or ended.mean() <= _FEW:
         return Finding(kind="exhausted maps", value=value)
     message = (
         f"Of {len(table)} maps, {ended.sum()} have run out of attribution when the {name} comes to 90% of its best: "
