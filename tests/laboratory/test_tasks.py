@@ -11,8 +11,9 @@ LEVELS = tuple(percent / 100 for percent in range(98, 0, -3))
 SMALL = {
     "linear": {"features": 40},
     "sparse linear": {"features": 40},
-    "interaction": {"features": 40, "pairs": 10},
+    "interaction": {"features": 40, "groups": 10},
     "network": {"features": 30, "planted": 6},
+    "suppressor": {"features": 40, "informative": 10},
     "patch": {"side": 18, "patch": 4},
 }
 

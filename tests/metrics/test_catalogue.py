@@ -50,7 +50,7 @@ def test_names_are_those_of_the_contract():
         "insertion",
     ]
     assert all(metric.name == name for name, metric in METRICS.items())
-    assert set(DEFAULT_METRICS) == set(METRICS) - {"soundness_two_sided"}
+    assert set(DEFAULT_METRICS) == set(METRICS)
     better = {name for name, metric in METRICS.items() if metric.about.higher_is_better}
     assert better == {"soundness", "soundness_two_sided", "completeness", "road_morf", "deletion"}
 

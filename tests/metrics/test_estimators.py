@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import twinlens as tl
-from twinlens.metrics.estimators import opposite_schedule, step_effects
+from twinlens.metrics.curves import loss_area, soundness_area
+from twinlens.metrics.estimators import extrapolation_weights, join_steps, opposite_schedule, step_effects
 
 ZERO = tl.ConstantImputer(0.0)
 
@@ -90,7 +91,7 @@ def test_the_opposite_sweep_removes_what_the_steps_add():
         assert np.isfinite(step_effects(added, removed)).all()
 
 
-def test_twice_the_calls_and_no_more():
+def calls(**options):
     rows = []
 
     def model(x):
@@ -98,13 +99,133 @@ def test_twice_the_calls_and_no_more():
         return torch.stack([x.sum(1), 0 * x[:, 0]], dim=1)
 
     x = torch.rand(5, 200, dtype=torch.float64)
-    tl.soundness(model, x, [0] * 5, x, imputer=ZERO)
-    once = sum(rows)
-    rows.clear()
-    curve = tl.soundness(model, x, [0] * 5, x, imputer=ZERO, estimator="two_sided")
-    assert once < sum(rows) <= 2 * once
-    assert curve.estimator == "two_sided"
-    assert curve.measure == "accuracy"
+    curve = tl.soundness(model, x, [0] * 5, x, imputer=ZERO, **options)
+    return sum(rows) / 5, curve
+
+
+def test_two_thirds_of_the_papers_calls_by_default():
+    once, paper = calls()
+    both, curve = calls(estimator="two_sided")
+    assert (once, both) == (98, 64)
+    assert np.allclose(curve.levels, [*np.arange(98, 69, -2) / 100, *np.arange(66, 0, -4) / 100])
+    assert set(curve.levels) < set(paper.levels)  # so that a run that has probed one has probed half of the other
+    assert (curve.estimator, curve.measure) == ("two_sided", "accuracy")
+    twice, _ = calls(estimator="two_sided", levels=paper.levels)
+    assert twice == 2 * 98
+    assert calls(estimator="two_sided", protocol="soco")[0] == 62
+    few = dataclasses.replace(tl.PROTOCOLS["paper"], levels=(0.9, 0.5, 0.1))
+    assert calls(estimator="two_sided", protocol=few)[0] == 6
+
+
+def test_weights_are_those_of_the_polynomial_through_all_sizes():
+    assert np.allclose(extrapolation_weights(1, 3), [1, 0, 0])
+    assert np.allclose(extrapolation_weights(1e9, 3), np.array([8, -6, 1]) / 3)
+    assert np.allclose(extrapolation_weights(5, 2), [1 + 4 / 5, -4 / 5])
+    assert np.allclose(extrapolation_weights(2, 3), [21 / 12, -7 / 8, 3 / 24])
+    for sizes in (1, 2, 3):
+        for features in (1, 3.5, 31):
+            each = features * 2.0 ** np.arange(sizes)
+            for degree in range(sizes):
+                polynomial = np.polynomial.Polynomial(np.arange(1.0, degree + 2))
+                found = extrapolation_weights(features, sizes) @ polynomial(each)
+                assert found == pytest.approx(polynomial(1.0))
+
+
+def test_joined_steps_have_the_effects_of_their_parts():
+    effects = np.array([[1.0, 2, 4, 8, 16], [1, -1, 0, 3, -2]])
+    assert np.array_equal(join_steps(effects, 1), effects)
+    assert np.array_equal(join_steps(effects, 2), [[3, 3, 12, 12, 16], [0, 0, 3, 3, -2]])
+    assert np.array_equal(join_steps(effects, 4), [[15, 15, 15, 15, 16], [3, 3, 3, 3, -2]])
+
+
+def in_steps_of_two(weights, **options):
+    """A linear model of eight features, which a map of 8, 7, … 1 adds two at a time."""
+
+    def model(x):
+        score = x @ torch.tensor(weights, dtype=torch.float64)
+        return torch.stack([score, torch.zeros_like(score)], dim=1)
+
+    x, maps = torch.ones(2, 8, dtype=torch.float64), torch.arange(8.0, 0.0, -1.0).expand(2, -1)
+    options = {"levels": (0.75, 0.5, 0.25, 0.0)} | options
+    return tl.soundness(model, x, [0] * 2, maps, imputer=ZERO, estimator="two_sided", **options)
+
+
+def test_extrapolation_by_hand():
+    """Steps 2 and 3 are false; joined with their neighbours none is. They add 11 and 7 to the 15 before them."""
+    weights = [4.0, 0, 0, 0, 0, 0, 2, 2]
+    plain, two, three = (in_steps_of_two(weights, step_sizes=sizes) for sizes in (1, 2, 3))
+    for curve, factor in ((plain, 1), (two, 1.5), (three, 21 / 12)):
+        false = factor * np.array([0, 11 / 26, 18 / 33, 18 / 36])
+        np.testing.assert_allclose(curve.per_sample, [1 - false] * 2)
+        np.testing.assert_allclose(curve.values, 1 - false)
+        assert curve.judged_false[0].tolist() == [False, True, True, False]
+    assert in_steps_of_two(weights).step_sizes == 3
+
+
+def test_a_mean_stays_within_its_bounds_and_a_sample_need_not():
+    """The first step alone is false, all of it: 1 - 21/12 is no share, and 0 the nearest that is."""
+    curve = in_steps_of_two([0.0, 0, 4, 0, 0, 2, 2, 2])
+    np.testing.assert_allclose(curve.per_sample[:, 0], -9 / 12)
+    assert curve.values[0] == 0
+    assert curve.replicate(np.ones((1, 2)))[1][0, 0] == 0
+    np.testing.assert_allclose(curve.values[-1], 1 - 21 / 12 * 15 / 36)
+    np.testing.assert_allclose(curve.false_share, 21 / 12 * 15 / 36)
+    alternating = in_steps_of_two([0.0, 0, 4, 0, 0, 0, 0, 4])
+    np.testing.assert_allclose(alternating.per_sample[:, -1], 1 - 21 / 12 * 22 / 36)  # below zero
+    assert (alternating.false_share == 1).all()
+
+
+def test_a_sweep_too_short_for_a_size_goes_without_it():
+    weights = [4.0, 0, 0, 0, 0, 0, 2, 2]
+    for levels, sizes in (((0.75, 0.5, 0.25), 2), ((0.75, 0.5), 2), ((0.5,), 1)):
+        found, known = (in_steps_of_two(weights, levels=levels, step_sizes=each) for each in (3, sizes))
+        assert np.array_equal(found.values, known.values)
+
+
+def random_case(features, samples=30, seed=0):
+    rng = np.random.default_rng(seed)
+    weights = torch.from_numpy(rng.normal(size=features) * (rng.random(features) < 0.4))
+    x, maps = torch.from_numpy(rng.normal(size=(samples, features))), torch.from_numpy(rng.random((samples, features)))
+    return lambda x: torch.stack([x @ weights, 0 * x[:, 0]], dim=1), x, (x @ weights < 0).long(), maps
+
+
+def test_single_features_need_no_extrapolation():
+    options = {"imputer": ZERO, "estimator": "two_sided"}
+    for levels in (tuple(k / 20 for k in range(19, -1, -1)), tuple(k / 50 for k in range(49, -1, -1))):
+        one, three = (tl.soundness(*random_case(20), levels=levels, step_sizes=s, **options) for s in (1, 3))
+        assert np.array_equal(one.per_sample, three.per_sample)  # with 50 levels some steps are empty
+    one, three = (tl.soundness(*random_case(60), levels=levels, step_sizes=s, **options) for s in (1, 3))
+    assert not np.allclose(one.values, three.values)
+    paper = [tl.soundness(*random_case(60), imputer=ZERO, step_sizes=s).values for s in (1, 3)]
+    assert np.array_equal(*paper)
+
+
+def test_the_area_is_the_mean_over_the_levels_of_the_sweep():
+    levels = (0.95, 0.9, 0.7, 0.5, 0.1)
+    curve = tl.soundness(*random_case(60), levels=levels, imputer=ZERO, estimator="two_sided")
+    between = (curve.values[1:] + curve.values[:-1]) / 2
+    assert curve.area() == pytest.approx(between @ -np.diff(levels) / 0.85)
+    assert curve.area() == pytest.approx(curve.area_per_sample().mean())
+    assert curve.areas(curve.performance[None], curve.values[None])[0] == curve.area()
+    assert not curve.by_predictive_level
+    top = float(curve.performance.max()) / 2
+    by_level = soundness_area(curve.performance, curve.values, high=top)
+    assert curve.area(high=top) == by_level != curve.area()
+    assert curve.areas(curve.performance[None], curve.values[None], np.array([top]))[0] == by_level
+    assert curve.area(low=0.1) == soundness_area(curve.performance, curve.values, low=0.1)
+    paper = tl.soundness(*random_case(60), levels=levels, imputer=ZERO)
+    assert paper.by_predictive_level
+    assert paper.area() == soundness_area(paper.performance, paper.values)
+    assert curve.area() == loss_area(curve.levels, curve.values)
+
+
+def test_a_map_of_zeros_has_no_area():
+    model, x, labels, maps = random_case(60)
+    maps[3] = 0
+    curve = tl.soundness(model, x, labels, maps, imputer=ZERO, estimator="two_sided")
+    each = curve.area_per_sample()
+    assert np.flatnonzero(np.isnan(each)).tolist() == [3]
+    assert curve.area() == pytest.approx(np.nanmean(each))
 
 
 def test_scale_of_maps_and_of_log_odds_change_nothing():
@@ -159,6 +280,10 @@ def test_wrong_second_tables_are_refused():
         tl.soundness_from_probes(table, **ask)
     with pytest.raises(ValueError, match="`estimator` must be one of paper, two_sided; got 'better'"):
         tl.soundness_from_probes(table, estimator="better")
+    with pytest.raises(ValueError, match="`step_sizes` must be one of 1, 2, 3; got 4"):
+        tl.soundness_from_probes(table, opposite=opposite, step_sizes=4, **ask)
+    with pytest.raises(ValueError, match="`step_sizes` must be one of 1, 2, 3; got 0"):
+        tl.Soundness(step_sizes=0)
     with pytest.raises(ValueError, match="`estimator` must be one of"):
         tl.soundness(model, x, [0] * 4, x, imputer=ZERO, estimator="better")
     reseeded = dataclasses.replace(opposite, settings=dataclasses.replace(opposite.settings, seed=9))

@@ -131,46 +131,90 @@ def sparse_linear(samples: int = 300, *, features: int = 200, seed: int = 0) -> 
     return _task("sparse linear", lambda x: x @ tensor, inputs, lambda x: x * weights)
 
 
-def interaction(samples: int = 300, *, features: int = 200, pairs: int = 50, seed: int = 0) -> Task:
+def interaction(samples: int = 300, *, features: int = 200, groups: int = 50, partners: int = 2, seed: int = 0) -> Task:
     """Build an XOR-like model: a sum of products of two features each, none of which is predictive alone.
 
+    Args:
+        samples: number of samples.
+        features: number of features; those beyond `groups` × `partners` are not read.
+        groups: number of products.
+        partners: features in each product; of three, the one in the middle of a ranking is seen from neither side.
+        seed: seed of the inputs.
+
     Example:
-        >>> interaction(4, features=10, pairs=2).predictive[:, 4:].any()
+        >>> interaction(4, features=10, groups=2).predictive[:, 4:].any()
         np.False_
     """
     rng = np.random.default_rng(stream(seed, "interaction"))
-    inputs = rng.normal(size=(samples, features))
-    inputs[:, :pairs] += _AGREEMENT * _either(rng, samples) * np.sign(inputs[:, pairs : 2 * pairs])
+    inputs, read = rng.normal(size=(samples, features)), groups * partners
+    others = inputs[:, groups:read].reshape(samples, partners - 1, groups).prod(axis=1)
+    inputs[:, :groups] += _AGREEMENT * _either(rng, samples) * np.sign(others)
+
+    def score(x: Tensor) -> Tensor:
+        return x[:, :read].reshape(-1, partners, groups).prod(dim=1).sum(dim=1)
 
     def shapley(x: Floats) -> Floats:
-        half = x[:, :pairs] * x[:, pairs : 2 * pairs] / 2
-        return np.concatenate([half, half, np.zeros((len(x), features - 2 * pairs))], axis=1)
+        product = x[:, :read].reshape(-1, partners, groups).prod(axis=1)
+        return np.pad(np.tile(product / partners, (1, partners)), ((0, 0), (0, features - read)))
 
-    return _task("interaction", lambda x: (x[:, :pairs] * x[:, pairs : 2 * pairs]).sum(dim=1), inputs, shapley)
+    return _task("interaction", score, inputs, shapley)
 
 
-def network(samples: int = 300, *, features: int = 100, planted: int = 12, seed: int = 0) -> Task:
+def network(samples: int = 300, *, features: int = 100, planted: int = 12, depth: int = 1, seed: int = 0) -> Task:
     """Build a multilayer perceptron that reads the first `planted` features, through weights drawn once.
 
     The Shapley values are exact, from all 2^planted sets of these features.
+
+    Args:
+        samples: number of samples.
+        features: number of features.
+        planted: number of features that the model reads.
+        depth: number of hidden layers of 32 units.
+        seed: seed of weights and inputs.
 
     Example:
         >>> network(4, features=20, planted=3).predictive[:, 3:].any()
         np.False_
     """
     rng = np.random.default_rng(stream(seed, "network"))
-    first, second = rng.normal(size=(planted, 32)) / 2, rng.normal(size=32)
+    first, last = rng.normal(size=(planted, 32)) / 2, rng.normal(size=32)
     inputs = rng.normal(size=(samples, features))
-    inputs[:, :planted] += _AGREEMENT * _either(rng, samples) * np.sign(first @ second)
+    sign = _either(rng, samples)
+    between = [rng.normal(size=(32, 32)) / np.sqrt(32) for _ in range(depth - 1)]
+    together = np.linalg.multi_dot([first, *between, last])
+    inputs[:, :planted] += _AGREEMENT * sign * np.sign(together)
 
     def score(x: Tensor) -> Tensor:
-        return torch.tanh(x[:, :planted] @ torch.from_numpy(first)) @ torch.from_numpy(second)
+        hidden = x[:, :planted]
+        for weights in (first, *between):
+            hidden = torch.tanh(hidden @ torch.from_numpy(weights))
+        return hidden @ torch.from_numpy(last)
 
     def shapley(x: Floats) -> Floats:
-        read = _shapley(lambda part: np.tanh(part @ first) @ second, x[:, :planted])
+        read = _shapley(lambda part: score(torch.from_numpy(part)).numpy(), x[:, :planted])
         return np.pad(read, ((0, 0), (0, features - planted)))
 
     return _task("network", score, inputs, shapley)
+
+
+def suppressor(samples: int = 300, *, features: int = 200, informative: int = 50, seed: int = 0) -> Task:
+    """Build a linear model that reads suppressors, as in XAI-TRIS (Clark et al. 2024).
+
+    Informative features carry the label and noise. Each shares its noise with a suppressor, which is independent of
+    the label, and which the model subtracts to cancel that noise. The others are not read. As in all tasks, the truth
+    is what the model reads: a suppressor is predictive for a sample whose noise it takes away in favour of the
+    label, about every second one, although it says nothing about the label by itself.
+
+    Example:
+        >>> suppressor(4, features=10, informative=3).predictive[:, 6:].any()
+        np.False_
+    """
+    rng = np.random.default_rng(stream(seed, "suppressor"))
+    weights, inputs = rng.normal(size=informative), rng.normal(size=(samples, features))
+    noise, own = inputs[:, informative : 2 * informative], inputs[:, :informative].copy()
+    inputs[:, :informative] = _AGREEMENT * _either(rng, samples) * np.sign(weights) + noise + own / 2
+    signed = np.concatenate([weights, -weights, np.zeros(features - 2 * informative)])
+    return _task("suppressor", lambda x: x @ torch.from_numpy(signed), inputs, lambda x: x * signed)
 
 
 def _shapley(score: Callable[[Floats], Floats], inputs: Floats) -> Floats:
@@ -221,6 +265,7 @@ TASKS: dict[str, Callable[..., Task]] = {
     "sparse linear": sparse_linear,
     "interaction": interaction,
     "network": network,
+    "suppressor": suppressor,
     "patch": patch,
 }
 """The tasks by name; each takes a number of samples and a seed."""

@@ -187,11 +187,16 @@ class SoundnessCurve(Curve):
     opposite: ProbeTable | None
     """The second probe table of the estimator "two_sided"; None for "paper"."""
 
+    step_sizes: int
+    """From how many step sizes the estimator "two_sided" was extrapolated to single features."""
+
     per_sample: Floats
-    """(N, L) the value of each sample; NaN where nothing that is kept has any attribution."""
+    """(N, L) the value of each sample; NaN where nothing that is kept has any attribution. Extrapolated ones may leave
+    [0, 1], which their mean in `values` does not."""
 
     judged_false: NDArray[np.bool_]
-    """(N, L) whether the features that a sample gained at a level were judged false."""
+    """(N, L) whether the features that a sample gained at a level were judged false; of the steps as they are, also
+    where the values are extrapolated."""
 
     @property
     def defined(self) -> Integers:
@@ -223,6 +228,11 @@ class SoundnessCurve(Curve):
             value=float(self.values[first]), level=float(self.levels[first]), exhausted=float(self.exhausted[first])
         )
 
+    @property
+    def false_share(self) -> Floats:
+        """(N,) share of each sample's attribution that is false at the last level, within [0, 1]."""
+        return np.clip(1 - self.per_sample[:, -1], 0, 1)
+
     def at(self, level: float) -> float | None:
         """Return the soundness at a predictive level v: the value when performance first reaches v.
 
@@ -244,15 +254,25 @@ class SoundnessCurve(Curve):
             )
         return reached.value
 
-    def area(self, low: float = 0.0, high: float | None = None) -> float | None:
-        """Mean soundness over predictive levels `low` to `high`.
+    @property
+    def by_predictive_level(self) -> bool:
+        """Whether the area is one over predictive levels: where a step is judged for all samples at once."""
+        return self.estimator == "paper"
 
-        To compare methods, name a `high` that all of them reach; by default it is the highest level reached.
+    def area(self, low: float | None = None, high: float | None = None) -> float | None:
+        """Mean soundness over predictive levels `low` to `high`, or over the levels of the sweep.
+
+        The paper's estimator takes predictive levels, from 0 to the highest one reached by default; to compare methods,
+        name a `high` that all of them reach. "two_sided" judges each sample by itself and needs no such axis: unless
+        you name `low` or `high`, it takes the share of features kept, from the first level to the last (trapezoidal
+        rule).
 
         Returns:
             The mean, or None where `high` is not reached.
         """
-        return soundness_area(self.performance, self.values, low, high)
+        if not self.by_predictive_level and low is None and high is None:
+            return float(loss_area(self.levels, self.values))
+        return soundness_area(self.performance, self.values, low or 0.0, high)
 
     def replicate(self, weights: Floats) -> tuple[Floats, Floats]:
         """Return performance and values (R, L) for weightings of the samples (R, N), every decision taken anew."""
@@ -263,6 +283,7 @@ class SoundnessCurve(Curve):
             protocol=self.protocol,
             estimator=self.estimator,
             opposite=self.opposite,
+            step_sizes=self.step_sizes,
         )
         performance, values = np.empty((2, len(weights), len(self.levels)))
         for r, row in enumerate(weights):
@@ -311,12 +332,19 @@ class SoundnessCurve(Curve):
 
     def areas(self, performance: Floats, values: Floats, high: Floats | None = None) -> Floats:
         """Return the mean soundness (R,) of each of several curves (R, L), up to `high` where it is given."""
+        if not self.by_predictive_level and high is None:
+            return loss_area(self.levels, values)
         tops: Iterable[float | None] = [None] * len(values) if high is None else high.tolist()
         areas = [soundness_area(p, v, high=top) for p, v, top in zip(performance, values, tops, strict=True)]
         return np.array(areas, dtype=np.float64)
 
     def area_per_sample(self) -> Floats:
-        """Return the mean soundness over levels (N,) of each sample; NaN where it has none."""
+        """Return the mean soundness over levels (N,) of each sample; NaN where it has none.
+
+        For "two_sided", the mean of these is the area, as long as no value had to be kept within [0, 1].
+        """
+        if not self.by_predictive_level:
+            return loss_area(self.levels, self.per_sample)
         defined = np.isfinite(self.per_sample)
         count = np.maximum(defined.sum(axis=1), 1)
         return np.where(defined.any(axis=1), np.sum(self.per_sample, axis=1, where=defined) / count, np.nan)

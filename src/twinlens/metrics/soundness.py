@@ -18,10 +18,12 @@ from twinlens.core.probe_table import ProbeTable
 from twinlens.imputation.imputers import Imputer, LinearImputer, find_imputer
 from twinlens.metrics.about import About
 from twinlens.metrics.curves import SoundnessCurve
-from twinlens.metrics.estimators import Judge, check_epsilon, opposite_schedule
+from twinlens.metrics.estimators import STEP_SIZES, Judge, StepSizes, check_epsilon, opposite_schedule
 from twinlens.metrics.performance import Performance, check_performance
 from twinlens.metrics.protocols import Protocol, find_protocol
 from twinlens.metrics.sweeps import Sweep
+
+_FEW_LEVELS = 33  # a protocol with no more than a third of the paper's levels needs no thinning
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,12 +42,17 @@ class Soundness:
     """How a step is judged: "paper" by its gain in performance; "two_sided" for each sample, by its share in the range
     of the sample's log-odds, which asks the model twice as often and comes nearer to the truth where that is known."""
 
+    step_sizes: StepSizes = STEP_SIZES
+    """For "two_sided": from how many step sizes (h, 2h, 4h, all from the same probes) the value is extrapolated to
+    single features, so that it does not depend on h; 1 takes the steps as they are."""
+
     performance: Performance = "accuracy"
     """What is gained: accuracy, top5, balanced_accuracy (decided over the data set), score, probability, logit (decided
     for each sample), r2 or neg_mse (regression); in Python also a function of the probe table."""
 
     levels: Sequence[float] | None = None
-    """Shares of features removed, decreasing; those of the protocol by default."""
+    """Shares of features removed, decreasing; by default those of the protocol, and for "two_sided" a third of these:
+    0.98, 0.96, … 0.7, then 0.66, 0.62, … 0.02."""
 
     imputer: Imputer | None = None
     """What stands in the place of removed features: linear, constant, mean or blur; in a run, the run's own
@@ -94,10 +101,15 @@ class Soundness:
     def sweeps(self, features: int) -> tuple[Sweep, ...]:
         """Return the probes that it needs of maps with so many features."""
         rules, imputer = find_protocol(self.protocol), self.imputer or LinearImputer()
-        levels = rules.levels if self.levels is None else tuple(self.levels)
+        levels = self._default_levels(rules) if self.levels is None else tuple(self.levels)
         steps = Schedule(by="area", order="lerf", levels=levels, rounding=rules.rounding)
         schedules = [steps] if self.estimator == "paper" else [steps, opposite_schedule(steps, features)]
         return tuple(Sweep(schedule=schedule, imputer=imputer) for schedule in schedules)
+
+    def _default_levels(self, rules: Protocol) -> tuple[float, ...]:
+        """Take a third of the protocol's levels for two sides, the more of them where most of the attribution lies."""
+        few = self.estimator == "paper" or len(rules.levels) <= _FEW_LEVELS
+        return rules.levels if few else rules.levels[:29:2] + rules.levels[32::4]
 
     def read(self, tables: Sequence[ProbeTable]) -> SoundnessCurve:
         """Compute the curve from one table per sweep."""
@@ -108,6 +120,7 @@ class Soundness:
             protocol=self.protocol,
             estimator=self.estimator,
             opposite=tables[1] if len(tables) > 1 else None,
+            step_sizes=self.step_sizes,
         )
 
 
@@ -134,6 +147,7 @@ def soundness_from_probes(
     protocol: str | Protocol = "paper",
     estimator: str = "paper",
     opposite: ProbeTable | None = None,
+    step_sizes: StepSizes = STEP_SIZES,
 ) -> SoundnessCurve:
     """Compute the progressive soundness of the paper (its Algorithm 3) from a probe table.
 
@@ -151,6 +165,7 @@ def soundness_from_probes(
             share in the range of the sample's log-odds, and comes nearer to the truth where that is known; see
             docs/statistics.md.
         opposite: for "two_sided", probes of the same samples and maps by `opposite_schedule`.
+        step_sizes: for "two_sided", from how many step sizes the value is extrapolated to single features.
     """
     schedule, rules = table.settings.schedule, find_protocol(protocol)
     if (schedule.by, schedule.order) != ("area", "lerf") or schedule.levels[0] < schedule.levels[-1]:
@@ -158,7 +173,15 @@ def soundness_from_probes(
             "`table` must hold probes by area, least relevant first, with decreasing levels; got probes "
             f"by {schedule.by}, {schedule.order}, levels {schedule.levels[0]:g} to {schedule.levels[-1]:g}."
         )
-    judge = Judge(table, performance, epsilon=epsilon, protocol=rules, estimator=estimator, opposite=opposite)
+    judge = Judge(
+        table,
+        performance,
+        epsilon=epsilon,
+        protocol=rules,
+        estimator=estimator,
+        opposite=opposite,
+        step_sizes=step_sizes,
+    )
     judgement = judge(np.ones(len(table)))
     return SoundnessCurve(
         levels=table.levels,
@@ -171,6 +194,7 @@ def soundness_from_probes(
         epsilon=epsilon,
         estimator=estimator,
         opposite=opposite,
+        step_sizes=step_sizes,
         per_sample=judgement.per_sample,
         judged_false=judgement.judged_false,
     )

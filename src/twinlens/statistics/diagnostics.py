@@ -78,7 +78,9 @@ def diagnose(
     if (schedule.by, schedule.order) == ("area", "lerf") and schedule.levels[0] > schedule.levels[-1]:
         decided_by_accuracy = measured.gain.ndim == 1 and getattr(curve, "estimator", "paper") == "paper"
         findings += _steps(measured, len(table), epsilon, judged=decided_by_accuracy)
-        findings.append(_exhausted(table, measured, axis=getattr(curve, "by_predictive_level", True)))
+        findings.append(
+            _exhausted(table, measured, axis=not isinstance(curve, SoundnessCurve) or curve.by_predictive_level)
+        )
     if maps is not None:
         findings += diagnose_ties(table, maps)
     return tuple(findings)
