@@ -47,16 +47,13 @@ def metrics_of(coarse):
     }
 
 
-def stored(evaluation, folder):
-    """Write the maps of the good methods, and their degraded versions, as files; returns the files by name."""
+def stored(evaluation, method, folder):
+    """Write the maps of a method, and their degraded versions, as files; returns the files by share."""
     folder.mkdir(parents=True, exist_ok=True)
-    files = {}
-    for method in GOOD:
-        maps = evaluation.maps(method)
-        for share in DEGRADED:
-            path = folder / f"{method}-{share:g}.npy"
-            np.save(path, degrade(maps, share, ids=evaluation.ids()).numpy())
-            files[f"{method}-{share:g}"] = str(path)
+    maps, files = evaluation.maps(method), {}
+    for share in DEGRADED:
+        files[share] = str(folder / f"{method}-{share:g}.npy")
+        np.save(files[share], degrade(maps, share, ids=evaluation.ids()).numpy())
     return files
 
 
@@ -105,16 +102,23 @@ def main():
     own = tl.evaluate(
         model, samples, {**GOOD, "random": "random"}, control="all", control_share=1.0, out=given.out / "own", **how
     )
-    files = stored(own, given.out / "maps")
-    whole = {method: files.pop(f"{method}-0") for method in GOOD}
-    degraded = tl.evaluate(model, samples, {}, maps=files, control="none", out=given.out / "degraded", **how)
+    how |= {"control": "none"}
+    files = {method: stored(own, method, given.out / "maps") for method in GOOD}
+    worse = {
+        method: tl.evaluate(
+            model, samples, {}, maps={f"{share:g}": path for share, path in of.items() if share},
+            out=given.out / f"degraded-{method}", **how,
+        )
+        for method, of in files.items()
+    }  # fmt: skip
+    whole = {method: of[0.0] for method, of in files.items()}
     again = [
-        tl.evaluate(model, samples, {}, maps=whole, control="none", seed=seed, out=given.out / f"seed-{seed}", **how)
+        tl.evaluate(model, samples, {}, maps=whole, seed=seed, out=given.out / f"seed-{seed}", **how)
         for seed in range(1, given.seeds)
     ]
 
     def area(metric, method, share):
-        return degraded.results.area(f"{method}-{share:g}", metric) if share else own.results.area(method, metric)
+        return worse[method].results.area(f"{share:g}", metric) if share else own.results.area(method, metric)
 
     names = ", ".join(GOOD)
     print(f"{own.title}; Spearman and skill: {names}\n")

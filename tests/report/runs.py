@@ -22,7 +22,7 @@ OPTIONS = {
     "batch_size": 16,
     "memory_format": "contiguous",
     "shard_size": 4,
-    "resamples": 20,
+    "resamples": 60,
     "protocol": dataclasses.replace(tl.PROTOCOLS["paper"], levels=LEVELS),
 }
 METHODS = ("saliency", "sobel", "random")

@@ -112,7 +112,7 @@ def test_a_resample_of_a_regression_model():
 @given(st.integers(0, 1000), st.booleans())
 def test_the_order_of_samples_changes_no_interval(seed, whole_curve):
     order = np.random.default_rng(seed).permutation(40)
-    for curve in curves(seed % 3):
+    for curve in curves(seed % 3, performance="probability"):
         shuffled = again(curve, curve.table.take(order))
         one, other = (c.interval(resamples=50, simultaneous=whole_curve) for c in (curve, shuffled))
         assert np.allclose(one, other, atol=1e-12)
@@ -120,7 +120,7 @@ def test_the_order_of_samples_changes_no_interval(seed, whole_curve):
 
 def test_intervals_do_not_depend_on_threads():
     threads = torch.get_num_threads()
-    curve = curves()[0]
+    curve = curves(performance="probability")[0]
     try:
         torch.set_num_threads(1)
         one = curve.interval(resamples=100, seed=5)
@@ -156,7 +156,7 @@ def test_whole_curves_stay_within_the_simultaneous_band():
 
 
 def test_bootstrap_knows_areas_and_levels():
-    sound, complete, _ = curves()
+    sound, complete, _ = curves(performance="probability")
     found = bootstrap(sound, resamples=60)
     assert "60 resamples of SoundnessCurve" in repr(found)
     assert found.areas[7] == soundness_area(found.performance[7], found.values[7])
@@ -188,6 +188,25 @@ def test_bootstrap_knows_areas_and_levels():
     with pytest.raises(ValueError, match="one of those measured"):
         found.at(0.55)
     assert str(Interval(value=0.5, low=0.25, high=0.75, confidence=0.9)) == "0.500 [0.250, 0.750]"
+
+
+@pytest.mark.parametrize("protocol", ["paper", "soco"])
+@pytest.mark.parametrize("performance", ["accuracy", "balanced_accuracy", mean_probability])
+def test_soundness_that_is_judged_for_all_samples_at_once_has_no_interval(performance, protocol):
+    sound, complete, _ = curves(performance=performance, protocol=protocol)
+    assert complete.has_interval
+    assert np.isfinite(complete.interval(resamples=50)).all()
+    assert not sound.has_interval
+    assert np.isnan(sound.interval(resamples=50)).all()
+    found = bootstrap(sound, resamples=50)
+    area, at = found.area_interval(), found.at(float(sound.performance.max()))
+    assert np.isnan([area.low, area.high, at.low, at.high]).all()
+    assert np.isnan(found.interval(simultaneous=True)).all()
+    assert (area.value, area.reached) == (sound.area(), 1.0)
+    assert 0.2 < at.reached < 1
+    assert str(area) == f"{sound.area():.3f}"
+    for judged_alone in (curves(performance="score")[0], curves(performance=probability_by_itself)[0]):
+        assert np.isfinite(judged_alone.interval(resamples=50)).any()
 
 
 def test_intervals_of_the_two_sided_estimator():

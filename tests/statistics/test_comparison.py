@@ -135,6 +135,85 @@ def test_areas_of_soundness_are_those_of_each_curve_by_itself(task):
     assert never.verdicts[0] == "truth and removed 0.5: soundness is not decided (truth and removed 0.5 not reached)."
 
 
+@pytest.mark.parametrize("confidence", [0.9, 0.95])
+def test_verdicts_and_intervals_agree(task, confidence):
+    """Many maps of nearly equal quality, so that some pairs are decided, some are not, and some are on the edge."""
+    rng = np.random.default_rng(0)
+    maps = {f"{k}": task.information * (rng.random(task.information.shape) > 0.02 * k) + 1e-3 for k in range(8)}
+    curves = {
+        name: tl.completeness(task.model, task.inputs, task.labels, m, imputer=task.imputer) for name, m in maps.items()
+    }
+    result = compare(curves, resamples=200, confidence=confidence)
+    decided = [pair.low > 0 or pair.high < 0 for pair in result.pairs]
+    assert decided == [pair.p_adjusted < 1 - confidence for pair in result.pairs] == [p.decided for p in result.pairs]
+    assert 0 < sum(decided) < len(decided)
+    assert all(pair.low <= pair.difference <= pair.high for pair in result.pairs)
+    # Corrected for 28 pairs, each interval is wider than for its pair alone, and no p-value is smaller.
+    assert all(pair.p_value <= pair.p_adjusted for pair in result.pairs)
+    alone = compare({name: curves[name] for name in ("0", "7")}, resamples=200, confidence=confidence).pairs[0]
+    pair = next(pair for pair in result.pairs if (pair.first, pair.second) == ("0", "7"))
+    assert (alone.difference, alone.p_value) == (pair.difference, pair.p_value)
+    assert alone.p_adjusted == alone.p_value
+    assert pair.low < alone.low
+    for verdict, one in zip(result.verdicts, result.pairs, strict=True):
+        assert ("does not differ" in verdict) == (not one.decided)
+        assert f"{abs(one.difference):.3f}" in verdict
+        assert f"{max(abs(one.low), abs(one.high)):.3f}]" in verdict
+    # Ranks leave open what is not decided.
+    for standing in result.standings:
+        assert standing.best_rank <= standing.rank <= standing.worst_rank
+        assert standing.low < standing.area < standing.high
+    first = result.standings[0]
+    beaten = sum(pair.decided for pair in result.pairs if first.method in (pair.first, pair.second))
+    assert (first.best_rank, first.worst_rank) == (1, len(curves) - beaten)
+
+
+def test_the_best_is_clear_of_all_other_methods(measured):
+    complete = {name: m["completeness"] for name, m in measured.items()}
+    assert compare(complete, resamples=100).clear_best("completeness") == "truth"
+    twice = complete | {"again": complete["truth"]}
+    assert compare(twice, resamples=100).clear_best("completeness") is None
+    assert compare(twice, resamples=100, controls=["again"]).clear_best("completeness") == "truth"
+    assert compare(complete, resamples=100, controls=["truth"]).clear_best("completeness") == "false"
+    assert compare(complete, resamples=100, controls=["truth", "half"]).clear_best("completeness") is None
+    # The smaller the loss of insertion the better.
+    insertion = {name: m["insertion"] for name, m in measured.items()}
+    assert insertion["truth"].area() < insertion["false"].area()
+    assert compare(insertion, resamples=100).clear_best("removal (lerf)") == "truth"
+
+
+def test_controls_are_compared_but_never_on_the_front(measured):
+    result = compare(measured, resamples=100, controls=["truth"])
+    plain = compare(measured, resamples=100)
+    assert result.pairs == plain.pairs
+    assert result.standings == plain.standings
+    assert plain.pareto == {"truth": 1.0}
+    # Without the control, which beats both, the front is that of the others.
+    others = compare({name: measured[name] for name in ("half", "false")}, resamples=100)
+    assert result.pareto == others.pareto
+    assert set(result.pareto) <= {"half", "false"}
+
+
+def test_soundness_without_an_interval_is_not_decided(task):
+    grid = map_grid(task)
+    arguments, options = (task.model, task.inputs, task.labels), {"imputer": task.imputer, "levels": LEVELS}
+    curves = {name: tl.soundness(*arguments, grid[name], **options) for name in ("truth", "random", "inverted")}
+    result = compare(curves, resamples=50)
+    for pair in result.pairs:
+        assert np.isnan([pair.low, pair.high, pair.p_value, pair.p_adjusted]).all()
+        assert np.isfinite([pair.difference, pair.wins]).all()
+    assert result.verdicts[0].startswith("truth and random: soundness is not decided (0.")
+    assert result.verdicts[0].endswith(", without an interval).")
+    assert {(standing.best_rank, standing.worst_rank) for standing in result.standings} == {(1, 3)}
+    assert np.isnan([standing.low for standing in result.standings]).all()
+    assert result.clear_best("soundness") is None
+    assert "nan" not in result._repr_html_()
+    assert result.plot().get_xlabel() == "area"
+    found = tl.skill(curves["truth"], curves["random"], resamples=50)
+    assert np.isnan([found.low, found.high, found.p_value]).all()
+    assert "without an interval" in str(found)
+
+
 def test_what_cannot_be_compared_is_refused(measured):
     complete = {name: m["completeness"] for name, m in measured.items()}
     with pytest.raises(ValueError, match="at least two methods to compare; got 1"):

@@ -1,7 +1,8 @@
 """Resampling: bootstrap draws of samples, and the one kind of interval that comes from the replicates of a number.
 
 An interval is symmetric about its estimate, and as wide as the replicates stray from that: it always contains what it
-belongs to, and what noise does to an estimator on average widens it.
+belongs to, and what noise does to an estimator on average widens it. Where all samples agree, so do the replicates; the
+interval is then that of the rule of three: of N samples none differs, of others up to 3 in N may (at 95%).
 
 Shapes: N samples, R resamples, K numbers (the levels of a curve, or pairs of methods).
 """
@@ -71,7 +72,8 @@ def interval_of(value: float | None, replicates: Floats, confidence: float, *, s
         >>> print(interval_of(0.5, np.linspace(0.4, 0.6, 101), 0.95, samples=100))
         0.500 [0.403, 0.597]
     """
-    low, high = around(np.array([math.nan if value is None else value]), replicates[:, None], samples).ends(confidence)
+    values = np.array([math.nan if value is None else value])
+    low, high = band(values, replicates[:, None], confidence, samples=samples, simultaneous=True)
     reached = float(np.isfinite(replicates).mean())
     return Interval(value=value, low=float(low[0]), high=float(high[0]), confidence=confidence, reached=reached)
 
@@ -120,10 +122,15 @@ def band(
         >>> band(np.zeros(2), replicates, 0.95, samples=1000, simultaneous=True)[1].round(1)
         array([2.3, 4.4])
     """
-    if simultaneous:
-        return around(values, replicates, samples).ends(confidence)
-    each = [around(values[[k]], replicates[:, [k]], samples).ends(confidence) for k in range(len(values))]
-    low, high = np.reshape(each, (-1, 2)).T
+    places = [slice(None)] if simultaneous else [slice(k, k + 1) for k in range(len(values))]
+    largest = np.abs(values[np.isfinite(values)]).max(initial=0.0)
+    low, high = np.empty((2, len(values)))
+    for some in places:
+        found = around(values[some], replicates[:, some], samples)
+        agreed = np.where(
+            found.scale == 0, -math.log(1 - check_confidence(confidence)) / max(samples, 1) * largest, 0.0
+        )
+        low[some], high[some] = found.ends(confidence) + agreed * [[-1], [1]]
     return low, high
 
 
@@ -140,8 +147,8 @@ class Around:
     farthest: Floats
     """(R,) of each resample, how far its farthest replicate is off, in these units, in ascending order."""
 
-    def ends(self, confidence: float) -> tuple[Floats, Floats]:
-        """Return lower and upper ends (K,), between which the share `confidence` of resamples has all its replicates.
+    def ends(self, confidence: float) -> Floats:
+        """Return lower and upper ends (2, K), between which the share `confidence` of resamples has all its replicates.
 
         An end is NaN where a number has no value, and where the resamples are too few for the confidence.
         """
@@ -149,7 +156,7 @@ class Around:
         smallest = (1 + np.arange(len(self.farthest))) / (1 + len(self.farthest))
         outside = int((smallest < 1 - check_confidence(confidence)).sum())
         reach = self.farthest[-outside] if outside > 0 else math.nan
-        return self.values - reach * self.scale, self.values + reach * self.scale
+        return np.stack([self.values - reach * self.scale, self.values + reach * self.scale])
 
     def p_values(self) -> Floats:
         """Return the p-value (K,) of each number being zero, for all of them at once; NaN where there is no value.
@@ -178,7 +185,7 @@ def around(values: Floats, replicates: Floats, samples: int) -> Around:
     """
     strays = np.abs(replicates - values) * math.sqrt(samples / max(samples - 3, 1))
     known = np.isfinite(strays)
-    strays[~known] = 0.0
+    strays[~known | (strays <= 1e-12 * np.abs(values))] = 0.0  # rounding is no spread
     scale = np.sqrt((strays**2).sum(axis=0) / np.maximum(known.sum(axis=0), 1))
     units = np.divide(strays, scale, out=np.zeros_like(strays), where=scale > 0)
     farthest = np.sort(units.max(axis=1)[known.any(axis=1)])

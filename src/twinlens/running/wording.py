@@ -48,11 +48,13 @@ def _best(results: Results) -> list[str]:
     """Name the best method of either side, with its skill, and those that it is not clear of."""
     sentences = []
     for metric in results.sides:
-        best, title = results.highest(metric), name_of(results, metric)
+        best, purpose = results.highest(metric), results.about(metric).purpose
+        start, title = f"{purpose[:1].upper()}{purpose[1:]}", name_of(results, metric)
+        empty = _empty(results, metric)
         if best is None:
-            sentences.append(f"No method has any {title} to show: none does better than maps of other inputs.")
+            if empty:
+                sentences.append(f"{start}, no method helps: in {title} none does better than maps of other inputs.")
             continue
-        control, purpose = results.control(best, metric), results.about(metric).purpose
         close = {
             name
             for pair in results.pairs
@@ -60,13 +62,25 @@ def _best(results: Results) -> list[str]:
             for name in (pair.first, pair.second)
         }
         rivals = [name for name in results.candidates(metric) if name in close - {best}]
-        skill = "" if control is None else f", {control.skill:z.3f} above maps of other inputs"
-        others = len(results.candidates(metric)) - 1
+        control, others = results.control(best, metric), len(results.candidates(metric)) - 1
+        skill = "" if control is None else f", of which {control.skill:z.3f} is skill"
         clear = f"; not clear of {listed(rivals)}" if rivals else "; clear of all others" if others else ""
-        sentences.append(
-            f"{purpose[:1].upper()}{purpose[1:]}, take {best}: {title} {results.area(best, metric):z.3f}{skill}{clear}."
-        )
+        more = f". {empty}" if empty else ""
+        sentences.append(f"{start}, take {best}: {title} {results.area(best, metric):z.3f}{skill}{clear}{more}.")
     return sentences
+
+
+def _empty(results: Results, metric: str) -> str:
+    """Name the method, no control, that scores more than the best one without any skill."""
+    areas, best = results.areas(metric), results.highest(metric)
+    sign = 1 if results.about(metric).higher_is_better else -1
+    others = [name for name in areas if not results.methods[name].control and results.knows(name, metric) is False]
+    top = max(others, key=lambda name: sign * areas[name], default=None)
+    if top is None or (best is not None and sign * areas[top] <= sign * areas[best]):
+        return ""
+    control = results.control(top, metric)
+    left = "" if control is None or control.value is None else f", and {control.value:z.3f} with maps of other inputs"
+    return f"{top} scores {areas[top]:z.3f}{left}"
 
 
 def _ignorant(results: Results) -> list[str]:

@@ -5,6 +5,7 @@ Shapes: N samples, L levels, R resamples.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import dataclass
 
@@ -44,7 +45,11 @@ class Bootstrap:
     def interval(self, confidence: float = 0.95, *, simultaneous: bool = False) -> Interval[Floats]:
         """Return the interval (L,) of each level by itself, or of the whole curve at once."""
         low, high = band(
-            self.curve.values, self.values, confidence, samples=len(self.curve.table), simultaneous=simultaneous
+            self.curve.values,
+            self.trusted(self.values),
+            confidence,
+            samples=len(self.curve.table),
+            simultaneous=simultaneous,
         )
         return Interval(value=self.curve.values, low=low, high=high, confidence=confidence)
 
@@ -85,7 +90,12 @@ class Bootstrap:
         return self._interval(value, np.where(reached.any(axis=1), first, np.nan), confidence)
 
     def _interval(self, value: float | None, replicates: Floats, confidence: float) -> Interval[float]:
-        return interval_of(value, replicates, confidence, samples=len(self.curve.table))
+        found = interval_of(value, self.trusted(replicates), confidence, samples=len(self.curve.table))
+        return dataclasses.replace(found, reached=float(np.isfinite(replicates).mean()))
+
+    def trusted(self, replicates: Floats) -> Floats:
+        """Return replicates (R, ...) of the curve for an interval: NaN where they do not make one."""
+        return replicates if self.curve.has_interval else np.full_like(replicates, np.nan)
 
 
 def bootstrap(curve: Curve, *, resamples: int = 1000, seed: int = 0) -> Bootstrap:

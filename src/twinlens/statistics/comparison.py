@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twinlens.core.arrays import Floats
-from twinlens.core.resampling import around, check_confidence
+from twinlens.core.resampling import around, check_confidence, interval_of
 from twinlens.metrics.curves import CompletenessCurve, Curve, RemovalCurve, SoundnessCurve
 from twinlens.statistics.bootstrap import Bootstrap, bootstrap
 from twinlens.statistics.verdicts import Comparison, Pair, Standing
@@ -161,8 +161,7 @@ def _standings(
     ranks = dict(zip(methods, _ranks(sign * areas[:1])[0].tolist(), strict=True))
     standings = []
     for k, (name, each) in enumerate(methods.items()):
-        own = around(areas[0, [k]], areas[1:, [k]], len(each.curve.table))
-        [low], [high] = own.ends(confidence)
+        own = interval_of(areas[0, k], each.trusted(areas[1:, k]), confidence, samples=len(each.curve.table))
         others = [
             pair.second if pair.first == name else pair.first
             for pair in pairs
@@ -174,8 +173,8 @@ def _standings(
                 metric=metric,
                 method=name,
                 area=float(areas[0, k]),
-                low=float(low),
-                high=float(high),
+                low=own.low,
+                high=own.high,
                 rank=ranks[name],
                 best_rank=1 + better,
                 worst_rank=len(methods) - (len(others) - better),
@@ -204,7 +203,8 @@ def _pairs(
     chosen = list(combinations(range(len(names)), 2))
     first, second = np.array(chosen).T
     differences, again = measured[first] - measured[second], replicates[:, first] - replicates[:, second]
-    together = around(differences, again, samples)
+    trusted = next(iter(methods.values())).trusted(again)
+    together = around(differences, trusted, samples)
     low, high = together.ends(confidence)
     adjusted = together.p_values()
     return [
@@ -215,7 +215,7 @@ def _pairs(
             difference=float(differences[k]),
             low=float(low[k]),
             high=float(high[k]),
-            p_value=float(around(differences[[k]], again[:, [k]], samples).p_values()[0]),
+            p_value=float(around(differences[[k]], trusted[:, [k]], samples).p_values()[0]),
             p_adjusted=float(adjusted[k]),
             wins=_share_above(sign * again[np.isfinite(again[:, k]), k]),
             sample_wins=_sample_wins(per_sample[i], per_sample[j], sign),

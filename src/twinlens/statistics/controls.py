@@ -30,7 +30,8 @@ class Skill:
     """Area of the curve of exchanged maps."""
 
     low: float
-    """Lower end of the skill's interval."""
+    """Lower end of the skill's interval; NaN where there is none, as for soundness by the paper's estimator and
+    accuracy."""
 
     high: float
     """Upper end."""
@@ -47,10 +48,11 @@ class Skill:
     def __str__(self) -> str:
         if math.isnan(self.value):
             return f"skill not reached (own {self.own:z.3f}, exchanged {self.exchanged:z.3f}, {self.samples} samples)"
-        between = "" if math.isnan(self.low) else f" [{self.low:z.3f}, {self.high:z.3f}]"
+        shown = math.isfinite(self.low)
+        between = f" [{self.low:z.3f}, {self.high:z.3f}]" if shown else ""
         return (
             f"skill {self.value:z.3f}{between} (own {self.own:z.3f}, exchanged {self.exchanged:z.3f}, "
-            f"p = {self.p_value:.3f}, {self.samples} samples)"
+            f"{f'p = {self.p_value:.3f}' if shown else 'without an interval'}, {self.samples} samples)"
         )
 
 
@@ -96,7 +98,8 @@ def skill(
     curve, samples = drawn[0].curve, len(drawn[0].curve.table)
     sign = 1.0 if curve.higher_is_better else -1.0
     (one, replicates), (other, other_replicates) = (each.areas_up_to(high) for each in drawn)
-    found = around(np.array([sign * (one - other)]), sign * (replicates - other_replicates)[:, None], samples)
+    differences = drawn[0].trusted(sign * (replicates - other_replicates)[:, None])
+    found = around(np.array([sign * (one - other)]), differences, samples)
     [low], [upper] = found.ends(confidence)
     return Skill(
         value=float(found.values[0]),
