@@ -133,9 +133,11 @@ def test_the_control_is_that_of_the_library(tmp_path, share):
         high = evaluation.results.soundness_up_to.get(name)
         expected = tl.skill(*curves, high=high, resamples=100)
         assert found.skill == pytest.approx(expected.value, abs=1e-6, nan_ok=True)
-        assert (found.low, found.high, found.p) == pytest.approx(
-            (expected.low, expected.high, expected.p_value), abs=1e-5
-        )
+        if name == "soundness":  # judged by accuracy, for all samples at once
+            assert (found.low, found.high, found.p) == (None, None, None)
+        else:
+            ends = (expected.low, expected.high, expected.p_value)
+            assert (found.low, found.high, found.p) == pytest.approx(ends, abs=1e-5)
         assert found.samples == len(chosen) == round(10 * share)
         sign = 1 if curves[0].higher_is_better else -1
         assert evaluation.results.area("saliency", name) - sign * found.skill == pytest.approx(found.value)
