@@ -40,11 +40,11 @@ class Soundness:
 
     estimator: Literal["paper", "two_sided"] = "paper"
     """How a step is judged: "paper" by its gain in performance; "two_sided" for each sample, by its share in the range
-    of the sample's log-odds, which asks the model twice as often and comes nearer to the truth where that is known."""
+    of the sample's log-odds, from two sides, which comes nearer to the truth where that is known."""
 
     extrapolate: bool = True
     """For "two_sided": whether the value is extrapolated from steps and pairs of steps, all in the same probes, to
-    single features, so that it does not depend on the step; otherwise steps are taken as they are."""
+    single features, so that it depends less on the step; otherwise steps are taken as they are."""
 
     performance: Performance = "accuracy"
     """What is gained: accuracy, top5, balanced_accuracy (decided over the data set), score, probability, logit (decided
