@@ -50,7 +50,8 @@ def joined(table: tl.ProbeTable, effects: Floats, count: int, *, root: bool) -> 
     features = int(np.prod(table.settings.spatial))
     sizes = np.add.reduceat(np.diff(features - table.removed[0], prepend=0), starts) / features
     false = np.repeat(sums < 0.01 * (np.sqrt(sizes / 0.02) if root else 1), count, axis=1)[:, : effects.shape[1]]
-    return np.asarray(1 - np.cumsum(table.added_mass * false, axis=1) / table.kept_mass)
+    with np.errstate(invalid="ignore"):  # a map of zeros has no soundness
+        return np.asarray(1 - np.cumsum(table.added_mass * false, axis=1) / table.kept_mass)
 
 
 def estimate(table: tl.ProbeTable, opposite: tl.ProbeTable, form: str) -> Floats:

@@ -205,7 +205,7 @@ def _false_share(drawn: Mapping[str, Bootstrap]) -> Floats:
     curve = next((each.curve for each in drawn.values() if isinstance(each.curve, SoundnessCurve)), None)
     if curve is None:
         return np.full(len(next(iter(drawn.values())).curve.table), np.nan)
-    return np.asarray(1 - curve.per_sample[:, -1])
+    return curve.false_share
 
 
 def _numbers(array: Floats) -> tuple[float | None, ...]:
