@@ -25,7 +25,7 @@ from twinlens.probing.probe import Prober
 STEPS = {f"{step}%": tuple(p / 100 for p in range(100 - step, 0, -step)) for step in (2, 3, 4)}
 STEPS["default"] = tl.Soundness(estimator="two_sided").sweeps(100)[0].schedule.levels
 EVERY = tuple(p / 100 for p in range(98, 0, -1) if p % 2 == 0 or p % 3 == 1)
-FORMS = ("plain", "h, 2h", "h, 2h, 4h", "root, one phase", "root, all phases (default)")
+FORMS = ("plain", "h, 2h", "h, 2h, 4h", "root, one phase", "root, both pairs (default)")
 
 
 def tables(prober: Callable[[tl.Schedule], tl.ProbeTable], features: int) -> tuple[tl.ProbeTable, tl.ProbeTable]:
