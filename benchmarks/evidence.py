@@ -34,7 +34,7 @@ def metrics_of(coarse):
     soco = {"soundness, soco": tl.Soundness(protocol="soco")}  # rounds otherwise: a sweep of its own
     return {
         "soundness, two-sided": two_sided,
-        "soundness, two-sided, steps as they are": tl.Soundness(estimator="two_sided", step_sizes=1),
+        "soundness, two-sided, steps as they are": tl.Soundness(estimator="two_sided", extrapolate=False),
         "soundness, paper": tl.Soundness(levels=levels),
         "soundness, paper, by probability": tl.Soundness(levels=levels, performance="probability"),
         **({} if coarse else soco),

@@ -13,15 +13,8 @@ import pandas as pd
 from matplotlib import pyplot as plt
 
 import twinlens as tl
-from twinlens.laboratory.tasks import (
-    ESTIMATORS,
-    TASKS,
-    completeness_errors,
-    map_grid,
-    soundness_errors,
-    sparse_linear,
-    true_soundness,
-)
+from twinlens.laboratory import true_soundness_curve
+from twinlens.laboratory.tasks import ESTIMATORS, TASKS, completeness_errors, map_grid, soundness_errors, sparse_linear
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 
@@ -45,7 +38,7 @@ def errors_by_task(errors: pd.DataFrame, column: str) -> pd.DataFrame:
 def draw_errors(errors: pd.DataFrame, path: Path) -> None:
     """Draw the error of each estimator for each map, averaged over tasks."""
     frame = errors.pivot_table(index="map", columns="estimator", values="error", sort=False)[list(ESTIMATORS)]
-    figure, axes = plt.subplots(figsize=(7, 3.6), layout="constrained")
+    figure, axes = plt.subplots(figsize=(7, 3.9), layout="constrained")
     image = axes.imshow(frame.T, cmap="magma_r", vmin=0, vmax=0.8, aspect="auto")
     axes.set_xticks(range(len(frame)), frame.index, rotation=40, ha="right")
     axes.set_yticks(range(len(frame.columns)), frame.columns)
@@ -61,14 +54,17 @@ def draw_curves(path: Path) -> None:
     figure, panels = plt.subplots(1, 3, figsize=(9, 3), sharey=True, layout="constrained")
     for axes, name in zip(panels, ("truth", "introduced 0.5", "random"), strict=True):
         maps = map_grid(task)[name]
-        best = tl.soundness(task.model, task.inputs, task.labels, maps, imputer=task.imputer, estimator="two_sided")
-        kept = 1 - best.levels
+        arguments = (task.model, task.inputs, task.labels, maps)
+        paper = tl.soundness(*arguments, imputer=task.imputer)
         for label, way in list(ESTIMATORS.items())[:3]:
-            curve = tl.soundness_from_probes(best.table, performance=way.performance, protocol=way.protocol)
-            axes.plot(kept, curve.values, label=label)
-        line = axes.plot(kept, best.values, label="two-sided")[0]
-        axes.fill_between(kept, *best.interval(resamples=300), color=line.get_color(), alpha=0.3)
-        axes.plot(kept, np.nanmean(true_soundness(task, maps, best.table), axis=0), "k--", label="truth")
+            curve = tl.soundness_from_probes(paper.table, performance=way.performance, protocol=way.protocol)
+            axes.plot(1 - curve.levels, curve.values, label=label)
+        best = tl.soundness(*arguments, imputer=task.imputer, estimator="two_sided")
+        line = axes.plot(1 - best.levels, best.values, label="two-sided")[0]
+        axes.fill_between(1 - best.levels, *best.interval(resamples=300), color=line.get_color(), alpha=0.3)
+        axes.plot(1 - best.levels, best.in_steps().values, ":", color=line.get_color(), label="two-sided, plain")
+        true = true_soundness_curve(maps, task.predictive, paper.table)
+        axes.plot(1 - paper.levels, np.nanmean(true, axis=0), "k--", label="truth")
         axes.set(title=f"map: {name}", xlabel="share of features kept")
     panels[0].set_ylabel("soundness")
     panels[-1].legend(fontsize=7)

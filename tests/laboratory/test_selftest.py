@@ -3,7 +3,7 @@ import pytest
 import torch
 
 import twinlens as tl
-from twinlens.laboratory.selftest import degrade, rank_degraded, selftest
+from twinlens.laboratory.selftest import LEVELS, degrade, rank_degraded, selftest
 from twinlens.laboratory.tasks import linear, map_grid, network, patch, sparse_linear
 
 
@@ -38,6 +38,9 @@ def test_metrics_rank_degraded_maps():
         "insertion",
     }
     assert result.loc["soundness_two_sided", "correlation"] > 0.9
+    two = tl.soundness(task.model, task.inputs, task.labels, task.information, imputer=task.imputer, levels=LEVELS,
+                       estimator="two_sided")  # fmt: skip
+    assert result.loc["soundness_two_sided", "share 0"] == two.area()  # over its levels, whatever the others reach
     assert result.loc["road_morf", "correlation"] > 0.9
     assert result.loc["insertion", "correlation"] > 0.9
     assert result.loc["insertion", "share 0"] < result.loc["insertion", "share 1"]  # of a loss, less is better

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import twinlens as tl
 from twinlens.metrics.curves import loss_area, soundness_area
-from twinlens.metrics.estimators import extrapolation_weights, join_steps, opposite_schedule, step_effects
+from twinlens.metrics.estimators import extrapolation_weights, of_pairs, opposite_schedule, step_effects
 
 ZERO = tl.ConstantImputer(0.0)
 
@@ -117,25 +117,19 @@ def test_two_thirds_of_the_papers_calls_by_default():
     assert calls(estimator="two_sided", protocol=few)[0] == 6
 
 
-def test_weights_are_those_of_the_polynomial_through_all_sizes():
-    assert np.allclose(extrapolation_weights(1, 3), [1, 0, 0])
-    assert np.allclose(extrapolation_weights(1e9, 3), np.array([8, -6, 1]) / 3)
-    assert np.allclose(extrapolation_weights(5, 2), [1 + 4 / 5, -4 / 5])
-    assert np.allclose(extrapolation_weights(2, 3), [21 / 12, -7 / 8, 3 / 24])
-    for sizes in (1, 2, 3):
-        for features in (1, 3.5, 31):
-            each = features * 2.0 ** np.arange(sizes)
-            for degree in range(sizes):
-                polynomial = np.polynomial.Polynomial(np.arange(1.0, degree + 2))
-                found = extrapolation_weights(features, sizes) @ polynomial(each)
-                assert found == pytest.approx(polynomial(1.0))
+def test_weights_are_those_of_a_line_over_the_root_of_the_step():
+    assert extrapolation_weights(1) == (1, 0)
+    assert extrapolation_weights(4) == pytest.approx((1 + (2 - 1) / (8**0.5 - 2), -(2 - 1) / (8**0.5 - 2)))
+    for features in (1.0, 3.5, 31.0):
+        single, joined = extrapolation_weights(features)
+        line = np.polynomial.Polynomial([0.3, 0.1])
+        assert single * line(features**0.5) + joined * line((2 * features) ** 0.5) == pytest.approx(line(1.0))
 
 
-def test_joined_steps_have_the_effects_of_their_parts():
-    effects = np.array([[1.0, 2, 4, 8, 16], [1, -1, 0, 3, -2]])
-    assert np.array_equal(join_steps(effects, 1), effects)
-    assert np.array_equal(join_steps(effects, 2), [[3, 3, 12, 12, 16], [0, 0, 3, 3, -2]])
-    assert np.array_equal(join_steps(effects, 4), [[15, 15, 15, 15, 16], [3, 3, 3, 3, -2]])
+def test_a_step_is_part_of_two_pairs():
+    judged = np.array([[True, True, False], [False, True, False]])
+    assert np.array_equal(of_pairs(judged), [[1, 1, 0.5, 0], [0, 0.5, 0.5, 0]])
+    assert np.array_equal(of_pairs(judged[:, :1]), [[1, 1], [0, 0]])
 
 
 def in_steps_of_two(weights, **options):
@@ -150,36 +144,57 @@ def in_steps_of_two(weights, **options):
     return tl.soundness(model, x, [0] * 2, maps, imputer=ZERO, estimator="two_sided", **options)
 
 
+W = 1 + (2**0.5 - 1) / (2 - 2**0.5)  # of steps of two features; 1 - W of pairs of them
+
+
 def test_extrapolation_by_hand():
-    """Steps 2 and 3 are false; joined with their neighbours none is. They add 11 and 7 to the 15 before them."""
+    """Steps 2 and 3 are false, and so is the pair of both; other pairs are not. They add 11 and 7 to the 15 before."""
     weights = [4.0, 0, 0, 0, 0, 0, 2, 2]
-    plain, two, three = (in_steps_of_two(weights, step_sizes=sizes) for sizes in (1, 2, 3))
-    for curve, factor in ((plain, 1), (two, 1.5), (three, 21 / 12)):
+    plain, found = (in_steps_of_two(weights, extrapolate=each) for each in (False, True))
+    for curve, factor in ((plain, 1), (found, W + (1 - W) / 2)):
         false = factor * np.array([0, 11 / 26, 18 / 33, 18 / 36])
         np.testing.assert_allclose(curve.per_sample, [1 - false] * 2)
         np.testing.assert_allclose(curve.values, 1 - false)
         assert curve.judged_false[0].tolist() == [False, True, True, False]
-    assert in_steps_of_two(weights).step_sizes == 3
+    assert in_steps_of_two(weights).extrapolate
+    steps = found.in_steps()
+    assert np.array_equal(steps.values, plain.values)
+    assert np.array_equal(steps.per_sample, plain.per_sample)
+    assert np.array_equal(steps.replicate(np.ones((1, 2)))[1][0], plain.values)
+    only = in_steps_of_two(weights, levels=(0.5,))  # there is no pair
+    assert np.array_equal(only.values, in_steps_of_two(weights, levels=(0.5,), extrapolate=False).values)
+
+
+def test_the_threshold_grows_with_the_root_of_the_step():
+    """A step of 25% has to move √12.5 times what one of 2% has to; the second one moves 0.03 of the range."""
+    weights = [4.7, 0, 0.3, 0, 5, 0, 0, 0]  # log-odds go 4.7, 5, 10, 10, and 10, 5.3, 5, 0
+    for epsilon, false in ((0.8 * 0.03 / 12.5**0.5, False), (1.2 * 0.03 / 12.5**0.5, True)):
+        curve = in_steps_of_two(weights, epsilon=epsilon)
+        assert curve.judged_false[0].tolist() == [False, false, False, True]
+
+
+def test_steps_need_not_be_even():
+    """The step in the middle is twice as large as the others: its threshold is that of 50%, the weights are of 8/3."""
+    uneven = {"levels": (0.75, 0.25, 0.0)}
+    curve, root = in_steps_of_two([4.0, 0, 0, 0, 0, 0, 2, 2], **uneven), (8 / 3) ** 0.5
+    weight = 1 + (root - 1) / (root * (2**0.5 - 1))
+    np.testing.assert_allclose(curve.per_sample[0], 1 - weight * np.array([0, 18 / 33, 18 / 36]))
+    for factor, false in ((0.9, False), (1.1, True)):
+        curve = in_steps_of_two([4.7, 0, 0.3, 0, 0, 0, 5, 0], epsilon=factor * 0.3 / 5.3 / 25**0.5, **uneven)
+        assert curve.judged_false[0].tolist() == [False, false, False]
 
 
 def test_a_mean_stays_within_its_bounds_and_a_sample_need_not():
-    """The first step alone is false, all of it: 1 - 21/12 is no share, and 0 the nearest that is."""
+    """The first step alone is false, all of it: 1 - W is no share, and 0 the nearest that is."""
     curve = in_steps_of_two([0.0, 0, 4, 0, 0, 2, 2, 2])
-    np.testing.assert_allclose(curve.per_sample[:, 0], -9 / 12)
+    np.testing.assert_allclose(curve.per_sample[:, 0], 1 - W)
     assert curve.values[0] == 0
     assert curve.replicate(np.ones((1, 2)))[1][0, 0] == 0
-    np.testing.assert_allclose(curve.values[-1], 1 - 21 / 12 * 15 / 36)
-    np.testing.assert_allclose(curve.false_share, 21 / 12 * 15 / 36)
+    np.testing.assert_allclose(curve.values[-1], 1 - W * 15 / 36)
+    np.testing.assert_allclose(curve.false_share, W * 15 / 36)
     alternating = in_steps_of_two([0.0, 0, 4, 0, 0, 0, 0, 4])
-    np.testing.assert_allclose(alternating.per_sample[:, -1], 1 - 21 / 12 * 22 / 36)  # below zero
+    np.testing.assert_allclose(alternating.per_sample[:, -1], 1 - W * 22 / 36)  # below zero
     assert (alternating.false_share == 1).all()
-
-
-def test_a_sweep_too_short_for_a_size_goes_without_it():
-    weights = [4.0, 0, 0, 0, 0, 0, 2, 2]
-    for levels, sizes in (((0.75, 0.5, 0.25), 2), ((0.75, 0.5), 2), ((0.5,), 1)):
-        found, known = (in_steps_of_two(weights, levels=levels, step_sizes=each) for each in (3, sizes))
-        assert np.array_equal(found.values, known.values)
 
 
 def random_case(features, samples=30, seed=0):
@@ -192,19 +207,20 @@ def random_case(features, samples=30, seed=0):
 def test_single_features_need_no_extrapolation():
     options = {"imputer": ZERO, "estimator": "two_sided"}
     for levels in (tuple(k / 20 for k in range(19, -1, -1)), tuple(k / 50 for k in range(49, -1, -1))):
-        one, three = (tl.soundness(*random_case(20), levels=levels, step_sizes=s, **options) for s in (1, 3))
-        assert np.array_equal(one.per_sample, three.per_sample)  # with 50 levels some steps are empty
-    one, three = (tl.soundness(*random_case(60), levels=levels, step_sizes=s, **options) for s in (1, 3))
-    assert not np.allclose(one.values, three.values)
-    paper = [tl.soundness(*random_case(60), imputer=ZERO, step_sizes=s).values for s in (1, 3)]
+        plain, found = (tl.soundness(*random_case(20), levels=levels, extrapolate=e, **options) for e in (False, True))
+        assert np.array_equal(plain.per_sample, found.per_sample)  # with 50 levels some steps are empty
+    plain, found = (tl.soundness(*random_case(60), levels=levels, extrapolate=e, **options) for e in (False, True))
+    assert not np.allclose(plain.values, found.values)
+    paper = [tl.soundness(*random_case(60), imputer=ZERO, extrapolate=e).values for e in (False, True)]
     assert np.array_equal(*paper)
 
 
 def test_the_area_is_the_mean_over_the_levels_of_the_sweep():
-    levels = (0.95, 0.9, 0.7, 0.5, 0.1)
+    levels = (0.8, 0.7, 0.6, 0.5, 0.1)
     curve = tl.soundness(*random_case(60), levels=levels, imputer=ZERO, estimator="two_sided")
     between = (curve.values[1:] + curve.values[:-1]) / 2
-    assert curve.area() == pytest.approx(between @ -np.diff(levels) / 0.85)
+    assert curve.area() == pytest.approx(between @ -np.diff(levels) / 0.7)
+    assert np.array_equal(curve.values, np.clip(curve.values, 0.01, 0.99))  # none had to be kept within [0, 1]
     assert curve.area() == pytest.approx(curve.area_per_sample().mean())
     assert curve.areas(curve.performance[None], curve.values[None])[0] == curve.area()
     assert not curve.by_predictive_level
@@ -265,6 +281,10 @@ def test_early_stop_and_both_protocols():
     assert soco.opposite.settings.schedule.rounding == "round"
     assert paper.values[5] != soco.values[5]
     assert not soco.judged_false[:, soco.performance <= 0.04].any()
+    late = tl.soundness(*arguments, protocol=dataclasses.replace(tl.PROTOCOLS["soco"], start_level=0.6), **options)
+    before = late.performance <= 0.6
+    assert before.any()
+    assert np.allclose(late.per_sample[:, : int(np.argmin(before))], 1, atol=1e-5)
 
 
 def test_wrong_second_tables_are_refused():
@@ -280,10 +300,6 @@ def test_wrong_second_tables_are_refused():
         tl.soundness_from_probes(table, **ask)
     with pytest.raises(ValueError, match="`estimator` must be one of paper, two_sided; got 'better'"):
         tl.soundness_from_probes(table, estimator="better")
-    with pytest.raises(ValueError, match="`step_sizes` must be one of 1, 2, 3; got 4"):
-        tl.soundness_from_probes(table, opposite=opposite, step_sizes=4, **ask)
-    with pytest.raises(ValueError, match="`step_sizes` must be one of 1, 2, 3; got 0"):
-        tl.Soundness(step_sizes=0)
     with pytest.raises(ValueError, match="`estimator` must be one of"):
         tl.soundness(model, x, [0] * 4, x, imputer=ZERO, estimator="better")
     reseeded = dataclasses.replace(opposite, settings=dataclasses.replace(opposite.settings, seed=9))

@@ -10,9 +10,9 @@ from twinlens.laboratory.tasks import (
     patch,
     soundness_errors,
     sparse_linear,
-    true_completeness,
-    true_soundness,
+    suppressor,
 )
+from twinlens.laboratory.truth import true_completeness, true_soundness, true_soundness_curve
 
 __all__ = [
     "Task",
@@ -24,6 +24,8 @@ __all__ = [
     "patch",
     "soundness_errors",
     "sparse_linear",
+    "suppressor",
     "true_completeness",
     "true_soundness",
+    "true_soundness_curve",
 ]

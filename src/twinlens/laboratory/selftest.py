@@ -25,7 +25,7 @@ from twinlens.core.randomness import stream
 from twinlens.core.signatures import lists_options
 from twinlens.imputation.imputers import Imputer, LinearImputer
 from twinlens.metrics.catalogue import MetricRequests, find_metrics
-from twinlens.metrics.curves import Curve
+from twinlens.metrics.curves import Curve, SoundnessCurve
 from twinlens.metrics.performance import Performance
 from twinlens.metrics.sweeps import merge_sweeps
 from twinlens.probing.probe import ProbeOptions, Prober
@@ -96,8 +96,8 @@ def selftest(
 
     Returns:
         One row per metric: Spearman's correlation of the area with the share that is left of the map (1 is right, -1
-        upside down; NaN where the area never changes), then the area at each share, "share 0.2" and so on. Soundness is
-        taken up to the highest performance that all versions reach.
+        upside down; NaN where the area never changes), then the area at each share, "share 0.2" and so on. Soundness by
+        the paper's estimator is taken up to the highest performance that all versions reach.
 
     Example:
         >>> from twinlens.laboratory.tasks import sparse_linear
@@ -142,7 +142,8 @@ def rank_degraded(curves: Mapping[str, Mapping[float, Curve]]) -> pd.DataFrame:
     rows = []
     for metric, by_share in curves.items():
         measured = list(by_share.values())
-        top = np.array([min(float(curve.performance.max()) for curve in measured)])
+        by_level = any(isinstance(curve, SoundnessCurve) and curve.by_predictive_level for curve in measured)
+        top = np.array([min(float(curve.performance.max()) for curve in measured)]) if by_level else None
         areas = [float(curve.areas(curve.performance[None], curve.values[None], top)[0]) for curve in measured]
         scores = np.array(areas) * (1 if measured[0].higher_is_better else -1)
         changes = np.isfinite(scores).all() and np.ptp(scores) > 0

@@ -9,8 +9,10 @@ Shapes: N samples, F features, S = spatial shape of a map, L levels.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -20,16 +22,16 @@ from scipy.stats import spearmanr
 from torch import Tensor
 
 from twinlens.core.arrays import Floats
-from twinlens.core.maps import normalise
-from twinlens.core.ordering import Schedule, rank_features
+from twinlens.core.ordering import Schedule
 from twinlens.core.probe_table import ProbeTable
 from twinlens.core.randomness import stream
 from twinlens.imputation.imputers import ConstantImputer, Imputer, LinearImputer
-from twinlens.metrics.estimators import opposite_schedule
+from twinlens.laboratory.truth import true_completeness, true_soundness_curve
+from twinlens.metrics.curves import SoundnessCurve
 from twinlens.metrics.functions import completeness, deletion, road
 from twinlens.metrics.performance import weighted_mean
 from twinlens.metrics.protocols import PROTOCOLS
-from twinlens.metrics.soundness import soundness_from_probes
+from twinlens.metrics.soundness import Soundness
 from twinlens.probing.probe import probe
 
 
@@ -292,41 +294,6 @@ def map_grid(task: Task, *, seed: int = 0) -> dict[str, Floats]:
     return maps | {"random": rng.random(truth.shape), "inverted": peak - truth}
 
 
-def true_soundness(task: Task, maps: Floats, table: ProbeTable) -> Floats:
-    """Compute the share of the kept attribution that lies on predictive features, (N, L), at the levels of a sweep.
-
-    Args:
-        task: the task.
-        maps: (N, *S) the maps that were probed.
-        table: probes of these maps by area, least relevant first.
-
-    Returns:
-        The true values; NaN where no kept feature has attribution.
-    """
-    values = torch.from_numpy(maps)
-    rank = rank_features(values, ids=table.ids, seed=table.settings.seed).rank.numpy()
-    most_relevant_first = np.argsort(-rank, axis=1)
-    on_predictive = (normalise(values).numpy() * task.predictive).reshape(len(maps), -1)
-    sums = np.take_along_axis(on_predictive, most_relevant_first, axis=1).cumsum(axis=1)
-    right = np.take_along_axis(np.pad(sums, ((0, 0), (1, 0))), rank.shape[1] - table.removed, axis=1)
-    out = np.full_like(right, np.nan)
-    return np.asarray(np.divide(right, table.kept_mass, out=out, where=table.kept_mass > 0))
-
-
-def true_completeness(task: Task, maps: Floats, thresholds: Sequence[float] | Floats) -> Floats:
-    """Compute the mean share of the information φ on features above each threshold × maximum of their map, (L,).
-
-    Example:
-        >>> task = linear(4)
-        >>> true_completeness(task, task.information, (0.9, 0.0)).round(2)
-        array([0.05, 1.  ])
-    """
-    flat, information = (values.reshape(len(maps), -1) for values in (maps, task.information))
-    peak = flat.max(axis=1, keepdims=True)
-    marked = [(information * (flat > threshold * peak)).sum(axis=1) for threshold in thresholds]
-    return np.asarray((np.stack(marked, axis=1) / information.sum(axis=1, keepdims=True)).mean(axis=0))
-
-
 @dataclass(frozen=True, kw_only=True)
 class Asked:
     """One way to estimate soundness."""
@@ -337,8 +304,11 @@ class Asked:
     protocol: str = "paper"
     """The protocol."""
 
-    estimator: str = "paper"
+    estimator: Literal["paper", "two_sided"] = "paper"
     """The estimator."""
+
+    extrapolate: bool = True
+    """Whether the two-sided estimator is extrapolated to single features."""
 
 
 ESTIMATORS = {
@@ -346,19 +316,20 @@ ESTIMATORS = {
     "paper, score": Asked(performance="score"),
     "soco, accuracy": Asked(protocol="soco"),
     "soco, score": Asked(performance="score", protocol="soco"),
+    "two-sided, plain": Asked(estimator="two_sided", extrapolate=False),
     "two-sided": Asked(estimator="two_sided"),
 }
 """The estimators of soundness that the laboratory compares."""
 
 
 def soundness_errors(
-    task: Task, *, levels: Sequence[float] = PROTOCOLS["paper"].levels, epsilon: float = 0.01, seed: int = 0
+    task: Task, *, levels: Sequence[float] | None = None, epsilon: float = 0.01, seed: int = 0
 ) -> pd.DataFrame:
     """Measure how far each estimator of soundness is from the truth, for each map of the grid.
 
     Args:
         task: the task.
-        levels: shares of features removed, decreasing.
+        levels: shares of features removed, decreasing; by default those that each estimator takes by itself.
         epsilon: of all estimators.
         seed: seed of maps, ties and noise.
 
@@ -373,36 +344,37 @@ def soundness_errors(
         'two-sided'
     """
     rows = []
-    schedule = Schedule(by="area", order="lerf", levels=tuple(levels))
     for name, maps in map_grid(task, seed=seed).items():
-        table = _probe(task, maps, schedule, seed)
-        opposite = _probe(task, maps, opposite_schedule(schedule, maps[0].size), seed)
-        true = weighted_mean(true_soundness(task, maps, table), np.ones(len(table)))
-        accuracy = table.correct.mean(axis=0)
-        saturation = int(np.argmax(accuracy >= accuracy.max() - epsilon)) + 1
+        tables: dict[Schedule, ProbeTable] = {}
         for estimator, asked in ESTIMATORS.items():
-            two_sided = asked.estimator == "two_sided"
-            curve = soundness_from_probes(
-                table,
+            metric = Soundness(
                 epsilon=epsilon,
                 performance=asked.performance,
                 protocol=asked.protocol,
                 estimator=asked.estimator,
-                opposite=opposite if two_sided else None,
+                extrapolate=asked.extrapolate,
+                levels=levels or (None if asked.estimator == "two_sided" else PROTOCOLS["paper"].levels),
+                imputer=task.imputer,
             )
-            off = np.abs(curve.values - true)
+            # Under "soco", too, levels and counts are the paper's, so that all are measured at the same points.
+            schedules = [dataclasses.replace(each.schedule, rounding="round") for each in metric.sweeps(maps[0].size)]
+            for schedule in schedules:
+                if schedule not in tables:
+                    tables[schedule] = _probe(task, maps, schedule, seed)
+            curve = metric.read([tables[schedule] for schedule in schedules])
             rows.append(
-                {
-                    "task": task.name,
-                    "map": name,
-                    "estimator": estimator,
-                    "truth": true[-1],
-                    "error": off[:saturation].mean(),
-                    "error, all levels": off.mean(),
-                    "calls": len(table.levels) + two_sided * len(opposite.levels),
-                }
+                {"task": task.name, "map": name, "estimator": estimator}
+                | _errors(curve, true_soundness_curve(maps, task.predictive, curve.table))
+                | {"calls": sum(len(schedule.levels) for schedule in schedules)}
             )
     return pd.DataFrame(rows)
+
+
+def _errors(curve: SoundnessCurve, truth: Floats) -> dict[str, float]:
+    true = weighted_mean(truth, np.ones(len(truth)))
+    off, accuracy = np.abs(curve.values - true), curve.table.correct.mean(axis=0)
+    saturation = int(np.argmax(accuracy >= accuracy.max() - curve.epsilon)) + 1
+    return {"truth": true[-1], "error": off[:saturation].mean(), "error, all levels": off.mean()}
 
 
 def completeness_errors(task: Task, *, seed: int = 0) -> pd.DataFrame:
@@ -419,7 +391,7 @@ def completeness_errors(task: Task, *, seed: int = 0) -> pd.DataFrame:
     for maps in map_grid(task, seed=seed).values():
         arguments = (task.model, task.inputs, task.labels, maps)
         curve = completeness(*arguments, imputer=task.imputer, seed=seed)
-        true.append(true_completeness(task, maps, curve.levels))
+        true.append([true_completeness(maps, task.information, threshold).mean() for threshold in curve.levels])
         loss.append(curve.values)
         areas["completeness"].append(curve.area())
         areas["road"].append(road(*arguments, imputer=task.imputer, seed=seed).area())

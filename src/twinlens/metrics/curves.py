@@ -5,6 +5,7 @@ Shapes: N samples, L levels.
 
 from __future__ import annotations
 
+import dataclasses
 import html
 import warnings
 from abc import ABC, abstractmethod
@@ -146,6 +147,10 @@ class Curve(ABC):
         """Whether resampling the samples tells how far the values are from those of more samples."""
         return True
 
+    def in_steps(self) -> Curve:
+        """Return the curve as it was measured at its levels, without any extrapolation."""
+        return self
+
     def to_frame(self) -> pd.DataFrame:
         """Return one row per level."""
         return pd.DataFrame({"level": self.levels, "performance": self.performance, "value": self.values})
@@ -194,8 +199,8 @@ class SoundnessCurve(Curve):
     opposite: ProbeTable | None
     """The second probe table of the estimator "two_sided"; None for "paper"."""
 
-    step_sizes: int
-    """From how many step sizes the estimator "two_sided" was extrapolated to single features."""
+    extrapolate: bool
+    """Whether the estimator "two_sided" was extrapolated to single features."""
 
     per_sample: Floats
     """(N, L) the value of each sample; NaN where nothing that is kept has any attribution. Extrapolated ones may leave
@@ -292,20 +297,31 @@ class SoundnessCurve(Curve):
 
     def replicate(self, weights: Floats) -> tuple[Floats, Floats]:
         """Return performance and values (R, L) for weightings of the samples (R, N), every decision taken anew."""
-        judge = Judge(
+        judge = self._judge(extrapolate=self.extrapolate)
+        performance, values = np.empty((2, len(weights), len(self.levels)))
+        for r, row in enumerate(weights):
+            judgement = judge(row)
+            performance[r], values[r] = judgement.performance, judgement.values
+        return performance, values
+
+    def in_steps(self) -> SoundnessCurve:
+        """Return the curve of the steps as they are, not extrapolated: it rises with the step, and has less noise.
+
+        Where curves of the same levels are compared, as own maps with exchanged ones, the step is in both.
+        """
+        judgement = self._judge(extrapolate=False)(np.ones(len(self.table)))
+        return dataclasses.replace(self, extrapolate=False, values=judgement.values, per_sample=judgement.per_sample)
+
+    def _judge(self, *, extrapolate: bool) -> Judge:
+        return Judge(
             self.table,
             self.requested,
             epsilon=self.epsilon,
             protocol=self.protocol,
             estimator=self.estimator,
             opposite=self.opposite,
-            step_sizes=self.step_sizes,
+            extrapolate=extrapolate,
         )
-        performance, values = np.empty((2, len(weights), len(self.levels)))
-        for r, row in enumerate(weights):
-            judgement = judge(row)
-            performance[r], values[r] = judgement.performance, judgement.values
-        return performance, values
 
     def false_features(self, maps: ArrayLike, *, level: float | None = None) -> torch.Tensor:
         """Find the features that were judged to be falsely attributed.

@@ -11,7 +11,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
-from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,10 +25,7 @@ from twinlens.metrics.protocols import Protocol
 ESTIMATORS = ("paper", "two_sided")
 """How soundness judges a step: by its gain in performance, or by what its features do from two sides."""
 
-StepSizes = Literal[1, 2, 3]
-STEP_SIZES: StepSizes = 3
-"""From how many step sizes (h, 2h, 4h) the two-sided estimator is extrapolated, where the caller names none."""
-
+_USUAL_STEP = 0.02  # share of the features in a step for which epsilon is meant where steps are judged from two sides
 _SURE = 1e-12  # probabilities nearer to 0 or 1 than this count as this near, so that log-odds stay finite
 
 
@@ -61,8 +57,9 @@ class Judge:
     """Judges every step of a soundness sweep (the paper's Algorithm 3): false is what gains less than epsilon.
 
     What is gained depends on the estimator: "paper" takes the gain in performance since the previous level,
-    "two_sided" the share of each sample's range of log-odds that `step_effects` computes. The latter judges joined
-    steps as well, and extrapolates to steps of one feature.
+    "two_sided" the share of each sample's range of log-odds that `step_effects` computes. The latter judges pairs of
+    steps as well, and extrapolates to steps of one feature. Its threshold is epsilon for a step of two percent of the
+    features, and grows with the square root of the step as the sum of many small effects does.
     """
 
     def __init__(
@@ -74,13 +71,11 @@ class Judge:
         protocol: Protocol,
         estimator: str,
         opposite: ProbeTable | None,
-        step_sizes: int = STEP_SIZES,
+        extrapolate: bool = True,
     ) -> None:
         if estimator not in ESTIMATORS:
             raise unknown("estimator", estimator, ESTIMATORS)
         check_epsilon(epsilon)
-        if step_sizes not in get_args(StepSizes):
-            raise unknown("step_sizes", step_sizes, map(str, get_args(StepSizes)))
         if estimator == "two_sided" and opposite is None:
             raise ValueError(
                 "`opposite` must be given for estimator='two_sided': probes of the same samples and maps by "
@@ -90,7 +85,9 @@ class Judge:
         self.kept, self.added = table.kept_mass, table.added_mass
         self.mass = table.kept_mass + protocol.mass_offset
         self.effects = None if estimator == "paper" or opposite is None else step_effects(table, opposite)
-        self.shares = np.ones(1) if self.effects is None else _size_weights(table, step_sizes)
+        self.features = math.prod(table.settings.spatial)
+        self.sizes = _step_sizes(table)
+        self.extrapolate = extrapolate and self.effects is not None and len(self.sizes) > 1
         gain = self.measured.gain if self.effects is None else self.effects
         # Where each sample is judged by itself, no weighting changes a decision, and one will do for all resamples.
         fixed = gain.ndim == 2 and protocol.start_level is None
@@ -103,16 +100,19 @@ class Judge:
         values = weighted_mean(per_sample, weights)
         return Judgement(
             performance=mean,
-            values=values if len(self.shares) == 1 else np.clip(values, 0, 1),
+            values=np.clip(values, 0, 1) if self.extrapolate else values,
             per_sample=per_sample,
             judged_false=judged,
         )
 
     def _decide(self, mean: Floats, gain: Floats) -> tuple[NDArray[np.bool_], Floats]:
         """Find the false steps, and the share of the kept attribution that is not false, (N, L) each."""
-        judged = self._judge(mean, gain)
+        judged = np.broadcast_to(self._judge(gain, self.sizes), self.kept.shape)
         # Soundness is linear in what is judged false, so that to extrapolate the verdicts is to extrapolate it.
-        false = judged if len(self.shares) == 1 else self._extrapolate(mean, gain)
+        false = self._extrapolate(judged, gain) if self.extrapolate else judged
+        if self.protocol.start_level is not None:
+            started = mean > self.protocol.start_level
+            judged, false = judged & started, false * started
         # In place where possible: allocating is half of the cost of a resample.
         false_steps = self.added * false
         share = np.cumsum(false_steps, axis=1, out=None if self.protocol.lag else false_steps)
@@ -123,54 +123,53 @@ class Judge:
             share /= self.mass
         return judged, share
 
-    def _judge(self, mean: Floats, gain: Floats) -> NDArray[np.bool_]:
-        judged = gain < self.epsilon if self.protocol.strict else gain <= self.epsilon
-        if self.protocol.start_level is not None:
-            judged = judged & (mean > self.protocol.start_level)
-        return np.broadcast_to(judged, self.kept.shape)
+    def _judge(self, gain: Floats, sizes: Floats) -> NDArray[np.bool_]:
+        usual = _USUAL_STEP * self.features
+        least = self.epsilon if self.effects is None else self.epsilon * np.sqrt(sizes / usual)
+        return gain < least if self.protocol.strict else gain <= least
 
-    def _extrapolate(self, mean: Floats, effects: Floats) -> Floats:
-        """Weigh the verdicts on steps as they are, joined by two and joined by four: (N, L), no longer 0 or 1 alone."""
-        verdicts = [self._judge(mean, join_steps(effects, 2**size)) for size in range(len(self.shares))]
-        return np.asarray(np.einsum("r,rnl->nl", self.shares, np.stack(verdicts)))
+    def _extrapolate(self, judged: NDArray[np.bool_], effects: Floats) -> Floats:
+        """Weigh the verdicts (N, L) on steps and on pairs of steps, so that they are no longer 0 or 1 alone."""
+        pairs = self._judge(effects[:, 1:] + effects[:, :-1], self.sizes[1:] + self.sizes[:-1])
+        single, joined = extrapolation_weights(self.sizes.mean())
+        return np.asarray(single * judged + joined * of_pairs(pairs))
 
 
-def join_steps(effects: Floats, count: int) -> Floats:
-    """Join every `count` neighbouring steps, and return for each step (N, L) the effect of the one it is now part of.
+def of_pairs(judged: NDArray[np.bool_]) -> Floats:
+    """Return for each step (N, L) which share of the two pairs that it is part of (N, L - 1) was judged false.
 
-    The last joined step may hold fewer.
+    The first step and the last one are part of one pair.
 
     Example:
-        >>> join_steps(np.array([[0.1, 0.2, 0.4]]), 2)
-        array([[0.3, 0.3, 0.4]])
+        >>> of_pairs(np.array([[True, False, False]]))
+        array([[1. , 0.5, 0. , 0. ]])
     """
-    steps = effects.shape[1]
-    sums = np.add.reduceat(effects, np.arange(0, steps, count), axis=1)
-    return np.repeat(sums, count, axis=1)[:, :steps]
+    after, before = np.pad(judged, ((0, 0), (0, 1)), mode="edge"), np.pad(judged, ((0, 0), (1, 0)), mode="edge")
+    return (after.astype(np.float64) + before) / 2
 
 
-def extrapolation_weights(features: float, sizes: int) -> Floats:
-    """Weigh values that were found with steps of h, 2h, 4h, … so that their sum is the value for steps of one feature.
+def extrapolation_weights(features: float) -> tuple[float, float]:
+    """Weigh the values found with steps of h and of 2h, so that their sum is the value for steps of one feature.
 
-    It is that of the polynomial through all of them (Lagrange). With steps of one feature, the first one is all.
+    It lies on the line through both over the square root of the step: a step is a sum of effects, whose mean grows with
+    the number of features and whose spread with its root, and so does what exceeds a threshold.
 
     Args:
         features: features in a step of h, at least 1.
-        sizes: number of step sizes.
 
     Example:
-        >>> extrapolation_weights(2, 2)
-        array([ 1.5, -0.5])
+        >>> [f"{weight:.2f}" for weight in extrapolation_weights(18)], extrapolation_weights(1)
+        (['2.85', '-1.85'], (1.0, 0.0))
     """
-    each = features * 2.0 ** np.arange(sizes)
-    return np.array([np.prod([(1 - other) / (size - other) for other in each if other != size]) for size in each])
+    root = math.sqrt(features)
+    slope = (root - 1) / (root * (math.sqrt(2) - 1))
+    return 1 + slope, -slope if slope else 0.0
 
 
-def _size_weights(table: ProbeTable, sizes: int) -> Floats:
-    """Weigh the step sizes that a sweep is long enough for."""
-    features, levels = math.prod(table.settings.spatial), table.removed.shape[1]
-    per_step = (features - table.removed[0, -1]) / levels  # below one where there are more levels than features
-    return extrapolation_weights(max(1.0, per_step), min(sizes, int(math.log2(levels)) + 1))
+def _step_sizes(table: ProbeTable) -> Floats:
+    """Count the features of each step (L,); one where there are more levels than features, and a step is empty."""
+    kept = math.prod(table.settings.spatial) - table.removed[0]
+    return np.asarray(np.maximum(np.diff(kept, prepend=0), 1.0))
 
 
 def opposite_schedule(schedule: Schedule, features: int) -> Schedule:

@@ -16,7 +16,7 @@ from twinlens.core.signatures import lists_options
 from twinlens.imputation.imputers import BlurImputer, ConstantImputer, Imputer, LinearImputer
 from twinlens.metrics.catalogue import Metric
 from twinlens.metrics.curves import CompletenessCurve, Curve, RemovalCurve, SoundnessCurve
-from twinlens.metrics.estimators import STEP_SIZES, StepSizes, opposite_schedule
+from twinlens.metrics.estimators import opposite_schedule
 from twinlens.metrics.performance import Performance
 from twinlens.metrics.protocols import Protocol
 from twinlens.metrics.removal import SHARES, THRESHOLDS, Completeness, Deletion, Insertion, Road
@@ -66,7 +66,7 @@ def soundness(
     epsilon: float = 0.01,
     performance: Performance = "accuracy",
     estimator: Literal["paper", "two_sided"] = "paper",
-    step_sizes: StepSizes = STEP_SIZES,
+    extrapolate: bool = True,
     stop_at: float | None = None,
     imputer: Imputer = LinearImputer(),
     protocol: str | Protocol = "paper",
@@ -94,7 +94,7 @@ def soundness(
     metric = Soundness(
         epsilon=epsilon,
         estimator=estimator,
-        step_sizes=step_sizes,
+        extrapolate=extrapolate,
         performance=performance,
         levels=levels,
         imputer=imputer,

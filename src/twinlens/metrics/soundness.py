@@ -18,7 +18,7 @@ from twinlens.core.probe_table import ProbeTable
 from twinlens.imputation.imputers import Imputer, LinearImputer, find_imputer
 from twinlens.metrics.about import About
 from twinlens.metrics.curves import SoundnessCurve
-from twinlens.metrics.estimators import STEP_SIZES, Judge, StepSizes, check_epsilon, opposite_schedule
+from twinlens.metrics.estimators import Judge, check_epsilon, opposite_schedule
 from twinlens.metrics.performance import Performance, check_performance
 from twinlens.metrics.protocols import Protocol, find_protocol
 from twinlens.metrics.sweeps import Sweep
@@ -40,11 +40,11 @@ class Soundness:
 
     estimator: Literal["paper", "two_sided"] = "paper"
     """How a step is judged: "paper" by its gain in performance; "two_sided" for each sample, by its share in the range
-    of the sample's log-odds, which asks the model twice as often and comes nearer to the truth where that is known."""
+    of the sample's log-odds, from two sides, which comes nearer to the truth where that is known."""
 
-    step_sizes: StepSizes = STEP_SIZES
-    """For "two_sided": from how many step sizes (h, 2h, 4h, all from the same probes) the value is extrapolated to
-    single features, so that it does not depend on h; 1 takes the steps as they are."""
+    extrapolate: bool = True
+    """For "two_sided": whether the value is extrapolated from steps and pairs of steps, all in the same probes, to
+    single features, so that it depends less on the step; otherwise steps are taken as they are."""
 
     performance: Performance = "accuracy"
     """What is gained: accuracy, top5, balanced_accuracy (decided over the data set), score, probability, logit (decided
@@ -120,7 +120,7 @@ class Soundness:
             protocol=self.protocol,
             estimator=self.estimator,
             opposite=tables[1] if len(tables) > 1 else None,
-            step_sizes=self.step_sizes,
+            extrapolate=self.extrapolate,
         )
 
 
@@ -147,7 +147,7 @@ def soundness_from_probes(
     protocol: str | Protocol = "paper",
     estimator: str = "paper",
     opposite: ProbeTable | None = None,
-    step_sizes: StepSizes = STEP_SIZES,
+    extrapolate: bool = True,
 ) -> SoundnessCurve:
     """Compute the progressive soundness of the paper (its Algorithm 3) from a probe table.
 
@@ -165,7 +165,7 @@ def soundness_from_probes(
             share in the range of the sample's log-odds, and comes nearer to the truth where that is known; see
             docs/statistics.md.
         opposite: for "two_sided", probes of the same samples and maps by `opposite_schedule`.
-        step_sizes: for "two_sided", from how many step sizes the value is extrapolated to single features.
+        extrapolate: for "two_sided", whether the value is extrapolated to single features.
     """
     schedule, rules = table.settings.schedule, find_protocol(protocol)
     if (schedule.by, schedule.order) != ("area", "lerf") or schedule.levels[0] < schedule.levels[-1]:
@@ -180,7 +180,7 @@ def soundness_from_probes(
         protocol=rules,
         estimator=estimator,
         opposite=opposite,
-        step_sizes=step_sizes,
+        extrapolate=extrapolate,
     )
     judgement = judge(np.ones(len(table)))
     return SoundnessCurve(
@@ -194,7 +194,7 @@ def soundness_from_probes(
         epsilon=epsilon,
         estimator=estimator,
         opposite=opposite,
-        step_sizes=step_sizes,
+        extrapolate=extrapolate,
         per_sample=judgement.per_sample,
         judged_false=judgement.judged_false,
     )

@@ -235,7 +235,7 @@ def _answers(scene: _Scene, place: int, method: str, uris: Mapping[tuple[str, ..
     table = curve.table
     columns = [place_of(level) for level in scene.schedule.levels]
     frames = [uris.get((method, "frame", str(k))) for k in range(len(columns))]
-    false = 1 - curve.per_sample[place, -1] if isinstance(curve, SoundnessCurve) else np.nan
+    false = curve.false_share[place] if isinstance(curve, SoundnessCurve) else np.nan
     return {
         "map": uris.get((method, "map")),
         "false": uris.get((method, "false")),

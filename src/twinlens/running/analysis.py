@@ -125,8 +125,7 @@ def _skill(reader: TableReader, method: str, metric: Metric, question: Question,
         reader.part(method, metric, reader.controlled(question.control_share)),
         reader.curve(method, metric, sweeps),
     )
-    own, exchanged = (bootstrap(curve, resamples=question.resamples) for curve in pair)
-    return skill(own, exchanged, confidence=CONFIDENCE, high=high)
+    return skill(*pair, confidence=CONFIDENCE, high=high, resamples=question.resamples)
 
 
 def _compare(

@@ -67,7 +67,9 @@ def skill(
 ) -> Skill:
     """Measure how much better a method's own maps are than the same maps exchanged between the samples.
 
-    Both curves are resampled alike, so that what a sample does to both cancels out of the difference.
+    Both curves are resampled alike, so that what a sample does to both cancels out of the difference. Two-sided
+    soundness is taken as it was measured in steps: the step is in both curves, and to extrapolate them would add noise
+    to the difference and nothing else.
 
     Args:
         own: the curve of own maps, or its bootstrap.
@@ -91,7 +93,7 @@ def skill(
     """
     check_confidence(confidence)
     drawn = [
-        given if isinstance(given, Bootstrap) else bootstrap(given, resamples=resamples, seed=seed)
+        given if isinstance(given, Bootstrap) else bootstrap(given.in_steps(), resamples=resamples, seed=seed)
         for given in (own, exchanged)
     ]
     _refuse_others(*drawn)
