@@ -22,9 +22,11 @@ from twinlens.laboratory.tasks import interaction, map_grid, sparse_linear
 from twinlens.metrics.removal import SHARES, THRESHOLDS
 
 SWEEP = tl.Schedule(by="area", order="lerf", levels=tl.PROTOCOLS["paper"].levels)
+STEPS, OPPOSITE = (sweep.schedule for sweep in tl.METRICS["soundness_two_sided"].sweeps(200))
 SCHEDULES = {
     "sweep": SWEEP,
-    "opposite": tl.opposite_schedule(SWEEP, 200),
+    "steps": STEPS,
+    "opposite": OPPOSITE,
     "value": tl.Schedule(by="value", order="morf", levels=(1.0, *THRESHOLDS)),
     "area": tl.Schedule(by="area", order="morf", levels=(0.0, *SHARES)),
 }
@@ -32,14 +34,14 @@ METRICS = {
     "completeness": lambda t: tl.completeness_from_probes(t["value"]),
     "ROAD": lambda t: tl.removal_from_probes(t["area"]),
     "soundness, two-sided": lambda t: tl.soundness_from_probes(
-        t["sweep"], estimator="two_sided", opposite=t["opposite"]
+        t["steps"], estimator="two_sided", opposite=t["opposite"]
     ),
     "soundness, score": lambda t: tl.soundness_from_probes(t["sweep"], performance="probability"),
 }
 USED = {
     "completeness": ("value",),
     "ROAD": ("area",),
-    "soundness, two-sided": ("sweep", "opposite"),
+    "soundness, two-sided": ("steps", "opposite"),
     "soundness, score": ("sweep",),
 }
 
@@ -96,12 +98,14 @@ def false_alarms(metric, both, options):
 
 
 def measure_metrics(options):
-    task = sparse_linear(options.population)
-    one, other = (probe_population(task, flawed(task, k), "ab"[k], SCHEDULES) for k in (0, 1))
+    task, chosen = sparse_linear(options.population), options.metrics or list(METRICS)
+    schedules = {name: SCHEDULES[name] for metric in chosen for name in USED[metric]}
+    one, other = (probe_population(task, flawed(task, k), "ab"[k], schedules) for k in (0, 1))
     both = {name: tl.ProbeTable.concatenate([one[name], other[name]]) for name in one}
     print("| metric | area | each level | whole curve | population → mean estimate | mean width | false alarms |")
     print("|---|---|---|---|---|---|---|")
-    for name, metric in METRICS.items():
+    for name in chosen:
+        metric = METRICS[name]
         own, pair = ({table: tables[table] for table in USED[name]} for tables in (one, both))
         holds, point, band, truth, mean, width = coverage(metric, own, options)
         print(
@@ -163,6 +167,7 @@ def main():
     parser.add_argument("--sets", type=int, default=500)
     parser.add_argument("--resamples", type=int, default=300)
     parser.add_argument("--population", type=int, default=10_000)
+    parser.add_argument("--metrics", nargs="*", choices=METRICS, help="all by default")
     parser.add_argument("--accuracy", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(1)
