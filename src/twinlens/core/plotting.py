@@ -52,6 +52,27 @@ def draw_line(ax: Axes | None, x: Floats, y: Floats, labels: tuple[str, str]) ->
     return axes
 
 
+def fill_style(knows: Sequence[bool | None]) -> str:
+    """Return how much of a marker on the plane is filled: a side on which a method knows nothing is left empty.
+
+    Args:
+        knows: whether it does better than exchanged maps, in the horizontal and in the vertical metric.
+
+    Example:
+        >>> fill_style([True, None]), fill_style([False, True]), fill_style([True, False]), fill_style([False, False])
+        ('full', 'left', 'bottom', 'none')
+    """
+    across, along = (each is not False for each in knows)
+    return {(True, True): "full", (False, True): "left", (True, False): "bottom"}.get((across, along), "none")
+
+
+def draw_arrow(axes: Axes, start: Sequence[float], end: Sequence[float], colour: str) -> None:
+    """Draw an arrow to a marker at `end`, from a small hollow point at `start`, which belongs to no legend."""
+    axes.plot(*start, "o", color=colour, markersize=3, markerfacecolor="none", markeredgewidth=0.8, label="_exchanged")
+    props = {"arrowstyle": "-|>", "color": colour, "linewidth": 0.8, "shrinkA": 2, "shrinkB": 4, "mutation_scale": 7}
+    axes.annotate("", xy=(end[0], end[1]), xytext=(start[0], start[1]), arrowprops=props)
+
+
 def sketch_line(x: Floats, y: Floats, labels: tuple[str, str], *, flipped: bool = False) -> str:
     """Draw one curve (L,) as a small SVG that stands by itself; `flipped` puts the largest x on the left.
 

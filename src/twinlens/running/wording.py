@@ -50,7 +50,9 @@ def _best(results: Results) -> list[str]:
     for metric in results.sides:
         best, title = results.highest(metric), name_of(results, metric)
         if best is None:
-            sentences.append(f"No method has any {title} to show: none does better than maps of other inputs.")
+            judged = [name for name in results.methods if name not in results.controls]
+            if any(results.knows(name, metric) is False for name in judged):
+                sentences.append(f"No method has any {title} to show: none does better than maps of other inputs.")
             continue
         control, purpose = results.control(best, metric), results.about(metric).purpose
         close = {
@@ -60,7 +62,8 @@ def _best(results: Results) -> list[str]:
             for name in (pair.first, pair.second)
         }
         rivals = [name for name in results.candidates(metric) if name in close - {best}]
-        skill = "" if control is None else f", {control.skill:z.3f} above maps of other inputs"
+        gain = control.skill if control is not None else None
+        skill = "" if gain is None else f", {gain:z.3f} above maps of other inputs"
         others = len(results.candidates(metric)) - 1
         clear = f"; not clear of {listed(rivals)}" if rivals else "; clear of all others" if others else ""
         sentences.append(
@@ -120,7 +123,7 @@ def _control_on_top(results: Results, metric: str) -> list[str]:
     if top is None or not results.methods[top].control or all(method.control for method in results.methods.values()):
         return []
     control = results.control(top, metric)
-    if control is None:
+    if control is None or control.skill is None:
         return [
             f"The control {top} has the highest {title} ({areas[top]:.3f}), though it never looks at the model: do not "
             "rank methods by this number on these samples. Rank them by the metric soundness_two_sided and its skill, "
