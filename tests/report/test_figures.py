@@ -95,8 +95,13 @@ def test_every_method_on_the_plane_is_an_arrow_from_its_exchanged_maps(judged):
         (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
         assert left < exchanged[0] < right
         assert bottom < exchanged[1] < top
-    fills = {bars.get_label(): bars[0].get_fillstyle() for bars in axes.containers}
-    assert fills == {"saliency": "full", "sobel": "bottom", "random": "none"}
+    fills = {bars.get_label(): (bars[0].get_fillstyle(), bars[0].get_markerfacecolor()) for bars in axes.containers}
+    colours = {name: style.colour for name, style in styles.items()}
+    assert fills == {
+        "saliency": ("full", colours["saliency"]),
+        "sobel": ("bottom", colours["sobel"]),
+        "random": ("full", "white"),
+    }
     assert set(axes.get_legend_handles_labels()[1]) == set(METHODS)
 
 
@@ -105,6 +110,7 @@ def test_the_plane_is_as_before_without_a_control(run):
     draw_plane(axes, plain, method_styles([plain]))
     assert not axes.texts
     assert {bars[0].get_fillstyle() for bars in axes.containers} == {"full"}
+    assert "white" not in {bars[0].get_markerfacecolor() for bars in axes.containers}
 
 
 def test_two_sided_curves_are_drawn_over_the_predictive_levels_that_they_reach(run):

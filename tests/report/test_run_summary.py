@@ -152,7 +152,8 @@ def test_degenerate_maps_and_levels_that_are_not_reached_are_told(tmp_path):
     assert "nothing: soundness is not defined at any level, since nothing that is kept has attribution." in said
     beyond = find_warnings(changed(evaluation, soundness_up_to={"soundness": 2.0}).results)
     assert [text for text in beyond if "not reach" in text] == [
-        "nothing and random do not reach accuracy 2.000, nine tenths of that of the untouched inputs, and have no soundness."
+        "nothing and random do not reach accuracy 2.000, nine tenths of that of the untouched inputs, and have no "
+        "soundness."
     ]
     samples = describe_samples(evaluation, budget=10**6)["samples"]
     assert {sample["methods"]["nothing"]["kind"] for sample in samples} == {"zero"}

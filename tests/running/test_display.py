@@ -62,8 +62,8 @@ def test_results_are_plotted_as_the_plane_with_an_arrow_from_exchanged_maps(run)
     for name, own in points.items():
         skills = [SKILLS[name][metric][0] for metric in run.results.plane]
         assert arrows[tuple(own)] == pytest.approx([area - skill for area, skill in zip(own, skills, strict=True)])
-    fills = {line.get_label(): line.get_fillstyle() for line in lines}
-    assert fills == {"saliency": "full", "sobel": "bottom", "random": "none"}
+    fills = {line.get_label(): (line.get_fillstyle(), line.get_markerfacecolor() == "white") for line in lines}
+    assert fills == {"saliency": ("full", False), "sobel": ("bottom", False), "random": ("full", True)}
     assert [text.get_text() for text in axes.get_legend().get_texts()] == list(METHODS)
 
 

@@ -52,18 +52,21 @@ def draw_line(ax: Axes | None, x: Floats, y: Floats, labels: tuple[str, str]) ->
     return axes
 
 
-def fill_style(knows: Sequence[bool | None]) -> str:
-    """Return how much of a marker on the plane is filled: a side on which a method knows nothing is left empty.
+def marker_fill(knows: Sequence[bool | None], colour: str) -> dict[str, Any]:
+    """Return how a marker on the plane is filled: white towards a side on which a method knows nothing.
 
     Args:
         knows: whether it does better than exchanged maps, in the horizontal and in the vertical metric.
+        colour: of the rest.
 
     Example:
-        >>> fill_style([True, None]), fill_style([False, True]), fill_style([True, False]), fill_style([False, False])
-        ('full', 'left', 'bottom', 'none')
+        >>> marker_fill([False, True], "blue")["fillstyle"], marker_fill([True, False], "blue")["fillstyle"]
+        ('left', 'bottom')
     """
     across, along = (each is not False for each in knows)
-    return {(True, True): "full", (False, True): "left", (True, False): "bottom"}.get((across, along), "none")
+    style = {(False, True): "left", (True, False): "bottom"}.get((across, along), "full")
+    face = colour if across or along else "white"
+    return {"fillstyle": style, "markerfacecolor": face, "markerfacecoloralt": "white"}
 
 
 def draw_arrow(axes: Axes, start: Sequence[float], end: Sequence[float], colour: str) -> None:
@@ -106,7 +109,8 @@ def html_table(heads: Sequence[str], body: Sequence[Sequence[str]]) -> str:
         1
     """
     head = "".join(f"<th style='{_CELL}'>{html.escape(text)}</th>" for text in heads)
-    rows = "".join(f"<tr>{''.join(f'<td style={_CELL!r}>{cell}</td>' for cell in row)}</tr>" for row in body)
+    style = repr(f"{_CELL};white-space:nowrap")
+    rows = "".join(f"<tr>{''.join(f'<td style={style}>{cell}</td>' for cell in row)}</tr>" for row in body)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
 
 

@@ -53,7 +53,7 @@ function judgement(knows) {
 
 function skillInterval(control) {
   return control && isNumber(control.low) && isNumber(control.high)
-    ? `${signed(control.low)} – ${signed(control.high)}`
+    ? `${signed(control.low)} – ${signed(control.high)}`
     : null;
 }
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twinlens.core.arrays import Floats
-from twinlens.core.plotting import draw_arrow, fill_style, import_pyplot
+from twinlens.core.plotting import draw_arrow, import_pyplot, marker_fill
 from twinlens.metrics.removal import Completeness
 from twinlens.metrics.soundness import Soundness
 from twinlens.report.run_summary import run_labels
@@ -132,10 +132,10 @@ def draw_plane(axes: Axes, evaluation: Evaluation, styles: Mapping[str, MethodSt
             continue
         style, exchanged = styles[method], exchanged_point(results, method)
         across, along = (_reach(curve) for curve in curves)
-        fill: Any = fill_style([results.knows(method, metric) for metric in results.plane])
+        fill = marker_fill([results.knows(method, metric) for metric in results.plane], style.colour)
         axes.errorbar(
             areas[0], areas[1], xerr=across, yerr=along, fmt=_MARKERS[style.symbol], color=style.colour, label=method,
-            markersize=5, elinewidth=0.8, fillstyle=fill, markerfacecoloralt="white", markeredgewidth=0.8,
+            markersize=5, elinewidth=0.8, markeredgewidth=0.8, **fill,
         )  # fmt: skip
         if exchanged is not None:
             draw_arrow(axes, exchanged, areas, style.colour)

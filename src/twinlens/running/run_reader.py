@@ -16,7 +16,7 @@ import pandas as pd
 import torch
 
 from twinlens.core.fields import JSON, from_json, to_json
-from twinlens.core.plotting import COLOURS, draw_arrow, fill_style, html_table, new_axes
+from twinlens.core.plotting import COLOURS, draw_arrow, html_table, marker_fill, new_axes
 from twinlens.errors import RunError, unknown
 from twinlens.imputation.imputers import Imputer, restore_imputer
 from twinlens.metrics.catalogue import Metric, MetricRequests, find_metrics
@@ -93,8 +93,8 @@ class Evaluation:
             if x is None or y is None:
                 continue
             colour, exchanged = COLOURS[k % len(COLOURS)], exchanged_point(self.results, method)
-            fill = fill_style([self.results.knows(method, metric) for metric in plane])
-            axes.plot(x, y, "o", color=colour, label=method, fillstyle=fill, markerfacecoloralt="white")
+            fill = marker_fill([self.results.knows(method, metric) for metric in plane], colour)
+            axes.plot(x, y, "o", color=colour, label=method, **fill)
             if exchanged is not None:
                 draw_arrow(axes, exchanged, (x, y), colour)
         axes.set_xlabel(f"{name_of(self.results, plane[0])} (area)")
