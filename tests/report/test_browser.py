@@ -452,6 +452,7 @@ def test_on_paper_it_is_light_and_narrow_and_then_as_before(browser, page):
     assert browser.run("return getComputedStyle(document.querySelector('.legend')).position") == "static"
     assert browser.run("return charts[0].getOption().xAxis[0].axisLabel.color") == "#444"
     assert set(browser.run("return charts.map(chart => chart.getWidth())")) == {680}
+    assert browser.run("const s = document.querySelector('.scroll'); return s.scrollWidth - s.clientWidth") <= 0
     browser.run("dispatchEvent(new Event('afterprint'))")
     assert browser.run("return charts[0].getOption().xAxis[0].axisLabel.color") == "#a2a4aa"
     document = base64.b64decode(browser.command("Page.printToPDF", printBackground=True)["data"])

@@ -16,6 +16,7 @@ from tests.report.runs import (
     with_curve,
     without_control,
 )
+from twinlens.experiments.comparing import draw_panels
 from twinlens.report import figures, write_figures
 from twinlens.report.figures import draw_metric, draw_plane
 from twinlens.report.styles import method_styles
@@ -123,3 +124,12 @@ def test_two_sided_curves_are_drawn_over_the_predictive_levels_that_they_reach(r
     assert across == sorted(across)
     assert set(across) <= set(curve.performance)
     assert max(across) == max(curve.performance)
+
+
+def test_panels_of_experiments_draw_the_plane_with_one_legend(judged):
+    figure = Figure(layout="constrained")
+    draw_panels(figure, judged, ["soundness_two_sided", "completeness"], columns=3, plane=True)
+    assert [axes.get_title() for axes in figure.axes] == ["Soundness, two-sided", "Completeness", "Both, as areas"]
+    assert len(figure.axes[2].texts) == len(METHODS)
+    [legend] = figure.legends
+    assert sorted(text.get_text() for text in legend.get_texts()) == sorted(METHODS)

@@ -227,8 +227,8 @@ function planeMarks(method, run, place, colours) {
 /** How a symbol is filled: empty on the right without skill in soundness, at the top without skill in completeness. */
 function planeFill(curves, colour, colours) {
   const [sound, complete] = curves.map(curve => curve.knows !== false);
-  if (sound && complete) return { color: colour, borderColor: colours.card, borderWidth: 1.5 };
-  const empty = { borderColor: colour, borderWidth: 1.5 };
+  if (sound && complete) return { color: colour, borderColor: colours.card, borderWidth: 1.5, opacity: 1 };
+  const empty = { borderColor: colour, borderWidth: 1.5, opacity: 1 };
   if (!sound && !complete) return { ...empty, color: colours.card };
   const halves = [colour, colour, colours.card, colours.card];
   const colorStops = [0, 0.5, 0.5, 1].map((offset, k) => ({ offset, color: halves[k] }));
