@@ -1,12 +1,18 @@
 import pytest
 
-from tests.report.runs import shared_run
+from tests.report.runs import shared_run, with_skills
 from twinlens.report import write_report
 
 
 @pytest.fixture(scope="session")
 def run(tmp_path_factory):
     return shared_run(tmp_path_factory.getbasetemp())
+
+
+@pytest.fixture(scope="session")
+def judged(run):
+    """The run with skills that are known: on both sides, on one, on none."""
+    return with_skills(run)
 
 
 @pytest.fixture(scope="session")

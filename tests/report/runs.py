@@ -16,6 +16,7 @@ from twinlens.data.samples import from_arrays
 from twinlens.evaluation import evaluate
 from twinlens.models.loading import LoadedModel
 from twinlens.models.preprocessing import Preprocessing
+from twinlens.running.results import ControlResults
 
 LEVELS = (0.98, 0.95, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.05)
 OPTIONS = {
@@ -71,15 +72,42 @@ def with_curve(evaluation, method, metric, **entries):
     return changed(evaluation, methods=methods)
 
 
+SKILLS = {
+    "saliency": {"soundness_two_sided": (0.21, 0.05), "completeness": (0.12, 0.04)},
+    "sobel": {"soundness_two_sided": (0.14, 0.06), "completeness": (-0.03, 0.05)},
+    "random": {"soundness_two_sided": (-0.00001, 0.02), "completeness": (0.01, 0.03)},
+}
+
+
+def with_skills(evaluation, skills=SKILLS):
+    """A run whose methods have these skills, each with the reach of its interval."""
+    for method, own in skills.items():
+        for metric, (skill, reach) in own.items():
+            area = evaluation.results.area(method, metric)
+            control = ControlResults(
+                value=area - skill, skill=skill, low=skill - reach, high=skill + reach, p=0.25, samples=5
+            )
+            evaluation = with_curve(evaluation, method, metric, control=control)
+    return evaluation
+
+
+def without_control(evaluation):
+    """The same run without any exchanged maps."""
+    for method, found in evaluation.results.methods.items():
+        for metric in found.metrics:
+            evaluation = with_curve(evaluation, method, metric, control=None)
+    return evaluation
+
+
 def with_areas(evaluation, points):
-    """A run whose methods have these areas of soundness and completeness."""
+    """A run whose methods have these areas of soundness and completeness, and no control."""
     [first, *_] = evaluation.results.methods.values()
     methods = {
         name: dataclasses.replace(
             first,
             metrics={
-                metric: dataclasses.replace(first.metrics[metric], area=area, area_interval=None)
-                for metric, area in zip(("soundness", "completeness"), areas, strict=False)
+                metric: dataclasses.replace(first.metrics[metric], area=area, area_interval=None, control=None)
+                for metric, area in zip(("soundness_two_sided", "completeness"), areas, strict=False)
             },
         )
         for name, areas in points.items()

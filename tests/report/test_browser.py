@@ -6,12 +6,30 @@ import json
 import re
 import shutil
 import time
+from functools import partial
 
 import pytest
 
 import twinlens as tl
-from tests.report.runs import EVIL, METHODS, changed, image_samples, loaded, make_run
+from tests.report.runs import (
+    EVIL,
+    METHODS,
+    SKILLS,
+    changed,
+    image_samples,
+    loaded,
+    make_run,
+    with_skills,
+    without_control,
+)
+from twinlens.core.fields import to_json
+from twinlens.metrics.catalogue import DEFAULT_METRICS
 from twinlens.report import write_report
+from twinlens.report.page import build_page
+from twinlens.report.run_summary import describe_runs
+from twinlens.report.styles import method_styles
+from twinlens.running.wording import find_headlines
+from twinlens.statistics.verdicts import Pair, Standing
 
 pytest.importorskip("selenium", reason="selenium is not installed: pip install 'twinlens[dev]'")
 
@@ -96,6 +114,12 @@ def browser(tmp_path_factory):
     opened.driver.quit()
 
 
+@pytest.fixture(scope="module")
+def skilled(judged, tmp_path_factory):
+    """The page of a run whose skills are known."""
+    return write_report([judged], tmp_path_factory.mktemp("skilled") / "report.html")
+
+
 def test_a_page_opens_from_a_file_without_network_and_without_complaints(browser, page):
     browser.open(page)
     assert browser.requests() == [page.resolve().as_uri()]
@@ -103,15 +127,16 @@ def test_a_page_opens_from_a_file_without_network_and_without_complaints(browser
     assert browser.driver.title == "twinlens: tiny on arrays"
     assert browser.one("h1").text == "tiny on arrays"
     kinds = [kind for kind, _ in browser.series()]
-    assert sorted(kinds) == sorted(
-        ["plane", "soundness", "completeness", "road_morf", "road_lerf", "deletion", "insertion", "course"]
-    )
+    assert kinds == ["plane", *DEFAULT_METRICS, "course"]
+    assert browser.one(".metric h3").text == "Soundness, two-sided"
+    axes = browser.run("return charts[1].getOption().xAxis[0].name + '; ' + charts[1].getOption().yAxis[0].name")
+    assert axes == "predictive level: probability reached; soundness"
 
 
 def test_numbers_read_back_from_the_browser_are_those_of_the_results(browser, run, page):
     browser.open(page)
     cells = browser.run(
-        "return [...document.querySelectorAll('.ranking td')].map(td => [td.parentNode.dataset.method, "
+        "return [...document.querySelectorAll('.ranking td[data-metric]')].map(td => [td.parentNode.dataset.method, "
         "td.dataset.metric, td.title, td.querySelector('span').textContent, td.querySelector('small').textContent])"
     )
     assert len(cells) == len(METHODS) * len(run.metrics)
@@ -129,7 +154,7 @@ def test_numbers_read_back_from_the_browser_are_those_of_the_results(browser, ru
     for method, found in run.results.methods.items():
         for metric, curve in found.metrics.items():
             points = dict(drawn[metric])[method]
-            if metric == "soundness":
+            if metric.startswith("soundness"):
                 assert [value for _, value in points[1::2]] == [
                     value
                     for k, value in enumerate(curve.values)
@@ -137,8 +162,128 @@ def test_numbers_read_back_from_the_browser_are_those_of_the_results(browser, ru
                 ]
             else:
                 assert points == [list(point) for point in zip(curve.levels, curve.values, strict=True)]
-        areas = [found.metrics[metric].area for metric in ("soundness", "completeness")]
+        areas = [found.metrics[metric].area for metric in ("soundness_two_sided", "completeness")]
         assert dict(drawn["plane"])[method] == [areas]
+
+
+def shown(number, sign=""):
+    return f"{number:{sign}z.3f}".replace("-", "−")
+
+
+def test_skill_stands_beside_both_sides_with_a_sign_a_colour_and_words(browser, skilled):
+    browser.open(skilled)
+    heads = browser.run("return [...document.querySelectorAll('.ranking thead th')].map(th => th.textContent)")
+    assert heads[:6] == ["method", "soundness 2-sided ↑", "skill ↑", "completeness ↑", "skill ↑", "soundness ↑"]
+    cells = browser.run(
+        "return [...document.querySelectorAll('.ranking td[data-skill]')].map(td => [td.parentNode.dataset.method, "
+        "td.dataset.skill, ...[...td.children].map(part => part.textContent), getComputedStyle(td.firstChild).color])"
+    )
+    assert len(cells) == 2 * len(METHODS)
+    colours = {"✓": set(), "✗": set()}
+    for method, metric, text, interval, words, colour in cells:
+        skill, reach = SKILLS[method][metric]
+        knows = skill - reach > 0
+        assert text == f"{'✓' if knows else '✗'} {shown(skill, '+')}"
+        assert interval == "\u2009–\u2009".join(shown(end, "+") for end in (skill - reach, skill + reach))
+        assert words == ("better than maps of other inputs" if knows else "no better than maps of other inputs")
+        colours[text[0]].add(colour)
+    assert [len(colours["✓"]), len(colours["✗"]), len(colours["✓"] | colours["✗"])] == [1, 1, 2]
+    title = browser.one(".ranking tr[data-method='sobel'] td[data-skill='completeness']").get_attribute("title")
+    assert title.startswith("skill −0.030")
+    assert title.endswith("p = 0.250, 5 samples")
+    browser.all(".ranking thead button")[2].click()
+    rows = [row.get_attribute("data-method") for row in browser.all(".ranking tbody tr")]
+    assert rows == ["saliency", "sobel", "random"]  # controls after all methods, by their skill
+    assert browser.complaints() == []
+
+
+def test_controls_come_last_marked_and_quieter_and_bold_is_what_the_results_say(browser, run, tmp_path):
+    rank = [
+        Standing(metric="completeness", method=name, area=0.5, low=0.4, high=0.6, rank=k, best_rank=k, worst_rank=k)
+        for k, name in enumerate(["random", "saliency", "other"], start=1)
+    ]
+    pair = Pair(
+        metric="completeness", first="saliency", second="other", difference=0.3, low=0.1, high=0.5, p_value=0.01,
+        p_adjusted=0.02, wins=1.0, sample_wins=None,
+    )  # fmt: skip
+    odd = changed(with_skills(run), ranking=tuple(rank), pairs=(pair,), front={"saliency": 1.0})
+    first, other = odd.results.methods["random"], odd.results.methods["saliency"]
+    odd = changed(odd, methods={"random": first, "other": other, **odd.results.methods})
+    [described] = describe_runs([odd])
+    described["explorer"] = {"note": "", "samples": []}
+    page = tmp_path / "r.html"
+    page.write_text(build_page("odd", to_json(method_styles([odd])), [described]), encoding="utf-8")
+    browser.open(page)
+    best = browser.run(
+        "return [...document.querySelectorAll('.ranking .best')].map(e => [e.parentNode.dataset.method, "
+        "e.dataset.metric, getComputedStyle(e.firstChild).fontWeight])"
+    )
+    assert best == [["saliency", "completeness", "700"]]
+    rows = browser.run(
+        "return [...document.querySelectorAll('.ranking tbody tr')].map(tr => [tr.dataset.method, "
+        "tr.querySelector('.badges').textContent, getComputedStyle(tr).color])"
+    )
+    assert {name for name, *_ in rows[:2]} == {"saliency", "other"}
+    assert all(text.endswith("control") for _, text, _ in rows[2:])
+    assert not any("front" in text for _, text, _ in rows[2:])
+    assert {colour for *_, colour in rows[:2]}.isdisjoint({colour for *_, colour in rows[2:]})
+
+
+def test_every_method_on_the_plane_is_an_arrow_from_its_exchanged_maps(browser, judged, skilled):
+    browser.open(skilled)
+    results = judged.results
+    option = browser.run(
+        "const { series, xAxis, yAxis } = charts[0].getOption(); return { "
+        "arrows: Object.fromEntries(series.filter(s => s.id?.startsWith('exchanged ')).map(s => [s.id, s.data[0]])), "
+        "fills: Object.fromEntries(series.filter(s => s.type === 'scatter').map(s => [s.name, s.itemStyle.color])), "
+        "labels: series.filter(s => s.type === 'scatter').map(s => s.label.show), "
+        "ends: [xAxis[0].min, xAxis[0].max, yAxis[0].min, yAxis[0].max] }"
+    )
+    left, right, bottom, top = option["ends"]
+    for method in METHODS:
+        x, y = option["arrows"][f"exchanged {method}"]
+        own = [results.area(method, metric) for metric in results.plane]
+        assert [own[0] - x, own[1] - y] == pytest.approx([skill for skill, _ in SKILLS[method].values()])
+        assert left <= x <= right
+        assert bottom <= y <= top
+    card = browser.run("return theme().card")
+    assert option["fills"]["saliency"] not in (card, None)
+    stops = option["fills"]["sobel"]
+    assert [stops[end] for end in ("x", "y", "x2", "y2")] == [0, 1, 0, 0]  # full below, empty above: not complete
+    assert [stop["color"] == card for stop in stops["colorStops"]] == [False, False, True, True]
+    assert option["fills"]["random"] == card
+    assert option["labels"] == [True] * len(METHODS)
+    caption = browser.run("return document.querySelector('figcaption').textContent")
+    assert "Each arrow starts where the same maps come to" in caption
+    assert browser.complaints() == []
+
+
+def test_the_plane_has_no_arrows_without_a_control(browser, run, tmp_path):
+    browser.open(write_report([without_control(run)], tmp_path / "r.html"))
+    assert browser.run("return charts[0].getOption().series.every(s => !s.id?.startsWith('exchanged'))")
+    assert "arrow" not in browser.run("return document.querySelector('figcaption').textContent")
+    assert browser.all(".ranking td[data-skill]") == []
+    assert "✗" not in browser.run("return document.querySelector('.standings').textContent")
+
+
+def test_headlines_are_a_list_on_top_and_warnings_show_their_first_sentence(browser, judged, tmp_path):
+    warnings = ("sobel: 3 maps are odd at 0.5. Use others.", "random: 4 maps are odd at 0.5. Use others.", "One. Two.")
+    browser.open(write_report([changed(judged, warnings=warnings)], tmp_path / "r.html"))
+    headlines = browser.run("return [...document.querySelectorAll('.headlines li')].map(li => li.innerText)")
+    assert headlines == find_headlines(judged.results)
+    tops = browser.run(
+        "return ['.headlines', '.warnings', '.standings', '.verdicts'].map("
+        "e => document.querySelector(e).getBoundingClientRect().top)"
+    )
+    assert tops == sorted(tops)
+    said = browser.run("return [...document.querySelectorAll('.warnings > ul > li')].map(li => li.innerText)")
+    assert [" ".join(text.split()) for text in said] == ["sobel: 3 maps are odd at 0.5. More, and 1 alike", "One. More"]
+    for folded in browser.all(".warnings summary"):
+        folded.click()
+    said = browser.one(".warnings").text
+    assert "Use others." in said
+    assert "random: 4 maps are odd at 0.5." in said
+    assert "Two." in said
 
 
 def test_a_method_is_switched_off_once_for_all_charts(browser, page):
@@ -190,29 +335,50 @@ def test_the_slider_changes_picture_text_and_chart(browser, page):
     assert browser.complaints() == []
 
 
+def hovered(browser, chart, x, y):
+    """Points at coordinates of a chart's axes, until its values are shown: a chart that is drawn anew hides them."""
+    script = (
+        "const chart = charts.find(c => c.getDom().dataset.chart === arguments[0]);"
+        "const [x, y] = chart.convertToPixel({ xAxisIndex: 0, yAxisIndex: 0 }, [arguments[1], arguments[2]]);"
+        "chart.dispatchAction({ type: 'showTip', x, y });"
+        "return chart.getDom().querySelector('.hover')?.innerText"
+    )
+    deadline = time.monotonic() + 15
+    while not (said := browser.run(script, chart, x, y)):
+        assert time.monotonic() < deadline, f"nothing is shown at {x}, {y} of {chart}"
+        time.sleep(0.02)
+    return said
+
+
+@pytest.mark.parametrize("width", [1400, 420])
+def test_pointing_at_the_plane_tells_own_exchanged_and_skill(browser, judged, skilled, width):
+    browser.open(skilled, width=width)
+    own = {metric: judged.results.area("sobel", metric) for metric in judged.results.plane}
+    said = hovered(browser, "plane", *own.values())
+    for metric, area in own.items():
+        skill, reach = SKILLS["sobel"][metric]
+        sign = "✓" if skill > reach else "✗"
+        numbers = [area, area - skill, f"{sign} {shown(skill, '+')}", shown(skill - reach, "+")]
+        for number in numbers:
+            assert (number if isinstance(number, str) else shown(number)) in said
+    assert "completeness: no better than maps of other inputs" in said
+    assert "soundness 2-sided: no better" not in said
+    assert "a control, which never looks at the model" in said
+    table, tip = browser.run(
+        "const tip = document.querySelector('.hover');"
+        "return [tip.querySelector('table'), tip.parentNode].map(e => e.getBoundingClientRect().right)"
+    )
+    assert table <= tip <= width
+
+
 def test_hovering_shows_values(browser, run, page):
     browser.open(page)
-
-    def hover(chart, x, y):
-        """Points at coordinates of a chart's axes."""
-        browser.run(
-            "const chart = charts.find(c => c.getDom().dataset.chart === arguments[0]);"
-            "const [x, y] = chart.convertToPixel({ xAxisIndex: 0, yAxisIndex: 0 }, [arguments[1], arguments[2]]);"
-            "chart.dispatchAction({ type: 'showTip', x, y });",
-            chart,
-            x,
-            y,
-        )
-        browser.wait(f"return document.querySelector('[data-chart={chart}] .hover') !== null")
-        return browser.run(f"return document.querySelector('[data-chart={chart}] .hover').innerText")
-
-    stored = run.results.methods["sobel"].metrics
+    hover = partial(hovered, browser)
     said = hover("road_morf", 0.3, 0.5)
     assert "share of features removed 0.30" in said
     for method in METHODS:
         value = run.results.methods[method].metrics["road_morf"].values[2]
         assert re.search(rf"{method}\s+{f'{value:z.3f}'.replace('-', '−')}", said)
-    assert f"{stored['soundness'].area:z.3f}" in hover("plane", stored["soundness"].area, stored["completeness"].area)
     curve = run.curve("sobel", "soundness")
     said = hover("soundness", 0.3, 0.5)
     assert "predictive level 0.30" in said
@@ -224,13 +390,14 @@ def test_hovering_shows_values(browser, run, page):
 def test_sorting_by_a_metric(browser, run, page):
     browser.open(page)
     orders = set()
-    for head, metric in zip(browser.all(".ranking thead th")[1:], run.metrics, strict=True):
+    heads = [head for head in browser.all(".ranking thead th")[1:] if head.text != "skill ↑"]
+    for head, metric in zip(heads, run.metrics, strict=True):
         head.find_element(By.TAG_NAME, "button").click()
         direction = "ascending" if metric in ("road_lerf", "insertion") else "descending"
         assert head.get_attribute("aria-sort") == direction
         cells = browser.all(f".ranking td[data-metric='{metric}']")
         areas = [float(cell.get_attribute("title").split(",")[0]) for cell in cells]
-        assert areas == sorted(areas, reverse=direction == "descending")
+        assert areas[1:] == sorted(areas[1:], reverse=direction == "descending")  # the controls; the method is before
         orders.add(tuple(row.get_attribute("data-method") for row in browser.all(".ranking tbody tr")))
     assert len(orders) > 1
 
@@ -258,6 +425,14 @@ def test_everything_can_be_reached_by_keyboard_with_a_visible_focus(browser, pag
 def test_nothing_is_cut_off_wide_or_narrow_light_or_dark(browser, page, width, scheme):
     browser.open(page, width=width, scheme=scheme)
     assert browser.run("return document.documentElement.scrollWidth") <= width
+    box, table = browser.run("const s = document.querySelector('.scroll'); return [s.clientWidth, s.scrollWidth]")
+    assert table <= box or width == 420
+    browser.run("document.querySelector('.scroll').scrollLeft = 1000")
+    left, edge = browser.run(
+        "return [document.querySelector('.ranking tbody th'), document.querySelector('.scroll')]"
+        ".map(e => e.getBoundingClientRect().left)"
+    )
+    assert left == pytest.approx(edge, abs=1)  # the first column stays
     for chart in browser.all(".chart"):
         assert chart.size["width"] > 0.35 * min(width, 700)
         svg = chart.find_element(By.TAG_NAME, "svg")
@@ -277,6 +452,7 @@ def test_on_paper_it_is_light_and_narrow_and_then_as_before(browser, page):
     assert browser.run("return getComputedStyle(document.querySelector('.legend')).position") == "static"
     assert browser.run("return charts[0].getOption().xAxis[0].axisLabel.color") == "#444"
     assert set(browser.run("return charts.map(chart => chart.getWidth())")) == {680}
+    assert browser.run("const s = document.querySelector('.scroll'); return s.scrollWidth - s.clientWidth") <= 0
     browser.run("dispatchEvent(new Event('afterprint'))")
     assert browser.run("return charts[0].getOption().xAxis[0].axisLabel.color") == "#a2a4aa"
     document = base64.b64decode(browser.command("Page.printToPDF", printBackground=True)["data"])

@@ -38,7 +38,8 @@ def test_the_explorer_tells_what_the_probes_say(run):
     shown = describe_samples(run, budget=10**6)
     assert shown["levels"] == sorted(shown["levels"])
     assert (shown["levels"][0], shown["levels"][-1]) == (0.1, 0.98)
-    curve = run.curve("sobel", "soundness")
+    assert shown["metric"] == "soundness_two_sided"
+    curve = run.curve("sobel", "soundness_two_sided")
     for sample in shown["samples"]:
         row = curve.table.ids.index(sample["id"])
         answers = sample["methods"]["sobel"]

@@ -6,7 +6,17 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 import twinlens as tl
-from tests.report.runs import LEVELS, METHODS, changed, image_samples, make_run, with_curve
+from tests.report.runs import (
+    LEVELS,
+    METHODS,
+    SKILLS,
+    changed,
+    image_samples,
+    make_run,
+    with_curve,
+    without_control,
+)
+from twinlens.experiments.comparing import draw_panels
 from twinlens.report import figures, write_figures
 from twinlens.report.figures import draw_metric, draw_plane
 from twinlens.report.styles import method_styles
@@ -59,7 +69,7 @@ def test_the_plane_and_the_curves_are_those_of_the_results(run):
     results, styles = run.results, method_styles([run])
     axes = Figure().add_subplot()
     draw_plane(axes, run, styles)
-    assert (axes.get_xlabel(), axes.get_ylabel()) == ("soundness", "completeness")
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("soundness 2-sided", "completeness")
     points = {bars.get_label(): [float(values[0]) for values in bars[0].get_data()] for bars in axes.containers}
     assert points == {name: [results.area(name, metric) for metric in results.plane] for name in METHODS}
     axes = Figure().add_subplot()
@@ -69,3 +79,57 @@ def test_the_plane_and_the_curves_are_those_of_the_results(run):
     drawn = {line.get_label(): [list(values) for values in line.get_data()] for line in axes.get_lines()}
     curves = {name: found.metrics["completeness"] for name, found in results.methods.items()}
     assert drawn == {name: [list(curve.levels), list(curve.values)] for name, curve in curves.items()}
+
+
+def test_every_method_on_the_plane_is_an_arrow_from_its_exchanged_maps(judged):
+    results, styles = judged.results, method_styles([judged])
+    axes = Figure().add_subplot()
+    draw_plane(axes, judged, styles)
+    arrows = {tuple(text.xy): text.xyann for text in axes.texts}
+    hollow = [line for line in axes.get_lines() if line.get_label() == "_exchanged"]
+    assert len(arrows) == len(hollow) == len(METHODS)
+    for name in METHODS:
+        own = tuple(results.area(name, metric) for metric in results.plane)
+        exchanged = [area - SKILLS[name][metric][0] for area, metric in zip(own, results.plane, strict=True)]
+        assert arrows[own] == pytest.approx(exchanged)
+        assert any([float(values[0]) for values in line.get_data()] == pytest.approx(exchanged) for line in hollow)
+        (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
+        assert left < exchanged[0] < right
+        assert bottom < exchanged[1] < top
+    fills = {bars.get_label(): (bars[0].get_fillstyle(), bars[0].get_markerfacecolor()) for bars in axes.containers}
+    colours = {name: style.colour for name, style in styles.items()}
+    assert fills == {
+        "saliency": ("full", colours["saliency"]),
+        "sobel": ("bottom", colours["sobel"]),
+        "random": ("full", "white"),
+    }
+    assert set(axes.get_legend_handles_labels()[1]) == set(METHODS)
+
+
+def test_the_plane_is_as_before_without_a_control(run):
+    axes, plain = Figure().add_subplot(), without_control(run)
+    draw_plane(axes, plain, method_styles([plain]))
+    assert not axes.texts
+    assert {bars[0].get_fillstyle() for bars in axes.containers} == {"full"}
+    assert "white" not in {bars[0].get_markerfacecolor() for bars in axes.containers}
+
+
+def test_two_sided_curves_are_drawn_over_the_predictive_levels_that_they_reach(run):
+    axes = Figure().add_subplot()
+    draw_metric(axes, run, "soundness_two_sided", method_styles([run]))
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("predictive level: probability reached", "soundness")
+    [line] = [line for line in axes.get_lines() if line.get_label() == "sobel"]
+    curve = run.results.methods["sobel"].metrics["soundness_two_sided"]
+    across = list(line.get_xdata())
+    assert across == sorted(across)
+    assert set(across) <= set(curve.performance)
+    assert max(across) == max(curve.performance)
+
+
+def test_panels_of_experiments_draw_the_plane_with_one_legend(judged):
+    figure = Figure(layout="constrained")
+    draw_panels(figure, judged, ["soundness_two_sided", "completeness"], columns=3, plane=True)
+    assert [axes.get_title() for axes in figure.axes] == ["Soundness, two-sided", "Completeness", "Both, as areas"]
+    assert len(figure.axes[2].texts) == len(METHODS)
+    [legend] = figure.legends
+    assert sorted(text.get_text() for text in legend.get_texts()) == sorted(METHODS)

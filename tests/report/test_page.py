@@ -25,8 +25,14 @@ def test_numbers_of_the_page_are_those_of_the_results(run, page):
         for metric, stored in run.results.methods[method["name"]].metrics.items():
             assert method["metrics"][metric]["area"] == stored.area
             assert method["metrics"][metric]["interval"] == list(stored.area_interval)
+            shown_control = method["metrics"][metric]["control"]
+            assert shown_control == (None if stored.control is None else dataclasses.asdict(stored.control))
+            assert method["metrics"][metric]["knows"] is run.results.knows(method["name"], metric)
             for column in ("levels", "performance", "values", "low", "high"):
                 assert method["metrics"][metric][column] == list(getattr(stored, column))
+    assert {m["key"]: m["best"] for m in shown["metrics"]} == {name: run.results.best(name) for name in run.metrics}
+    assert shown["sides"] == shown["plane"] == ["soundness_two_sided", "completeness"]
+    assert any(method["metrics"]["completeness"]["control"] for method in shown["methods"])
     facts = dict(shown["facts"])
     assert facts["Samples"] == "10"
     assert facts["Accuracy"].startswith(f"{run.results.accuracy:.1%}")

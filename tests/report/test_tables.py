@@ -3,8 +3,9 @@ import io
 
 import pytest
 
-from tests.report.runs import changed, make_run, with_curve
+from tests.report.runs import SKILLS, changed, make_run, with_curve, with_skills, without_control
 from twinlens.report import format_table
+from twinlens.statistics.verdicts import Pair, Standing
 
 
 def test_tables_hold_the_numbers_of_the_results(run):
@@ -14,20 +15,54 @@ def test_tables_hold_the_numbers_of_the_results(run):
         for metric, curve in run.results.methods[row["method"]].metrics.items():
             assert float(row[metric]) == curve.area
             assert (float(row[f"{metric}_low"]), float(row[f"{metric}_high"])) == curve.area_interval
+            control = curve.control
+            stored = (control.value, control.skill, control.low, control.high, control.p) if control else [""] * 5
+            shown = [row[f"{metric}_{end}"] for end in ("control", "skill", "skill_low", "skill_high", "p")]
+            assert [float(text) if text else "" for text in shown] == ["" if n is None else n for n in stored]
     markdown = format_table([run], "markdown").splitlines()
-    assert markdown[0].startswith("| method | soundness ↑ | completeness ↑ | ROAD MoRF ↑ |")
+    assert markdown[0].startswith(
+        "| method | soundness 2-sided ↑ | skill ↑ | completeness ↑ | skill ↑ | soundness ↑ | ROAD MoRF ↑ |"
+    )
     latex = format_table([run, run], "latex")
-    assert latex.startswith("\\begin{tabular}{llrrrrrr}\n\\toprule\nrun & method & soundness $\\uparrow$")
-    for metric in run.metrics:
-        areas = [found.metrics[metric].area for found in run.results.methods.values()]
-        best = min(areas) if metric in ("road_lerf", "insertion") else max(areas)
-        assert f"**{best:z.3f}**" in markdown[2] + markdown[3] + markdown[4]
-        assert f"$\\mathbf{{{best:z.3f}}}" in latex
+    assert latex.startswith(
+        "\\begin{tabular}{llrrrrrrrrr}\n\\toprule\nrun & method & soundness 2-sided $\\uparrow$ & skill $\\uparrow$"
+    )
+
+
+def test_skill_stands_beside_both_sides_with_its_sign(judged):
+    lines = format_table([judged], "markdown").splitlines()
+    cells = {line.split(" | ")[0].removeprefix("| "): line.split(" | ") for line in lines}
+    for method, skills in SKILLS.items():
+        for column, (skill, reach) in zip((2, 4), skills.values(), strict=True):
+            assert cells[method][column] == f"{skill:+z.3f} [{skill - reach:z.3f}, {skill + reach:z.3f}]"
+    assert cells["random"][2].startswith("+0.000 [-0.020, 0.020]")
+    assert r"$-0.030\;{\scriptstyle[-0.080,\,0.020]}$" in format_table([judged], "latex")
+    assert "skill" not in format_table([without_control(judged)], "markdown")
+
+
+def test_only_what_is_best_beyond_doubt_is_bold_and_never_a_control(judged):
+    def pair(decided):
+        return Pair(
+            metric="completeness", first="saliency", second="other", difference=0.3, low=0.1 if decided else -0.1,
+            high=0.5, p_value=0.01, p_adjusted=0.02, wins=1.0, sample_wins=None,
+        )  # fmt: skip
+
+    methods = {**judged.results.methods, "other": judged.results.methods["saliency"]}
+    ranking = [
+        Standing(metric="completeness", method=name, area=0.5, low=0.4, high=0.6, rank=k, best_rank=k, worst_rank=k)
+        for k, name in enumerate(["random", "saliency", "other"], start=1)
+    ]
+    for decided in (True, False):
+        odd = changed(judged, methods=methods, ranking=tuple(ranking), pairs=(pair(decided),))
+        bold = [line.split(" ")[1] for line in format_table([odd], "markdown").splitlines() if "**" in line]
+        assert bold == (["saliency"] if decided else [])
+        assert format_table([odd], "latex").count("mathbf") == decided
+        assert odd._repr_html_().partition("<table>")[2].count("<b>") == decided
 
 
 def test_tables_show_intervals_and_gaps(run):
     odd = with_curve(run, "random", "deletion", area=-0.00001, area_interval=(-0.1, 0.25))
-    odd = with_curve(odd, "random", "insertion", area=None)
+    odd = with_curve(with_skills(odd), "random", "insertion", area=None)
     methods = {"ig_sg|<b>" if name == "sobel" else name: found for name, found in odd.results.methods.items()}
     odd = changed(odd, methods=methods)
     markdown = format_table([odd], "markdown")
@@ -38,7 +73,6 @@ def test_tables_show_intervals_and_gaps(run):
     latex = format_table([odd], "latex")
     assert r"0.000\;{\scriptstyle[-0.100,\,0.250]}$" in latex
     assert r"ig\_sg|<b> &" in latex
-    assert "<b>0" in odd._repr_html_()
     assert "ig_sg|&lt;b&gt;" in odd._repr_html_()
 
 

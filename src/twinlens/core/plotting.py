@@ -52,6 +52,30 @@ def draw_line(ax: Axes | None, x: Floats, y: Floats, labels: tuple[str, str]) ->
     return axes
 
 
+def marker_fill(knows: Sequence[bool | None], colour: str) -> dict[str, Any]:
+    """Return how a marker on the plane is filled: white towards a side on which a method knows nothing.
+
+    Args:
+        knows: whether it does better than exchanged maps, in the horizontal and in the vertical metric.
+        colour: of the rest.
+
+    Example:
+        >>> marker_fill([False, True], "blue")["fillstyle"], marker_fill([True, False], "blue")["fillstyle"]
+        ('left', 'bottom')
+    """
+    across, along = (each is not False for each in knows)
+    style = {(False, True): "left", (True, False): "bottom"}.get((across, along), "full")
+    face = colour if across or along else "white"
+    return {"fillstyle": style, "markerfacecolor": face, "markerfacecoloralt": "white"}
+
+
+def draw_arrow(axes: Axes, start: Sequence[float], end: Sequence[float], colour: str) -> None:
+    """Draw an arrow to a marker at `end`, from a small hollow point at `start`, which belongs to no legend."""
+    axes.plot(*start, "o", color=colour, markersize=3, markerfacecolor="none", markeredgewidth=0.8, label="_exchanged")
+    props = {"arrowstyle": "-|>", "color": colour, "linewidth": 0.8, "shrinkA": 2, "shrinkB": 4, "mutation_scale": 7}
+    axes.annotate("", xy=(end[0], end[1]), xytext=(start[0], start[1]), arrowprops=props)
+
+
 def sketch_line(x: Floats, y: Floats, labels: tuple[str, str], *, flipped: bool = False) -> str:
     """Draw one curve (L,) as a small SVG that stands by itself; `flipped` puts the largest x on the left.
 
@@ -85,7 +109,8 @@ def html_table(heads: Sequence[str], body: Sequence[Sequence[str]]) -> str:
         1
     """
     head = "".join(f"<th style='{_CELL}'>{html.escape(text)}</th>" for text in heads)
-    rows = "".join(f"<tr>{''.join(f'<td style={_CELL!r}>{cell}</td>' for cell in row)}</tr>" for row in body)
+    style = repr(f"{_CELL};white-space:nowrap")
+    rows = "".join(f"<tr>{''.join(f'<td style={style}>{cell}</td>' for cell in row)}</tr>" for row in body)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
 
 

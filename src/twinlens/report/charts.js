@@ -130,11 +130,17 @@ function planePoint(run, method) {
   return sound && complete && isNumber(sound.area) && isNumber(complete.area) ? [sound.area, complete.area] : null;
 }
 
+/** Where a method's maps come to when they are exchanged between the samples; null where one side is not known. */
+function exchangedPoint(run, method) {
+  const values = run.plane.map(metric => method.metrics[metric]?.control?.value);
+  return values.every(isNumber) ? values : null;
+}
+
 function planeRange(side) {
   const curves = content.runs
     .flatMap(run => run.methods.map(method => method.metrics[run.plane[side]]))
     .filter(Boolean);
-  return range(curves.flatMap(curve => [curve.area, ...(curve.interval ?? [])]));
+  return range(curves.flatMap(curve => [curve.area, curve.control?.value, ...(curve.interval ?? [])]));
 }
 
 function planeOption(run) {
@@ -181,33 +187,19 @@ function frontLine(run, ranges, colours) {
   };
 }
 
-function planeMarks(method, run, position, colours) {
+function planeMarks(method, run, place, colours) {
   const { colour, symbol } = styleOf(method.name);
   const [x, y] = planePoint(run, method);
-  const [across, along] = run.plane.map(metric => method.metrics[metric].interval);
-  const style = { stroke: colour, lineWidth: 1.5, opacity: 0.55, fill: 'none' };
+  const curves = run.plane.map(metric => method.metrics[metric]);
+  const bars = [
+    curves[0].interval?.map(end => [end, y]),
+    curves[1].interval?.map(end => [x, end]),
+  ].filter(bar => bar?.flat().every(isNumber));
   const onFront = run.front.includes(method.name);
+  const from = exchangedPoint(run, method);
   return [
-    across && across.every(isNumber)
-      ? shape(
-          [
-            [across[0], y],
-            [across[1], y],
-          ],
-          style,
-          false,
-        )
-      : null,
-    along && along.every(isNumber)
-      ? shape(
-          [
-            [x, along[0]],
-            [x, along[1]],
-          ],
-          style,
-          false,
-        )
-      : null,
+    ...bars.map(bar => shape(bar, { stroke: colour, lineWidth: 1.5, opacity: 0.55, fill: 'none' }, false)),
+    ...(from ? [planeArrow(method.name, from, [x, y], colour, colours)] : []),
     {
       type: 'scatter',
       name: method.name,
@@ -215,13 +207,13 @@ function planeMarks(method, run, position, colours) {
       symbol: `path://${symbol}`,
       symbolSize: onFront ? 15 : 12,
       z: 3,
-      itemStyle: { color: colour, borderColor: colours.card, borderWidth: 1.5 },
+      itemStyle: planeFill(curves, colour, colours),
       label: {
-        show: Boolean(position),
+        show: Boolean(place),
         formatter: () => method.name,
-        position,
+        ...place,
         distance: 6,
-        color: colours.text,
+        color: method.control ? colours.quiet : colours.text,
         fontSize: 12,
         fontFamily: colours.font,
         fontWeight: onFront ? 'bold' : 'normal',
@@ -229,7 +221,56 @@ function planeMarks(method, run, position, colours) {
         textBorderWidth: 3,
       },
     },
-  ].filter(Boolean);
+  ];
+}
+
+/** How a symbol is filled: empty on the right without skill in soundness, at the top without skill in completeness. */
+function planeFill(curves, colour, colours) {
+  const [sound, complete] = curves.map(curve => curve.knows !== false);
+  if (sound && complete) return { color: colour, borderColor: colours.card, borderWidth: 1.5, opacity: 1 };
+  const empty = { borderColor: colour, borderWidth: 1.5, opacity: 1 };
+  if (!sound && !complete) return { ...empty, color: colours.card };
+  const halves = [colour, colour, colours.card, colours.card];
+  const colorStops = [0, 0.5, 0.5, 1].map((offset, k) => ({ offset, color: halves[k] }));
+  const direction = sound ? { x: 0, y: 1, x2: 0, y2: 0 } : { x: 0, y: 0, x2: 1, y2: 0 };
+  return { ...empty, color: { type: 'linear', ...direction, colorStops } };
+}
+
+/** An arrow to a method's point, from a small hollow one where its exchanged maps come to. */
+function planeArrow(method, from, to, colour, colours) {
+  return {
+    type: 'custom',
+    id: `exchanged ${method}`,
+    silent: true,
+    tooltip: { show: false },
+    data: [from],
+    clip: false,
+    z: 2,
+    encode: { x: 0, y: 1 },
+    renderItem: (_, api) => {
+      const [[x1, y1], [x2, y2]] = [api.coord(from), api.coord(to)];
+      const length = Math.hypot(x2 - x1, y2 - y1);
+      const [dx, dy] = length ? [(x2 - x1) / length, (y2 - y1) / length] : [0, 0];
+      const at = (distance, aside = 0) => [x1 + distance * dx - aside * dy, y1 + distance * dy + aside * dx];
+      const tip = length - 9; // at the edge of the symbol
+      const circle = {
+        type: 'circle',
+        shape: { cx: x1, cy: y1, r: 3.5 },
+        style: { stroke: colour, fill: colours.paper, lineWidth: 1.5 },
+      };
+      if (tip < 12) return { type: 'group', children: [circle] };
+      const line = { stroke: colour, lineWidth: 1.5 };
+      const head = { points: [at(tip), at(tip - 8, 3.5), at(tip - 8, -3.5)] };
+      return {
+        type: 'group',
+        children: [
+          { type: 'polyline', shape: { points: [at(3.5), at(tip - 6)] }, style: { ...line, fill: 'none' } },
+          { type: 'polygon', shape: head, style: { fill: colour } },
+          circle,
+        ],
+      };
+    },
+  };
 }
 
 /** Finds a side of each point where its name covers nothing else; a name without room is left to the table. */
@@ -241,26 +282,45 @@ function placeLabels(methods, ranges, chart, run) {
     const [x, y] = planePoint(run, method);
     return { method: method.name, x: pixel(x, ranges[0], width), y: height - pixel(y, ranges[1], height) };
   });
-  const taken = points.map(({ x, y }) => [x - 8, y - 8, x + 8, y + 8]);
+  const around = ([x, y], reach) => [x - reach, y - reach, x + reach, y + reach];
+  const taken = points.map(({ x, y }) => around([x, y], 8));
+  const arrows = methods.flatMap((method, k) => {
+    const from = exchangedPoint(run, method);
+    if (!from) return [];
+    const start = [pixel(from[0], ranges[0], width), height - pixel(from[1], ranges[1], height)];
+    taken.push(around(start, 5));
+    return Array.from({ length: 20 }, (_, step) =>
+      around([start[0] + (step * (points[k].x - start[0])) / 20, start[1] + (step * (points[k].y - start[1])) / 20], 2),
+    );
+  });
   const places = new Map();
   for (const { method, x, y } of points.sort((a, b) => run.front.includes(b.method) - run.front.includes(a.method))) {
     const half = 3.7 * method.length;
-    const boxes = {
-      top: [x - half, y - 26, x + half, y - 11],
-      bottom: [x - half, y + 11, x + half, y + 26],
-      right: [x + 12, y - 8, x + 12 + 2 * half, y + 8],
-      left: [x - 12 - 2 * half, y - 8, x - 12, y + 8],
-    };
-    const free = ([left, top, right, bottom]) =>
+    const above = (from, to, align) => ({ position: 'top', align, box: [from, y - 26, to, y - 11] });
+    const below = (from, to, align) => ({ position: 'bottom', align, box: [from, y + 11, to, y + 26] });
+    const candidates = [
+      above(x - half, x + half, 'center'),
+      below(x - half, x + half, 'center'),
+      { position: 'right', box: [x + 12, y - 8, x + 12 + 2 * half, y + 8] },
+      { position: 'left', box: [x - 12 - 2 * half, y - 8, x - 12, y + 8] },
+      above(x - 2 * half, x, 'right'),
+      below(x - 2 * half, x, 'right'),
+      above(x, x + 2 * half, 'left'),
+      below(x, x + 2 * half, 'left'),
+    ];
+    const free = ([left, top, right, bottom], others) =>
       left > 0 &&
       right < width + 20 &&
       top > -18 &&
       bottom < height &&
-      !taken.some(other => left < other[2] && right > other[0] && top < other[3] && bottom > other[1]);
-    const side = Object.keys(boxes).find(key => free(boxes[key]));
-    if (side) {
-      taken.push(boxes[side]);
-      places.set(method, side);
+      !others.some(other => left < other[2] && right > other[0] && top < other[3] && bottom > other[1]);
+    // Better over an arrow than nowhere.
+    const found = [[...taken, ...arrows], taken]
+      .map(others => candidates.find(({ box }) => free(box, others)))
+      .find(Boolean);
+    if (found) {
+      taken.push(found.box);
+      places.set(method, { position: found.position, align: found.align });
     }
   }
   return places;
@@ -268,22 +328,35 @@ function placeLabels(methods, ranges, chart, run) {
 
 function planeHover(run, chosen) {
   const method = run.methods.find(candidate => candidate.name === chosen);
-  const rows = planeMetrics(run).map(metric =>
-    element(
+  const sides = planeMetrics(run).map(metric => ({ metric, curve: method.metrics[metric.key] }));
+  const cell = (value, between, kind) =>
+    element('td', { class: `number ${kind ?? ''}`.trim() }, value, element('small', {}, between ?? ''));
+  const judged = sides.some(({ curve }) => curve.control);
+  const heads = ['', 'own', ...(judged ? ['exchanged', 'skill'] : [])];
+  const rows = sides.map(({ metric, curve }) => {
+    const { sign, kind } = judgement(curve.knows);
+    const skill = isNumber(curve.control?.skill) ? `${sign} ${signed(curve.control.skill)}`.trim() : '–';
+    return element(
       'tr',
       {},
       element('td', {}, name(metric.name)),
-      element('td', { class: 'number' }, decimal(method.metrics[metric.key].area)),
-      element('td', { class: 'quiet' }, interval(method.metrics[metric.key].interval) ?? ''),
+      cell(decimal(curve.area), interval(curve.interval)),
+      ...(judged ? [cell(decimal(curve.control?.value)), cell(skill, skillInterval(curve.control), kind)] : []),
+    );
+  });
+  const notes = [
+    method.control ? 'a control, which never looks at the model' : null,
+    run.front.includes(chosen) ? 'on the Pareto front' : null,
+    ...sides.map(({ metric, curve }) =>
+      curve.knows === false ? `${metric.name}: ${judgement(false).words}` : null,
     ),
-  );
-  const front = run.front.includes(chosen) ? element('div', { class: 'quiet' }, 'on the Pareto front') : null;
+  ].filter(Boolean);
   return element(
     'div',
     { class: 'hover' },
     element('strong', {}, name(chosen)),
-    element('table', {}, ...rows),
-    ...(front ? [front] : []),
+    element('table', {}, element('tr', {}, ...heads.map(head => element('td', { class: 'number quiet' }, head))), ...rows),
+    ...notes.map(note => element('div', { class: 'quiet' }, name(note))),
   );
 }
 

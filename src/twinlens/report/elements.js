@@ -29,12 +29,32 @@ function decimal(value, digits = 3) {
   return (Number(text) === 0 ? (0).toFixed(digits) : text).replace('-', '−');
 }
 
+/** A difference with its sign, also where it is none. */
+function signed(value, digits = 3) {
+  if (!isNumber(value)) return '–';
+  const text = decimal(value, digits);
+  return text.startsWith('−') ? text : `+${text}`;
+}
+
 function percent(value) {
   return isNumber(value) ? `${(100 * value).toFixed(value > 0 && value < 0.1 ? 1 : 0)} %` : '–';
 }
 
 function interval(pair) {
   return pair && pair.every(isNumber) ? `${decimal(pair[0])} – ${decimal(pair[1])}` : null;
+}
+
+/** What a skill says, also to those who see no colours: a sign, a class and words. */
+function judgement(knows) {
+  if (knows === true) return { sign: '✓', kind: 'knows', words: 'better than maps of other inputs' };
+  if (knows === false) return { sign: '✗', kind: 'ignorant', words: 'no better than maps of other inputs' };
+  return { sign: '', kind: '', words: 'not decided' };
+}
+
+function skillInterval(control) {
+  return control && isNumber(control.low) && isNumber(control.high)
+    ? `${signed(control.low)} – ${signed(control.high)}`
+    : null;
 }
 
 const SHAPES = {

@@ -15,13 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twinlens.core.arrays import Floats
-from twinlens.core.plotting import import_pyplot
+from twinlens.core.plotting import draw_arrow, import_pyplot, marker_fill
 from twinlens.metrics.removal import Completeness
 from twinlens.metrics.soundness import Soundness
 from twinlens.report.run_summary import run_labels
 from twinlens.report.styles import MethodStyle, method_styles
 from twinlens.running.results import CurveResults
-from twinlens.running.run_reader import Evaluation
+from twinlens.running.run_reader import Evaluation, exchanged_point
 from twinlens.running.wording import name_of, performance_of
 
 if TYPE_CHECKING:
@@ -119,19 +119,26 @@ def _charts(evaluation: Evaluation, styles: Mapping[str, MethodStyle]) -> dict[s
 
 
 def draw_plane(axes: Axes, evaluation: Evaluation, styles: Mapping[str, MethodStyle]) -> None:
-    """Draw the area of completeness over that of soundness, with intervals and the Pareto front."""
+    """Draw the area of completeness over that of soundness, with intervals and the Pareto front.
+
+    Each method is an arrow from what its exchanged maps score, where that was measured; its marker is left empty
+    towards a side on which it does no better than these.
+    """
     results, front = evaluation.results, []
     for method in results.best_first():
         curves = [results.methods[method].metrics.get(metric) for metric in results.plane]
         areas = [curve.area for curve in curves if curve is not None and curve.area is not None]
         if len(areas) < 2:
             continue
-        style = styles[method]
+        style, exchanged = styles[method], exchanged_point(results, method)
         across, along = (_reach(curve) for curve in curves)
+        fill = marker_fill([results.knows(method, metric) for metric in results.plane], style.colour)
         axes.errorbar(
             areas[0], areas[1], xerr=across, yerr=along, fmt=_MARKERS[style.symbol], color=style.colour, label=method,
-            markersize=5, elinewidth=0.8,
+            markersize=5, elinewidth=0.8, markeredgewidth=0.8, **fill,
         )  # fmt: skip
+        if exchanged is not None:
+            draw_arrow(axes, exchanged, areas, style.colour)
         if method in results.front:
             front.append(areas)
     if front:

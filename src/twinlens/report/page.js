@@ -15,6 +15,7 @@ function header() {
     element('p', { class: 'brand' }, 'twinlens'),
     element('h1', {}, ...title),
     element('p', { class: 'lead' }, several ? `${content.runs.length} runs side by side. ${QUESTIONS}` : QUESTIONS),
+    several ? null : element('p', { class: 'quiet' }, `${first.samples} samples, accuracy ${percent(first.accuracy)}`),
   );
 }
 
@@ -55,24 +56,16 @@ function facts(run) {
   return element('dl', { class: 'facts' }, ...rows);
 }
 
-/** Warnings; those that say the same of several methods are folded behind the first, and all beyond four. */
+/** Splits a warning into its first sentence and the rest. */
+function splitSentence(text) {
+  const end = text.search(/[.!?]\s+[A-Z]/);
+  return end < 0 ? [text, ''] : [text.slice(0, end + 1), text.slice(end + 1).trim()];
+}
+
+/** Warnings: of each its first sentence, the rest and the same of other methods folded behind it; all beyond four. */
 function warnings(run) {
   if (!run.warnings.length) return element('div');
-  const list = some =>
-    element(
-      'ul',
-      {},
-      ...some.map(([first, ...others]) =>
-        element(
-          'li',
-          {},
-          name(first),
-          others.length
-            ? fold(`The same of ${others.length} more ${others.length === 1 ? 'method' : 'methods'}`, sentences(others))
-            : null,
-        ),
-      ),
-    );
+  const list = some => element('ul', {}, ...some.map(warning));
   const shown = run.warnings.length > 5 ? 4 : 5;
   const rest = run.warnings.slice(shown);
   return element(
@@ -84,13 +77,28 @@ function warnings(run) {
   );
 }
 
+function warning([first, ...others]) {
+  const [lead, more] = splitSentence(first);
+  const folded = [
+    more ? element('p', {}, name(more)) : null,
+    others.length ? element('p', {}, 'The same of others:') : null,
+    others.length ? sentences(others) : null,
+  ];
+  const title = others.length ? `More, and ${others.length} alike` : 'More';
+  return element('li', {}, name(lead), ...(more || others.length ? [' ', fold(title, ...folded)] : []));
+}
+
+function headlines(run) {
+  if (!run.headlines.length) return element('div');
+  return element('ul', { class: 'headlines' }, ...run.headlines.map(sentence => element('li', {}, name(sentence))));
+}
+
 function verdicts(run) {
-  if (!run.headlines.length && !run.verdicts.length) return element('div');
+  if (!run.verdicts.length) return element('div');
   const few = run.verdicts.join().length < 400;
   return element(
     'section',
     { class: 'verdicts' },
-    element('p', { class: 'headline' }, name(run.headlines.join(' '))),
     few ? sentences(run.verdicts) : fold(`All ${run.verdicts.length} comparisons in words`, sentences(run.verdicts)),
   );
 }
@@ -99,8 +107,8 @@ function sentences(list) {
   return element('ul', {}, ...list.map(sentence => element('li', {}, name(sentence))));
 }
 
-function fold(title, inside) {
-  return element('details', {}, element('summary', {}, title), inside);
+function fold(title, ...inside) {
+  return element('details', {}, element('summary', {}, title), ...inside);
 }
 
 function plane(run) {
@@ -125,7 +133,12 @@ function plane(run) {
     element(
       'figcaption',
       {},
-      'Up and to the right is better. The dashed line is the Pareto front: no method beats those on it on both sides.',
+      'Up and to the right is better. ',
+      points.some(method => exchangedPoint(run, method))
+        ? 'Each arrow starts where the same maps come to when they are exchanged between the samples. A symbol is empty ' +
+            'on the right without skill in soundness, at the top without skill in completeness. '
+        : '',
+      run.front.length ? 'The dashed line is the Pareto front: no method beats those on it on both sides.' : '',
       without ? ` ${without} without both numbers ${without === 1 ? 'is' : 'are'} missing here.` : '',
     ),
   );
@@ -136,27 +149,72 @@ function plane(run) {
 function ranking(run) {
   if (!run.methods.length || !run.metrics.length) return element('div');
   const body = element('tbody');
+  const columns = rankingColumns(run);
   const table = element(
     'table',
     { class: 'ranking' },
-    element('thead', {}, element('tr', {}, ...rankingHeads(run, body))),
+    element('thead', {}, element('tr', {}, ...rankingHeads(run, columns, body))),
     body,
   );
-  fillRanking(run, body, run.methods);
+  fillRanking(run, columns, body, run.methods);
   onMethods(() => {
     for (const row of body.rows) row.classList.toggle('off', hidden.has(row.dataset.method));
   });
-  return element('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': 'Ranking' }, table);
+  return element(
+    'div',
+    { class: 'standings' },
+    element('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': 'Ranking' }, table),
+    columns.some(column => column.skill) ? skillNote() : null,
+  );
 }
 
-function rankingHeads(run, body) {
+function skillNote() {
+  return element(
+    'p',
+    { class: 'quiet' },
+    'Skill: how much better than the same maps exchanged between the samples. ',
+    element('span', { class: 'knows' }, '✓'),
+    ' knows its input; ',
+    element('span', { class: 'ignorant' }, '✗'),
+    ' does no better than maps of other inputs, whatever its value. Bold: better than all others, beyond doubt.',
+  );
+}
+
+/** The columns: one for each metric, and one for the skill beside each headline metric that has it. */
+function rankingColumns(run) {
+  return run.metrics.flatMap(metric => {
+    const sign = metric.higherIsBetter ? -1 : 1;
+    const areas = {
+      metric,
+      title: metric.heading,
+      explanation: metric.summary,
+      key: method => sign * (method.metrics[metric.key]?.area ?? sign * Infinity),
+      direction: metric.higherIsBetter ? 'descending' : 'ascending',
+      cell: rankingCell,
+    };
+    const judged = run.methods.some(method => method.metrics[metric.key]?.control);
+    if (!run.sides.includes(metric.key) || !judged) return [areas];
+    const skill = {
+      metric,
+      skill: true,
+      title: 'skill ↑',
+      explanation: `How much better in ${metric.name} than the same maps exchanged between the samples`,
+      key: method => -(method.metrics[metric.key]?.control?.skill ?? -Infinity),
+      direction: 'descending',
+      cell: skillCell,
+    };
+    return [areas, skill];
+  });
+}
+
+function rankingHeads(run, columns, body) {
   const heads = [];
   const sort = (head, methods, direction) => {
     for (const other of heads) other.removeAttribute('aria-sort');
     head.setAttribute('aria-sort', direction);
-    fillRanking(run, body, methods);
+    fillRanking(run, columns, body, methods);
   };
-  const column = (title, explanation, methods, direction) => {
+  const add = (title, explanation, methods, direction) => {
     const head = element(
       'th',
       { scope: 'col', title: explanation },
@@ -165,42 +223,29 @@ function rankingHeads(run, body) {
     heads.push(head);
     return head;
   };
-  const overall = 'Sort by the sum of the ranks in soundness and completeness';
-  column('method', overall, () => run.methods, 'descending').setAttribute('aria-sort', 'descending');
-  for (const metric of run.metrics) {
-    const sign = metric.higherIsBetter ? -1 : 1;
-    const worst = metric.higherIsBetter ? -Infinity : Infinity;
-    const key = method => method.metrics[metric.key]?.area ?? worst;
-    column(
-      metric.heading,
-      metric.summary,
-      () => [...run.methods].sort((a, b) => sign * (key(a) - key(b)) || 0),
-      metric.higherIsBetter ? 'descending' : 'ascending',
-    );
+  const overall = 'Sort by the sum of the ranks in soundness and completeness, controls last';
+  add('method', overall, () => run.methods, 'descending').setAttribute('aria-sort', 'descending');
+  for (const { title, explanation, key, direction } of columns) {
+    // Sorting is stable; controls come last by any column.
+    const order = (a, b) => a.control - b.control || key(a) - key(b) || 0;
+    add(title, explanation, () => [...run.methods].sort(order), direction);
   }
   return heads;
 }
 
-function fillRanking(run, body, methods) {
-  const best = Object.fromEntries(
-    run.metrics.map(metric => {
-      const areas = run.methods.map(method => method.metrics[metric.key]?.area).filter(isNumber);
-      return [metric.key, metric.higherIsBetter ? Math.max(...areas) : Math.min(...areas)];
-    }),
-  );
-  body.replaceChildren(
-    ...methods.map(method =>
-      element(
-        'tr',
-        {
-          'data-method': method.name,
-          class: hidden.has(method.name) ? 'off' : null,
-        },
-        rankingName(run, method),
-        ...run.metrics.map(metric => rankingCell(method, metric, best[metric.key])),
-      ),
+function fillRanking(run, columns, body, methods) {
+  const rows = methods.map(method =>
+    element(
+      'tr',
+      {
+        'data-method': method.name,
+        class: [method.control ? 'control' : '', hidden.has(method.name) ? 'off' : ''].join(' ').trim() || null,
+      },
+      rankingName(run, method),
+      ...columns.map(column => column.cell(method, column.metric)),
     ),
   );
+  body.replaceChildren(...rows);
 }
 
 function rankingName(run, method) {
@@ -224,7 +269,7 @@ function frontTitle(run, method) {
   return isNumber(share) ? `On the Pareto front, also in ${percent(share)} of the resamples` : 'On the Pareto front';
 }
 
-function rankingCell(method, metric, best) {
+function rankingCell(method, metric) {
   const curve = method.metrics[metric.key];
   const area = curve?.area;
   const ranks = curve?.ranks
@@ -236,12 +281,41 @@ function rankingCell(method, metric, best) {
     'td',
     {
       'data-metric': metric.key,
-      class: isNumber(area) && area === best ? 'best' : null,
-      title: [isNumber(area) ? String(area) : 'not defined', ranks].filter(Boolean).join(', '),
+      class: metric.best === method.name ? 'best' : null,
+      title: [isNumber(area) ? String(area) : 'not defined', ranks, skillTitle(curve)].filter(Boolean).join(', '),
     },
     element('span', {}, isNumber(area) ? decimal(area) : 'not defined'),
     interval(curve?.interval) ? element('small', {}, interval(curve.interval)) : null,
   );
+}
+
+function skillCell(method, metric) {
+  const curve = method.metrics[metric.key];
+  const control = curve?.control;
+  const { sign, kind, words } = judgement(curve?.knows);
+  const between = skillInterval(control);
+  return element(
+    'td',
+    { 'data-skill': metric.key, title: skillTitle(curve) },
+    element('span', { class: kind }, isNumber(control?.skill) ? `${sign} ${signed(control.skill)}`.trim() : '–'),
+    between ? element('small', {}, between) : null,
+    kind ? element('span', { class: 'visually-hidden' }, words) : null,
+  );
+}
+
+/** What stands behind a skill, in a line; null where it was not measured. */
+function skillTitle(curve) {
+  const control = curve?.control;
+  if (!control || !isNumber(control.skill)) return null;
+  const between = skillInterval(control);
+  return [
+    `skill ${signed(control.skill)}${between ? ` (${between})` : ''}: ${judgement(curve.knows).words}`,
+    `exchanged ${decimal(control.value)}`,
+    isNumber(control.p) ? `p = ${decimal(control.p)}` : null,
+    `${control.samples} samples`,
+  ]
+    .filter(Boolean)
+    .join(', ');
 }
 
 // ---- sections
@@ -254,14 +328,10 @@ function glance(run) {
     'article',
     { class: 'run', 'data-run': run.name },
     heading,
+    element('div', { class: 'columns' }, headlines(run), plane(run), warnings(run)),
+    ranking(run),
+    verdicts(run),
     facts(run),
-    warnings(run),
-    element(
-      'div',
-      { class: 'columns' },
-      element('div', {}, plane(run)),
-      element('div', {}, verdicts(run), ranking(run)),
-    ),
   );
 }
 

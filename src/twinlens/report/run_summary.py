@@ -46,6 +46,7 @@ def describe_run(evaluation: Evaluation, label: str) -> dict[str, JSON]:
         "verdicts": to_json(results.verdicts),
         "metrics": [_metric(results, name) for name in evaluation.metrics],
         "methods": [_method(results, name, seconds.get(name)) for name in results.best_first()],
+        "sides": to_json(results.sides),
         "plane": [results.first_of(Soundness), results.first_of(Completeness)],
         "front": to_json(list(results.front)),
         "frontShares": to_json(results.front),
@@ -64,6 +65,7 @@ def _metric(results: Results, name: str) -> dict[str, JSON]:
         "heading": about.short,
         "summary": about.summary,
         "higherIsBetter": about.higher_is_better,
+        "best": results.best(name),
         "stairs": isinstance(kind, Soundness),
         "inverse": isinstance(kind, Completeness),
         "x": x,
@@ -78,7 +80,10 @@ def _method(results: Results, name: str, seconds: float | None) -> dict[str, JSO
         "name": name,
         "control": found.control,
         "seconds": seconds,
-        "metrics": {metric: _curve(curve, ranks.get(metric)) for metric, curve in found.metrics.items()},
+        "metrics": {
+            metric: {**_curve(curve, ranks.get(metric)), "knows": results.knows(name, metric)}
+            for metric, curve in found.metrics.items()
+        },
     }
 
 

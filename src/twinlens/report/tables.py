@@ -5,12 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from twinlens.errors import unknown
 from twinlens.report.run_summary import run_labels
-from twinlens.running.results import CurveResults
+from twinlens.running.results import CurveResults, Results
 from twinlens.running.run_reader import Evaluation
 
 KINDS = ("latex", "markdown", "csv")
@@ -20,15 +20,16 @@ _LATEX = {
     "^": r"\textasciicircum{}",
     **{sign: f"\\{sign}" for sign in "&%$#_{}"},
 }
+_ENDS = ("", "_low", "_high", "_control", "_skill", "_skill_low", "_skill_high", "_p")
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Cell:
-    """The area of one curve."""
+class _Column:
+    """What stands below one heading: the areas by a metric, or the skill by it."""
 
-    area: float | None
-    interval: tuple[float, float] | None
-    best: bool
+    metric: str
+    heading: str
+    skill: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,15 +38,20 @@ class _Row:
 
     run: str
     method: str
-    cells: dict[str, _Cell]
+    curves: dict[str, CurveResults]
+    best_in: frozenset[str]
+    """Metrics by which it is better than every other method, beyond doubt."""
 
 
 def format_table(evaluations: Sequence[Evaluation], kind: str) -> str:
-    r"""Format the areas of all curves as a table, one row per run and method, the best of each run in bold.
+    r"""Format the areas of all curves as a table, one row per run and method.
+
+    Soundness and completeness have their skill beside them, where it was measured. Bold is what is better than every
+    other method of its run, beyond doubt; controls come last and are never bold.
 
     Args:
         evaluations: the results of each run, at least one.
-        kind: "latex" (for the package booktabs), "markdown" or "csv" (all digits).
+        kind: "latex" (for the package booktabs), "markdown" or "csv" (all digits, and the control of every metric).
 
     Example:
         >>> format_table([], "html")
@@ -57,38 +63,62 @@ def format_table(evaluations: Sequence[Evaluation], kind: str) -> str:
         raise unknown("kind", kind, KINDS)
     if not evaluations:
         raise ValueError("`evaluations` must hold at least one run; got none.")
+    rows, columns = _rows(evaluations), _columns([evaluation.results for evaluation in evaluations])
+    return {"latex": _latex, "markdown": _markdown, "csv": _csv}[kind](rows, columns, len(evaluations) > 1)
+
+
+def _columns(runs: Sequence[Results]) -> list[_Column]:
+    """Lay out the columns, with a second one for the skill of each headline metric that has it."""
     headings: dict[str, str] = {}
-    for evaluation in evaluations:
-        for metric in evaluation.metrics:
-            headings.setdefault(metric, evaluation.results.about(metric).short)
-    rows = _rows(evaluations, list(headings))
-    return {"latex": _latex, "markdown": _markdown, "csv": _csv}[kind](rows, headings, len(evaluations) > 1)
+    for results in runs:
+        for metric in results.question.metrics:
+            headings.setdefault(metric, results.about(metric).short)
+    judged = {
+        metric
+        for results in runs
+        for metric in results.sides
+        if any(results.control(method, metric) for method in results.methods)
+    }
+    columns = []
+    for metric, heading in headings.items():
+        columns.append(_Column(metric=metric, heading=heading))
+        if metric in judged:
+            columns.append(_Column(metric=metric, heading="skill ↑", skill=True))
+    return columns
 
 
-def _rows(evaluations: Sequence[Evaluation], metrics: Sequence[str]) -> list[_Row]:
+def _rows(evaluations: Sequence[Evaluation]) -> list[_Row]:
     rows = []
     for evaluation, label in zip(evaluations, run_labels(evaluations), strict=True):
         results = evaluation.results
         best = {metric: results.best(metric) for metric in evaluation.metrics}
         for method in results.best_first():
-            curves = results.methods[method].metrics
-            cells = {metric: _cell(curves.get(metric), method == best.get(metric)) for metric in metrics}
-            rows.append(_Row(run=label, method=method, cells=cells))
+            best_in = frozenset(metric for metric, name in best.items() if name == method)
+            rows.append(_Row(run=label, method=method, curves=dict(results.methods[method].metrics), best_in=best_in))
     return rows
 
 
-def _cell(curve: CurveResults | None, best: bool) -> _Cell:
-    if curve is None:
-        return _Cell(area=None, interval=None, best=False)
-    return _Cell(area=curve.area, interval=curve.area_interval, best=best)
+def _number(row: _Row, column: _Column) -> tuple[str, str | None, str | None] | None:
+    """Format the number of a cell and both ends of its interval; None where it is not defined."""
+    curve = row.curves.get(column.metric)
+    control = curve.control if curve is not None else None
+    if column.skill:
+        if control is None or control.skill is None:
+            return None
+        ends = [None if end is None else f"{end:z.3f}" for end in (control.low, control.high)]
+        return f"{control.skill:+z.3f}", ends[0], ends[1]
+    if curve is None or curve.area is None:
+        return None
+    low, high = curve.area_interval or (None, None)
+    return f"{curve.area:z.3f}", low if low is None else f"{low:z.3f}", high if high is None else f"{high:z.3f}"
 
 
-def _latex(rows: Sequence[_Row], headings: Mapping[str, str], several: bool) -> str:
+def _latex(rows: Sequence[_Row], columns: Sequence[_Column], several: bool) -> str:
     arrows = {"↑": r"$\uparrow$", "↓": r"$\downarrow$"}
-    heads = [re.sub("[↑↓]", lambda arrow: arrows[arrow[0]], escape_latex(head)) for head in headings.values()]
+    heads = [re.sub("[↑↓]", lambda arrow: arrows[arrow[0]], escape_latex(column.heading)) for column in columns]
     names = ["run", "method"] if several else ["method"]
     lines = [
-        rf"\begin{{tabular}}{{{'l' * len(names)}{'r' * len(headings)}}}",
+        rf"\begin{{tabular}}{{{'l' * len(names)}{'r' * len(columns)}}}",
         r"\toprule",
         " & ".join([*names, *heads]) + r" \\",
         r"\midrule",
@@ -97,7 +127,7 @@ def _latex(rows: Sequence[_Row], headings: Mapping[str, str], several: bool) -> 
         if before is not None and before.run != row.run:
             lines.append(r"\midrule")
         own = [row.run, row.method] if several else [row.method]
-        cells = [_latex_cell(row.cells[metric]) for metric in headings]
+        cells = [_latex_cell(row, column) for column in columns]
         lines.append(" & ".join([*map(escape_latex, own), *cells]) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
 
@@ -112,23 +142,25 @@ def escape_latex(text: str) -> str:
     return "".join(_LATEX.get(sign, sign) for sign in text)
 
 
-def _latex_cell(cell: _Cell) -> str:
-    if cell.area is None:
+def _latex_cell(row: _Row, column: _Column) -> str:
+    found = _number(row, column)
+    if found is None:
         return "--"
-    number = rf"\mathbf{{{cell.area:z.3f}}}" if cell.best else f"{cell.area:z.3f}"
-    ends = rf"\;{{\scriptstyle[{cell.interval[0]:z.3f},\,{cell.interval[1]:z.3f}]}}" if cell.interval else ""
-    return f"${number}{ends}$"
+    number, low, high = found
+    if column.metric in row.best_in and not column.skill:
+        number = rf"\mathbf{{{number}}}"
+    return f"${number}" + (rf"\;{{\scriptstyle[{low},\,{high}]}}$" if low and high else "$")
 
 
-def _markdown(rows: Sequence[_Row], headings: Mapping[str, str], several: bool) -> str:
+def _markdown(rows: Sequence[_Row], columns: Sequence[_Column], several: bool) -> str:
     names = ["run", "method"] if several else ["method"]
     lines = [
-        _markdown_line([*names, *map(_escape_markdown, headings.values())]),
-        _markdown_line([*["---"] * len(names), *["---:"] * len(headings)]),
+        _markdown_line([*names, *(_escape_markdown(column.heading) for column in columns)]),
+        _markdown_line([*["---"] * len(names), *["---:"] * len(columns)]),
     ]
     for row in rows:
         own = [row.run, row.method] if several else [row.method]
-        cells = [_markdown_cell(row.cells[metric]) for metric in headings]
+        cells = [_markdown_cell(row, column) for column in columns]
         lines.append(_markdown_line([*map(_escape_markdown, own), *cells]))
     return "\n".join([*lines, ""])
 
@@ -141,20 +173,35 @@ def _markdown_line(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _markdown_cell(cell: _Cell) -> str:
-    if cell.area is None:
+def _markdown_cell(row: _Row, column: _Column) -> str:
+    found = _number(row, column)
+    if found is None:
         return "–"
-    number = f"**{cell.area:z.3f}**" if cell.best else f"{cell.area:z.3f}"
-    return number + (f" [{cell.interval[0]:z.3f}, {cell.interval[1]:z.3f}]" if cell.interval else "")
+    number, low, high = found
+    if column.metric in row.best_in and not column.skill:
+        number = f"**{number}**"
+    return number + (f" [{low}, {high}]" if low and high else "")
 
 
-def _csv(rows: Sequence[_Row], headings: Mapping[str, str], several: bool) -> str:
+def _csv(rows: Sequence[_Row], columns: Sequence[_Column], several: bool) -> str:
     del several  # machines read it, so that columns are always the same
+    metrics = [column.metric for column in columns if not column.skill]
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(["run", "method", *(f"{metric}{end}" for metric in headings for end in ("", "_low", "_high"))])
+    writer.writerow(["run", "method", *(f"{metric}{end}" for metric in metrics for end in _ENDS)])
     for row in rows:
-        cells = (row.cells[metric] for metric in headings)
-        numbers = [number for cell in cells for number in (cell.area, *(cell.interval or (None, None)))]
+        numbers = [number for metric in metrics for number in _all_numbers(row.curves.get(metric))]
         writer.writerow([row.run, row.method, *numbers])
     return buffer.getvalue()
+
+
+def _all_numbers(curve: CurveResults | None) -> tuple[float | None, ...]:
+    """Return everything about a curve's area, in the order of `_ENDS`."""
+    if curve is None:
+        return (None,) * len(_ENDS)
+    low, high = curve.area_interval or (None, None)
+    control = curve.control
+    own = (curve.area, low, high)
+    return (
+        (*own, control.value, control.skill, control.low, control.high, control.p) if control else (*own, *[None] * 5)
+    )

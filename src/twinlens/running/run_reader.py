@@ -16,7 +16,7 @@ import pandas as pd
 import torch
 
 from twinlens.core.fields import JSON, from_json, to_json
-from twinlens.core.plotting import COLOURS, html_table, new_axes
+from twinlens.core.plotting import COLOURS, draw_arrow, html_table, marker_fill, new_axes
 from twinlens.errors import RunError, unknown
 from twinlens.imputation.imputers import Imputer, restore_imputer
 from twinlens.metrics.catalogue import Metric, MetricRequests, find_metrics
@@ -26,7 +26,7 @@ from twinlens.running.directory import Run, read_json, read_run
 from twinlens.running.manifest import Manifest, Question
 from twinlens.running.results import CurveResults, Results
 from twinlens.running.table_reader import TableReader
-from twinlens.running.wording import find_headlines
+from twinlens.running.wording import find_headlines, name_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -55,13 +55,22 @@ class Evaluation:
         return f"Evaluation({len(self.methods)} methods, {self.results.data.samples} samples, in {str(self.path)!r})"
 
     def _repr_html_(self) -> str:
-        results = self.results
-        body = [
-            [html.escape(method), *(_cell(results, method, metric) for metric in self.metrics)]
-            for method in results.best_first()
-        ]
-        heads = ["method", *(results.about(metric).short for metric in self.metrics)]
-        return f"<p><b>{html.escape(self.title)}</b></p>{html_table(heads, body)}"
+        results, heads = self.results, ["method"]
+        judged = [metric for metric in results.sides if any(results.control(name, metric) for name in self.methods)]
+        for metric in self.metrics:
+            heads += [results.about(metric).short, *(["skill ↑"] if metric in judged else [])]
+        body = []
+        for method in results.best_first():
+            name = html.escape(method)
+            row = [f"<i>{name} (control)</i>" if results.methods[method].control else name]
+            for metric in self.metrics:
+                row += [
+                    _cell(results, method, metric),
+                    *([_skill(results, method, metric)] if metric in judged else []),
+                ]
+            body.append(row)
+        said = "".join(f"<li>{html.escape(sentence)}</li>" for sentence in find_headlines(results))
+        return f"<p><b>{html.escape(self.title)}</b></p>{f'<ul>{said}</ul>' if said else ''}{html_table(heads, body)}"
 
     @property
     def title(self) -> str:
@@ -71,16 +80,25 @@ class Evaluation:
         return f"{self.results.model.name} on {data.samples} samples of {data.name}: {accuracy}"
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Draw the soundness–completeness plane, one point per method."""
+        """Draw the soundness–completeness plane.
+
+        Each method is an arrow, from what its maps score when they are exchanged between the samples to what they score
+        themselves. A marker is left empty towards the side on which a method does no better than exchanged maps.
+        """
         axes, plane = new_axes(ax), self.results.plane
         if not plane:
             raise ValueError("`metrics` must hold soundness and completeness for the plane; ask for both.")
         for k, method in enumerate(self.methods):
             x, y = (self.results.area(method, metric) for metric in plane)
-            if x is not None and y is not None:
-                axes.plot(x, y, "o", color=COLOURS[k % len(COLOURS)], label=method)
-        axes.set_xlabel(f"{plane[0]} (area)")
-        axes.set_ylabel(f"{plane[1]} (area)")
+            if x is None or y is None:
+                continue
+            colour, exchanged = COLOURS[k % len(COLOURS)], exchanged_point(self.results, method)
+            fill = marker_fill([self.results.knows(method, metric) for metric in plane], colour)
+            axes.plot(x, y, "o", color=colour, label=method, **fill)
+            if exchanged is not None:
+                draw_arrow(axes, exchanged, (x, y), colour)
+        axes.set_xlabel(f"{name_of(self.results, plane[0])} (area)")
+        axes.set_ylabel(f"{name_of(self.results, plane[1])} (area)")
         axes.legend()
         return axes
 
@@ -208,14 +226,29 @@ def _numbers(curve: CurveResults) -> dict[str, float | None]:
     return dict(zip(_NUMBERS, (curve.area, *ends, *skill), strict=True))
 
 
+def exchanged_point(results: Results, method: str) -> tuple[float, float] | None:
+    """Return a method's place on the plane with exchanged maps; None where that is not known on both sides."""
+    controls = [results.control(method, metric) for metric in results.plane]
+    values = [control.value for control in controls if control is not None and control.value is not None]
+    return (values[0], values[1]) if len(values) == 2 else None
+
+
 def _cell(results: Results, method: str, metric: str) -> str:
     curve = results.methods[method].metrics.get(metric)
     if curve is None or curve.area is None:
         return "–"
     number = f"<b>{curve.area:z.3f}</b>" if method == results.best(metric) else f"{curve.area:z.3f}"
-    ends, control = curve.area_interval, curve.control
-    between = f"<br><small>{ends[0]:z.3f} to {ends[1]:z.3f}</small>" if ends else ""
-    return number + between + (f"<br><small>skill {control.skill:z.3f}</small>" if control else "")
+    ends = curve.area_interval
+    return number + (f"<br><small>{ends[0]:z.3f} to {ends[1]:z.3f}</small>" if ends else "")
+
+
+def _skill(results: Results, method: str, metric: str) -> str:
+    control = results.control(method, metric)
+    if control is None or control.skill is None:
+        return "–"
+    colour, sign = {True: ("green", "✓ "), False: ("red", "✗ "), None: ("inherit", "")}[results.knows(method, metric)]
+    ends = "" if control.low is None else f"<br><small>{control.low:+z.3f} to {control.high:+z.3f}</small>"
+    return f"<span style='color:{colour}'>{sign}{control.skill:+z.3f}</span>{ends}"
 
 
 def open_evaluation(path: str | os.PathLike[str]) -> Evaluation:

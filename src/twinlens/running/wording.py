@@ -63,7 +63,8 @@ def _best(results: Results) -> list[str]:
         }
         rivals = [name for name in results.candidates(metric) if name in close - {best}]
         control, others = results.control(best, metric), len(results.candidates(metric)) - 1
-        skill = "" if control is None else f", of which {control.skill:z.3f} is skill"
+        gain = None if control is None else control.skill
+        skill = "" if gain is None else f", of which {gain:z.3f} is skill"
         clear = f"; not clear of {listed(rivals)}" if rivals else "; clear of all others" if others else ""
         more = f". {empty}" if empty else ""
         sentences.append(f"{start}, take {best}: {title} {results.area(best, metric):z.3f}{skill}{clear}{more}.")
@@ -134,7 +135,7 @@ def _control_on_top(results: Results, metric: str) -> list[str]:
     if top is None or not results.methods[top].control or all(method.control for method in results.methods.values()):
         return []
     control = results.control(top, metric)
-    if control is None:
+    if control is None or control.skill is None:
         return [
             f"The control {top} has the highest {title} ({areas[top]:.3f}), though it never looks at the model: do not "
             "rank methods by this number on these samples. Rank them by the metric soundness_two_sided and its skill, "
