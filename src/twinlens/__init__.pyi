@@ -26,12 +26,13 @@ from .laboratory.modifications import introduce_attribution, remove_attribution
 from .laboratory.randomisation import Randomisation, model_randomisation
 from .laboratory.selftest import selftest
 from .metrics.catalogue import METRICS, Metric
-from .metrics.curves import CompletenessCurve, RemovalCurve, SoundnessCurve
+from .metrics.curves import CompletenessCurve, RemovalCurve
 from .metrics.estimators import opposite_schedule
 from .metrics.functions import completeness, deletion, insertion, measure_metric, road, soundness
 from .metrics.protocols import PROTOCOLS, Protocol
 from .metrics.removal import Completeness, Deletion, Insertion, Road, completeness_from_probes, removal_from_probes
 from .metrics.soundness import Soundness, soundness_from_probes
+from .metrics.soundness_curve import SoundnessCurve
 from .models.loading import LoadedModel, load_model
 from .models.preprocessing import Preprocessing
 from .options import Options

@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import twinlens as tl
-from twinlens.metrics.curves import loss_area, soundness_area
+from twinlens.metrics.curves import loss_area
 from twinlens.metrics.estimators import extrapolation_weights, of_pairs, opposite_schedule, step_effects
+from twinlens.metrics.soundness_curve import soundness_area
 
 ZERO = tl.ConstantImputer(0.0)
 

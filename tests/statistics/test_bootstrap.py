@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 import twinlens as tl
 from twinlens.core.resampling import Interval, draw, interval_of
-from twinlens.metrics.curves import loss_area, soundness_area
+from twinlens.metrics.curves import loss_area
+from twinlens.metrics.soundness_curve import soundness_area
 from twinlens.statistics.bootstrap import bootstrap, hausdorff
 
 ZERO = tl.ConstantImputer(0.0)

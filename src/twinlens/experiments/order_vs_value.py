@@ -32,8 +32,9 @@ from twinlens.experiments.order_figures import METRICS, PAPER_DISTANCES, PERFORM
 from twinlens.experiments.outcome import Claim, Experiment, ExperimentOptions, Outcome
 from twinlens.experiments.subject import FEW_LEVELS, PHOTOGRAPHS, Subject, find_subject, plain
 from twinlens.laboratory.modifications import MODIFICATIONS, SCHEMES
-from twinlens.metrics.curves import Curve, SoundnessCurve
+from twinlens.metrics.curves import Curve
 from twinlens.metrics.soundness import soundness_from_probes
+from twinlens.metrics.soundness_curve import SoundnessCurve
 from twinlens.running.run_reader import Evaluation
 from twinlens.statistics.bootstrap import hausdorff
 

@@ -25,8 +25,9 @@ from twinlens.core.randomness import stream
 from twinlens.core.signatures import lists_options
 from twinlens.imputation.imputers import Imputer, LinearImputer
 from twinlens.metrics.catalogue import MetricRequests, find_metrics
-from twinlens.metrics.curves import Curve, SoundnessCurve
+from twinlens.metrics.curves import Curve
 from twinlens.metrics.performance import Performance
+from twinlens.metrics.soundness_curve import SoundnessCurve
 from twinlens.metrics.sweeps import merge_sweeps
 from twinlens.probing.probe import ProbeOptions, Prober
 

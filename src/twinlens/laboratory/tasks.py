@@ -27,11 +27,11 @@ from twinlens.core.probe_table import ProbeTable
 from twinlens.core.randomness import stream
 from twinlens.imputation.imputers import ConstantImputer, Imputer, LinearImputer
 from twinlens.laboratory.truth import true_completeness, true_soundness_curve
-from twinlens.metrics.curves import SoundnessCurve
 from twinlens.metrics.functions import completeness, deletion, road
 from twinlens.metrics.performance import weighted_mean
 from twinlens.metrics.protocols import PROTOCOLS
 from twinlens.metrics.soundness import Soundness
+from twinlens.metrics.soundness_curve import SoundnessCurve
 from twinlens.probing.probe import probe
 
 

@@ -15,12 +15,13 @@ from twinlens.core.probe_table import ProbeTable
 from twinlens.core.signatures import lists_options
 from twinlens.imputation.imputers import BlurImputer, ConstantImputer, Imputer, LinearImputer
 from twinlens.metrics.catalogue import Metric
-from twinlens.metrics.curves import CompletenessCurve, Curve, RemovalCurve, SoundnessCurve
+from twinlens.metrics.curves import CompletenessCurve, Curve, RemovalCurve
 from twinlens.metrics.estimators import opposite_schedule
 from twinlens.metrics.performance import Performance
 from twinlens.metrics.protocols import Protocol
 from twinlens.metrics.removal import SHARES, THRESHOLDS, Completeness, Deletion, Insertion, Road
 from twinlens.metrics.soundness import Soundness
+from twinlens.metrics.soundness_curve import SoundnessCurve
 from twinlens.probing.probe import ProbeOptions, Prober, RankedMaps
 
 _LEVELS_BETWEEN_LOOKS = 8  # levels probed before performance is compared with `stop_at`

@@ -17,10 +17,10 @@ from twinlens.core.ordering import Schedule, check_levels
 from twinlens.core.probe_table import ProbeTable
 from twinlens.imputation.imputers import Imputer, LinearImputer, find_imputer
 from twinlens.metrics.about import About
-from twinlens.metrics.curves import SoundnessCurve
 from twinlens.metrics.estimators import Judge, check_epsilon, opposite_schedule
 from twinlens.metrics.performance import Performance, check_performance
 from twinlens.metrics.protocols import Protocol, find_protocol
+from twinlens.metrics.soundness_curve import SoundnessCurve
 from twinlens.metrics.sweeps import Sweep
 
 _FEW_LEVELS = 33  # a protocol with no more than a third of the paper's levels needs no thinning

@@ -25,8 +25,9 @@ from twinlens.core.ordering import Schedule, count_removed, keep_features, rank_
 from twinlens.core.probe_table import ProbeTable
 from twinlens.core.randomness import stream
 from twinlens.imputation.imputers import Imputer, UnavailableImputer
-from twinlens.metrics.curves import Curve, SoundnessCurve
+from twinlens.metrics.curves import Curve
 from twinlens.metrics.soundness import Soundness
+from twinlens.metrics.soundness_curve import SoundnessCurve
 from twinlens.report.pictures import Picture, Shades, data_uri, false_picture, input_pictures, map_picture
 from twinlens.running.run_reader import Evaluation
 from twinlens.running.sample_selection import SelectedSamples, read_selection

@@ -19,10 +19,10 @@ from twinlens.attribution import CONTROLS
 from twinlens.core.arrays import Floats
 from twinlens.core.probe_table import ProbeTable
 from twinlens.metrics.catalogue import Metric
-from twinlens.metrics.curves import SoundnessCurve
 from twinlens.metrics.performance import measure
 from twinlens.metrics.protocols import find_protocol
 from twinlens.metrics.soundness import Soundness
+from twinlens.metrics.soundness_curve import SoundnessCurve
 from twinlens.running.manifest import Question
 from twinlens.running.results import CONFIDENCE, ControlResults, CurveResults, Diagnostic, MethodResults, Results
 from twinlens.running.table_reader import TableReader

@@ -14,7 +14,8 @@ from scipy.spatial.distance import directed_hausdorff
 
 from twinlens.core.arrays import Floats
 from twinlens.core.resampling import Interval, band, draw, interval_of
-from twinlens.metrics.curves import Curve, SoundnessCurve
+from twinlens.metrics.curves import Curve
+from twinlens.metrics.soundness_curve import SoundnessCurve
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)

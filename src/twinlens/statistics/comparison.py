@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from twinlens.core.arrays import Floats
 from twinlens.core.resampling import around, check_confidence, interval_of
-from twinlens.metrics.curves import CompletenessCurve, Curve, RemovalCurve, SoundnessCurve
+from twinlens.metrics.curves import CompletenessCurve, Curve, RemovalCurve
+from twinlens.metrics.soundness_curve import SoundnessCurve
 from twinlens.statistics.bootstrap import Bootstrap, bootstrap
 from twinlens.statistics.verdicts import Comparison, Pair, Standing
 

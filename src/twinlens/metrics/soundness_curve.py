@@ -1,0 +1,249 @@
+"""The curve of soundness: its values, where attribution runs out, and which features were judged false.
+
+Shapes: N samples, L levels, R resamples.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+
+from twinlens.core.arrays import ArrayLike, Floats, Integers
+from twinlens.core.maps import check_maps
+from twinlens.core.ordering import count_removed, kept_mass, rank_features
+from twinlens.core.probe_table import ProbeTable
+from twinlens.metrics.curves import Curve, loss_area
+from twinlens.metrics.estimators import Judge
+from twinlens.metrics.exhaustion import (
+    MOST,
+    Exhaustion,
+    Reached,
+    attribution_ends,
+    exhausted_samples,
+    find_exhaustion,
+)
+from twinlens.metrics.performance import measure
+
+
+def soundness_area(performance: Floats, values: Floats, low: float = 0.0, high: float | None = None) -> float | None:
+    """Mean soundness over predictive levels `low` to `high`, or None where `high` is not reached.
+
+    Example:
+        >>> soundness_area(np.array([0.5, 0.4, 1.0]), np.array([1.0, 0.9, 0.6]))
+        0.8
+    """
+    best = np.maximum.accumulate(performance)
+    top = float(best[-1]) if high is None else high
+    if top > best[-1] or not top > low:
+        return None
+    # Between two records of performance the soundness at v is constant: that of the level that reached v.
+    edges = np.clip(np.concatenate([[-np.inf], best]), low, top)
+    return float(np.sum(np.diff(edges) * values, where=np.diff(edges) > 0) / (top - low))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class SoundnessCurve(Curve):
+    """Which part of the attribution rests on features that are truly predictive, as features are added."""
+
+    epsilon: float
+    """A step that gains less than this adds false attribution."""
+
+    estimator: str
+    """How a step is judged: "paper" by its gain in performance, "two_sided" by what its features do for the log-odds
+    of their sample, among the more relevant features and among the less relevant ones."""
+
+    opposite: ProbeTable | None
+    """The second probe table of the estimator "two_sided"; None for "paper"."""
+
+    extrapolate: bool
+    """Whether the estimator "two_sided" was extrapolated to single features."""
+
+    per_sample: Floats
+    """(N, L) the value of each sample; NaN where nothing that is kept has any attribution. Extrapolated ones may leave
+    [0, 1], which their mean in `values` does not."""
+
+    judged_false: NDArray[np.bool_]
+    """(N, L) whether the features that a sample gained at a level were judged false; of the steps as they are, also
+    where the values are extrapolated."""
+
+    @property
+    def defined(self) -> Integers:
+        """(L,) number of samples with a defined value; `values` is the mean over these."""
+        return np.asarray(np.isfinite(self.per_sample).sum(axis=0))
+
+    @property
+    def attribution_ends(self) -> Floats:
+        """(N,) the level at which each map has run out of attribution: 1 for zeros, NaN where levels end first."""
+        return attribution_ends(self.table)
+
+    @property
+    def exhausted(self) -> Floats:
+        """(L,) share of samples that had run out of attribution before this step, which adds none to them."""
+        return np.asarray(exhausted_samples(self.table).mean(axis=0))
+
+    @property
+    def runs_out(self) -> Exhaustion | None:
+        """The first level at which more than half of the samples are exhausted, and the performance reached before."""
+        return find_exhaustion(self.table, self.performance)
+
+    def reached(self, level: float) -> Reached | None:
+        """Return where performance first reaches a predictive level v, and how many maps have run out by then."""
+        positions = np.flatnonzero(self.performance >= level)
+        if not positions.size:
+            return None
+        first = positions[0]
+        return Reached(
+            value=float(self.values[first]), level=float(self.levels[first]), exhausted=float(self.exhausted[first])
+        )
+
+    @property
+    def false_share(self) -> Floats:
+        """(N,) share of each sample's attribution that is false at the last level, within [0, 1]."""
+        return np.clip(1 - self.per_sample[:, -1], 0, 1)
+
+    def at(self, level: float) -> float | None:
+        """Return the soundness at a predictive level v: the value when performance first reaches v.
+
+        Warns where more than half of the maps have run out of attribution by then; `reached` has the share.
+
+        Returns:
+            The value, or None where v is not reached.
+        """
+        reached = self.reached(level)
+        if reached is None:
+            return None
+        if reached.exhausted > MOST:
+            # The same words for every curve, so that Python shows them once where many curves are asked in a row.
+            warnings.warn(
+                f"The predictive level {level:g} is reached only after more than half of the maps have run out of "
+                "attribution, so that the soundness there is not the maps' doing. `runs_out` has the highest level "
+                "that attribution reaches, `reached` the share of these maps without a warning.",
+                stacklevel=2,
+            )
+        return reached.value
+
+    @property
+    def by_predictive_level(self) -> bool:
+        """Whether the area is one over predictive levels: where a step is judged for all samples at once."""
+        return self.estimator == "paper"
+
+    def area(self, low: float | None = None, high: float | None = None) -> float | None:
+        """Mean soundness over predictive levels `low` to `high`, or over the levels of the sweep.
+
+        The paper's estimator takes predictive levels, from 0 to the highest one reached by default; to compare methods,
+        name a `high` that all of them reach. "two_sided" judges each sample by itself and needs no such axis: unless
+        you name `low` or `high`, it takes the share of features kept, from the first level to the last (trapezoidal
+        rule).
+
+        Returns:
+            The mean, or None where `high` is not reached.
+        """
+        if not self.by_predictive_level and low is None and high is None:
+            return float(loss_area(self.levels, self.values))
+        return soundness_area(self.performance, self.values, low or 0.0, high)
+
+    @property
+    def has_interval(self) -> bool:
+        """False where a step is judged for all samples at once, by its gain in accuracy or the like.
+
+        Noise decides over steps whose gain is near epsilon, and adding samples moves the values by more, and in another
+        direction, than resampling does: no interval tried held the population's value often enough.
+        """
+        return self.estimator != "paper" or measure(self.table, self.requested, self.protocol).gain.ndim == 2
+
+    def replicate(self, weights: Floats) -> tuple[Floats, Floats]:
+        """Return performance and values (R, L) for weightings of the samples (R, N), every decision taken anew."""
+        judge = self._judge(extrapolate=self.extrapolate)
+        performance, values = np.empty((2, len(weights), len(self.levels)))
+        for r, row in enumerate(weights):
+            judgement = judge(row)
+            performance[r], values[r] = judgement.performance, judgement.values
+        return performance, values
+
+    def in_steps(self) -> SoundnessCurve:
+        """Return the curve of the steps as they are, not extrapolated: it rises with the step, and has less noise.
+
+        Where curves of the same levels are compared, as own maps with exchanged ones, the step is in both.
+        """
+        judgement = self._judge(extrapolate=False)(np.ones(len(self.table)))
+        return dataclasses.replace(self, extrapolate=False, values=judgement.values, per_sample=judgement.per_sample)
+
+    def _judge(self, *, extrapolate: bool) -> Judge:
+        return Judge(
+            self.table,
+            self.requested,
+            epsilon=self.epsilon,
+            protocol=self.protocol,
+            estimator=self.estimator,
+            opposite=self.opposite,
+            extrapolate=extrapolate,
+        )
+
+    def false_features(self, maps: ArrayLike, *, level: float | None = None) -> torch.Tensor:
+        """Find the features that were judged to be falsely attributed.
+
+        Args:
+            maps: the maps that were probed.
+            level: judged up to this level; up to the last one where none is given.
+
+        Returns:
+            (N, *S) bool, True where a feature has attribution and was judged false.
+        """
+        table, settings = self.table, self.table.settings
+        values = check_maps(maps, settings.spatial, ids=table.ids, sign=settings.sign, channels=settings.channels)
+        ranking = rank_features(values, ids=table.ids, seed=settings.seed)
+        self._refuse_other_maps(kept_mass(ranking, count_removed(ranking, settings.schedule), "lerf"))
+        last = len(self.levels) if level is None else self.position(level) + 1
+        # A feature enters at the first level that removes no more features than its rank: after as many steps as
+        # there are levels that remove more. One that never enters gets the step past the end, which judges nothing.
+        fewest_first = torch.from_numpy(self.table.removed[:, ::-1].copy()).to(ranking.rank.device)
+        step = fewest_first.shape[1] - torch.searchsorted(fewest_first, ranking.rank.long(), right=True)
+        judged = np.pad(self.judged_false[:, :last], ((0, 0), (0, len(self.levels) + 1 - last)))
+        false = torch.from_numpy(judged).to(step.device).gather(1, step)
+        return false.reshape(values.shape) & (values > 0)
+
+    def _refuse_other_maps(self, mass: torch.Tensor) -> None:
+        differ = ~np.isclose(mass.cpu().numpy(), self.table.kept_mass, rtol=1e-9).all(axis=1)
+        if differ.any():
+            name = self.table.ids[int(np.flatnonzero(differ)[0])]
+            raise ValueError(f"`maps` must be those that were probed; the map of sample {name!r} is another one.")
+
+    @property
+    def points(self) -> tuple[Floats, Floats, tuple[str, str]]:
+        """Soundness against the performance at each level."""
+        return self.performance, self.values, (f"predictive level ({self.measure})", "soundness")
+
+    @property
+    def higher_is_better(self) -> bool:
+        """More soundness speaks for the map."""
+        return True
+
+    def areas(self, performance: Floats, values: Floats, high: Floats | None = None) -> Floats:
+        """Return the mean soundness (R,) of each of several curves (R, L), up to `high` where it is given."""
+        if not self.by_predictive_level and high is None:
+            return loss_area(self.levels, values)
+        tops: Iterable[float | None] = [None] * len(values) if high is None else high.tolist()
+        areas = [soundness_area(p, v, high=top) for p, v, top in zip(performance, values, tops, strict=True)]
+        return np.array(areas, dtype=np.float64)
+
+    def area_per_sample(self) -> Floats:
+        """Return the mean soundness over levels (N,) of each sample; NaN where it has none.
+
+        For "two_sided", the mean of these is the area, as long as no value had to be kept within [0, 1].
+        """
+        if not self.by_predictive_level:
+            return loss_area(self.levels, self.per_sample)
+        defined = np.isfinite(self.per_sample)
+        count = np.maximum(defined.sum(axis=1), 1)
+        return np.where(defined.any(axis=1), np.sum(self.per_sample, axis=1, where=defined) / count, np.nan)
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return one row per level."""
+        return super().to_frame().assign(defined=self.defined)
