@@ -67,7 +67,7 @@ def draw_curves(path: Path) -> None:
         axes.plot(1 - paper.levels, np.nanmean(true, axis=0), "k--", label="truth")
         axes.set(title=f"map: {name}", xlabel="share of features kept")
     panels[0].set_ylabel("soundness")
-    panels[-1].legend(fontsize=7)
+    panels[0].legend(fontsize=7, loc="lower right")
     figure.savefig(path, dpi=110)
 
 
