@@ -31,13 +31,11 @@ def metrics_of(coarse):
     """Every metric and estimator; the paper's soundness in steps of 1%, or at the levels of the two-sided one."""
     two_sided = tl.Soundness(estimator="two_sided")
     levels = two_sided.sweeps(10_000)[0].schedule.levels if coarse else None
-    soco = {"soundness, soco": tl.Soundness(protocol="soco")}  # rounds otherwise: a sweep of its own
     return {
         "soundness, two-sided": two_sided,
         "soundness, two-sided, steps as they are": tl.Soundness(estimator="two_sided", extrapolate=False),
         "soundness, paper": tl.Soundness(levels=levels),
         "soundness, paper, by probability": tl.Soundness(levels=levels, performance="probability"),
-        **({} if coarse else soco),
         "completeness": "completeness",
         "completeness, by probability": tl.Completeness(performance="probability"),
         "ROAD, most relevant first": "road_morf",

@@ -142,7 +142,7 @@ def rank_degraded(curves: Mapping[str, Mapping[float, Curve]]) -> pd.DataFrame:
     """
     rows = []
     for metric, by_share in curves.items():
-        measured = list(by_share.values())
+        measured = [curve.in_steps() for curve in by_share.values()]  # of equal levels: to extrapolate would add noise
         by_level = any(isinstance(curve, SoundnessCurve) and curve.by_predictive_level for curve in measured)
         top = np.array([min(float(curve.performance.max()) for curve in measured)]) if by_level else None
         areas = [float(curve.areas(curve.performance[None], curve.values[None], top)[0]) for curve in measured]
