@@ -8,6 +8,7 @@ from tests.report.runs import METHODS, changed, content_of, image_samples, make_
 from twinlens.report import write_report
 from twinlens.report.explorer import describe_samples
 from twinlens.report.run_summary import describe_run
+from twinlens.running.results import ControlResults
 from twinlens.running.wording import find_warnings, group_warnings
 from twinlens.statistics.comparison import _pareto
 from twinlens.statistics.verdicts import Standing
@@ -44,6 +45,23 @@ def test_headlines_say_whom_to_trust_and_who_knows_nothing(judged):
     assert shown["methods"][0]["name"] == "saliency"
     flags = {method["name"]: [method["metrics"][m]["knows"] for m in shown["plane"]] for method in shown["methods"]}
     assert flags == {"saliency": [True, True], "sobel": [True, False], "random": [False, False]}
+
+
+def test_a_skill_that_is_not_defined_is_left_out(run):
+    unknown = ControlResults(value=None, skill=None, low=None, high=None, p=None, samples=5)
+    odd = with_curve(run, "random", "completeness", area=2.0, control=unknown)
+    odd = with_curve(odd, "saliency", "completeness", control=unknown)
+    area = run.results.area("saliency", "completeness")
+    [sentence] = [
+        text for text in describe_run(odd, "r")["headlines"] if text.startswith("Where nothing may be missed")
+    ]
+    assert sentence.startswith(f"Where nothing may be missed, take saliency: completeness {area:z.3f}")
+    assert "above" not in sentence
+    assert any(
+        text.startswith("The control random has the highest completeness (2.000), though")
+        for text in find_warnings(odd.results)
+    )
+    assert "–" in odd._repr_html_()
 
 
 def test_controls_come_last_and_are_never_on_the_front_nor_best(run):

@@ -176,7 +176,8 @@ function skillNote() {
     element('span', { class: 'knows' }, '✓'),
     ' knows its input; ',
     element('span', { class: 'ignorant' }, '✗'),
-    ' does no better than maps of other inputs, whatever its value. Bold: better than all others, beyond doubt.',
+    ' does no better than maps of other inputs, whatever its value. Bold: beyond doubt the best of those that know ' +
+      'their input; controls do not count.',
   );
 }
 

@@ -46,8 +46,8 @@ class _Row:
 def format_table(evaluations: Sequence[Evaluation], kind: str) -> str:
     r"""Format the areas of all curves as a table, one row per run and method.
 
-    Soundness and completeness have their skill beside them, where it was measured. Bold is what is better than every
-    other method of its run, beyond doubt; controls come last and are never bold.
+    Soundness and completeness have their skill beside them, where it was measured. Bold is what is beyond doubt
+    the best of those methods of its run that know their input; controls come last and are never bold.
 
     Args:
         evaluations: the results of each run, at least one.
