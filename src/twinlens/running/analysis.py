@@ -21,6 +21,7 @@ from twinlens.core.probe_table import ProbeTable
 from twinlens.metrics.catalogue import Metric
 from twinlens.metrics.performance import measure
 from twinlens.metrics.protocols import find_protocol
+from twinlens.metrics.removal import Completeness
 from twinlens.metrics.soundness import Soundness
 from twinlens.metrics.soundness_curve import SoundnessCurve
 from twinlens.running.manifest import Question
@@ -71,7 +72,7 @@ def analyse(reader: TableReader, metrics: Mapping[str, Metric], question: Questi
         }
         reader.forget()
     controls = frozenset(name for name in drawn if manifest.methods[name].method in CONTROLS)
-    compared = _compare(drawn, list(metrics), limits, controls)
+    compared = _compare(drawn, list(metrics), limits, {*controls, *_without_skill(skills, metrics)})
     methods = {
         name: MethodResults(
             control=name in controls,
@@ -128,18 +129,28 @@ def _skill(reader: TableReader, method: str, metric: Metric, question: Question,
     return skill(*pair, confidence=CONFIDENCE, high=high, resamples=question.resamples)
 
 
+def _without_skill(skills: Mapping[str, Mapping[str, Skill]], metrics: Mapping[str, Metric]) -> list[str]:
+    """List the methods that know nothing of the input: by no metric of either side do own maps beat exchanged ones."""
+    ends = {
+        method: [s.low for name, s in own.items() if isinstance(metrics[name], Soundness | Completeness)]
+        for method, own in skills.items()
+    }
+    known = {method: [low for low in each if math.isfinite(low)] for method, each in ends.items()}
+    return [method for method, each in known.items() if each and max(each) <= 0]
+
+
 def _compare(
     drawn: Mapping[str, Mapping[str, Bootstrap]],
     metrics: Iterable[str],
     limits: Mapping[str, float],
-    controls: Collection[str],
+    beside: Collection[str],
 ) -> Comparison | None:
-    """Compare the methods by the metrics that all of them have."""
+    """Compare the methods by the metrics that all of them have; those beside the others are never on the front."""
     common = [metric for metric in metrics if drawn and all(metric in own for own in drawn.values())]
     if len(drawn) < 2 or not common:
         return None
     chosen = {metric: {name: own[metric] for name, own in drawn.items()} for metric in common}
-    return compare_bootstraps(chosen, confidence=CONFIDENCE, high=limits, controls=controls)
+    return compare_bootstraps(chosen, confidence=CONFIDENCE, high=limits, controls=beside)
 
 
 def _curve_results(drawn: Bootstrap, high: float | None, skill: Skill | None) -> CurveResults:
