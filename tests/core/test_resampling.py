@@ -24,12 +24,12 @@ def test_bands_of_constant_and_of_undefined_values():
     for whole_curve in (False, True):
         low, high = band(values, replicates, 0.9, samples=20, simultaneous=whole_curve)
         assert low[0] < high[0]
-        # None of 20 samples differs from 0.5, but up to 2.3 in 20 others may: the rule of three, at 90%.
-        assert (0.5 - low[1], high[1] - 0.5) == pytest.approx((-np.log(0.1) / 20 * 0.5,) * 2)
+        # None of 20 samples differs from 0.5, but up to 3 in 20 others may: the rule of three, two-sided at 90%.
+        assert (0.5 - low[1], high[1] - 0.5) == pytest.approx((-np.log(0.05) / 20 * 0.5,) * 2)
         assert np.isnan([low[2], high[2]]).all()
     replicates[::2, 2] = 1.0
     found = interval_of(1.0, replicates[:, 2], 0.9, samples=20)
-    assert (found.low, found.high, found.reached) == pytest.approx((1 + np.log(0.1) / 20, 1 - np.log(0.1) / 20, 0.5))
+    assert (found.low, found.high, found.reached) == pytest.approx((1 + np.log(0.05) / 20, 1 - np.log(0.05) / 20, 0.5))
     with pytest.raises(ValueError, match=r"`confidence` must lie within \(0, 1\), such as 0.95; got 95"):
         interval_of(1.0, replicates[:, 2], 95, samples=20)
 
@@ -60,3 +60,13 @@ def test_a_biased_estimator_gets_a_wider_interval():
     below, above = interval_of(0.5, straight + 0.15, 0.95, samples=1000)
     assert below < low < 0.5 < high < above
     assert above - 0.5 == pytest.approx(0.5 - below)
+
+
+@pytest.mark.parametrize(("differ", "widened"), [(0, True), (1, True), (2, True), (8, False)])
+def test_levels_at_which_few_samples_differ_are_wider_than_resampling_shows(differ, widened):
+    values = np.where(np.arange(100) < differ, 0.0, 1.0)
+    replicates = draw([str(k) for k in range(100)], 500, seed=0) @ values / 100
+    low, high = interval_of(values.mean(), replicates, 0.95, samples=100)
+    strays = np.sort(np.abs(replicates - values.mean()))[-25] * np.sqrt(100 / 97)
+    assert high - values.mean() == pytest.approx(strays + widened * -np.log(0.025) / 100 * values.mean())
+    assert low == pytest.approx(2 * values.mean() - high)

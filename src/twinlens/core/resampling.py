@@ -1,8 +1,8 @@
 """Resampling: bootstrap draws of samples, and the one kind of interval that comes from the replicates of a number.
 
 An interval is symmetric about its estimate, and as wide as the replicates stray from that: it always contains what it
-belongs to, and what noise does to an estimator on average widens it. Where all samples agree, so do the replicates; the
-interval is then that of the rule of three: of N samples none differs, of others up to 3 in N may (at 95%).
+belongs to, and what noise does to an estimator on average widens it. Where nearly all samples agree, so do the
+replicates, and the interval is widened by what N samples cannot show.
 
 Shapes: N samples, R resamples, K numbers (the levels of a curve, or pairs of methods).
 """
@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from twinlens.core.arrays import Floats
 from twinlens.core.randomness import stream
@@ -123,15 +124,24 @@ def band(
         array([2.3, 4.4])
     """
     places = [slice(None)] if simultaneous else [slice(k, k + 1) for k in range(len(values))]
+    # The two-sided rule of three: of N samples none differs, but up to 3.7 in N others may (at 95%). By how much is
+    # not seen either; the largest value stands for it.
+    unseen = -math.log((1 - check_confidence(confidence)) / 2) / max(samples, 1)
     largest = np.abs(values[np.isfinite(values)]).max(initial=0.0)
-    low, high = np.empty((2, len(values)))
-    for some in places:
-        found = around(values[some], replicates[:, some], samples)
-        agreed = np.where(
-            found.scale == 0, -math.log(1 - check_confidence(confidence)) / max(samples, 1) * largest, 0.0
-        )
-        low[some], high[some] = found.ends(confidence) + agreed * [[-1], [1]]
-    return low, high
+    more = np.where(_few_differ(replicates), unseen * largest, 0.0)
+    low, high = np.hstack([around(values[some], replicates[:, some], samples).ends(confidence) for some in places])
+    return low - more, high + more
+
+
+def _few_differ(replicates: Floats) -> NDArray[np.bool_]:
+    """Find the numbers (K,) in which at most three samples differ from the others, so that resampling sees too little.
+
+    One resample in twenty has none of three samples. All that have none agree, and are at one end of the replicates.
+    """
+    top, bottom = np.fmax.reduce(replicates), np.fmin.reduce(replicates)
+    rounding = 1e-12 * np.abs(top)
+    at_an_end = np.stack([replicates >= top - rounding, replicates <= bottom + rounding]).mean(axis=1)
+    return np.asarray(at_an_end.max(axis=0) > 0.05)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

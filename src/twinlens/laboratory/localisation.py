@@ -140,8 +140,8 @@ def interval_of_mean(
     """Compute the mean of values (N,) with its bootstrap interval; NaN is left out.
 
     Example:
-        >>> print(interval_of_mean(np.array([0.0, 1.0, 1.0]), ["a", "b", "c"]))
-        0.667 [0.089, 1.244]
+        >>> print(interval_of_mean(np.linspace(0, 1, 21), [str(k) for k in range(21)]))
+        0.500 [0.366, 0.634]
     """
     defined = np.isfinite(values)
     weights = draw(ids, resamples, seed) * defined
