@@ -108,8 +108,14 @@ def evaluate(  # noqa: D417 (the options are listed where they are declared)
 def _reload(model: ModelSource, options: Options) -> Callable[[], LoadedModel] | None:
     if not isinstance(model, str):
         return None
-    # Onto the CPU first: whether a worker may use a GPU is known to the job.
-    return partial(load_model, model, weights=options.weights, preprocessing=options.preprocessing, device="cpu")
+    return partial(
+        load_model,
+        model,
+        weights=options.weights,
+        preprocessing=options.preprocessing,
+        device="cpu",  # first: whether a worker may use a GPU is known to the job
+        allow_code=options.allow_code,
+    )
 
 
 def _source(model: ModelSource, data: DataSource, options: Options) -> SourceRecord:

@@ -57,6 +57,9 @@ class SubjectOptions:
     skip_bad: bool = False
     """Leave out samples that cannot be read; otherwise they are an error."""
 
+    allow_code: bool = False
+    """Open a model of torch.export (FILE.pt2), which can run code that the file holds; otherwise it is refused."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class QuestionOptions:

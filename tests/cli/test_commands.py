@@ -403,11 +403,15 @@ def test_exported_models_and_arrays(tmp_path, capsys):
     batch = torch.export.Dim("batch", min=1, max=4096)
     program = torch.export.export(tiny_model().eval(), (torch.randn(2, 3, 8, 8),), dynamic_shapes=({0: batch},))
     torch.export.save(program, tmp_path / "tiny.pt2")
-    code, _, said = run(
-        capsys, "evaluate", "--model", tmp_path / "tiny.pt2", "--data", tmp_path / "data.npz", "--methods",
+    asked = (
+        "evaluate", "--model", tmp_path / "tiny.pt2", "--data", tmp_path / "data.npz", "--methods",
         "saliency,integrated_gradients", "--metrics", "deletion", "--out", tmp_path / "run", "--quiet",
     )  # fmt: skip
-    assert (code, said) == (0, "")
+    code, shown, said = run(capsys, *asked)
+    assert (code, shown, said.count("\n")) == (2, "", 1)
+    assert "pass --allow-code" in said
+    assert not (tmp_path / "run").exists()
+    assert run(capsys, *asked, "--allow-code") == (0, "", "")
     assert list(results(tmp_path / "run")["methods"]) == ["saliency", "integrated_gradients"]
 
 

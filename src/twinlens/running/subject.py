@@ -100,7 +100,13 @@ def open_subject(model: ModelSource, data: DataSource, options: Options, *, devi
 
 def _open_model(model: ModelSource, options: SubjectOptions, device: str | None) -> LoadedModel:
     if isinstance(model, str):
-        return load_model(model, weights=options.weights, preprocessing=options.preprocessing, device=device)
+        return load_model(
+            model,
+            weights=options.weights,
+            preprocessing=options.preprocessing,
+            device=device,
+            allow_code=options.allow_code,
+        )
     if isinstance(model, nn.Module):
         find_device(model, device)
         model = LoadedModel(name=type(model).__qualname__, module=model)
