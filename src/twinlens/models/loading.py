@@ -12,6 +12,7 @@ import hashlib
 import importlib
 import importlib.util
 import pickle
+import re
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -102,6 +103,17 @@ def load_model(
         load_weights(loaded.module, weights)
     loaded.module.eval().to(best_device(device))
     return dataclasses.replace(loaded, preprocessing=loaded.preprocessing.changed(preprocessing or {}))
+
+
+def comes_from_a_library(spec: str) -> bool:
+    """Return whether a spec names a model of an installed package, and no file or address that could bring code.
+
+    Example:
+        >>> comes_from_a_library("timm:resnet50"), comes_from_a_library("model.py:build"), comes_from_a_library("a.pt2")
+        (True, False, False)
+    """
+    library, _, name = spec.partition(":")
+    return spec in _BUILT_IN or (library in _LIBRARIES and re.fullmatch(r"[A-Za-z0-9_.-]+", name) is not None)
 
 
 def load_weights(module: nn.Module, path: str) -> None:

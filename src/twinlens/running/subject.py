@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,7 +22,7 @@ from twinlens.data.sources import open_data
 from twinlens.errors import DataError, RunError
 from twinlens.imputation.imputers import ConstantImputer, Imputer, LinearImputer, MeanImputer, find_imputer
 from twinlens.metrics.catalogue import Metric
-from twinlens.models.loading import LoadedModel, load_model
+from twinlens.models.loading import LoadedModel, comes_from_a_library, load_model
 from twinlens.options import DataSource, ModelSource, Options, SubjectOptions
 from twinlens.probing.execution import tune
 from twinlens.running.manifest import DataRecord, ExecutionRecord, Manifest, ModelRecord
@@ -225,22 +226,41 @@ def choose_execution(
     )
 
 
-def reopen(evaluation: Evaluation) -> tuple[LoadedModel, Samples]:
+def reopen(
+    evaluation: Evaluation, *, model: str | None = None, allow_code: bool = False
+) -> tuple[LoadedModel, Samples]:
     """Load the model and open the samples of a run again, if it was given both by their specs.
 
-    The model must be the one that was evaluated; samples are found by their ids.
+    The model must be the one that was evaluated; samples are found by their ids. Code that run.json names, which may
+    come from anybody, is not loaded.
+
+    Args:
+        evaluation: of the run.
+        model: spec of its model; that of run.json by default, if it names a model of a library.
+        allow_code: as in `load_model`.
     """
     manifest = evaluation.run.manifest
-    source = manifest.source
-    if source.model is None or source.data is None:
+    source, spec = manifest.source, model or manifest.source.model
+    if spec is None or source.data is None:
         raise RunError(f"{evaluation.run} was made in Python from a model or data at hand, and cannot open them again.")
+    if model is None and not comes_from_a_library(spec):
+        raise RunError(
+            f"{evaluation.run} names the model {spec!r}, which is code, and code is loaded only where you name it "
+            f"yourself. If you trust it, pass --model {shlex.quote(spec)}"
+        )
     fields = dataclasses.asdict(manifest.model.preprocessing)
-    model = load_model(source.model, weights=source.weights, preprocessing=fields, device=manifest.execution.device)
-    if model.digest() != manifest.model.digest:
-        raise RunError(f"The model {source.model!r} has changed since {evaluation.run} was made.")
+    loaded = load_model(
+        spec,
+        weights=source.weights,
+        preprocessing=fields,
+        device=manifest.execution.device,
+        allow_code=allow_code,
+    )
+    if loaded.digest() != manifest.model.digest:
+        raise RunError(f"The model {spec!r} is not, or no longer, the one that {evaluation.run} was made with.")
     everything = open_data(source.data, classes=source.classes)
     place = {name: k for k, name in enumerate(everything.ids)}
     ids = evaluation.ids()
     if missing := [name for name in ids if name not in place]:
         raise DataError(f"`data` {source.data!r} no longer has sample {missing[0]!r}, which {evaluation.run} has.")
-    return model, everything.take([place[name] for name in ids])
+    return loaded, everything.take([place[name] for name in ids])
