@@ -187,7 +187,13 @@ def rotated(path):
     Image.new("RGB", (10, 10)).save(path, exif=exif)
 
 
+def sliver(path):
+    """A PNG of a few kilobytes that would take gigabytes once its shorter side is resized to 12 pixels."""
+    Image.new("L", (1, 2_000_000)).save(path)
+
+
 BAD = {
+    "sliver": sliver,
     "unreadable": lambda p: p.write_bytes(b"no image"),
     "truncated": lambda p: p.write_bytes(p.read_bytes()[:60]),
     "bomb": bomb,
@@ -204,7 +210,10 @@ GOOD = {
 @pytest.mark.parametrize("kind", BAD)
 def test_a_bad_image_is_named_or_left_out(tmp_path, capsys, subject, kind):
     BAD[kind](tmp_path / "images" / "bee" / "2.png")
-    asked = ("evaluate", *subject, "--methods", "random", "--metrics", "deletion", "--out", tmp_path / "run", "--quiet")
+    asked = (
+        "evaluate", *subject, "--resize", "12", "--methods", "random", "--metrics", "deletion",
+        "--out", tmp_path / "run", "--quiet",
+    )  # fmt: skip
     code, shown, said = run(capsys, *asked)
     assert (code, shown) == (2, "")
     assert "bee/2.png" in said

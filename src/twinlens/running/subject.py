@@ -90,7 +90,12 @@ def open_subject(model: ModelSource, data: DataSource, options: Options, *, devi
     everything = _open_samples(data, options.classes)
     loaded = _open_model(model, options, device)
     chosen = everything if options.limit is None else subset(everything, options.limit, options.seed)
-    samples, skipped, digest = check(chosen, skip_bad=options.skip_bad, workers=options.workers)
+    samples, skipped, digest = check(
+        chosen,
+        skip_bad=options.skip_bad,
+        workers=options.workers,
+        check_size=loaded.preprocessing.check_size,
+    )
     example = load_inputs(samples.take([0]), loaded, workers=1)
     if not known:
         _check_fit(loaded, samples, example, options.classes)
