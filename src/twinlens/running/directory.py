@@ -199,7 +199,7 @@ def _locked(folder: Path) -> Iterator[None]:
     except ImportError:  # not on Windows, where two runs in one directory are up to the user
         yield
         return
-    with (folder / ".lock").open("w") as file:
+    with _lock_file(folder / ".lock") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -207,3 +207,19 @@ def _locked(folder: Path) -> Iterator[None]:
         except OSError:
             pass  # some network file systems have no locks; parts are atomic there too
         yield
+
+
+@contextmanager
+def _lock_file(path: Path) -> Iterator[int]:
+    """Open or create a lock file; nothing is written to it, and a link in its place is not followed."""
+    try:
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        reason = "it is a symbolic link" if path.is_symlink() else error.strerror
+        raise RunError(
+            f"{str(path)!r} cannot be used to hold the run: {reason}. Remove it, or allow writing."
+        ) from None
+    try:
+        yield file
+    finally:
+        os.close(file)
