@@ -34,6 +34,8 @@ def print_evaluation(evaluation: Evaluation) -> None:
     if evaluation.metrics:
         console.print(_table([evaluation]))
         console.print(_legend(evaluation), style="dim", markup=False)
+    for note in evaluation.notes:
+        print_plain(console, f"Note: {note}")
     _print_findings(console, evaluation)
     print_plain(console, f"Everything is in {evaluation.path}")
 
@@ -60,6 +62,8 @@ def print_runs(evaluations: Sequence[Evaluation], *, verdicts: bool = False) -> 
     console.print(_table(evaluations))
     for evaluation in evaluations:
         print_plain(console, f"{evaluation.path}: {_legend(evaluation)}")
+        for note in evaluation.notes:
+            print_plain(console, f"  Note: {note}")
         for verdict in evaluation.results.verdicts if verdicts else ():
             print_plain(console, f"  {verdict}")
 

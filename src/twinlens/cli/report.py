@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 
 from twinlens.cli.printing import print_runs
 from twinlens.report import format_table, write_figures, write_report
@@ -23,6 +24,12 @@ def run_report(given: argparse.Namespace) -> None:
     evaluations = [open_evaluation(path) for path in given.runs]
     if given.table:
         print(format_table(evaluations, given.table), end="")
+        for note in (f"{evaluation.path}: {note}" for evaluation in evaluations for note in evaluation.notes):
+            print(f"twinlens: warning: {note}", file=sys.stderr)
+            if given.table == "latex":
+                print(f"% {note}")  # so that a table in a file says so, too; CSV has no comments
+            elif given.table == "markdown":
+                print(f"\n{note}")
     elif given.figures:
         for path in write_figures(evaluations, given.figures):
             print(path)

@@ -62,6 +62,14 @@ class TableReader:
         """Tell whether a method has maps of all samples."""
         return all(self.run.maps_part(method, shard).exists() for shard in range(self.manifest.shards))
 
+    def incomplete(self, metrics: Mapping[str, Metric]) -> dict[str, tuple[str, ...]]:
+        """Return the methods without all maps, or without the probes of a metric, each with the metrics it lacks."""
+        lacks = {
+            method: tuple(name for name, metric in metrics.items() if not whole or not self.readable(method, metric))
+            for method, whole in ((method, self.complete(method)) for method in self.manifest.methods)
+        }
+        return {method: names for method, names in lacks.items() if names or not self.complete(method)}
+
     def _sweeps_of(self, method: str) -> list[SweepRecord]:
         shards = range(self.manifest.shards)
         return [
@@ -133,6 +141,7 @@ def analyse(reader: TableReader, metrics: Mapping[str, Metric], question: Questi
         accuracy=float(run.load_untouched(manifest.shards).correct.mean()),
         soundness_up_to=reached,
         methods=methods,
+        incomplete=reader.incomplete(metrics),
         warnings=tuple(warnings),
         ranking=compared.standings if compared else (),
         pairs=compared.pairs if compared else (),

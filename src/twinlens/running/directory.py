@@ -22,12 +22,12 @@ from pathlib import Path
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 from safetensors import safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from twinlens.core.fields import JSON, from_json, to_json
-from twinlens.core.files import as_path, at_hand, is_local, write_json, written_whole
+from twinlens.core.files import as_path, at_hand, is_local, write_json
 from twinlens.core.probe_table import ProbeTable
+from twinlens.core.tensors import save_tensors
 from twinlens.errors import RunError
 from twinlens.running.manifest import FORMAT, Manifest
 
@@ -69,8 +69,7 @@ class Run(Generic[M]):
 
     def save_maps(self, method: str, shard: int, maps: Tensor, ids: tuple[str, ...]) -> None:
         """Write the maps of one shard, with the ids of its samples."""
-        with written_whole(self.maps_part(method, shard)) as unfinished:
-            save_file({"maps": maps.cpu().contiguous()}, unfinished, metadata={"ids": json.dumps(ids)})
+        save_tensors(self.maps_part(method, shard), {"maps": maps}, about={"ids": list(ids)})
 
     def load_maps(self, method: str, shard: int) -> Tensor:
         """Read the maps of one shard."""

@@ -105,6 +105,9 @@ class Results:
     methods: Mapping[str, MethodResults]
     """What was found about each method whose maps are complete."""
 
+    incomplete: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    """Methods of the run that lack maps or probes, each with the metrics that are missing."""
+
     warnings: tuple[str, ...]
     """What a reader should know, with the method's name first."""
 

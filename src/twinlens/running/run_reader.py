@@ -59,7 +59,8 @@ class Evaluation:
             for method in results.best_first()
         ]
         heads = ["method", *(results.about(metric).short for metric in self.metrics)]
-        return f"<p><b>{html.escape(self.title)}</b></p>{html_table(heads, body)}"
+        notes = "".join(f"<p>{html.escape(note)}</p>" for note in self.notes)
+        return f"<p><b>{html.escape(self.title)}</b></p>{html_table(heads, body)}{notes}"
 
     @property
     def title(self) -> str:
@@ -121,6 +122,21 @@ class Evaluation:
         """Read the maps of all samples (N, *S)."""
         return torch.cat([self.run.load_maps(method, shard) for shard in range(self.run.manifest.shards)])
 
+    @property
+    def incomplete(self) -> dict[str, tuple[str, ...]]:
+        """Methods of the run that the results lack, or lack metrics of, each with those metrics."""
+        added = {name: tuple(self.metrics) for name in self.run.manifest.methods if name not in self.results.methods}
+        return {**added, **self.results.incomplete}
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of any table of this run has to know: which methods are incomplete, and what to do."""
+        return tuple(
+            f"{method} is incomplete: {', '.join(lacking) or 'maps'} {'are' if len(lacking) != 1 else 'is'} missing. "
+            "Evaluate it again in the same directory, and what is missing is computed."
+            for method, lacking in self.incomplete.items()
+        )
+
     def overview(self) -> dict[str, JSON]:
         """Return the most important numbers as plain values: the accuracy, and the area of each curve."""
         results = self.results
@@ -131,6 +147,7 @@ class Evaluation:
             "samples": results.data.samples,
             "skipped": to_json(results.data.skipped),
             "accuracy": results.accuracy,
+            "incomplete": to_json(self.incomplete),
             "areas": {
                 method: {metric: curve.area for metric, curve in found.metrics.items()}
                 for method, found in results.methods.items()
@@ -138,7 +155,10 @@ class Evaluation:
         }
 
     def summary(self) -> pd.DataFrame:
-        """Return one row per method and metric: the area of the curve as `value`, with its interval."""
+        """Return one row per method and metric: the area of the curve as `value`, with its interval.
+
+        What an incomplete method lacks has a row without numbers.
+        """
         rows = [
             {
                 "method": method,
@@ -149,6 +169,9 @@ class Evaluation:
             }
             for method, found in self.results.methods.items()
             for metric, curve in found.metrics.items()
+        ]
+        rows += [
+            {"method": method, "metric": metric} for method, lacking in self.incomplete.items() for metric in lacking
         ]
         frame = pd.DataFrame(rows, columns=["method", "metric", "value", "low", "high"])
         return frame.astype({"value": float, "low": float, "high": float})
