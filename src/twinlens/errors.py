@@ -6,6 +6,7 @@ directories. All of them are `ValueError`s, which the command line prints as one
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from difflib import get_close_matches
 
@@ -26,6 +27,27 @@ class ModelError(ValueError):
 
 class RunError(ValueError):
     """A run directory that cannot be used as requested."""
+
+
+class DamagedError(RunError):
+    """A part of a run directory whose content is not what was written.
+
+    Example:
+        >>> print(DamagedError("run/maps/rise/0.safetensors"))
+        'run/maps/rise/0.safetensors' is damaged: its content does not fit its checksum. Remove it and start the run
+        again with the same command: what is missing is made anew.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], reason: str = "its content does not fit its checksum") -> None:
+        super().__init__(path, reason)
+        self.path = path
+        self.reason = reason.rstrip(".")
+
+    def __str__(self) -> str:
+        return (
+            f"{str(self.path)!r} is damaged: {self.reason}. Remove it and start the run again with the same command: "
+            "what is missing is made anew."
+        )
 
 
 def unknown(argument: str, given: object, known: Iterable[str], *, or_else: str = "") -> ValueError:

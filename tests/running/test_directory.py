@@ -1,14 +1,22 @@
+import io
 import json
 import os
 import resource
+import shutil
+from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+import torch
 
 from tests.test_evaluation import OPTIONS, samples
 from tests.tiny import tiny_model
 from twinlens.cli.main import main
-from twinlens.errors import RunError
+from twinlens.core.probe_table import ProbeTable
+from twinlens.core.tensors import load_tensors
+from twinlens.errors import DamagedError, RunError
 from twinlens.evaluation import evaluate
 from twinlens.report import write_report
 from twinlens.running.run_reader import open_evaluation
@@ -104,3 +112,128 @@ def test_results_of_before_say_what_a_killed_run_was_to_add(tmp_path):
     with pytest.raises(Killed):
         make_run(tmp_path / "run", {"random": "random", "mine": kill})
     assert open_evaluation(tmp_path / "run").incomplete == {"mine": ("deletion",)}
+
+
+PARTS = (
+    "maps/centre/00000.safetensors",
+    "maps/centre/00001.safetensors",
+    "probes/centre/area-morf-constant/00001.parquet",
+    "probes/_untouched/00000.parquet",
+)
+
+
+def flipped(content, rng):
+    """The content with one bit changed."""
+    place = int(rng.integers(len(content)))
+    return content[:place] + bytes([content[place] ^ 1 << int(rng.integers(8))]) + content[place + 1 :]
+
+
+def unseen(content, part):
+    """The content with one bit changed such that the libraries read other numbers without a word."""
+    if part.endswith("safetensors"):
+        return content[:-5] + bytes([content[-5] ^ 16]) + content[-4:]
+    rng, numbers = np.random.default_rng(0), pq.read_table(io.BytesIO(content))
+    while True:
+        changed = flipped(content, rng)
+        try:
+            if not pq.read_table(io.BytesIO(changed)).equals(numbers):
+                return changed
+        except (OSError, ValueError, pa.ArrowException):
+            continue
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A run, and every file of it that a later one must give again."""
+    out = tmp_path_factory.mktemp("whole") / "run"
+    make_run(out, ["random", "centre"])
+    names = [path.relative_to(out) for path in out.rglob("*") if path.suffix in (".parquet", ".safetensors", ".csv")]
+    return out, {name: (out / name).read_bytes() for name in (*names, "results.json")}
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("change", ["bit", "end", "nothing", "noise"])
+def test_a_damaged_part_is_named_and_made_anew(tmp_path, whole, part, change):
+    out, before = tmp_path / "run", whole[1]
+    shutil.copytree(whole[0], out)
+    content = before[Path(part)]
+    damaged = {
+        "bit": unseen(content, part),
+        "end": content[:-9],
+        "nothing": b"",
+        "noise": np.random.default_rng(0).bytes(len(content)),
+    }[change]
+    (out / part).write_bytes(damaged)
+    evaluation = open_evaluation(out)
+    with pytest.raises(DamagedError, match=rf"{part}' is damaged: .* Remove it and start the run again"):
+        (evaluation.maps("centre"), evaluation.curve("centre", "deletion"), evaluation.ids())
+    with pytest.warns(UserWarning, match=rf"{part}' is damaged .* and is made anew"):
+        make_run(out, ["random", "centre"])
+    for name, bytes_before in before.items():
+        assert (out / name).read_bytes() == bytes_before, name
+
+
+def test_a_damaged_part_of_a_method_that_is_not_asked_for_is_named(tmp_path, whole):
+    out, part = tmp_path / "run", PARTS[2]
+    shutil.copytree(whole[0], out)
+    (out / part).write_bytes(b"PAR1")
+    with pytest.raises(DamagedError, match=part):
+        make_run(out, ["random"])
+    assert (out / part).read_bytes() == b"PAR1"
+
+
+def test_a_damaged_part_is_made_anew_where_a_sweep_is_added(tmp_path, whole):
+    out = tmp_path / "run"
+    shutil.copytree(whole[0], out)
+    for part in (PARTS[1], PARTS[3]):  # which a worker reads before it asks the model
+        (out / part).write_bytes((out / part).read_bytes()[:-1])
+    with pytest.warns(UserWarning, match=r"is damaged .* and is made anew"):
+        make_run(out, ["random", "centre"], ["deletion", "completeness"])
+    assert open_evaluation(out).incomplete == {}
+    assert (out / PARTS[1]).read_bytes() == whole[1][Path(PARTS[1])]
+
+
+def test_no_bit_flip_changes_what_is_read(tmp_path, whole):
+    """Whatever bit of a part changes, it is refused, or what is read is what was written."""
+    rng = np.random.default_rng(0)
+    for part in PARTS[1:]:
+        path = tmp_path / Path(part).name
+        load = ProbeTable.load if part.endswith("parquet") else load_tensors
+        path.write_bytes(whole[1][Path(part)])
+        expected, refused = load(path), 0
+        for _ in range(200):
+            path.write_bytes(flipped(whole[1][Path(part)], rng))
+            try:
+                found = load(path)
+            except DamagedError:
+                refused += 1
+                continue
+            if part.endswith("parquet"):
+                assert found == expected
+            else:
+                assert found[1] == expected[1]
+                assert torch.equal(found[0]["maps"], expected[0]["maps"])
+        assert refused > 20
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"random/maps": "long"}', "\x00"])
+def test_damaged_timings_are_counted_anew(tmp_path, whole, text):
+    out = tmp_path / "run"
+    shutil.copytree(whole[0], out)
+    (out / "timings.json").write_text(text)
+    with pytest.warns(UserWarning, match=r"timings\.json' is damaged: times are counted anew"):
+        assert open_evaluation(out).seconds() == {}
+    with pytest.warns(UserWarning, match=r"timings\.json' is damaged"):
+        make_run(out, ["random", "centre"])
+    assert isinstance(json.loads((out / "timings.json").read_text()), dict)
+
+
+def test_damaged_samples_of_the_report_are_named_and_written_anew(tmp_path, whole):
+    out = tmp_path / "run"
+    shutil.copytree(whole[0], out)
+    selected = out / "selected.safetensors"
+    selected.write_bytes(selected.read_bytes()[:-3])
+    with pytest.raises(DamagedError, match=r"selected\.safetensors' is damaged"):
+        write_report([open_evaluation(out)], tmp_path / "page.html")
+    make_run(out, ["random", "centre"])
+    write_report([open_evaluation(out)], tmp_path / "page.html")

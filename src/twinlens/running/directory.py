@@ -21,14 +21,14 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Generic, Protocol, Self, TypeVar
 
-from safetensors import safe_open
 from torch import Tensor
 
 from twinlens.core.fields import JSON, from_json, to_json
-from twinlens.core.files import as_path, at_hand, is_local, write_json
+from twinlens.core.files import as_path, is_local, write_json
 from twinlens.core.probe_table import ProbeTable
-from twinlens.core.tensors import save_tensors
-from twinlens.errors import RunError
+from twinlens.core.progress import Progress
+from twinlens.core.tensors import load_tensors, save_tensors
+from twinlens.errors import DamagedError, RunError
 from twinlens.running.manifest import FORMAT, Manifest
 
 UNTOUCHED = "_untouched"
@@ -73,9 +73,7 @@ class Run(Generic[M]):
 
     def load_maps(self, method: str, shard: int) -> Tensor:
         """Read the maps of one shard."""
-        with at_hand(self.maps_part(method, shard)) as path, safe_open(path, "pt") as file:
-            maps: Tensor = file.get_tensor("maps")
-            return maps
+        return load_tensors(self.maps_part(method, shard))[0]["maps"]
 
     def load_probes(self, method: str, sweep: str, shards: int) -> ProbeTable:
         """Read the probes of all shards of a sweep as one table."""
@@ -182,6 +180,12 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise RunError(f"{str(path)!r} is damaged: {error}. Choose another directory, or remove the file.") from None
+
+
+def discard(damaged: DamagedError, progress: Progress) -> None:
+    """Remove a damaged part, so that it is made anew."""
+    progress.warn(f"{str(damaged.path)!r} is damaged ({damaged.reason}) and is made anew.")
+    as_path(damaged.path).unlink(missing_ok=True)
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from twinlens.core.progress import Progress
+from twinlens.errors import DamagedError
 from twinlens.running.ray_engine import run_ray
 from twinlens.running.units import Cluster, Job, Unit
 
@@ -30,7 +31,7 @@ def run_local(
             continue
         try:
             worker.do(unit)
-        except OSError:
+        except (OSError, DamagedError):
             raise
         except Exception as error:
             if unit.method is None:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import TypeVar
 
 import torch
@@ -25,12 +26,12 @@ from twinlens.core.progress import Progress
 from twinlens.data.inputs import load_inputs
 from twinlens.data.samples import Samples, subset
 from twinlens.data.stored_maps import StoredMaps
-from twinlens.errors import RunError
+from twinlens.errors import DamagedError, RunError
 from twinlens.imputation.imputers import ConstantImputer, Imputer
 from twinlens.models.loading import LoadedModel
 from twinlens.probing.execution import Prepared
 from twinlens.probing.probe import Prober
-from twinlens.running.directory import Run
+from twinlens.running.directory import Run, discard
 from twinlens.running.manifest import Manifest, SweepRecord
 from twinlens.running.methods import Method
 from twinlens.running.units import UNTOUCHED, Unit
@@ -81,6 +82,15 @@ class EvaluationJob:
         methods = [Unit(shard, name) for shard in shards for name in self.methods]
         return [*(Unit(shard) for shard in shards), *methods]
 
+    def parts(self) -> set[Path]:
+        """Return the files that the units make."""
+        run, shards = self.run, range(self.run.manifest.shards)
+        probes = {
+            run.probes_part(name, sweep.name, k) for name in self.methods for sweep, _ in self.sweeps for k in shards
+        }
+        maps = {run.maps_part(name, shard) for name in self.methods for shard in shards}
+        return {run.untouched_part(shard) for shard in shards} | maps | probes
+
     def rows(self) -> dict[str, int]:
         """Count the rows of each task."""
         per_sample = sum(len(sweep.schedule.levels) for sweep, _ in self.sweeps)
@@ -112,7 +122,15 @@ class EvaluationWorker:
         self._loaded: tuple[int, Samples, Tensor] | None = None
 
     def do(self, unit: Unit) -> None:
-        """Make the parts of a unit that are not there yet."""
+        """Make the parts of a unit that are not there yet, or are damaged."""
+        try:
+            self._do(unit)
+        except DamagedError as error:
+            discard(error, self.progress)
+            self._do(Unit(unit.shard))  # in case that it was what the model answers about the untouched inputs
+            self._do(unit)
+
+    def _do(self, unit: Unit) -> None:
         run, job = self.job.run, self.job
         samples = job.part(unit.shard)
         if unit.method is None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import html
-import json
 import os
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 import torch
 
-from twinlens.core.fields import JSON, from_json, to_json
+from twinlens.core.fields import JSON, convert, from_json, to_json
 from twinlens.core.plotting import COLOURS, html_table, new_axes
 from twinlens.errors import RunError, unknown
 from twinlens.imputation.imputers import Imputer, restore_imputer
@@ -178,8 +178,8 @@ class Evaluation:
 
     def seconds(self) -> dict[str, float]:
         """Return the seconds that each method took, its maps and its probes together."""
-        path, total = self.path / "timings.json", dict[str, float]()
-        for name, seconds in json.loads(path.read_text(encoding="utf-8")).items() if path.exists() else ():
+        total: dict[str, float] = {}
+        for name, seconds in _read_timings(self.path / "timings.json").items():
             method = name.partition("/")[0]
             total[method] = total.get(method, 0.0) + seconds
         return total
@@ -250,6 +250,17 @@ def write_analysis(
 def add_timings(run: Run[Manifest], seconds: Mapping[str, float]) -> None:
     """Add the seconds of this session to those of the sessions before."""
     path = run.path / "timings.json"
-    before: dict[str, float] = read_json(path) if path.exists() else {}
+    before = _read_timings(path)
     names = [*before, *(name for name in seconds if name not in before)]
     run.write_json("timings.json", {name: before.get(name, 0.0) + seconds.get(name, 0.0) for name in names})
+
+
+def _read_timings(path: Path) -> dict[str, float]:
+    """Read timings.json; nothing else depends on it, so a damaged one is no error, and is replaced."""
+    if not path.exists():
+        return {}
+    try:
+        return dict(convert(read_json(path), Mapping[str, float], path.name))
+    except (ValueError, TypeError):
+        warnings.warn(f"{str(path)!r} is damaged: times are counted anew.", stacklevel=2)
+        return {}

@@ -5,22 +5,19 @@ Shapes: N samples, M methods, F features of a coarse map, E selected samples.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from PIL import Image
-from safetensors import safe_open
 from torch import Tensor
 
 from twinlens.core.arrays import Floats
 from twinlens.core.correlation import mean_rank_correlation
 from twinlens.core.fields import from_json, to_json
-from twinlens.core.files import at_hand
 from twinlens.core.randomness import stream
-from twinlens.core.tensors import save_tensors
+from twinlens.core.tensors import load_tensors, save_tensors
 from twinlens.data.inputs import load_inputs
 from twinlens.errors import unknown
 from twinlens.running.directory import Run
@@ -102,10 +99,9 @@ def read_selection(run: Run[Manifest]) -> SelectedSamples | None:
     path = run.path / FILE
     if not path.exists():
         return None
-    with at_hand(path) as there, safe_open(there, "pt") as file:
-        about = json.loads(file.metadata()["twinlens"])["about"]
-        samples = tuple(from_json(SelectedSample, sample, "selected") for sample in about["samples"])
-        return SelectedSamples(samples=samples, inputs=file.get_tensor("inputs"), images=about["images"])
+    tensors, about = load_tensors(path)
+    samples = tuple(from_json(SelectedSample, sample, "selected") for sample in about["samples"])
+    return SelectedSamples(samples=samples, inputs=tensors["inputs"], images=about["images"])
 
 
 def select_samples(
