@@ -148,7 +148,11 @@ def _guarded(name: str, arguments: Sequence[str]) -> int:
         command = importlib.import_module(f"twinlens.cli.{COMMANDS[name].module}")
         parser = _parser(name, COMMANDS[name])
         getattr(command, f"add_{name}")(parser)
-        getattr(command, f"run_{name}")(parser.parse_args(arguments))
+        given = parser.parse_args(arguments)
+        try:
+            getattr(command, f"run_{name}")(given)
+        except SystemExit as error:
+            raise ValueError(f"`model`, or other code of yours, called sys.exit({error.code!r}).") from error
     except _USER_ERRORS as error:
         if os.environ.get("TWINLENS_DEBUG"):
             raise

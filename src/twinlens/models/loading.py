@@ -14,7 +14,7 @@ import importlib.util
 import pickle
 import re
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -23,7 +23,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from twinlens.core.calling import best_device
+from twinlens.core.arrays import check_dense
+from twinlens.core.calling import best_device, refusing_exit
+from twinlens.core.files import check_unpacked_size
 from twinlens.errors import ModelError, first_line
 from twinlens.models.mnist_cnn import trained_cnn
 from twinlens.models.preprocessing import Preprocessing
@@ -122,6 +124,14 @@ def load_weights(module: nn.Module, path: str) -> None:
     for wrapper in ("state_dict", "model_state_dict", "model"):
         if isinstance(state.get(wrapper), dict):
             state = state[wrapper]
+    for name, value in state.items():
+        if not isinstance(name, str):
+            raise ModelError(f"`weights` {path!r} must hold tensors by name; one is called {name!r}.")
+        if isinstance(value, Tensor):
+            try:
+                check_dense(value, "weights")
+            except TypeError as error:
+                raise ModelError(f"`weights` {path!r}: {name!r} cannot be used. {error}") from None
     if state and all(name.startswith("module.") for name in state):  # saved from DataParallel
         state = {name.removeprefix("module."): value for name, value in state.items()}
     own = module.state_dict()
@@ -131,12 +141,18 @@ def load_weights(module: nn.Module, path: str) -> None:
         ([n for n in state if n not in own], "the model does not have"),
         ([n for n in state if n in own and own[n].shape != getattr(state[n], "shape", None)],
          "of another shape than the model's is"),
+        ([n for n in state if n in own and state[n].is_complex() and not own[n].is_complex()],
+         "the model has no complex numbers in"),
     ):  # fmt: skip
         if found:
             raise ModelError(
                 f"`weights` {path!r} do not fit the model: {problem} {found[0]!r} ({len(found)} of {len(own)} tensors)."
             )
-    module.load_state_dict(state)
+    try:
+        module.load_state_dict(state)
+    except RuntimeError as error:  # such as complex numbers for real ones
+        reason = " ".join(str(error).split())
+        raise ModelError(f"`weights` {path!r} do not fit the model: {reason[-200:]}") from None
 
 
 def read_state(path: str) -> dict[str, Any]:
@@ -144,6 +160,7 @@ def read_state(path: str) -> dict[str, Any]:
     if not Path(path).is_file():
         raise ModelError(f"`weights` must be a file, 'default' or 'none'; there is no file {path!r}.")
     try:
+        check_unpacked_size(path)
         if path.endswith(".safetensors"):
             safetensors: Any = importlib.import_module("safetensors.torch")
             return dict(safetensors.load_file(path))
@@ -225,9 +242,10 @@ def _from_file(spec: str, path: Path, function: str) -> LoadedModel:
         raise ModelError(f"`model` {spec!r}: {str(path)!r} cannot be imported.")
     source = importlib.util.module_from_spec(found)
     try:
-        found.loader.exec_module(source)
-        build = getattr(source, function, None)
-        module = build() if callable(build) else None
+        with refusing_exit("model"):
+            found.loader.exec_module(source)
+            build = getattr(source, function, None)
+            module = build() if callable(build) else None
     except Exception as error:
         raise ModelError(f"`model` {spec!r} failed: {type(error).__name__}: {first_line(error)}") from error
     if not isinstance(module, nn.Module):
@@ -235,6 +253,8 @@ def _from_file(spec: str, path: Path, function: str) -> LoadedModel:
         raise ModelError(f"`model` {spec!r} must name a function that returns an nn.Module; {what}.")
     own = getattr(module, "preprocessing", None)
     classes = getattr(module, "classes", None)
+    if not isinstance(own, (Preprocessing, Mapping, type(None))) or not isinstance(classes, (Sequence, type(None))):
+        raise ModelError(f"`model` {spec!r}: its attribute preprocessing must be a dict, and classes a list of names.")
     return LoadedModel(
         name=spec,
         module=module,
@@ -270,6 +290,7 @@ def _exported(path: str, allow_code: bool) -> LoadedModel:
             "where it comes from, pass --allow-code (allow_code=True); weights as .safetensors are safe in any case."
         )
     try:
+        check_unpacked_size(path)
         program: Any = torch.export.load(path)
     except Exception as error:
         raise ModelError(f"`model` {path!r} cannot be loaded by torch.export: {first_line(error)}") from None

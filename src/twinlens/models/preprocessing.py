@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
+from twinlens.core.fields import convert, fields_of
+
 INTERPOLATIONS = {
     "nearest": Image.Resampling.NEAREST,
     "bilinear": Image.Resampling.BILINEAR,
@@ -56,10 +58,11 @@ class Preprocessing:
     """Divides each channel after that."""
 
     def __post_init__(self) -> None:
-        for name in ("mean", "std"):
-            value = getattr(self, name)
-            numbers = (value,) if isinstance(value, (int, float)) else value
-            object.__setattr__(self, name, tuple(float(number) for number in numbers))
+        for option in fields_of(Preprocessing):
+            value = getattr(self, option.name)
+            if option.name in ("mean", "std") and isinstance(value, (int, float)):
+                value = (value,)
+            object.__setattr__(self, option.name, convert(value, option.type, option.name))
         if len(self.mean) != len(self.std) or len(self.mean) not in (1, 3):
             raise ValueError(
                 f"`mean` and `std` must hold one value for grey images or three for colour; got {len(self.mean)} and "

@@ -28,7 +28,7 @@ from twinlens.core.files import as_path, is_local, write_json
 from twinlens.core.probe_table import ProbeTable
 from twinlens.core.progress import Progress
 from twinlens.core.tensors import load_tensors, save_tensors
-from twinlens.errors import DamagedError, RunError
+from twinlens.errors import DamagedError, RunError, first_line
 from twinlens.running.manifest import FORMAT, Manifest
 
 UNTOUCHED = "_untouched"
@@ -170,16 +170,17 @@ def read_manifest(folder: Path, kind: type[M]) -> M:
         return from_json(kind, stored, "run.json")
     except (ValueError, TypeError) as error:
         raise RunError(
-            f"{str(folder / 'run.json')!r} is damaged, or of another kind of run: {error} Choose another directory."
+            f"{str(folder / 'run.json')!r} is damaged, or of another kind of run: {error} Restore it from a copy, or "
+            "choose another directory."
         ) from None
 
 
-def read_json(path: Path) -> Any:
+def read_json(path: Path, remedy: str = "Restore it from a copy, or choose another directory.") -> Any:
     """Read a JSON file of a run."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise RunError(f"{str(path)!r} is damaged: {error}. Choose another directory, or remove the file.") from None
+    except (ValueError, RecursionError) as error:
+        raise RunError(f"{str(path)!r} is damaged: {first_line(error)}. {remedy}") from None
 
 
 def discard(damaged: DamagedError, progress: Progress) -> None:

@@ -229,11 +229,28 @@ def open_evaluation(path: str | os.PathLike[str]) -> Evaluation:
     file = run.path / "results.json"
     if not file.exists():
         raise RunError(f"{run} has no results yet. Start it again with the same command, and it goes on.")
+    remedy = "Start the run again with the same command, and it is written anew."
+    stored = read_json(file, remedy)
     try:
-        results = from_json(Results, read_json(file), "results.json")
+        results = from_json(Results, stored, "results.json")
+        _check_question(results)
     except (ValueError, TypeError) as error:
-        raise RunError(f"{str(file)!r} is damaged: {error} Start the run again, and it is written anew.") from None
+        raise RunError(f"{str(file)!r} is damaged: {error} {remedy}") from None
     return Evaluation(run, results, TableReader(run))
+
+
+def _check_question(results: Results) -> None:
+    """Refuse a question whose metrics or imputer cannot be made again, by the name of the field."""
+    question = results.question
+    try:
+        question.values()
+        restore_imputer(question.imputer)
+    except KeyError as error:
+        raise ValueError(f"`question` must have {error}; it is missing.") from None
+    measured = [*results.soundness_up_to, *(name for found in results.methods.values() for name in found.metrics)]
+    for name in measured:
+        if name not in question.metrics:
+            raise unknown("question.metrics", name, question.metrics)
 
 
 def write_analysis(

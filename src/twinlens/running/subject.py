@@ -15,11 +15,11 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
-from twinlens.core.calling import evaluating, find_device
+from twinlens.core.calling import evaluating, find_device, refusing_exit
 from twinlens.data.inputs import load_inputs
 from twinlens.data.samples import Samples, Skipped, check, from_arrays, subset
 from twinlens.data.sources import open_data
-from twinlens.errors import DataError, RunError
+from twinlens.errors import DataError, RunError, first_line
 from twinlens.imputation.imputers import ConstantImputer, Imputer, LinearImputer, MeanImputer, find_imputer
 from twinlens.metrics.catalogue import Metric
 from twinlens.models.loading import LoadedModel, comes_from_a_library, load_model
@@ -134,11 +134,12 @@ def _check_fit(model: LoadedModel, samples: Samples, example: Tensor, classes: s
     device, dtype = find_device(model.module, None)
     with evaluating(model.module), torch.inference_mode():
         try:
-            answer = model.module(example.to(device=device, dtype=dtype or example.dtype))
+            with refusing_exit("model"):
+                answer = model.module(example.to(device=device, dtype=dtype or example.dtype))
         except Exception as error:
             raise ValueError(
-                f"`model` {model.name} fails on an input of shape {tuple(example.shape)}: {error} Check the size and "
-                "the channels that it expects."
+                f"`model` {model.name} fails on an input of shape {tuple(example.shape)}: {first_line(error)} Check "
+                "the size and the channels that it expects."
             ) from error
     if not isinstance(answer, Tensor) or answer.dim() != 2:
         raise TypeError(f"`model` {model.name} must return logits (samples, classes); it returned something else.")
