@@ -294,3 +294,21 @@ def put(document, path, value):
         del document[last]
     else:
         document[last] = value
+
+
+@pytest.mark.parametrize("metric", [tl.soundness, tl.completeness, tl.road, tl.deletion, tl.insertion])
+def test_maps_of_zeros_are_warned_of(metric):
+    with pytest.warns(UserWarning, match="`maps` are zero everywhere for all 4 samples"):
+        metric(tiny_model(), INPUTS, LABELS, torch.zeros_like(MAPS))
+
+
+class Infinite(torch.nn.Module):
+    def forward(self, images):
+        return torch.stack([images.sum(dim=(1, 2, 3)) / 0, *2 * [images.sum(dim=(1, 2, 3))]], dim=1)
+
+
+@pytest.mark.parametrize("method", ["rise", "occlusion", "saliency", "integrated_gradients"])
+def test_maps_of_a_model_that_returns_infinity_are_refused(method):
+    options = {"rise": {"masks": 20}}.get(method, {})
+    with pytest.raises(ValueError, match="`model` leads to NaN or infinity in the map of sample 'a'"):
+        tl.attribute(Infinite(), INPUTS, 4 * [0], method, ids="abcd", **options)

@@ -13,12 +13,23 @@ from difflib import get_close_matches
 _NEAR = 0.7  # how much alike a name is that was perhaps meant; "gradcam" and "random" are alike by 0.62
 
 
+def printable_line(text: str) -> str:
+    r"""Return text with escapes for whatever a terminal would obey: line breaks, colours, titles, other directions.
+
+    Names of files, and of methods in a run from elsewhere, may hold any of them.
+
+    Example:
+        >>> print(printable_line("a" + chr(27) + "[2Jb" + chr(0x202E)))
+        a\x1b[2Jb\u202e
+    """
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 class DataError(ValueError):
     """A file of the user's that cannot be used; the message is one line that any terminal can print."""
 
     def __init__(self, message: str) -> None:
-        # File names may hold line breaks, and bytes that are not UTF-8.
-        super().__init__("".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in message))
+        super().__init__(printable_line(message))
 
 
 class ModelError(ValueError):

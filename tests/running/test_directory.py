@@ -1,3 +1,4 @@
+import csv
 import io
 import json
 import os
@@ -237,3 +238,64 @@ def test_damaged_samples_of_the_report_are_named_and_written_anew(tmp_path, whol
         write_report([open_evaluation(out)], tmp_path / "page.html")
     make_run(out, ["random", "centre"])
     write_report([open_evaluation(out)], tmp_path / "page.html")
+
+
+EVIL = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202e"
+
+
+def test_names_from_files_do_not_steer_the_terminal(tmp_path, whole, capsys):
+    out = tmp_path / f"run{EVIL}"
+    shutil.copytree(whole[0], out)
+    for name in ("run.json", "results.json"):
+        text = (out / name).read_text().replace('"centre"', json.dumps(f"centre{EVIL}"))
+        stored = json.loads(text)
+        stored["model"]["name"] = stored["data"]["name"] = EVIL
+        stored["warnings"] = [EVIL] if name == "results.json" else None
+        (out / name).write_text(json.dumps({key: value for key, value in stored.items() if value is not None}))
+    page = str(tmp_path / "page.html")
+    commands = [["report", str(out), "--table", kind] for kind in ("latex", "markdown", "csv")]
+    commands += [["compare", str(out), str(out), "--out", page, "--verdicts"], ["compare", str(tmp_path / EVIL)]]
+    commands += [["ask", str(out), "--metrics", EVIL], ["selftest", str(out), "--method", EVIL], [EVIL]]
+    for command in commands:
+        main(command)
+        shown = capsys.readouterr()
+        assert shown.out + shown.err
+        assert not {"\x1b", "\x07", "\x9b", "\u202e"} & set(shown.out + shown.err), command
+
+
+def test_no_cell_of_a_csv_file_is_a_formula(tmp_path, capsys):
+    out = tmp_path / "=run"
+    make_run(out, metrics={"=1+1": "deletion", "@x": "road_morf"})
+    assert main(["report", str(out), "--table", "csv"]) == 0
+    for text in (capsys.readouterr().out, (out / "results.csv").read_text()):
+        cells = [cell for row in csv.reader(io.StringIO(text)) for cell in row]
+        assert "'=1+1" in cells
+        assert [cell for cell in cells if cell[:1] in "=@" and cell] == []
+
+
+def test_what_killed_processes_left_is_removed_at_the_next_start(tmp_path, whole):
+    out = tmp_path / "run"
+    shutil.copytree(whole[0], out)
+    left = [out / ".run.json.77-abcdef01.unfinished", out / "maps" / "random" / ".00000.safetensors.7-0.unfinished"]
+    for path in left:
+        path.write_text("half")
+    make_run(out, ["random", "centre"])
+    assert not [path for path in left if path.exists()]
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new" / ".run.json.77-abcdef01.unfinished").write_text("half")  # killed before anything was whole
+    make_run(tmp_path / "new")
+
+
+@pytest.mark.parametrize("when", [0, 1, 2])
+def test_a_directory_that_is_deleted_in_mid_run_blocks_nothing(tmp_path, when):
+    out, calls = tmp_path / "run", []
+
+    def deleting(model, inputs, targets, *, ids=None, seed=0):
+        if len(calls) == when:
+            shutil.rmtree(out)
+        calls.append(1)
+        return inputs[:, 0].abs()
+
+    with pytest.raises(OSError, match=r"was removed while it went on: run\.json is missing\. Start it again"):
+        make_run(out, {"mine": deleting})
+    make_run(out, {"mine": deleting})

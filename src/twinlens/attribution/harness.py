@@ -155,6 +155,12 @@ def in_batches(
                 handle.remove()
                 values = explain(part)
             parts.append(to_maps(values, part.inputs))
+            if not (finite := parts[-1].flatten(1).isfinite().all(dim=1)).all():
+                first = part.ids[int((~finite).nonzero()[0])]
+                raise ValueError(
+                    f"`model` leads to NaN or infinity in the map of sample {first!r}: its answers or their gradients "
+                    "are not finite. Check the normalisation of `inputs`, and the model in float32."
+                )
     return torch.cat(parts)
 
 

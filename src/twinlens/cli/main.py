@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 
-from twinlens.errors import unknown
+from twinlens.errors import printable_line, unknown
 
 _USER_ERRORS = (ValueError, TypeError, OSError, ImportError, MemoryError)
 
@@ -165,7 +165,7 @@ def _guarded(name: str, arguments: Sequence[str]) -> int:
 
 
 def _say(text: str) -> None:
-    print(f"twinlens: {' '.join(text.split())}", file=sys.stderr)
+    print(f"twinlens: {printable_line(' '.join(text.split()))}", file=sys.stderr)
 
 
 if __name__ == "__main__":

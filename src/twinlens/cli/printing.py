@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from twinlens.errors import printable_line
 from twinlens.running.results import CurveResults
 from twinlens.running.run_reader import Evaluation
 
@@ -22,7 +23,7 @@ def open_console() -> Console:
 
 def print_plain(console: Console, text: str) -> None:
     """Print text as it is: brackets in names are no markup, and a path is not broken in two."""
-    console.print(text, markup=False, highlight=False, soft_wrap=True)
+    console.print(printable_line(text), markup=False, highlight=False, soft_wrap=True)
 
 
 def print_evaluation(evaluation: Evaluation) -> None:
@@ -33,7 +34,7 @@ def print_evaluation(evaluation: Evaluation) -> None:
         print_plain(console, f"Left out: {len(skipped)} samples; the first: {skipped[0].reason}")
     if evaluation.metrics:
         console.print(_table([evaluation]))
-        console.print(_legend(evaluation), style="dim", markup=False)
+        console.print(printable_line(_legend(evaluation)), style="dim", markup=False)
     for note in evaluation.notes:
         print_plain(console, f"Note: {note}")
     _print_findings(console, evaluation)
@@ -74,18 +75,23 @@ def _table(evaluations: Sequence[Evaluation]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, padding=0, pad_edge=False)
     table.add_column("method", no_wrap=True)
     for name in ordered:
-        table.add_column(f"{escape(metrics[name].heading)} {metrics[name].arrow}", justify="right", no_wrap=True)
+        table.add_column(f"{_plain(metrics[name].heading)} {metrics[name].arrow}", justify="right", no_wrap=True)
     table.add_column("time", justify="right", no_wrap=True)
     for evaluation in evaluations:
         results, seconds = evaluation.results, evaluation.seconds()
         best = {name: results.best(name) for name in evaluation.metrics}
         if len(evaluations) > 1:
             table.add_section()
-            table.add_row(f"[bold]{escape(evaluation.path.name)}[/bold]")
+            table.add_row(f"[bold]{_plain(evaluation.path.name)}[/bold]")
         for method, found in results.methods.items():
             cells = [_cell(found.metrics.get(name), method in best.get(name, ())) for name in ordered]
-            table.add_row(escape(method), *cells, f"{seconds.get(method, 0.0):.1f} s")
+            table.add_row(_plain(method), *cells, f"{seconds.get(method, 0.0):.1f} s")
     return table
+
+
+def _plain(name: str) -> str:
+    """Return a name without meaning for a terminal, and without markup; headings may have two lines."""
+    return escape("\n".join(map(printable_line, name.split("\n"))))
 
 
 def _cell(curve: CurveResults | None, best: bool) -> str:

@@ -7,6 +7,7 @@ import json
 import sys
 
 from twinlens.cli.printing import print_runs
+from twinlens.errors import printable_line
 from twinlens.report import format_table, write_figures, write_report
 from twinlens.running.run_reader import open_evaluation
 
@@ -23,8 +24,10 @@ def run_report(given: argparse.Namespace) -> None:
     """Write a page, figures, or a table."""
     evaluations = [open_evaluation(path) for path in given.runs]
     if given.table:
-        print(format_table(evaluations, given.table), end="")
-        for note in (f"{evaluation.path}: {note}" for evaluation in evaluations for note in evaluation.notes):
+        for line in format_table(evaluations, given.table).splitlines():
+            print(printable_line(line))
+        found = [f"{evaluation.path}: {note}" for evaluation in evaluations for note in evaluation.notes]
+        for note in map(printable_line, found):
             print(f"twinlens: warning: {note}", file=sys.stderr)
             if given.table == "latex":
                 print(f"% {note}")  # so that a table in a file says so, too; CSV has no comments

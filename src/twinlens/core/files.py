@@ -81,6 +81,16 @@ def write_json(path: str | os.PathLike[str], content: Any) -> None:
         unfinished.write_text(text, encoding="utf-8")
 
 
+def csv_text(text: str) -> str:
+    """Return a cell of a CSV file that a spreadsheet does not take for a formula.
+
+    Example:
+        >>> csv_text("=1+1"), csv_text("gradcam")
+        ("'=1+1", 'gradcam')
+    """
+    return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") else text
+
+
 _UNPACKED = 2**30, 100
 """An archive may always unpack to this many bytes, and beyond them to so many times its own size."""
 

@@ -8,6 +8,7 @@ Shapes: N samples, L levels, F features, B rows of a batch, each a (sample, leve
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -154,11 +155,23 @@ class Prober:
             device=how["device"],
         )
 
-    def rank(self, maps: ArrayLike) -> RankedMaps:
-        """Check maps against the inputs, and rank them once for all sweeps."""
+    def rank(self, maps: ArrayLike, *, warn: bool = True) -> RankedMaps:
+        """Check maps against the inputs, and rank them once for all sweeps.
+
+        Args:
+            maps: one per sample.
+            warn: issue a warning if all of them are zero everywhere, so that results are not defined.
+        """
         how = self.how
         values = check_maps(maps, self.spatial, ids=self.ids, sign=how["sign"], channels=how["channels"])
-        return RankedMaps(values, self.ids, how["seed"])
+        ranked = RankedMaps(values, self.ids, how["seed"])
+        if warn and set(ranked.kinds) == {"zero"}:
+            warnings.warn(
+                f"`maps` are zero everywhere for all {len(self.ids)} samples: they rank no feature above another, and "
+                "soundness is not defined.",
+                stacklevel=2,
+            )
+        return ranked
 
     def sweep(
         self,

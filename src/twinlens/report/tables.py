@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from twinlens.core.files import csv_text
 from twinlens.errors import unknown
 from twinlens.report.run_summary import run_labels
 from twinlens.running.results import CurveResults
@@ -152,9 +153,11 @@ def _csv(rows: Sequence[_Row], headings: Mapping[str, str], several: bool) -> st
     del several  # machines read it, so that columns are always the same
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(["run", "method", *(f"{metric}{end}" for metric in headings for end in ("", "_low", "_high"))])
+    writer.writerow(
+        ["run", "method", *(csv_text(f"{metric}{end}") for metric in headings for end in ("", "_low", "_high"))]
+    )
     for row in rows:
         cells = (row.cells[metric] for metric in headings)
         numbers = [number for cell in cells for number in (cell.area, *(cell.interval or (None, None)))]
-        writer.writerow([row.run, row.method, *numbers])
+        writer.writerow([csv_text(row.run), csv_text(row.method), *numbers])
     return buffer.getvalue()

@@ -17,6 +17,7 @@ import torch
 from twinlens.attribution import CONTROLS
 from twinlens.core.arrays import Floats
 from twinlens.core.probe_table import ProbeTable
+from twinlens.errors import RunError
 from twinlens.metrics.catalogue import Metric
 from twinlens.metrics.curves import Curve, SoundnessCurve
 from twinlens.metrics.sweeps import Sweep
@@ -81,6 +82,8 @@ class TableReader:
 
     def _table(self, method: str, sweep: Sweep) -> ProbeTable:
         tables = [self._load(method, record.name) for record in _of_kind(self._sweeps_of(method), sweep)]
+        if not tables:
+            raise RunError(f"{self.run} lacks probes of {method!r}. Evaluate it again there, and they are made anew.")
         return tables[0].join_levels(*tables[1:], levels=sweep.schedule.levels)
 
     def _load(self, method: str, sweep: str) -> ProbeTable:

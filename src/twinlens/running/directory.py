@@ -69,7 +69,22 @@ class Run(Generic[M]):
 
     def save_maps(self, method: str, shard: int, maps: Tensor, ids: tuple[str, ...]) -> None:
         """Write the maps of one shard, with the ids of its samples."""
+        self.check_there()
         save_tensors(self.maps_part(method, shard), {"maps": maps}, about={"ids": list(ids)})
+
+    def save_probes(self, part: Path, table: ProbeTable) -> None:
+        """Write a probe table as a part of the run."""
+        self.check_there()
+        table.save(part)
+
+    def check_there(self) -> None:
+        """Refuse to write into a run that was removed: what is left of it would block the next one.
+
+        Raises:
+            OSError: because this is no fault of the method whose part is written.
+        """
+        if not (self.path / "run.json").exists():
+            raise FileNotFoundError(f"{self} was removed while it went on: run.json is missing. Start it again.")
 
     def load_maps(self, method: str, shard: int) -> Tensor:
         """Read the maps of one shard."""
@@ -87,6 +102,8 @@ class Run(Generic[M]):
 
     def write_json(self, name: str, content: JSON) -> None:
         """Write a JSON file of the run, whole."""
+        if name != "run.json":
+            self.check_there()
         write_json(self.path / name, content)
 
     def write_manifest(self, manifest: M) -> None:
@@ -119,7 +136,7 @@ class RunDirectory(Generic[M]):
             raise RunError(f"`out` must be a directory; {str(self.path)!r} is a file.")
         try:
             if (self.path / "run.json").exists():
-                self._held.enter_context(_locked(self.path))
+                self._hold()
                 self.manifest = read_manifest(self.path, self.kind)
         except BaseException:
             self._held.close()
@@ -128,6 +145,11 @@ class RunDirectory(Generic[M]):
 
     def __exit__(self, *error: object) -> None:
         self._held.close()
+
+    def _hold(self) -> None:
+        if self._held.enter_context(_locked(self.path)):
+            for left in self.path.rglob(".*.unfinished"):  # by a process that was killed
+                left.unlink(missing_ok=True)
 
     def start(self, wanted: M) -> Run[M]:
         """Start a run, or go on with the one that is there.
@@ -139,7 +161,7 @@ class RunDirectory(Generic[M]):
             joined = wanted.joined(self.manifest, str(self.path))
         else:
             self.path.mkdir(parents=True, exist_ok=True)
-            self._held.enter_context(_locked(self.path))
+            self._hold()
             if any(name.name != ".lock" for name in self.path.iterdir()):
                 raise RunError(f"`out` {str(self.path)!r} is not empty and holds no run. Choose another directory.")
             joined = wanted
@@ -190,27 +212,30 @@ def discard(damaged: DamagedError, progress: Progress) -> None:
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Hold the directory for this process; the system lets go of it when the process ends in whatever way.
+def _locked(folder: Path) -> Iterator[bool]:
+    """Hold the directory for this process, and yield whether nobody else can be at work there.
+
+    The system lets go of it when the process ends in whatever way.
 
     Object stores have no locks: two runs in one place would do the same work twice, to the same results.
     """
     if not is_local(folder):
-        yield
+        yield False
         return
     try:
         import fcntl  # noqa: PLC0415
     except ImportError:  # not on Windows, where two runs in one directory are up to the user
-        yield
+        yield False
         return
     with _lock_file(folder / ".lock") as file:
+        held = True
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise RunError(f"`out` {str(folder)!r} is in use by another twinlens. Wait for it to end.") from None
         except OSError:
-            pass  # some network file systems have no locks; parts are atomic there too
-        yield
+            held = False  # some network file systems have no locks; parts are atomic there too
+        yield held
 
 
 @contextmanager

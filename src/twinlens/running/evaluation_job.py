@@ -181,9 +181,9 @@ class EvaluationWorker:
 
     def _ask_untouched(self, shard: int) -> None:
         prober = self._prober(shard)
-        nothing = prober.rank(torch.zeros(len(prober.ids), *prober.spatial))
+        nothing = prober.rank(torch.zeros(len(prober.ids), *prober.spatial), warn=False)
         table = prober.sweep(nothing, Schedule(by="area", order="morf", levels=(0.0,)), ConstantImputer())
-        table.save(self.job.run.untouched_part(shard))
+        self.job.run.save_probes(self.job.run.untouched_part(shard), table)
 
     def _maps(self, method: Method, shard: int) -> Tensor:
         """Return the maps of one shard: read from its part, or made and written there."""
@@ -216,7 +216,7 @@ class EvaluationWorker:
     def _probe(self, method: Method, missing: Sequence[tuple[SweepRecord, Imputer]], shard: int, maps: Tensor) -> None:
         """Rank the maps once, and make every sweep that is missing."""
         run, prober = self.job.run, self._prober(shard)
-        ranked = prober.rank(maps)
+        ranked = prober.rank(maps, warn=False)  # results tell of degenerate maps
         untouched = ProbeTable.load(run.untouched_part(shard))
         for sweep, imputer in missing:
 
@@ -224,4 +224,4 @@ class EvaluationWorker:
                 self.progress.advance(method.name, rows, stage)
 
             table = prober.sweep(ranked, sweep.schedule, imputer, untouched=untouched, advance=advance)
-            table.save(run.probes_part(method.name, sweep.name, shard))
+            run.save_probes(run.probes_part(method.name, sweep.name, shard), table)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from twinlens.core.files import written_whole
+from twinlens.core.files import csv_text, written_whole
 from twinlens.metrics.about import About
 from twinlens.metrics.catalogue import METRICS, Metric
 from twinlens.metrics.removal import Completeness
@@ -182,4 +182,4 @@ class Results:
             for method, found in self.methods.items():
                 for metric, curve in found.metrics.items():
                     rows = zip(curve.levels, curve.performance, curve.values, strict=True)
-                    table.writerows([method, metric, *row] for row in rows)
+                    table.writerows([csv_text(method), csv_text(metric), *row] for row in rows)

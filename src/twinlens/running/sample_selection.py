@@ -91,6 +91,7 @@ def write_selection(job: EvaluationJob, false_share: Mapping[str, Floats], named
     ]
     images = isinstance(part.read(0), Image.Image)
     inputs = load_inputs(part, job.model, job.workers)
+    job.run.check_there()
     save_tensors(job.run.path / FILE, {"inputs": inputs}, about={"images": images, "samples": to_json(samples)})
 
 
