@@ -81,6 +81,12 @@ COMMANDS = {
         usage="RUN [options]",
         example="twinlens selftest runs/resnet50 --method gradcam",
     ),
+    "verify": Command(
+        summary="check every file of a run against its digest",
+        module="verify",
+        usage="RUN [options]",
+        example="twinlens verify runs/resnet50",
+    ),
     "reproduce": Command(
         summary="do an experiment of the paper again, and check its claims",
         module="reproduce",

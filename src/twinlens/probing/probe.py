@@ -113,7 +113,8 @@ def probe(
         array([[6., 3., 1.]])
     """
     prober = Prober(model, inputs, labels, **how)
-    return prober.sweep(prober.rank(maps), schedule, imputer, untouched=untouched)
+    ranked = prober.rank(maps, warn=any(schedule.levels))  # where nothing is removed, ranks do not matter
+    return prober.sweep(ranked, schedule, imputer, untouched=untouched)
 
 
 class RankedMaps:
