@@ -71,7 +71,12 @@ def unknown(argument: str, given: object, known: Iterable[str], *, or_else: str 
     names = list(known)
     near = get_close_matches(str(given), names, n=1, cutoff=_NEAR)
     hint = f" Did you mean {near[0]!r}?" if near else ""
-    return ValueError(f"`{argument}` must be one of {', '.join(names)}{or_else}; got {given!r}.{hint}")
+    return ValueError(f"`{argument}` must be one of {', '.join(names)}{or_else}; got {_short(given)}.{hint}")
+
+
+def _short(value: object) -> str:
+    text = " ".join(repr(value).split())  # a tensor prints as many lines
+    return text if len(text) <= 200 else f"{text[:197]}…"
 
 
 def first_line(error: BaseException) -> str:

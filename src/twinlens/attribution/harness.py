@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import SupportsIndex
 
 import torch
 from torch import Tensor, nn
@@ -95,6 +96,8 @@ def make_request(
 def at_least_one(**counts: int) -> None:
     """Refuse a count below 1, by its name."""
     for name, value in counts.items():
+        if not isinstance(value, SupportsIndex) or isinstance(value, Tensor):
+            raise TypeError(f"`{name}` must be a whole number; got {type(value).__name__}.")
         if value < 1:
             raise ValueError(f"`{name}` must be at least 1; got {value}.")
 
