@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test fast check format docs clean
+.PHONY: demo test fast fuzz check format docs clean
 
 # Everything that has to hold: format, lint, types, doctests, tests.
 test: check
@@ -11,6 +11,10 @@ test: check
 # One thread each: small tests spend most of their time waiting for a second one.
 fast: check
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m "not slow and not ray and not browser and not kills"
+
+# Bad inputs of every kind, made from a seed: `make fuzz MINUTES=60 SEED=3`. A short part of it is among the tests.
+fuzz: .venv/installed
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz.fuzzing --minutes $(or $(MINUTES),10) --seed $(or $(SEED),0)
 
 # A first look: eight explanations of a network for handwritten digits, evaluated from both sides.
 demo: .venv/installed

@@ -7,15 +7,18 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
+from typing import TypeVar
 
+from twinlens.core.files import as_path
 from twinlens.core.progress import Bars, Progress, Quiet
 from twinlens.core.versions import environment
-from twinlens.errors import RunError
+from twinlens.errors import DamagedError, RunError
 from twinlens.models.loading import LoadedModel, load_model
 from twinlens.options import DataSource, Methods, ModelSource, Options, takes_options
 from twinlens.probing.execution import using_threads
-from twinlens.running.directory import RunDirectory
-from twinlens.running.engines import ENGINES
+from twinlens.running.directory import RunDirectory, discard
+from twinlens.running.engines import ENGINES, Failures
 from twinlens.running.evaluation_job import EvaluationJob
 from twinlens.running.manifest import Manifest, Question, SourceRecord, needed_sweeps, plan_sweeps
 from twinlens.running.methods import find_maps, find_methods, join_methods
@@ -24,7 +27,9 @@ from twinlens.running.run_reader import Evaluation, add_timings, write_analysis
 from twinlens.running.sample_selection import check_shown, write_selection
 from twinlens.running.subject import bind_metrics, choose_execution, choose_imputer, open_subject
 from twinlens.running.table_reader import TableReader
-from twinlens.running.units import UNTOUCHED
+from twinlens.running.units import UNTOUCHED, Cluster
+
+T = TypeVar("T")
 
 
 @takes_options(Options)
@@ -89,29 +94,59 @@ def evaluate(  # noqa: D417 (the options are listed where they are declared)
             workers=options.workers,
             reload=_reload(model, options),
         )
-        execution = run.manifest.execution.execution
-        progress.begin(job.rows(), execution.describe())
-        with using_threads(execution.threads):
-            resources = cluster and dataclasses.replace(cluster, threads=execution.threads)
-            failures, seconds = ENGINES[options.engine](job, job.units(), progress, resources)
-        if UNTOUCHED in failures:  # without which there are no results
-            raise RunError(f"{run} is incomplete. {failures[UNTOUCHED]} What is done is kept.")
 
-        # From tables to curves, intervals and comparison; steps are judged here, over the whole data set.
-        evaluation, analysis = write_analysis(TableReader(run), metrics, question, imputer)
-        add_timings(run, seconds)
-        write_selection(job, analysis.false_share, options.show)
+        def finish() -> tuple[Evaluation, Failures]:
+            failures = _do_units(job, options.engine, cluster, progress)
+            # From tables to curves, intervals and comparison; steps are judged here, over the whole data set.
+            evaluation, analysis = write_analysis(TableReader(run), metrics, question, imputer)
+            write_selection(job, analysis.false_share, options.show)
+            return evaluation, failures
+
+        evaluation, failures = _repairing(job, progress, finish)
     if failures:
         reasons = "; ".join(f"{name}: {error}" for name, error in failures.items())
         raise RunError(f"{run} is incomplete. {reasons} What is done is kept.") from next(iter(failures.values()))
     return evaluation
 
 
+def _do_units(job: EvaluationJob, engine: str, cluster: Cluster | None, progress: Progress) -> Failures:
+    """Make what is missing of a run, and return why methods failed."""
+    execution = job.run.manifest.execution.execution
+    progress.begin(job.rows(), execution.describe())
+    with using_threads(execution.threads):
+        resources = cluster and dataclasses.replace(cluster, threads=execution.threads)
+        failures, seconds = ENGINES[engine](job, job.units(), progress, resources)
+    add_timings(job.run, seconds)
+    if UNTOUCHED in failures:  # without which there are no results
+        raise RunError(f"{job.run} is incomplete. {failures[UNTOUCHED]} What is done is kept.")
+    return failures
+
+
+def _repairing(job: EvaluationJob, progress: Progress, work: Callable[[], T]) -> T:
+    """Do work on a run; where it meets a damaged part that the job can make, remove the part and do it again."""
+    seen: set[Path] = set()
+    while True:
+        try:
+            return work()
+        except DamagedError as error:
+            path = as_path(error.path)
+            if path in seen or path not in job.parts():
+                raise
+            seen.add(path)
+            discard(error, progress)
+
+
 def _reload(model: ModelSource, options: Options) -> Callable[[], LoadedModel] | None:
     if not isinstance(model, str):
         return None
-    # Onto the CPU first: whether a worker may use a GPU is known to the job.
-    return partial(load_model, model, weights=options.weights, preprocessing=options.preprocessing, device="cpu")
+    return partial(
+        load_model,
+        model,
+        weights=options.weights,
+        preprocessing=options.preprocessing,
+        device="cpu",  # first: whether a worker may use a GPU is known to the job
+        allow_code=options.allow_code,
+    )
 
 
 def _source(model: ModelSource, data: DataSource, options: Options) -> SourceRecord:

@@ -34,7 +34,15 @@ ModelSource = str | nn.Module | LoadedModel
 DataSource = str | os.PathLike[str] | Samples | tuple[ArrayLike, ArrayLike]
 Methods = str | Sequence[str] | Mapping[str, str | Callable[..., Tensor] | Mapping[str, Any]]
 DEFAULT_METHODS = ("integrated_gradients", "gradcam", "saliency", "random")
-_COUNTS = ("limit", "resamples", "batch_size", "threads", "shard_size", "workers")
+_COUNTS = {
+    "limit": 2**53,
+    "resamples": 10**6,
+    "batch_size": 2**31,
+    "threads": 1024,
+    "shard_size": 2**31,
+    "workers": 1024,
+}
+"""Options that count something, and the most that each can be: beyond it are memory errors and overflows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +64,9 @@ class SubjectOptions:
 
     skip_bad: bool = False
     """Leave out samples that cannot be read; otherwise they are an error."""
+
+    allow_code: bool = False
+    """Open a model of torch.export (FILE.pt2), which can run code that the file holds; otherwise it is refused."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,11 +191,13 @@ class Options(EngineOptions, ExecutionOptions, QuestionOptions, SubjectOptions):
             if option.name not in ("metrics", "imputer"):  # which have checks of their own
                 checked = convert(getattr(self, option.name), option.type, option.name)
                 object.__setattr__(self, option.name, checked)
-        for name in _COUNTS:
-            if (count := getattr(self, name)) is not None and count < 1:
-                raise ValueError(f"`{name}` must be at least 1; got {count}.")
+        for name, most in _COUNTS.items():
+            if (count := getattr(self, name)) is not None and not 1 <= count <= most:
+                raise ValueError(f"`{name}` must be at {'least 1' if count < 1 else f'most {most}'}; got {count}.")
         if not 0 < self.control_share <= 1:
             raise ValueError(f"`control_share` must lie within (0, 1]; got {self.control_share:g}.")
+        if self.out is not None and "\0" in os.fspath(self.out):
+            raise ValueError(f"`out` must be the path of a directory; got {os.fspath(self.out)!r}.")
         check_epsilon(self.epsilon)
         check_performance(self.performance)
         find_protocol(self.protocol)

@@ -187,7 +187,13 @@ def rotated(path):
     Image.new("RGB", (10, 10)).save(path, exif=exif)
 
 
+def sliver(path):
+    """A PNG of a few kilobytes that would take gigabytes once its shorter side is resized to 12 pixels."""
+    Image.new("L", (1, 2_000_000)).save(path)
+
+
 BAD = {
+    "sliver": sliver,
     "unreadable": lambda p: p.write_bytes(b"no image"),
     "truncated": lambda p: p.write_bytes(p.read_bytes()[:60]),
     "bomb": bomb,
@@ -204,7 +210,10 @@ GOOD = {
 @pytest.mark.parametrize("kind", BAD)
 def test_a_bad_image_is_named_or_left_out(tmp_path, capsys, subject, kind):
     BAD[kind](tmp_path / "images" / "bee" / "2.png")
-    asked = ("evaluate", *subject, "--methods", "random", "--metrics", "deletion", "--out", tmp_path / "run", "--quiet")
+    asked = (
+        "evaluate", *subject, "--resize", "12", "--methods", "random", "--metrics", "deletion",
+        "--out", tmp_path / "run", "--quiet",
+    )  # fmt: skip
     code, shown, said = run(capsys, *asked)
     assert (code, shown) == (2, "")
     assert "bee/2.png" in said
@@ -310,6 +319,30 @@ def test_compare_shows_runs_side_by_side(tmp_path, capsys, subject):
     assert "holds no run" in said
 
 
+def test_selftest_loads_no_code_that_run_json_names(tmp_path, capsys, subject):
+    out, trace = tmp_path / "run", tmp_path / "trace"
+    asked = ("evaluate", *subject, "--methods", "random", "--metrics", "completeness", "--out", out, "--quiet")
+    assert run(capsys, *asked) == (0, "", "")
+    (tmp_path / "evil.py").write_text(f"open({str(trace)!r}, 'w')\n")
+    (tmp_path / "evil.pt2").write_text("nothing that torch.export wrote")
+    (tmp_path / "evil").mkdir()
+    stored = json.loads((out / "run.json").read_text())
+    for spec in (f"{tmp_path}/evil.py:build", f"{tmp_path}/evil.pt2", f"timm:local-dir:{tmp_path}/evil"):
+        stored["source"]["model"] = spec
+        (out / "run.json").write_text(json.dumps(stored))
+        code, shown, said = run(capsys, "selftest", out)
+        assert (code, shown, said.count("\n")) == (2, "", 1)
+        assert f"names the model '{spec}', which is code" in said
+        assert f"pass --model {spec}" in said
+        assert not trace.exists()
+    code, _, said = run(capsys, "selftest", out, "--model", tmp_path / "evil.pt2")
+    assert code == 2
+    assert "pass --allow-code" in said
+    code, _, said = run(capsys, "selftest", out, "--model", f"{tmp_path}/tiny_model.py:other")
+    assert code == 2
+    assert "no function of that name" in said
+
+
 @pytest.mark.slow
 def test_selftest_of_a_run(tmp_path, capsys, subject):
     asked = (
@@ -323,20 +356,23 @@ def test_selftest_of_a_run(tmp_path, capsys, subject):
         tmp_path / "run",
     )
     assert run(capsys, *asked)[0] == 0
-    code, shown, said = run(capsys, "selftest", tmp_path / "run", "--limit", "6", "--method", "saliency", "--json")
+    own = ("--model", subject[1])
+    code, shown, said = run(
+        capsys, "selftest", tmp_path / "run", *own, "--limit", "6", "--method", "saliency", "--json"
+    )
     assert (code, said) == (0, "")
     rows = json.loads(shown)
     assert {"soundness", "soundness_two_sided", "completeness", "road_morf", "deletion", "insertion"} <= {
         row["metric"] for row in rows
     }
     assert all(row["correlation"] is None or -1 <= row["correlation"] <= 1 for row in rows)
-    code, shown, _ = run(capsys, "selftest", tmp_path / "run", "--limit", "4")
+    code, shown, _ = run(capsys, "selftest", tmp_path / "run", *own, "--limit", "4")
     assert code == 0
     assert "a growing share of each map replaced by noise" in shown
     code, _, said = run(capsys, "selftest", tmp_path / "run", "--method", "gradcam")
     assert (code, said) == (2, "twinlens: error: `method` must be one of saliency, random; got 'gradcam'.\n")
     (tmp_path / "images" / "ant" / "0.png").unlink()
-    code, _, said = run(capsys, "selftest", tmp_path / "run")
+    code, _, said = run(capsys, "selftest", tmp_path / "run", *own)
     assert code == 2
     assert "no longer has sample 'ant/0.png'" in said
 
@@ -403,11 +439,15 @@ def test_exported_models_and_arrays(tmp_path, capsys):
     batch = torch.export.Dim("batch", min=1, max=4096)
     program = torch.export.export(tiny_model().eval(), (torch.randn(2, 3, 8, 8),), dynamic_shapes=({0: batch},))
     torch.export.save(program, tmp_path / "tiny.pt2")
-    code, _, said = run(
-        capsys, "evaluate", "--model", tmp_path / "tiny.pt2", "--data", tmp_path / "data.npz", "--methods",
+    asked = (
+        "evaluate", "--model", tmp_path / "tiny.pt2", "--data", tmp_path / "data.npz", "--methods",
         "saliency,integrated_gradients", "--metrics", "deletion", "--out", tmp_path / "run", "--quiet",
     )  # fmt: skip
-    assert (code, said) == (0, "")
+    code, shown, said = run(capsys, *asked)
+    assert (code, shown, said.count("\n")) == (2, "", 1)
+    assert "pass --allow-code" in said
+    assert not (tmp_path / "run").exists()
+    assert run(capsys, *asked, "--allow-code") == (0, "", "")
     assert list(results(tmp_path / "run")["methods"]) == ["saliency", "integrated_gradients"]
 
 

@@ -163,6 +163,7 @@ def test_zero_maps_are_left_out_of_soundness_and_counted():
     assert complete.degenerate == {"zero": 1, "constant": 1}
 
 
+@pytest.mark.filterwarnings("ignore:`maps` are zero everywhere")
 def test_soundness_of_zero_maps_alone_is_undefined():
     curve = tl.soundness(as_model(np.eye(2)), torch.rand(3, 2).double(), [0, 1, 0], torch.zeros(3, 2),
                          imputer=tl.ConstantImputer(0.0), levels=(0.5, 0.0))  # fmt: skip

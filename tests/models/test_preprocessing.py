@@ -67,3 +67,15 @@ def test_overrides_name_known_fields():
     assert Preprocessing().changed({"resize": 7}).resize == 7
     with pytest.raises(ValueError, match="no 'rezise'; it has resize, crop"):
         Preprocessing().changed({"rezise": 7})
+
+
+@pytest.mark.parametrize(
+    ("options", "size"),
+    [({"resize": 19}, (1, 2_000_000)), ({"resize": 256, "crop": 224}, (89_000_000, 1)), ({"resize": 9000}, (9, 9))],
+)
+def test_the_size_after_resizing_is_checked_before_anything_is_resized(options, size, monkeypatch):
+    monkeypatch.setattr(Image.Image, "resize", lambda *_: pytest.fail("it was resized"))
+    image = Image.new("L", (1, 1))
+    image._size = size
+    with pytest.raises(ValueError, match=r"`resize` to \d+ would make \d+ × \d+ pixels of an image of .* at most"):
+        Preprocessing(**options)(image)

@@ -210,7 +210,7 @@ def test_half_precision_and_non_contiguous_inputs():
         ({"output": "logit"}, ValueError, "`output` must be one of"),
         ({"output": "probabilities"}, ValueError, "If these are logits, pass output='logits'"),
         ({"batch_size": 0}, ValueError, "`batch_size` must be at least 1"),
-        ({"device": "meta"}, ValueError, r"but the model is on 'cpu'. Call model.to\('meta'\)"),
+        ({"device": "meta"}, ValueError, "`device` must be one that is there"),
         ({"ids": ["a", "b", "c", "a"]}, ValueError, "'a' occurs twice"),
     ],
 )  # fmt: skip

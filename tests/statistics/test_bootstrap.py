@@ -58,6 +58,7 @@ def probability_by_itself(table):
     return table.probability
 
 
+@pytest.mark.filterwarnings("ignore:`maps` are zero everywhere")
 @settings(max_examples=25)
 @given(
     st.integers(0, 1000),

@@ -30,7 +30,8 @@ from twinlens.attribution.gradients import (
 from twinlens.attribution.perturbation import extremal_perturbation, occlusion, rise
 from twinlens.attribution.shapley import kernel_shap
 from twinlens.core.arrays import ArrayLike
-from twinlens.core.calling import Labels, Model
+from twinlens.core.calling import Labels, Model, refusing_exit
+from twinlens.core.randomness import check_seed
 from twinlens.errors import unknown
 
 METHODS: dict[str, Callable[..., Tensor]] = {
@@ -128,9 +129,12 @@ def attribute(
         >>> attribute(linear, torch.tensor([[5.0, 1.0, 7.0]]), [0], "integrated_gradients")
         tensor([[5., 0., 0.]])
     """
+    check_seed(seed)
     if callable(method):
-        return method(model, inputs, targets, ids=ids, seed=seed, **options)
+        with refusing_exit("method"):
+            return method(model, inputs, targets, ids=ids, seed=seed, **options)
     if method not in METHODS:
         raise unknown("method", method, METHODS, or_else=", or a function")
     check_options(method, options)
-    return METHODS[method](model, inputs, targets, ids=ids, seed=seed, **options)
+    with refusing_exit("model"):
+        return METHODS[method](model, inputs, targets, ids=ids, seed=seed, **options)

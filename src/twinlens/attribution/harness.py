@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import SupportsIndex
 
 import torch
 from torch import Tensor, nn
@@ -95,6 +96,8 @@ def make_request(
 def at_least_one(**counts: int) -> None:
     """Refuse a count below 1, by its name."""
     for name, value in counts.items():
+        if not isinstance(value, SupportsIndex) or isinstance(value, Tensor):
+            raise TypeError(f"`{name}` must be a whole number; got {type(value).__name__}.")
         if value < 1:
             raise ValueError(f"`{name}` must be at least 1; got {value}.")
 
@@ -155,6 +158,12 @@ def in_batches(
                 handle.remove()
                 values = explain(part)
             parts.append(to_maps(values, part.inputs))
+            if not (finite := parts[-1].flatten(1).isfinite().all(dim=1)).all():
+                first = part.ids[int((~finite).nonzero()[0])]
+                raise ValueError(
+                    f"`model` leads to NaN or infinity in the map of sample {first!r}: its answers or their gradients "
+                    "are not finite. Check the normalisation of `inputs`, and the model in float32."
+                )
     return torch.cat(parts)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 from twinlens.attribution import METHODS
-from twinlens.core.fields import Field, fields_of
+from twinlens.core.fields import Field, convert, fields_of
 from twinlens.errors import unknown
 from twinlens.metrics.catalogue import METRICS
 from twinlens.models.preprocessing import Preprocessing
@@ -205,7 +205,7 @@ def split_option(text: str) -> tuple[str, str, object]:
         raise ValueError(f"`option` must be NAME.KEY=VALUE; got {text!r}.")
     try:
         return name, key, tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (tomllib.TOMLDecodeError, RecursionError):
         return name, key, value
 
 
@@ -252,8 +252,10 @@ def read_config(path: str) -> Arguments:
     """Read run.toml, refusing keys that are no option; the values are checked by `Options`."""
     try:
         config = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"`{path}` is no TOML file: {error}") from None
+    except RecursionError:
+        raise ValueError(f"`{path}` is no TOML file that can be read: it is nested too deeply.") from None
     fields = {field.name: field for field in fields_of(Options) if field.name not in _UNFLAGGED}
     known = (*SUBJECT, *fields)
     for name, value in config.items():
@@ -263,4 +265,6 @@ def read_config(path: str) -> Arguments:
             config[name] = None
         if name in ("model", "data") and not isinstance(value, str):
             raise TypeError(f"`{name}` must be text; got {value!r}.")
+        if name == "methods" and not isinstance(value, (str, dict)):
+            convert(value, tuple[str, ...], name)
     return config

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 
-from twinlens.errors import unknown
+from twinlens.errors import printable_line, unknown
 
 _USER_ERRORS = (ValueError, TypeError, OSError, ImportError, MemoryError)
 
@@ -80,6 +80,12 @@ COMMANDS = {
         module="selftest",
         usage="RUN [options]",
         example="twinlens selftest runs/resnet50 --method gradcam",
+    ),
+    "verify": Command(
+        summary="check every file of a run against its digest",
+        module="verify",
+        usage="RUN [options]",
+        example="twinlens verify runs/resnet50",
     ),
     "reproduce": Command(
         summary="do an experiment of the paper again, and check its claims",
@@ -148,7 +154,11 @@ def _guarded(name: str, arguments: Sequence[str]) -> int:
         command = importlib.import_module(f"twinlens.cli.{COMMANDS[name].module}")
         parser = _parser(name, COMMANDS[name])
         getattr(command, f"add_{name}")(parser)
-        getattr(command, f"run_{name}")(parser.parse_args(arguments))
+        given = parser.parse_args(arguments)
+        try:
+            getattr(command, f"run_{name}")(given)
+        except SystemExit as error:
+            raise ValueError(f"`model`, or other code of yours, called sys.exit({error.code!r}).") from error
     except _USER_ERRORS as error:
         if os.environ.get("TWINLENS_DEBUG"):
             raise
@@ -161,7 +171,7 @@ def _guarded(name: str, arguments: Sequence[str]) -> int:
 
 
 def _say(text: str) -> None:
-    print(f"twinlens: {' '.join(text.split())}", file=sys.stderr)
+    print(f"twinlens: {printable_line(' '.join(text.split()))}", file=sys.stderr)
 
 
 if __name__ == "__main__":

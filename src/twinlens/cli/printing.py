@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from twinlens.errors import printable_line
 from twinlens.running.results import Results
 from twinlens.running.run_reader import Evaluation
 from twinlens.running.wording import find_headlines, group_warnings, name_of, performance_of
@@ -23,7 +24,7 @@ def open_console() -> Console:
 
 def print_plain(console: Console, text: str) -> None:
     """Print text as it is: brackets in names are no markup, and a path is not broken in two."""
-    console.print(text, markup=False, highlight=False, soft_wrap=True)
+    console.print(printable_line(text), markup=False, highlight=False, soft_wrap=True)
 
 
 def print_evaluation(evaluation: Evaluation) -> None:
@@ -34,7 +35,9 @@ def print_evaluation(evaluation: Evaluation) -> None:
         print_plain(console, f"Left out: {len(skipped)} samples; the first: {skipped[0].reason}")
     if evaluation.metrics:
         console.print(_table([evaluation]))
-        console.print(_legend(evaluation), style="dim", markup=False)
+        console.print(printable_line(_legend(evaluation)), style="dim", markup=False)
+    for note in evaluation.notes:
+        print_plain(console, f"Note: {note}")
     _print_findings(console, evaluation)
     print_plain(console, f"Everything is in {evaluation.path}")
 
@@ -54,6 +57,8 @@ def print_runs(evaluations: Sequence[Evaluation], *, verdicts: bool = False) -> 
     console.print(_table(evaluations))
     for evaluation in evaluations:
         print_plain(console, f"{evaluation.path}: {_legend(evaluation)}")
+        for note in evaluation.notes:
+            print_plain(console, f"  Note: {note}")
         for verdict in evaluation.results.verdicts if verdicts else ():
             print_plain(console, f"  {verdict}")
 
@@ -68,20 +73,25 @@ def _table(evaluations: Sequence[Evaluation]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, padding=0, pad_edge=False)
     table.add_column("method", no_wrap=True)
     for name in ordered:
-        table.add_column(f"{escape(metrics[name].heading)} {metrics[name].arrow}", justify="right", no_wrap=True)
+        table.add_column(f"{_plain(metrics[name].heading)} {metrics[name].arrow}", justify="right", no_wrap=True)
         if name in sides:
             table.add_column("skill ↑", justify="right", no_wrap=True)
     table.add_column("time", justify="right", no_wrap=True)
     for evaluation in evaluations:
         if len(evaluations) > 1:
             table.add_section()
-            table.add_row(f"[bold]{escape(evaluation.path.name)}[/bold]")
+            table.add_row(f"[bold]{_plain(evaluation.path.name)}[/bold]")
         seconds = evaluation.seconds()
         for method in evaluation.results.best_first():
             cells = [cell for name in ordered for cell in _cells(evaluation.results, method, name, name in sides)]
             style = "dim" if evaluation.results.methods[method].control else ""
-            table.add_row(escape(method), *cells, f"{seconds.get(method, 0.0):.1f} s", style=style)
+            table.add_row(_plain(method), *cells, f"{seconds.get(method, 0.0):.1f} s", style=style)
     return table
+
+
+def _plain(name: str) -> str:
+    """Return a name without meaning for a terminal, and without markup; headings may have two lines."""
+    return escape("\n".join(map(printable_line, name.split("\n"))))
 
 
 def _cells(results: Results, method: str, metric: str, with_skill: bool) -> list[str]:

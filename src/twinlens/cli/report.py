@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 
 from twinlens.cli.printing import print_runs
+from twinlens.errors import printable_line
 from twinlens.report import format_table, write_figures, write_report
 from twinlens.running.run_reader import open_evaluation
 
@@ -22,7 +24,15 @@ def run_report(given: argparse.Namespace) -> None:
     """Write a page, figures, or a table."""
     evaluations = [open_evaluation(path) for path in given.runs]
     if given.table:
-        print(format_table(evaluations, given.table), end="")
+        for line in format_table(evaluations, given.table).splitlines():
+            print(printable_line(line))
+        found = [f"{evaluation.path}: {note}" for evaluation in evaluations for note in evaluation.notes]
+        for note in map(printable_line, found):
+            print(f"twinlens: warning: {note}", file=sys.stderr)
+            if given.table == "latex":
+                print(f"% {note}")  # so that a table in a file says so, too; CSV has no comments
+            elif given.table == "markdown":
+                print(f"\n{note}")
     elif given.figures:
         for path in write_figures(evaluations, given.figures):
             print(path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from twinlens.cli.flags import add_options
 from twinlens.cli.printing import print_selftest
 from twinlens.data.inputs import load_inputs
 from twinlens.data.samples import subset
@@ -12,6 +13,7 @@ from twinlens.imputation.imputers import restore_imputer
 from twinlens.laboratory.selftest import selftest
 from twinlens.metrics.performance import Performance
 from twinlens.metrics.removal import Completeness
+from twinlens.options import SubjectOptions
 from twinlens.running.run_reader import Evaluation, open_evaluation
 from twinlens.running.subject import reopen
 
@@ -22,6 +24,12 @@ def add_selftest(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--method", metavar="NAME", help="whose maps are made worse step by step; the most complete by default"
     )
+    parser.add_argument(
+        "--model",
+        metavar="SPEC",
+        help="the run's model, if it is code (FILE.py:FUNCTION or FILE.pt2): code that a run names is not loaded",
+    )
+    add_options(parser, SubjectOptions, ["allow_code"])
     parser.add_argument("--limit", type=int, default=100, metavar="N", help="number of samples (100)")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
@@ -32,7 +40,7 @@ def run_selftest(given: argparse.Namespace) -> None:
     method = given.method or _most_complete(evaluation)
     if method not in evaluation.methods:
         raise unknown("method", method, evaluation.methods)
-    model, samples = reopen(evaluation)
+    model, samples = reopen(evaluation, model=given.model, allow_code=bool(given.allow_code))
     manifest = evaluation.run.manifest
     chosen = [samples.ids.index(name) for name in subset(samples, given.limit, manifest.seed).ids]
     part = samples.take(chosen)

@@ -15,6 +15,27 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 
+def check_dense(values: Tensor, name: str) -> Tensor:
+    """Refuse a tensor without plain numbers in memory: sparse, nested, quantised, meta, or of 8-bit floats.
+
+    Example:
+        >>> check_dense(torch.ones(2, device="meta"), "inputs")
+        Traceback (most recent call last):
+            ...
+        TypeError: `inputs` must be a dense tensor of plain numbers; got one of device meta. Convert it.
+    """
+    small_floats = values.dtype.is_floating_point and values.dtype.itemsize == 1
+    for wrong, kind in (
+        (values.is_nested, "nested layout"),
+        (values.layout is not torch.strided, str(values.layout)),
+        (values.is_meta, "device meta"),
+        (values.is_quantized or small_floats, str(values.dtype)),
+    ):
+        if wrong:
+            raise TypeError(f"`{name}` must be a dense tensor of plain numbers; got one of {kind}. Convert it.")
+    return values
+
+
 def as_tensor(values: ArrayLike | Sequence[Any], name: str) -> Tensor:
     """Turn what a caller passed as argument `name` into a tensor, sharing memory where that is possible.
 
@@ -23,8 +44,11 @@ def as_tensor(values: ArrayLike | Sequence[Any], name: str) -> Tensor:
         tensor([1., 2.], dtype=torch.float64)
     """
     if isinstance(values, Tensor):
-        return values.detach()
-    array = np.asarray(values)
+        return check_dense(values, name).detach()
+    try:
+        array = np.asarray(values)
+    except ValueError:  # rows of different lengths
+        raise TypeError(f"`{name}` must be an array of numbers, with rows of one length; got others.") from None
     if array.dtype.kind not in "biuf":
         raise TypeError(f"`{name}` must hold real numbers; got {type(values).__name__} of dtype {array.dtype}.")
     if array.dtype.kind == "u" and array.dtype.itemsize > 1:

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from twinlens.core.arrays import ArrayLike, as_tensor
+from twinlens.core.arrays import ArrayLike, as_tensor, check_dense
 from twinlens.core.maps import check_ids, spatial_shape
 from twinlens.errors import unknown
 
@@ -39,6 +39,18 @@ def evaluating(model: Model) -> Iterator[None]:
     finally:
         for part, training in modes:
             part.training = training
+
+
+@contextmanager
+def refusing_exit(argument: str) -> Iterator[None]:
+    """Turn an attempt of the caller's own code to end the whole program into an error that names the argument."""
+    try:
+        yield
+    except SystemExit as error:
+        raise ValueError(
+            f"`{argument}` called sys.exit({error.code!r}), which would end the whole program. Let it raise an "
+            "exception instead."
+        ) from error
 
 
 class Respondent:
@@ -67,16 +79,17 @@ class Respondent:
 
     def ask(self, batch: Tensor, index: Tensor) -> Tensor:
         """Call the model on a batch of the samples at `index`; return (B, 4), the columns named in `ANSWER`."""
-        if self.on_numpy:
-            answer = torch.as_tensor(np.asarray(self.model(batch.numpy())))
-        else:
-            answer = self.model(batch if self.dtype is None else batch.to(self.dtype))
+        with refusing_exit("model"):
+            if self.on_numpy:
+                answer = torch.as_tensor(np.asarray(self.model(batch.numpy())))
+            else:
+                answer = self.model(batch if self.dtype is None else batch.to(self.dtype))
         if not isinstance(answer, Tensor):
             raise TypeError(
                 f"`model` must return a tensor of logits; got {type(answer).__name__}. "
                 "Wrap it, as in lambda x: model(x).logits."
             )
-        answer = answer.to(self.real)
+        answer = check_dense(answer, "model").to(self.real)
         if self.regression:
             return self._values(answer, len(batch))
         if answer.dim() != 2 or len(answer) != len(batch) or answer.shape[1] < 2:
@@ -134,13 +147,38 @@ class Respondent:
 
 def best_device(device: str | None) -> str:
     """Return the device for a model: the one named, by default a GPU if there is one."""
-    return device or ("cuda" if torch.cuda.is_available() else "cpu")
+    if device is None:
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    check_device(device)
+    return device
+
+
+def check_device(device: str | torch.device) -> torch.device:
+    """Return a device, refusing one that torch does not know or that is not there.
+
+    Example:
+        >>> check_device("gpu")
+        Traceback (most recent call last):
+            ...
+        ValueError: `device` must be one that is there, such as 'cpu' or 'cuda:1'; got 'gpu'.
+    """
+    try:
+        found = torch.device(device)
+        # Asking for memory is the only question that every kind of device answers.
+        usable = found.type != "meta" and torch.empty(1, device=found).device.type == found.type
+    except (RuntimeError, AssertionError, TypeError, NotImplementedError, ImportError):
+        usable = False
+    if not usable:
+        raise ValueError(f"`device` must be one that is there, such as 'cpu' or 'cuda:1'; got {str(device)!r}.")
+    return found
 
 
 def find_device(model: Model, device: str | torch.device | None) -> tuple[torch.device, torch.dtype | None]:
     """Return the device to compute on and the floating-point type of the model's weights, if it has any."""
-    wanted = None if device is None else torch.device(device)
+    wanted = None if device is None else check_device(device)
     if not isinstance(model, nn.Module):
+        if not callable(model):
+            raise TypeError(f"`model` must be an nn.Module or a function; got {type(model).__name__}.")
         return wanted or torch.device("cpu"), None
     weights = list(chain(model.parameters(), model.buffers()))
     floating = next((w.dtype for w in weights if w.is_floating_point()), None)

@@ -16,6 +16,7 @@ import dataclasses
 import inspect
 import math
 import os
+import sys
 import textwrap
 import types
 import typing
@@ -227,11 +228,13 @@ def _converted(value: Any, wanted: Any, name: str) -> Any:  # noqa: PLR0911 (one
 
 def _simple(value: Any, wanted: Any, origin: Any) -> Any:
     if wanted is float and isinstance(value, int) and not isinstance(value, bool):
+        if abs(value) > sys.float_info.max:
+            raise _MismatchError
         return float(value)
     if wanted is int and hasattr(value, "__index__") and not isinstance(value, bool):
         return int(value)
     if wanted is float and hasattr(value, "__float__") and hasattr(value, "dtype"):  # a number of NumPy's
-        return float(value)
+        value = float(value)
     kind = origin or wanted
     if kind is Callable:
         matches = callable(value)
@@ -242,7 +245,7 @@ def _simple(value: Any, wanted: Any, origin: Any) -> Any:
         matches = isinstance(value, os.PathLike)
     else:
         matches = isinstance(value, kind) and not (isinstance(value, bool) and kind is not bool)
-    if not matches or (isinstance(value, float) and math.isnan(value)):
+    if not matches or (isinstance(value, float) and not math.isfinite(value)):
         raise _MismatchError
     return value
 

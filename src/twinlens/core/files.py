@@ -7,6 +7,7 @@ import json
 import os
 import secrets
 import tempfile
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -78,6 +79,37 @@ def write_json(path: str | os.PathLike[str], content: Any) -> None:
     text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     with written_whole(path) as unfinished:
         unfinished.write_text(text, encoding="utf-8")
+
+
+def csv_text(text: str) -> str:
+    """Return a cell of a CSV file that a spreadsheet does not take for a formula.
+
+    Example:
+        >>> csv_text("=1+1"), csv_text("gradcam")
+        ("'=1+1", 'gradcam')
+    """
+    return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") else text
+
+
+_UNPACKED = 2**30, 100
+"""An archive may always unpack to this many bytes, and beyond them to so many times its own size."""
+
+
+def check_unpacked_size(path: str | os.PathLike[str]) -> None:
+    """Refuse a zip archive that is small on disk and enormous once unpacked; other files pass.
+
+    Raises:
+        ValueError: with the two sizes.
+    """
+    if not zipfile.is_zipfile(path):
+        return
+    with zipfile.ZipFile(path) as archive:
+        unpacked = sum(entry.file_size for entry in archive.infolist())
+    packed = os.stat(path).st_size
+    if unpacked > max(_UNPACKED[0], _UNPACKED[1] * packed):
+        raise ValueError(
+            f"it has {packed} bytes and would unpack to {unpacked}, as files do that are made to exhaust memory"
+        )
 
 
 def _put(target: Any, content: bytes) -> None:

@@ -9,7 +9,7 @@ Inputs are (N, C, *S), or (N, D) for tabular rows, which have no channel; maps a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 from torch import Tensor
@@ -56,6 +56,8 @@ def check_ids(ids: Sequence[str | int] | None, count: int) -> tuple[str, ...]:
         >>> check_ids(None, 3)
         ('0', '1', '2')
     """
+    if ids is not None and not isinstance(ids, Iterable):
+        raise TypeError(f"`ids` must name each of the {count} samples; got {ids!r}.")
     names = tuple(str(i) for i in (range(count) if ids is None else ids))
     if len(names) != count:
         raise ValueError(f"`ids` must name each of the {count} samples; got {len(names)} ids.")

@@ -79,7 +79,10 @@ def check_levels(name: str, levels: Iterable[float], *, decreasing: bool, ends: 
             ...
         ValueError: `levels` must decrease within [0, 1); got 0.2 then 0.5. Sort them in descending order.
     """
-    given = tuple(float(level) for level in levels)
+    try:
+        given = tuple(float(level) for level in levels)
+    except (TypeError, ValueError):
+        raise TypeError(f"`{name}` must be a list of numbers; got {str(levels)[:60]}.") from None
     word, order = ("decrease", "descending") if decreasing else ("increase", "ascending")
     inside = "[0, 1]" if ends else "[0, 1)" if decreasing else "(0, 1]"
     if not given:

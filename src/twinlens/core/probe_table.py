@@ -8,6 +8,7 @@ Shapes: N samples, L levels. Arrays named per row are (N, L); per sample (N,); p
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import os
 from collections.abc import Callable, Sequence
@@ -23,6 +24,7 @@ from numpy.typing import NDArray
 from twinlens.core.arrays import Floats, Integers
 from twinlens.core.files import at_hand, written_whole
 from twinlens.core.ordering import Schedule
+from twinlens.errors import DamagedError, first_line
 
 FORMAT = 2
 _ROWS = ("removed", "kept_mass", "predicted", "probability", "logit", "target_rank")
@@ -219,9 +221,21 @@ class ProbeTable:
         columns |= {"added_mass": self.added_mass.ravel(), "correct": self.correct.ravel()}
         return pd.DataFrame(columns)
 
+    def digest(self) -> str:
+        """Hash the content: settings, samples and all answers."""
+        about = [dataclasses.asdict(self.settings), self.ids, self.map_kinds]
+        found = hashlib.blake2b(json.dumps(about, sort_keys=True).encode(), digest_size=16)
+        for name in ("labels", *_ROWS):
+            values = getattr(self, name)
+            if values.dtype.kind == "f":  # of NaN there are many in memory and one in Parquet
+                values = np.where(np.isnan(values), np.nan, values)
+            found.update(f"{name} {values.dtype.str} {values.shape}".encode() + np.ascontiguousarray(values).tobytes())
+        return found.hexdigest()
+
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the table as Parquet; a file of this name is always whole."""
-        settings = json.dumps({"format": FORMAT, **dataclasses.asdict(self.settings)}, sort_keys=True)
+        """Write the table as Parquet, with a digest of its content; a file of this name is always whole."""
+        about = {"format": FORMAT, "digest": self.digest(), **dataclasses.asdict(self.settings)}
+        settings = json.dumps(about, sort_keys=True)
         arrow = pa.Table.from_pandas(self.to_frame(), preserve_index=False)
         arrow = arrow.replace_schema_metadata({"twinlens": settings})
         with written_whole(path) as unfinished:
@@ -229,31 +243,57 @@ class ProbeTable:
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> ProbeTable:
-        """Read a table that `save` wrote."""
-        with at_hand(path) as file:
-            arrow = pq.read_table(file)
+        """Read a table that `save` wrote.
+
+        Raises:
+            DamagedError: if the content is not what was written.
+        """
+        try:
+            with at_hand(path) as file, pq.ParquetFile(file) as parquet:
+                return ProbeTable._read(parquet.read(), path)
+        except ValueError as error:
+            if isinstance(error, (_OtherFileError, DamagedError)):
+                raise
+            raise DamagedError(path, first_line(error)) from None
+        except OSError as error:
+            if error.errno is not None:  # the file is not there, or may not be read
+                raise
+            raise DamagedError(path, first_line(error)) from None
+        except (KeyError, TypeError, IndexError, AttributeError, pa.ArrowException) as error:
+            raise DamagedError(path, first_line(error)) from None
+
+    @staticmethod
+    def _read(arrow: Any, path: str | os.PathLike[str]) -> ProbeTable:
         metadata = (arrow.schema.metadata or {}).get(b"twinlens")
         if metadata is None:
-            raise ValueError(f"`path` must be a probe table written by twinlens; {str(path)!r} is not one.")
+            raise _OtherFileError(f"`path` must be a probe table written by twinlens; {str(path)!r} is not one.")
         stored = json.loads(metadata)
         if (found := stored.pop("format")) != FORMAT:
-            raise ValueError(
+            raise _OtherFileError(
                 f"`path` must be a probe table of format {FORMAT}; {str(path)!r} has format {found}. "
                 "Read it with the twinlens that wrote it."
             )
+        digest = stored.pop("digest")
         stored["schedule"] = Schedule(**stored["schedule"])
         stored["spatial"] = tuple(stored["spatial"])
         settings = ProbeSettings(**stored)
         levels = len(settings.schedule.levels)
         column = {name: arrow.column(name).to_numpy() for name in ("label", *_ROWS)}
         names, kinds = (arrow.column(name).to_pylist()[::levels] for name in ("sample", "map_kind"))
-        return ProbeTable(
+        table = ProbeTable(
             settings=settings,
             ids=tuple(names),
             map_kinds=tuple(kinds),
             labels=column["label"][::levels].copy(),
             **ProbeTable._rows(lambda name: column[name].reshape(-1, levels)),
         )
+        if table.digest() != digest:
+            raise DamagedError(path)
+        return table
+
+
+class _OtherFileError(ValueError):
+    """A file that is whole, and no probe table of this version."""
 
 
 def _difference(one: ProbeSettings, other: ProbeSettings) -> str:

@@ -3,6 +3,21 @@
 from __future__ import annotations
 
 import hashlib
+from typing import SupportsIndex
+
+
+def check_seed(seed: object) -> int:
+    """Return a seed as an integer, refusing what is none.
+
+    Example:
+        >>> check_seed(float("inf"))
+        Traceback (most recent call last):
+            ...
+        TypeError: `seed` must be a whole number; got inf.
+    """
+    if isinstance(seed, bool) or not isinstance(seed, SupportsIndex):
+        raise TypeError(f"`seed` must be a whole number; got {seed!r}.")
+    return int(seed.__index__())
 
 
 def stream(seed: int, *keys: str | float) -> int:

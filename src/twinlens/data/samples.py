@@ -152,13 +152,16 @@ def subset(samples: Samples, limit: int, seed: int) -> Samples:
     return samples.take(sorted(drawn[:limit]))
 
 
-def check(samples: Samples, *, skip_bad: bool, workers: int = 2) -> tuple[Samples, tuple[Skipped, ...], str]:
+def check(
+    samples: Samples, *, skip_bad: bool, workers: int = 2, check_size: Callable[[tuple[int, int]], None] | None = None
+) -> tuple[Samples, tuple[Skipped, ...], str]:
     """Read every sample once, so that nothing fails later.
 
     Args:
         samples: the samples.
         skip_bad: leave out samples that cannot be read; otherwise the first of them is an error.
         workers: number of threads; it does not change the result.
+        check_size: raises `ValueError` for an image of a width and height that the model's preprocessing cannot take.
 
     Returns:
         The samples that can be read; those left out; a digest of the ids, labels and content of the former.
@@ -174,7 +177,7 @@ def check(samples: Samples, *, skip_bad: bool, workers: int = 2) -> tuple[Sample
     with ThreadPoolExecutor(workers) as pool:
         for start in range(0, len(samples), _WINDOW):
             places = range(start, min(start + _WINDOW, len(samples)))
-            for place, outcome in zip(places, pool.map(partial(_visit, samples), places), strict=True):
+            for place, outcome in zip(places, pool.map(partial(_visit, samples, check_size), places), strict=True):
                 name = samples.ids[place]
                 if isinstance(outcome, bytes):
                     good.append(place)
@@ -189,9 +192,14 @@ def check(samples: Samples, *, skip_bad: bool, workers: int = 2) -> tuple[Sample
     return samples.take(good), tuple(skipped), digest.hexdigest()
 
 
-def _visit(samples: Samples, place: int) -> bytes | DataError:
+def _visit(samples: Samples, check_size: Callable[[tuple[int, int]], None] | None, place: int) -> bytes | DataError:
     try:
-        samples.read(place)
+        sample = samples.read(place)
+        if check_size is not None and isinstance(sample, Image.Image):
+            try:
+                check_size(sample.size)
+            except ValueError as error:
+                raise DataError(f"'{samples.ids[place]}': {error}") from None
         return samples.fingerprint(int(samples.positions[place]))
     except DataError as error:
         return error

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
+from twinlens.core.files import check_unpacked_size
 from twinlens.data.images import reading
 from twinlens.data.samples import LARGEST_LABEL, ImageFiles, Samples, from_arrays, is_text, make_samples, printable
 from twinlens.errors import DataError
@@ -31,6 +32,7 @@ IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".
 _FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")
 _FASHION = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot")
 _MOST_CLASSES = 1_000_000
+_DEEPEST, _MOST_LINKS = 100, 3  # folders in folders, and links to folders on the way to one of them
 
 
 def open_data(spec: str, *, classes: str | None = None) -> Samples:
@@ -123,8 +125,12 @@ def _listed(folder: str) -> list[str]:
         return sorted((name for name in os.listdir(folder) if name[0] != "."), key=os.fsencode)
 
 
-def _walk(folder: str, inside: str = "", above: tuple[tuple[int, int], ...] = ()) -> Iterator[str]:
+def _walk(folder: str, inside: str = "", above: tuple[tuple[int, int], ...] = (), links: int = 0) -> Iterator[str]:
     """Yield the images in a folder and deeper, relative to it, each folder sorted by the bytes of its names."""
+    if len(above) > _DEEPEST:
+        raise DataError(f"`data` must have at most {_DEEPEST} folders in each other; '{inside[:60]}…' has more.")
+    if links > _MOST_LINKS:  # folders that are linked in circles would be found again and again under other names
+        raise DataError(f"`data` must lead to each folder by at most {_MOST_LINKS} links; '{inside}' has more.")
     status = os.stat(folder)
     here = (status.st_dev, status.st_ino)
     if here in above:  # a link that leads back up would go round for ever
@@ -132,7 +138,7 @@ def _walk(folder: str, inside: str = "", above: tuple[tuple[int, int], ...] = ()
     for name in _listed(folder):
         path = os.path.join(folder, name)
         if os.path.isdir(path):
-            yield from _walk(path, f"{inside}{name}/", (*above, here))
+            yield from _walk(path, f"{inside}{name}/", (*above, here), links + os.path.islink(path))
         elif os.path.splitext(name)[1].lower() in IMAGE_SUFFIXES:
             yield inside + name
 
@@ -236,6 +242,8 @@ def _names(indices: dict[str, int]) -> tuple[str, ...]:
 def _archive(spec: str) -> Samples:
     pairs = (("inputs", "labels"), ("x", "y"), ("x_test", "y_test"))
     remedy = "Save plain arrays of numbers or text with numpy.savez."
+    with reading(spec, remedy):
+        check_unpacked_size(spec)
     with reading(spec, remedy), open(spec, "rb") as file, NpzFile(file, allow_pickle=False) as archive:
         pair = next((pair for pair in pairs if set(pair) <= set(archive.files)), None)
         if pair is None:

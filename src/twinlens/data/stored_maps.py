@@ -22,6 +22,7 @@ from numpy.lib.format import open_memmap
 from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
+from twinlens.core.files import check_unpacked_size
 from twinlens.data.images import opened_image, reading
 from twinlens.data.samples import Samples
 from twinlens.data.sources import IMAGE_SUFFIXES
@@ -96,6 +97,7 @@ def open_maps(path: str, samples: Samples) -> StoredMaps:
         )
     archive = _Archive(path=os.path.abspath(path), kind=kind)
     with reading(path, _REMEDY):
+        check_unpacked_size(path)
         keys = archive.keys
         shape = archive.shape if keys == {"maps"} else None
     if shape is not None:

@@ -44,6 +44,9 @@ class ExperimentOptions:
     weights: str | None = None
     """File with the weights of that model."""
 
+    allow_code: bool = False
+    """Open a model of torch.export (FILE.pt2), which can run code that the file holds; otherwise it is refused."""
+
     limit: int | None = None
     """Number of samples, or of trials for synthetic data."""
 

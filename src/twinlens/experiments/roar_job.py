@@ -12,17 +12,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from twinlens.attribution import attribute
 from twinlens.core.arrays import ArrayLike
 from twinlens.core.calling import Labels, check_inputs, check_labels
 from twinlens.core.fields import JSON, to_json
-from twinlens.core.files import at_hand, written_whole
 from twinlens.core.maps import check_maps, spatial_shape
 from twinlens.core.ordering import keep_features, rank_features
 from twinlens.core.progress import Progress
+from twinlens.core.tensors import load_tensors, save_tensors
 from twinlens.data.stored_maps import StoredMaps
 from twinlens.imputation.imputers import MeanImputer
 from twinlens.models.training import Training, accuracy, retraining_seed, train
@@ -266,11 +265,9 @@ def trained_model(
     path = run.path / "model.safetensors"
     if path.exists():
         model = build()
-        with at_hand(path) as file:
-            model.load_state_dict(load_file(file))
+        model.load_state_dict(load_tensors(path)[0])
         return model.eval()
     seed = run.manifest.seed
     model = train(build, split.inputs, split.labels, training=training, seed=seed, device=device).cpu()
-    with written_whole(path) as unfinished:
-        save_file({name: tensor.contiguous() for name, tensor in model.state_dict().items()}, unfinished)
+    save_tensors(path, model.state_dict())
     return model

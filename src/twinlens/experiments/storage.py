@@ -122,7 +122,7 @@ def find_stored(name: str, options: ExperimentOptions) -> StoredExperiment | Non
     compared += [
         (option.name, about["options"].get(option.name), wanted[option.name])
         for option in fields_of(ExperimentOptions)
-        if option.name != "out"
+        if option.name not in ("out", "allow_code")
     ]
     for option, stored, requested in compared:
         if stored != requested:

@@ -72,6 +72,7 @@ def find_subject(options: ExperimentOptions, default: EmbeddedSubject) -> Subjec
         weights=options.weights or PRETRAINED,
         preprocessing=default.preprocessing if embedded else None,
         device=best_device(options.device),
+        allow_code=options.allow_code,
     )
     samples = open_data(options.data or default.data, classes=options.classes)
     if options.paper and options.limit is None:

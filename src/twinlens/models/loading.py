@@ -1,7 +1,8 @@
 """Loading: from a spec on the command line to a module, its preprocessing and its class names.
 
 A spec is `timm:NAME`, `torchvision:NAME`, `efficientnet-lite0`, `mnist-cnn`, `FILE.py:FUNCTION` or `FILE.pt2`.
-Weights are read as tensors alone: nothing is ever unpickled.
+Weights are read as tensors alone: nothing is ever unpickled. A `FILE.py` is plainly code and is run. A `FILE.pt2` looks
+like data, and torch may run code that it holds; it is opened only if code is allowed.
 """
 
 from __future__ import annotations
@@ -10,12 +11,10 @@ import dataclasses
 import hashlib
 import importlib
 import importlib.util
-import io
-import json
 import pickle
+import re
 import warnings
-import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -24,7 +23,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from twinlens.core.calling import best_device
+from twinlens.core.arrays import check_dense
+from twinlens.core.calling import best_device, refusing_exit
+from twinlens.core.files import check_unpacked_size
 from twinlens.errors import ModelError, first_line
 from twinlens.models.mnist_cnn import trained_cnn
 from twinlens.models.preprocessing import Preprocessing
@@ -62,7 +63,12 @@ class LoadedModel:
 
 
 def load_model(
-    spec: str, *, weights: str = PRETRAINED, preprocessing: Mapping[str, Any] | None = None, device: str | None = None
+    spec: str,
+    *,
+    weights: str = PRETRAINED,
+    preprocessing: Mapping[str, Any] | None = None,
+    device: str | None = None,
+    allow_code: bool = False,
 ) -> LoadedModel:
     """Load a model by its spec.
 
@@ -74,6 +80,7 @@ def load_model(
             "none" leaves it untrained.
         preprocessing: fields of `Preprocessing` that replace the model's own.
         device: where to put the model: cpu, cuda, cuda:1, …; a GPU where there is one by default.
+        allow_code: open a `FILE.pt2` although torch may run code that it holds. A `FILE.py` needs no such permission.
 
     Example:
         >>> load_model("resnet50")
@@ -90,7 +97,7 @@ def load_model(
     elif colon and head.endswith(".py"):
         loaded = _from_file(spec, Path(head), rest)
     elif spec.endswith(".pt2"):
-        loaded = _exported(spec)
+        loaded = _exported(spec, allow_code)
     else:
         known = [*(f"{library}:NAME" for library in _LIBRARIES), *_BUILT_IN, "FILE.py:FUNCTION"]
         raise ModelError(f"`model` must be {', '.join(known)} or FILE.pt2; got {spec!r}.")
@@ -100,12 +107,31 @@ def load_model(
     return dataclasses.replace(loaded, preprocessing=loaded.preprocessing.changed(preprocessing or {}))
 
 
+def comes_from_a_library(spec: str) -> bool:
+    """Return whether a spec names a model of an installed package, and no file or address that could bring code.
+
+    Example:
+        >>> comes_from_a_library("timm:resnet50"), comes_from_a_library("model.py:build"), comes_from_a_library("a.pt2")
+        (True, False, False)
+    """
+    library, _, name = spec.partition(":")
+    return spec in _BUILT_IN or (library in _LIBRARIES and re.fullmatch(r"[A-Za-z0-9_.-]+", name) is not None)
+
+
 def load_weights(module: nn.Module, path: str) -> None:
     """Load the weights of a file into a module; names must match, apart from a common wrapper around them."""
     state = read_state(path)
     for wrapper in ("state_dict", "model_state_dict", "model"):
         if isinstance(state.get(wrapper), dict):
             state = state[wrapper]
+    for name, value in state.items():
+        if not isinstance(name, str):
+            raise ModelError(f"`weights` {path!r} must hold tensors by name; one is called {name!r}.")
+        if isinstance(value, Tensor):
+            try:
+                check_dense(value, "weights")
+            except TypeError as error:
+                raise ModelError(f"`weights` {path!r}: {name!r} cannot be used. {error}") from None
     if state and all(name.startswith("module.") for name in state):  # saved from DataParallel
         state = {name.removeprefix("module."): value for name, value in state.items()}
     own = module.state_dict()
@@ -115,12 +141,18 @@ def load_weights(module: nn.Module, path: str) -> None:
         ([n for n in state if n not in own], "the model does not have"),
         ([n for n in state if n in own and own[n].shape != getattr(state[n], "shape", None)],
          "of another shape than the model's is"),
+        ([n for n in state if n in own and state[n].is_complex() and not own[n].is_complex()],
+         "the model has no complex numbers in"),
     ):  # fmt: skip
         if found:
             raise ModelError(
                 f"`weights` {path!r} do not fit the model: {problem} {found[0]!r} ({len(found)} of {len(own)} tensors)."
             )
-    module.load_state_dict(state)
+    try:
+        module.load_state_dict(state)
+    except RuntimeError as error:  # such as complex numbers for real ones
+        reason = " ".join(str(error).split())
+        raise ModelError(f"`weights` {path!r} do not fit the model: {reason[-200:]}") from None
 
 
 def read_state(path: str) -> dict[str, Any]:
@@ -128,6 +160,7 @@ def read_state(path: str) -> dict[str, Any]:
     if not Path(path).is_file():
         raise ModelError(f"`weights` must be a file, 'default' or 'none'; there is no file {path!r}.")
     try:
+        check_unpacked_size(path)
         if path.endswith(".safetensors"):
             safetensors: Any = importlib.import_module("safetensors.torch")
             return dict(safetensors.load_file(path))
@@ -209,9 +242,10 @@ def _from_file(spec: str, path: Path, function: str) -> LoadedModel:
         raise ModelError(f"`model` {spec!r}: {str(path)!r} cannot be imported.")
     source = importlib.util.module_from_spec(found)
     try:
-        found.loader.exec_module(source)
-        build = getattr(source, function, None)
-        module = build() if callable(build) else None
+        with refusing_exit("model"):
+            found.loader.exec_module(source)
+            build = getattr(source, function, None)
+            module = build() if callable(build) else None
     except Exception as error:
         raise ModelError(f"`model` {spec!r} failed: {type(error).__name__}: {first_line(error)}") from error
     if not isinstance(module, nn.Module):
@@ -219,6 +253,8 @@ def _from_file(spec: str, path: Path, function: str) -> LoadedModel:
         raise ModelError(f"`model` {spec!r} must name a function that returns an nn.Module; {what}.")
     own = getattr(module, "preprocessing", None)
     classes = getattr(module, "classes", None)
+    if not isinstance(own, (Preprocessing, Mapping, type(None))) or not isinstance(classes, (Sequence, type(None))):
+        raise ModelError(f"`model` {spec!r}: its attribute preprocessing must be a dict, and classes a list of names.")
     return LoadedModel(
         name=spec,
         module=module,
@@ -244,45 +280,21 @@ class _Exported(nn.Module):
         return self
 
 
-def _exported(path: str) -> LoadedModel:
+def _exported(path: str, allow_code: bool) -> LoadedModel:
     if not Path(path).is_file():
         raise ModelError(f"`model` {path!r}: there is no such file.")
-    _refuse_code(path)
+    # Archives of torch.export hold pickles, expressions and libraries in more places than a check can know.
+    if allow_code is not True:
+        raise ModelError(
+            f"`model` {path!r} is an archive of torch.export, and opening it can run code that it holds. If you trust "
+            "where it comes from, pass --allow-code (allow_code=True); weights as .safetensors are safe in any case."
+        )
     try:
+        check_unpacked_size(path)
         program: Any = torch.export.load(path)
     except Exception as error:
         raise ModelError(f"`model` {path!r} cannot be loaded by torch.export: {first_line(error)}") from None
     return LoadedModel(name=path, module=_Exported(program.module()))
-
-
-def _refuse_code(path: str) -> None:
-    """Refuse an archive of torch.export that could run code when loaded: pickled objects or compiled libraries."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            names = archive.namelist()
-            parts = {name: archive.read(name) for name in names if name.endswith((".pt", "_config.json"))}
-    except (zipfile.BadZipFile, OSError) as error:
-        raise ModelError(f"`model` {path!r} is no archive of torch.export: {first_line(error)}") from None
-    found = ["one name twice"] if len(set(names)) < len(names) else []
-    found += [name for name in names if "/aotinductor/" in name or name.endswith((".so", ".pyd", ".dll"))]
-    for name, content in parts.items():
-        if name.endswith(".pt"):
-            found += [] if _holds_tensors_alone(content) else [name]
-        else:
-            entries = json.loads(content).get("config", {})
-            found += [f"{name}, {key}" for key, entry in entries.items() if entry.get("use_pickle")]
-    if found:
-        raise ModelError(
-            f"`model` {path!r} holds more than tensors and a graph ({found[0]}), and loading that could run code."
-        )
-
-
-def _holds_tensors_alone(content: bytes) -> bool:
-    try:
-        torch.load(io.BytesIO(content), weights_only=True)
-    except Exception:
-        return False
-    return True
 
 
 def _built(spec: str, pretrained: bool, build: Callable[[], Any]) -> Any:

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from twinlens.core.files import written_whole
+from twinlens.core.tensors import save_tensors
 from twinlens.errors import DataError
 from twinlens.models.training import Training, train
 
@@ -85,8 +85,7 @@ def _train(seed: int) -> DigitCNN:
 
 def _keep(model: DigitCNN, path: Path) -> None:
     try:
-        with written_whole(path) as unfinished:
-            save_file(model.state_dict(), unfinished)
+        save_tensors(path, model.state_dict())
     except OSError as error:
         _log.warning("The trained network could not be kept in %s (%s); it is trained again next time.", path, error)
 

@@ -16,12 +16,16 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
+from twinlens.core.fields import convert, fields_of
+
 INTERPOLATIONS = {
     "nearest": Image.Resampling.NEAREST,
     "bilinear": Image.Resampling.BILINEAR,
     "bicubic": Image.Resampling.BICUBIC,
     "lanczos": Image.Resampling.LANCZOS,
 }
+MOST_PIXELS = 2**25
+"""Of a resized image: a file of a few bytes, very long and one pixel wide, would become one of gigabytes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,10 +58,11 @@ class Preprocessing:
     """Divides each channel after that."""
 
     def __post_init__(self) -> None:
-        for name in ("mean", "std"):
-            value = getattr(self, name)
-            numbers = (value,) if isinstance(value, (int, float)) else value
-            object.__setattr__(self, name, tuple(float(number) for number in numbers))
+        for option in fields_of(Preprocessing):
+            value = getattr(self, option.name)
+            if option.name in ("mean", "std") and isinstance(value, (int, float)):
+                value = (value,)
+            object.__setattr__(self, option.name, convert(value, option.type, option.name))
         if len(self.mean) != len(self.std) or len(self.mean) not in (1, 3):
             raise ValueError(
                 f"`mean` and `std` must hold one value for grey images or three for colour; got {len(self.mean)} and "
@@ -83,30 +88,51 @@ class Preprocessing:
         """Turn an image into a tensor (C, H, W); an array is taken as normalised already and only converted."""
         if not isinstance(sample, Image.Image):
             return torch.from_numpy(np.ascontiguousarray(sample, dtype=np.float32))
+        self.check_size(sample.size)
         image = self._crop(self._resize(sample.convert("L" if len(self.mean) == 1 else "RGB")))
         pixels = torch.from_numpy(np.array(image, dtype=np.float32)).reshape(image.height, image.width, -1)
         mean, std = (torch.tensor(values) for values in (self.mean, self.std))
         return ((pixels / 255 - mean) / std).permute(2, 0, 1).contiguous()
 
+    def check_size(self, size: tuple[int, int]) -> None:
+        """Refuse an image of this width and height that would become too large, or is too small to be cropped.
+
+        Example:
+            >>> Preprocessing(resize=256, crop=224).check_size((1, 2_000_000))
+            Traceback (most recent call last):
+                ...
+            ValueError: `resize` to 256 would make 256 × 512000000 pixels of an image of 1 × 2000000, and at most
+            33554432 are allowed. Crop the image, or leave it out.
+        """
+        width, height = self._resized(size)
+        if self.resize is not None and width * height > MOST_PIXELS:
+            raise ValueError(
+                f"`resize` to {self.resize} would make {width} × {height} pixels of an image of {size[0]} × {size[1]}, "
+                f"and at most {MOST_PIXELS} are allowed. Crop the image, or leave it out."
+            )
+        if self.crop is not None and self.crop > min(width, height):
+            raise ValueError(
+                f"`crop` of {self.crop} pixels does not fit into an image of {width} × {height}. Resize first, as with "
+                f"resize={self.crop}."
+            )
+
+    def _resized(self, size: tuple[int, int]) -> tuple[int, int]:
+        if self.resize is None:
+            return size
+        if self.squash:
+            return self.resize, self.resize
+        # The longer side is cut off to a whole pixel, as torchvision and timm do.
+        shorter = min(size)
+        return int(self.resize * size[0] / shorter), int(self.resize * size[1] / shorter)
+
     def _resize(self, image: Image.Image) -> Image.Image:
         if self.resize is None:
             return image
-        if self.squash:
-            size = (self.resize, self.resize)
-        else:
-            # The longer side is cut off to a whole pixel, as torchvision and timm do.
-            shorter = min(image.size)
-            size = (int(self.resize * image.width / shorter), int(self.resize * image.height / shorter))
-        return image.resize(size, INTERPOLATIONS[self.interpolation])
+        return image.resize(self._resized(image.size), INTERPOLATIONS[self.interpolation])
 
     def _crop(self, image: Image.Image) -> Image.Image:
         side = self.crop
         if side is None:
             return image
-        if side > min(image.size):
-            raise ValueError(
-                f"`crop` of {side} pixels does not fit into an image of {image.width} × {image.height}. Resize first, "
-                f"as with resize={side}."
-            )
         left, top = round((image.width - side) / 2), round((image.height - side) / 2)
         return image.crop((left, top, left + side, top + side))

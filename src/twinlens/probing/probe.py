@@ -8,24 +8,34 @@ Shapes: N samples, L levels, F features, B rows of a batch, each a (sample, leve
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Annotated, Any, TypedDict, Unpack
+from typing import Annotated, Any, SupportsIndex, TypedDict, Unpack
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from twinlens.core.arrays import ArrayLike, Floats
-from twinlens.core.calling import ANSWER, Labels, Model, Respondent, check_inputs, check_labels, evaluating
+from twinlens.core.arrays import ArrayLike, Floats, check_dense
+from twinlens.core.calling import (
+    ANSWER,
+    Labels,
+    Model,
+    Respondent,
+    check_inputs,
+    check_labels,
+    evaluating,
+    refusing_exit,
+)
 from twinlens.core.fields import Default, filled
 from twinlens.core.maps import check_maps, map_kinds, spatial_shape
 from twinlens.core.ordering import Ranking, Schedule, count_removed, keep_features, kept_mass, rank_features
 from twinlens.core.probe_table import ProbeSettings, ProbeTable
 from twinlens.core.progress import Bars, Progress
-from twinlens.core.randomness import stream
+from twinlens.core.randomness import check_seed, stream
 from twinlens.core.signatures import lists_options
 from twinlens.imputation.imputers import Imputer, LinearImputer
 
@@ -103,7 +113,8 @@ def probe(
         array([[6., 3., 1.]])
     """
     prober = Prober(model, inputs, labels, **how)
-    return prober.sweep(prober.rank(maps), schedule, imputer, untouched=untouched)
+    ranked = prober.rank(maps, warn=any(schedule.levels))  # where nothing is removed, ranks do not matter
+    return prober.sweep(ranked, schedule, imputer, untouched=untouched)
 
 
 class RankedMaps:
@@ -132,6 +143,7 @@ class Prober:
     def __init__(self, model: Model, inputs: ArrayLike, labels: Labels, **given: Unpack[ProbeOptions]) -> None:
         how = filled(ProbeOptions, given)
         self.model, self.how = model, how
+        check_seed(how["seed"])
         self.inputs, self.ids = check_inputs(inputs, how["ids"])
         self.spatial = spatial_shape(self.inputs.shape)
         self.rows = _check_batch_size(how["batch_size"], self.inputs)
@@ -144,11 +156,23 @@ class Prober:
             device=how["device"],
         )
 
-    def rank(self, maps: ArrayLike) -> RankedMaps:
-        """Check maps against the inputs, and rank them once for all sweeps."""
+    def rank(self, maps: ArrayLike, *, warn: bool = True) -> RankedMaps:
+        """Check maps against the inputs, and rank them once for all sweeps.
+
+        Args:
+            maps: one per sample.
+            warn: issue a warning if all of them are zero everywhere, so that results are not defined.
+        """
         how = self.how
         values = check_maps(maps, self.spatial, ids=self.ids, sign=how["sign"], channels=how["channels"])
-        return RankedMaps(values, self.ids, how["seed"])
+        ranked = RankedMaps(values, self.ids, how["seed"])
+        if warn and set(ranked.kinds) == {"zero"}:
+            warnings.warn(
+                f"`maps` are zero everywhere for all {len(self.ids)} samples: they rank no feature above another, and "
+                "soundness is not defined.",
+                stacklevel=2,
+            )
+        return ranked
 
     def sweep(
         self,
@@ -281,7 +305,13 @@ class _Sweep:
         keep = keep_features(rank.index_select(0, i), counts[i, m], settings.schedule.order)
         keep = keep.reshape(-1, *settings.spatial)
         streams = [stream(settings.seed, names[a], levels[b]) for a, b in zip(sample, level, strict=True)]
-        return self.respondent.ask(self.imputer(inputs.index_select(0, i), keep, streams), i + start)
+        chosen = inputs.index_select(0, i)
+        with refusing_exit("imputer"):
+            imputed = self.imputer(chosen, keep, streams)
+        if not isinstance(imputed, Tensor) or imputed.shape != chosen.shape:
+            what = f"shape {tuple(imputed.shape)}" if isinstance(imputed, Tensor) else type(imputed).__name__
+            raise TypeError(f"`imputer` must return inputs of shape {tuple(chosen.shape)}; it returned {what}.")
+        return self.respondent.ask(check_dense(imputed, "imputer"), i + start)
 
     def _halve(self, error: Exception) -> None:
         text = str(error).lower()
@@ -307,6 +337,8 @@ def _untouched_answers(table: ProbeTable, ids: tuple[str, ...]) -> Floats:
 def _check_batch_size(batch_size: int | None, inputs: Tensor) -> int:
     if batch_size is None:
         return max(1, min(4096, _BATCH_VALUES // inputs[0].numel()))
-    if batch_size < 1:
+    if not isinstance(batch_size, SupportsIndex):
+        raise TypeError(f"`batch_size` must be a whole number; got {batch_size!r}.")
+    if batch_size.__index__() < 1:
         raise ValueError(f"`batch_size` must be at least 1; got {batch_size}.")
-    return int(batch_size)
+    return batch_size.__index__()

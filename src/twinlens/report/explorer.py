@@ -16,11 +16,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import safe_open
 from torch import Tensor
 
 from twinlens.core.fields import JSON, to_json
-from twinlens.core.files import at_hand
 from twinlens.core.ordering import Schedule, count_removed, keep_features, rank_features
 from twinlens.core.probe_table import ProbeTable
 from twinlens.core.randomness import stream
@@ -176,14 +174,11 @@ def _take(curve: Curve, positions: list[int]) -> Curve:
 def _load_maps(evaluation: Evaluation, method: str, positions: list[int]) -> Tensor | None:
     """Read the maps (E, *S) of some samples, or return None where they are not stored."""
     run, size = evaluation.run, evaluation.run.manifest.execution.shard_size
-    rows = []
-    for position in positions:
-        path = run.maps_part(method, position // size)
-        if not path.exists():
-            return None
-        with at_hand(path) as there, safe_open(there, "pt") as file:
-            rows.append(file.get_slice("maps")[position % size : position % size + 1])
-    return torch.cat(rows)
+    shards = dict.fromkeys(position // size for position in positions)
+    if not all(run.maps_part(method, shard).exists() for shard in shards):
+        return None
+    maps = {shard: run.load_maps(method, shard) for shard in shards}
+    return torch.stack([maps[position // size][position % size] for position in positions])
 
 
 def _judges(scene: _Scene) -> bool:

@@ -33,7 +33,7 @@ def run_labels(evaluations: Sequence[Evaluation]) -> list[str]:
 def describe_run(evaluation: Evaluation, label: str) -> dict[str, JSON]:
     """Describe what the page shows of one run."""
     results, seconds = evaluation.results, evaluation.seconds()
-    warnings = group_warnings(results.warnings, evaluation.methods)
+    warnings = group_warnings([*evaluation.notes, *results.warnings], evaluation.methods)
     return {
         "name": label,
         "model": results.model.name,

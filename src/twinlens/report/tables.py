@@ -8,6 +8,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from twinlens.core.files import csv_text
 from twinlens.errors import unknown
 from twinlens.report.run_summary import run_labels
 from twinlens.running.results import CurveResults, Results
@@ -188,10 +189,10 @@ def _csv(rows: Sequence[_Row], columns: Sequence[_Column], several: bool) -> str
     metrics = [column.metric for column in columns if not column.skill]
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(["run", "method", *(f"{metric}{end}" for metric in metrics for end in _ENDS)])
+    writer.writerow(["run", "method", *(csv_text(f"{metric}{end}") for metric in metrics for end in _ENDS)])
     for row in rows:
         numbers = [number for metric in metrics for number in _all_numbers(row.curves.get(metric))]
-        writer.writerow([row.run, row.method, *numbers])
+        writer.writerow([csv_text(row.run), csv_text(row.method), *numbers])
     return buffer.getvalue()
 
 

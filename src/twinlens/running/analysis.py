@@ -92,6 +92,7 @@ def analyse(reader: TableReader, metrics: Mapping[str, Metric], question: Questi
         accuracy=float(reader.untouched.correct.mean()),
         soundness_up_to=limits,
         methods=methods,
+        incomplete=reader.incomplete(metrics),
         warnings=(),
         ranking=compared.standings if compared else (),
         pairs=compared.pairs if compared else (),

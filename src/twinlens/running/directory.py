@@ -21,14 +21,14 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Generic, Protocol, Self, TypeVar
 
-from safetensors import safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from twinlens.core.fields import JSON, from_json, to_json
-from twinlens.core.files import as_path, at_hand, is_local, write_json, written_whole
+from twinlens.core.files import as_path, is_local, write_json
 from twinlens.core.probe_table import ProbeTable
-from twinlens.errors import RunError
+from twinlens.core.progress import Progress
+from twinlens.core.tensors import load_tensors, save_tensors
+from twinlens.errors import DamagedError, RunError, first_line
 from twinlens.running.manifest import FORMAT, Manifest
 
 UNTOUCHED = "_untouched"
@@ -69,20 +69,26 @@ class Run(Generic[M]):
 
     def save_maps(self, method: str, shard: int, maps: Tensor, ids: tuple[str, ...]) -> None:
         """Write the maps of one shard, with the ids of its samples."""
-        with written_whole(self.maps_part(method, shard)) as unfinished:
-            save_file({"maps": maps.cpu().contiguous()}, unfinished, metadata={"ids": json.dumps(ids)})
+        self.check_there()
+        save_tensors(self.maps_part(method, shard), {"maps": maps}, about={"ids": list(ids)})
+
+    def save_probes(self, part: Path, table: ProbeTable) -> None:
+        """Write a probe table as a part of the run."""
+        self.check_there()
+        table.save(part)
+
+    def check_there(self) -> None:
+        """Refuse to write into a run that was removed: what is left of it would block the next one.
+
+        Raises:
+            OSError: because this is no fault of the method whose part is written.
+        """
+        if not (self.path / "run.json").exists():
+            raise FileNotFoundError(f"{self} was removed while it went on: run.json is missing. Start it again.")
 
     def load_maps(self, method: str, shard: int) -> Tensor:
         """Read the maps of one shard."""
-        with at_hand(self.maps_part(method, shard)) as path, safe_open(path, "pt") as file:
-            maps: Tensor = file.get_tensor("maps")
-            return maps
-
-    def load_map(self, method: str, shard: int, row: int) -> Tensor:
-        """Read one map of a shard."""
-        with at_hand(self.maps_part(method, shard)) as path, safe_open(path, "pt") as file:
-            only: Tensor = file.get_slice("maps")[row]
-            return only
+        return load_tensors(self.maps_part(method, shard))[0]["maps"]
 
     def load_probes(self, method: str, sweep: str, shards: Iterable[int]) -> ProbeTable:
         """Read the probes of these shards of a sweep as one table."""
@@ -94,6 +100,8 @@ class Run(Generic[M]):
 
     def write_json(self, name: str, content: JSON) -> None:
         """Write a JSON file of the run, whole."""
+        if name != "run.json":
+            self.check_there()
         write_json(self.path / name, content)
 
     def write_manifest(self, manifest: M) -> None:
@@ -126,7 +134,7 @@ class RunDirectory(Generic[M]):
             raise RunError(f"`out` must be a directory; {str(self.path)!r} is a file.")
         try:
             if (self.path / "run.json").exists():
-                self._held.enter_context(_locked(self.path))
+                self._hold()
                 self.manifest = read_manifest(self.path, self.kind)
         except BaseException:
             self._held.close()
@@ -135,6 +143,11 @@ class RunDirectory(Generic[M]):
 
     def __exit__(self, *error: object) -> None:
         self._held.close()
+
+    def _hold(self) -> None:
+        if self._held.enter_context(_locked(self.path)):
+            for left in self.path.rglob(".*.unfinished"):  # by a process that was killed
+                left.unlink(missing_ok=True)
 
     def start(self, wanted: M) -> Run[M]:
         """Start a run, or go on with the one that is there.
@@ -146,7 +159,7 @@ class RunDirectory(Generic[M]):
             joined = wanted.joined(self.manifest, str(self.path))
         else:
             self.path.mkdir(parents=True, exist_ok=True)
-            self._held.enter_context(_locked(self.path))
+            self._hold()
             if any(name.name != ".lock" for name in self.path.iterdir()):
                 raise RunError(f"`out` {str(self.path)!r} is not empty and holds no run. Choose another directory.")
             joined = wanted
@@ -177,37 +190,63 @@ def read_manifest(folder: Path, kind: type[M]) -> M:
         return from_json(kind, stored, "run.json")
     except (ValueError, TypeError) as error:
         raise RunError(
-            f"{str(folder / 'run.json')!r} is damaged, or of another kind of run: {error} Choose another directory."
+            f"{str(folder / 'run.json')!r} is damaged, or of another kind of run: {error} Restore it from a copy, or "
+            "choose another directory."
         ) from None
 
 
-def read_json(path: Path) -> Any:
+def read_json(path: Path, remedy: str = "Restore it from a copy, or choose another directory.") -> Any:
     """Read a JSON file of a run."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise RunError(f"{str(path)!r} is damaged: {error}. Choose another directory, or remove the file.") from None
+    except (ValueError, RecursionError) as error:
+        raise RunError(f"{str(path)!r} is damaged: {first_line(error)}. {remedy}") from None
+
+
+def discard(damaged: DamagedError, progress: Progress) -> None:
+    """Remove a damaged part, so that it is made anew."""
+    progress.warn(f"{str(damaged.path)!r} is damaged ({damaged.reason}) and is made anew.")
+    as_path(damaged.path).unlink(missing_ok=True)
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Hold the directory for this process; the system lets go of it when the process ends in whatever way.
+def _locked(folder: Path) -> Iterator[bool]:
+    """Hold the directory for this process, and yield whether nobody else can be at work there.
+
+    The system lets go of it when the process ends in whatever way.
 
     Object stores have no locks: two runs in one place would do the same work twice, to the same results.
     """
     if not is_local(folder):
-        yield
+        yield False
         return
     try:
         import fcntl  # noqa: PLC0415
     except ImportError:  # not on Windows, where two runs in one directory are up to the user
-        yield
+        yield False
         return
-    with (folder / ".lock").open("w") as file:
+    with _lock_file(folder / ".lock") as file:
+        held = True
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise RunError(f"`out` {str(folder)!r} is in use by another twinlens. Wait for it to end.") from None
         except OSError:
-            pass  # some network file systems have no locks; parts are atomic there too
-        yield
+            held = False  # some network file systems have no locks; parts are atomic there too
+        yield held
+
+
+@contextmanager
+def _lock_file(path: Path) -> Iterator[int]:
+    """Open or create a lock file; nothing is written to it, and a link in its place is not followed."""
+    try:
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        reason = "it is a symbolic link" if path.is_symlink() else error.strerror
+        raise RunError(
+            f"{str(path)!r} cannot be used to hold the run: {reason}. Remove it, or allow writing."
+        ) from None
+    try:
+        yield file
+    finally:
+        os.close(file)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from itertools import chain
 
 from twinlens.core.progress import Progress
+from twinlens.errors import DamagedError
 from twinlens.running.ray_engine import run_ray
 from twinlens.running.units import Cluster, Job, Unit, in_stages
 
@@ -31,7 +32,7 @@ def run_local(
             continue
         try:
             worker.do(unit)
-        except OSError:
+        except (OSError, DamagedError):
             raise
         except Exception as error:
             if unit.method is None:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from pathlib import Path
 from typing import TypeVar
 
 import torch
@@ -26,12 +27,12 @@ from twinlens.core.progress import Progress
 from twinlens.data.inputs import load_inputs
 from twinlens.data.samples import Samples, subset
 from twinlens.data.stored_maps import StoredMaps
-from twinlens.errors import RunError
+from twinlens.errors import DamagedError, RunError
 from twinlens.imputation.imputers import ConstantImputer, Imputer
 from twinlens.models.loading import LoadedModel
 from twinlens.probing.execution import Prepared
 from twinlens.probing.probe import Prober, RankedMaps
-from twinlens.running.directory import Run
+from twinlens.running.directory import Run, discard
 from twinlens.running.manifest import Manifest, SweepRecord
 from twinlens.running.methods import Method
 from twinlens.running.units import UNTOUCHED, Unit
@@ -86,6 +87,15 @@ class EvaluationJob:
         methods = [Unit(shard, name) for shard in shards for name in self.methods]
         exchanged = [dataclasses.replace(unit, stage=EXCHANGED) for unit in methods]
         return [*(Unit(shard) for shard in shards), *methods, *(exchanged if self.exchanges else ())]
+
+    def parts(self) -> set[Path]:
+        """Return the files that the units make."""
+        run, shards = self.run, range(self.run.manifest.shards)
+        probes = {
+            run.probes_part(name, sweep.name, k) for name in self.methods for sweep, _ in self.sweeps for k in shards
+        }
+        maps = {run.maps_part(name, shard) for name in self.methods for shard in shards}
+        return {run.untouched_part(shard) for shard in shards} | maps | probes
 
     def rows(self) -> dict[str, int]:
         """Count the rows of each task."""
@@ -146,7 +156,18 @@ class EvaluationWorker:
         self._loaded: tuple[int, Samples, Tensor] | None = None
 
     def do(self, unit: Unit) -> None:
-        """Make the parts of a unit that are not there yet."""
+        """Make the parts of a unit that are not there yet, or are damaged."""
+        try:
+            self._do(unit)
+        except DamagedError as error:
+            discard(error, self.progress)
+            self._do(Unit(unit.shard))  # in case that it was what the model answers about the untouched inputs
+            if unit.stage == EXCHANGED:  # or maps of any shard
+                for shard in range(self.job.run.manifest.shards):
+                    self._do(Unit(shard, unit.method))
+            self._do(unit)
+
+    def _do(self, unit: Unit) -> None:
         run, job = self.job.run, self.job
         samples = job.part(unit.shard)
         if unit.method is None:
@@ -208,9 +229,9 @@ class EvaluationWorker:
 
     def _ask_untouched(self, shard: int) -> None:
         prober = self._prober(shard)
-        nothing = prober.rank(torch.zeros(len(prober.ids), *prober.spatial))
+        nothing = prober.rank(torch.zeros(len(prober.ids), *prober.spatial), warn=False)
         table = prober.sweep(nothing, Schedule(by="area", order="morf", levels=(0.0,)), ConstantImputer())
-        table.save(self.job.run.untouched_part(shard))
+        self.job.run.save_probes(self.job.run.untouched_part(shard), table)
 
     def _maps(self, method: Method, shard: int) -> Tensor:
         """Return the maps of one shard: read from its part, or made and written there."""
@@ -243,7 +264,7 @@ class EvaluationWorker:
     def _probe(self, method: Method, missing: Sequence[tuple[SweepRecord, Imputer]], shard: int, maps: Tensor) -> None:
         """Rank the maps once, and make every sweep that is missing."""
         prober = self._prober(shard)
-        ranked = prober.rank(maps)
+        ranked = prober.rank(maps, warn=False)  # results tell of degenerate maps
         untouched = ProbeTable.load(self.job.run.untouched_part(shard))
         for sweep, imputer in missing:
             self._sweep(method, sweep, imputer, shard, prober, ranked, untouched)
@@ -254,10 +275,15 @@ class EvaluationWorker:
         positions = job.controlled(sweep, shard)
         rows = [position - job.positions(shard).start for position in positions]
         places = [divmod(job.partners[position], size) for position in positions]
-        maps = torch.stack([job.run.load_map(method.name, other, row) for other, row in places])
+        maps = torch.empty(len(places), *job.run.manifest.data.spatial)
+        for other in {other for other, _ in places}:  # one at a time, so that only one part is in memory
+            part = job.run.load_maps(method.name, other)
+            for k, (_, row) in enumerate(places):
+                if places[k][0] == other:
+                    maps[k] = part[row]
         prober = self._prober(shard, rows)
         untouched = ProbeTable.load(job.run.untouched_part(shard)).take(rows)
-        self._sweep(method, sweep, imputer, shard, prober, prober.rank(maps), untouched)
+        self._sweep(method, sweep, imputer, shard, prober, prober.rank(maps, warn=False), untouched)
 
     def _sweep(
         self,
@@ -273,4 +299,4 @@ class EvaluationWorker:
             self.progress.advance(method.name, rows, sweep.name)
 
         table = prober.sweep(ranked, sweep.schedule, imputer, untouched=untouched, advance=advance)
-        table.save(self.job.run.probes_part(method.name, sweep.name, shard))
+        self.job.run.save_probes(self.job.run.probes_part(method.name, sweep.name, shard), table)

@@ -11,7 +11,7 @@ import numpy as np
 from torch import Tensor
 
 from twinlens.attribution import METHODS, check_options, needs_reference
-from twinlens.core.fields import JSON
+from twinlens.core.fields import JSON, convert
 from twinlens.core.functions import describe_function
 from twinlens.data.stored_maps import StoredMaps, check_stored, open_maps
 from twinlens.errors import unknown
@@ -68,6 +68,8 @@ def find_methods(methods: Methods, *, sign: str = "error", channels: str | None 
         ValueError: `methods` must be one of saliency, ... got 'gradcm'. Did you mean 'gradcam'?
     """
     listed = [methods] if isinstance(methods, str) else methods
+    if not isinstance(listed, Mapping):
+        listed = convert(listed, tuple[str, ...], "methods")
     given = listed if isinstance(listed, Mapping) else {name: name for name in listed}
     found: dict[str, Method] = {}
     for name, source in given.items():

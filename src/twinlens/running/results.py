@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from twinlens.core.files import written_whole
+from twinlens.core.files import csv_text, written_whole
 from twinlens.metrics.about import About
 from twinlens.metrics.catalogue import METRICS, Metric
 from twinlens.metrics.removal import Completeness
@@ -133,6 +133,9 @@ class Results:
     methods: Mapping[str, MethodResults]
     """What was found about each method whose maps are complete."""
 
+    incomplete: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    """Methods of the run that lack maps or probes, each with the metrics that are missing."""
+
     warnings: tuple[str, ...]
     """What a reader should know, with the method's name first."""
 
@@ -234,4 +237,4 @@ class Results:
             for method, found in self.methods.items():
                 for metric, curve in found.metrics.items():
                     rows = zip(curve.levels, curve.performance, curve.values, strict=True)
-                    table.writerows([method, metric, *row] for row in rows)
+                    table.writerows([csv_text(method), csv_text(metric), *row] for row in rows)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import html
-import json
 import os
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 import torch
 
-from twinlens.core.fields import JSON, from_json, to_json
+from twinlens.core.fields import JSON, convert, from_json, to_json
 from twinlens.core.plotting import COLOURS, draw_arrow, html_table, marker_fill, new_axes
 from twinlens.errors import RunError, unknown
 from twinlens.imputation.imputers import Imputer, restore_imputer
@@ -69,7 +69,7 @@ class Evaluation:
                     *([_skill(results, method, metric)] if metric in judged else []),
                 ]
             body.append(row)
-        said = "".join(f"<li>{html.escape(sentence)}</li>" for sentence in find_headlines(results))
+        said = "".join(f"<li>{html.escape(text)}</li>" for text in (*self.notes, *find_headlines(results)))
         return f"<p><b>{html.escape(self.title)}</b></p>{f'<ul>{said}</ul>' if said else ''}{html_table(heads, body)}"
 
     @property
@@ -141,6 +141,21 @@ class Evaluation:
         """Read the maps of all samples (N, *S)."""
         return torch.cat([self.run.load_maps(method, shard) for shard in range(self.run.manifest.shards)])
 
+    @property
+    def incomplete(self) -> dict[str, tuple[str, ...]]:
+        """Methods of the run that the results lack, or lack metrics of, each with those metrics."""
+        added = {name: tuple(self.metrics) for name in self.run.manifest.methods if name not in self.results.methods}
+        return {**added, **self.results.incomplete}
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of any table of this run has to know: which methods are incomplete, and what to do."""
+        return tuple(
+            f"{method} is incomplete: {', '.join(lacking) or 'maps'} {'are' if len(lacking) != 1 else 'is'} missing. "
+            "Evaluate it again in the same directory, and what is missing is computed."
+            for method, lacking in self.incomplete.items()
+        )
+
     def overview(self) -> dict[str, JSON]:
         """Return the most important numbers as plain values: the accuracy, areas and skill, and what they say."""
         results = self.results
@@ -151,6 +166,7 @@ class Evaluation:
             "samples": results.data.samples,
             "skipped": to_json(results.data.skipped),
             "accuracy": results.accuracy,
+            "incomplete": to_json(self.incomplete),
             "areas": {
                 method: {metric: curve.area for metric, curve in found.metrics.items()}
                 for method, found in results.methods.items()
@@ -168,21 +184,25 @@ class Evaluation:
 
         Columns: `value` (the area of the curve) with its interval `low` to `high`; `control`, the same for maps
         exchanged between the samples; `skill`, by how much own maps are better, with `skill_low`, `skill_high` and the
-        p-value `p` of no skill. What a reader should know is in `frame.attrs["warnings"]`.
+        p-value `p` of no skill. What a reader should know is in `frame.attrs["warnings"]`. What an incomplete method
+        lacks has a row without numbers.
         """
         rows = [
             {"method": method, "metric": metric, **_numbers(curve)}
             for method, found in self.results.methods.items()
             for metric, curve in found.metrics.items()
         ]
+        rows += [
+            {"method": method, "metric": metric} for method, lacking in self.incomplete.items() for metric in lacking
+        ]
         frame = pd.DataFrame(rows, columns=["method", "metric", *_NUMBERS]).astype(dict.fromkeys(_NUMBERS, float))
-        frame.attrs["warnings"] = list(self.results.warnings)
+        frame.attrs["warnings"] = [*self.notes, *self.results.warnings]
         return frame
 
     def seconds(self) -> dict[str, float]:
         """Return the seconds that each method took, its maps and its probes together."""
-        path, total = self.path / "timings.json", dict[str, float]()
-        for name, seconds in json.loads(path.read_text(encoding="utf-8")).items() if path.exists() else ():
+        total: dict[str, float] = {}
+        for name, seconds in _read_timings(self.path / "timings.json").items():
             method = name.partition("/")[0]
             total[method] = total.get(method, 0.0) + seconds
         return total
@@ -257,11 +277,28 @@ def open_evaluation(path: str | os.PathLike[str]) -> Evaluation:
     file = run.path / "results.json"
     if not file.exists():
         raise RunError(f"{run} has no results yet. Start it again with the same command, and it goes on.")
+    remedy = "Start the run again with the same command, and it is written anew."
+    stored = read_json(file, remedy)
     try:
-        results = from_json(Results, read_json(file), "results.json")
+        results = from_json(Results, stored, "results.json")
+        _check_question(results)
     except (ValueError, TypeError) as error:
-        raise RunError(f"{str(file)!r} is damaged: {error} Start the run again, and it is written anew.") from None
+        raise RunError(f"{str(file)!r} is damaged: {error} {remedy}") from None
     return Evaluation(run, results, TableReader(run))
+
+
+def _check_question(results: Results) -> None:
+    """Refuse a question whose metrics or imputer cannot be made again, by the name of the field."""
+    question = results.question
+    try:
+        question.values()
+        restore_imputer(question.imputer)
+    except KeyError as error:
+        raise ValueError(f"`question` must have {error}; it is missing.") from None
+    measured = [*results.soundness_up_to, *(name for found in results.methods.values() for name in found.metrics)]
+    for name in measured:
+        if name not in question.metrics:
+            raise unknown("question.metrics", name, question.metrics)
 
 
 def write_analysis(
@@ -278,6 +315,17 @@ def write_analysis(
 def add_timings(run: Run[Manifest], seconds: Mapping[str, float]) -> None:
     """Add the seconds of this session to those of the sessions before."""
     path = run.path / "timings.json"
-    before: dict[str, float] = read_json(path) if path.exists() else {}
+    before = _read_timings(path)
     names = [*before, *(name for name in seconds if name not in before)]
     run.write_json("timings.json", {name: before.get(name, 0.0) + seconds.get(name, 0.0) for name in names})
+
+
+def _read_timings(path: Path) -> dict[str, float]:
+    """Read timings.json; nothing else depends on it, so a damaged one is no error, and is replaced."""
+    if not path.exists():
+        return {}
+    try:
+        return dict(convert(read_json(path), Mapping[str, float], path.name))
+    except (ValueError, TypeError):
+        warnings.warn(f"{str(path)!r} is damaged: times are counted anew.", stacklevel=2)
+        return {}

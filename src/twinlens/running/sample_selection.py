@@ -5,22 +5,19 @@ Shapes: N samples, M methods, F features of a coarse map, E selected samples.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from PIL import Image
-from safetensors import safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from twinlens.core.arrays import Floats
 from twinlens.core.correlation import mean_rank_correlation
 from twinlens.core.fields import from_json, to_json
-from twinlens.core.files import at_hand, written_whole
 from twinlens.core.randomness import stream
+from twinlens.core.tensors import load_tensors, save_tensors
 from twinlens.data.inputs import load_inputs
 from twinlens.errors import unknown
 from twinlens.running.directory import Run
@@ -93,10 +90,9 @@ def write_selection(job: EvaluationJob, false_share: Mapping[str, Floats], named
         for name, position, label in zip(part.ids, selected, part.labels, strict=True)
     ]
     images = isinstance(part.read(0), Image.Image)
-    inputs = load_inputs(part, job.model, job.workers).contiguous()
-    with written_whole(job.run.path / FILE) as unfinished:
-        # One key of metadata: the order of several is not the same from process to process.
-        save_file({"inputs": inputs}, unfinished, metadata={"selected": json.dumps([images, to_json(samples)])})
+    inputs = load_inputs(part, job.model, job.workers)
+    job.run.check_there()
+    save_tensors(job.run.path / FILE, {"inputs": inputs}, about={"images": images, "samples": to_json(samples)})
 
 
 def read_selection(run: Run[Manifest]) -> SelectedSamples | None:
@@ -104,10 +100,9 @@ def read_selection(run: Run[Manifest]) -> SelectedSamples | None:
     path = run.path / FILE
     if not path.exists():
         return None
-    with at_hand(path) as there, safe_open(there, "pt") as file:
-        images, stored = json.loads(file.metadata()["selected"])
-        samples = tuple(from_json(SelectedSample, sample, "selected") for sample in stored)
-        return SelectedSamples(samples=samples, inputs=file.get_tensor("inputs"), images=images)
+    tensors, about = load_tensors(path)
+    samples = tuple(from_json(SelectedSample, sample, "selected") for sample in about["samples"])
+    return SelectedSamples(samples=samples, inputs=tensors["inputs"], images=about["images"])
 
 
 def select_samples(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,14 +15,14 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
-from twinlens.core.calling import evaluating, find_device
+from twinlens.core.calling import evaluating, find_device, refusing_exit
 from twinlens.data.inputs import load_inputs
 from twinlens.data.samples import Samples, Skipped, check, from_arrays, subset
 from twinlens.data.sources import open_data
-from twinlens.errors import DataError, RunError
+from twinlens.errors import DataError, RunError, first_line
 from twinlens.imputation.imputers import ConstantImputer, Imputer, LinearImputer, MeanImputer, find_imputer
 from twinlens.metrics.catalogue import Metric
-from twinlens.models.loading import LoadedModel, load_model
+from twinlens.models.loading import LoadedModel, comes_from_a_library, load_model
 from twinlens.options import DataSource, ModelSource, Options, SubjectOptions
 from twinlens.probing.execution import tune
 from twinlens.running.manifest import DataRecord, ExecutionRecord, Manifest, ModelRecord
@@ -89,7 +90,12 @@ def open_subject(model: ModelSource, data: DataSource, options: Options, *, devi
     everything = _open_samples(data, options.classes)
     loaded = _open_model(model, options, device)
     chosen = everything if options.limit is None else subset(everything, options.limit, options.seed)
-    samples, skipped, digest = check(chosen, skip_bad=options.skip_bad, workers=options.workers)
+    samples, skipped, digest = check(
+        chosen,
+        skip_bad=options.skip_bad,
+        workers=options.workers,
+        check_size=loaded.preprocessing.check_size,
+    )
     example = load_inputs(samples.take([0]), loaded, workers=1)
     if not known:
         _check_fit(loaded, samples, example, options.classes)
@@ -100,7 +106,13 @@ def open_subject(model: ModelSource, data: DataSource, options: Options, *, devi
 
 def _open_model(model: ModelSource, options: SubjectOptions, device: str | None) -> LoadedModel:
     if isinstance(model, str):
-        return load_model(model, weights=options.weights, preprocessing=options.preprocessing, device=device)
+        return load_model(
+            model,
+            weights=options.weights,
+            preprocessing=options.preprocessing,
+            device=device,
+            allow_code=options.allow_code,
+        )
     if isinstance(model, nn.Module):
         find_device(model, device)
         model = LoadedModel(name=type(model).__qualname__, module=model)
@@ -122,11 +134,12 @@ def _check_fit(model: LoadedModel, samples: Samples, example: Tensor, classes: s
     device, dtype = find_device(model.module, None)
     with evaluating(model.module), torch.inference_mode():
         try:
-            answer = model.module(example.to(device=device, dtype=dtype or example.dtype))
+            with refusing_exit("model"):
+                answer = model.module(example.to(device=device, dtype=dtype or example.dtype))
         except Exception as error:
             raise ValueError(
-                f"`model` {model.name} fails on an input of shape {tuple(example.shape)}: {error} Check the size and "
-                "the channels that it expects."
+                f"`model` {model.name} fails on an input of shape {tuple(example.shape)}: {first_line(error)} Check "
+                "the size and the channels that it expects."
             ) from error
     if not isinstance(answer, Tensor) or answer.dim() != 2:
         raise TypeError(f"`model` {model.name} must return logits (samples, classes); it returned something else.")
@@ -219,22 +232,41 @@ def choose_execution(
     )
 
 
-def reopen(evaluation: Evaluation) -> tuple[LoadedModel, Samples]:
+def reopen(
+    evaluation: Evaluation, *, model: str | None = None, allow_code: bool = False
+) -> tuple[LoadedModel, Samples]:
     """Load the model and open the samples of a run again, if it was given both by their specs.
 
-    The model must be the one that was evaluated; samples are found by their ids.
+    The model must be the one that was evaluated; samples are found by their ids. Code that run.json names, which may
+    come from anybody, is not loaded.
+
+    Args:
+        evaluation: of the run.
+        model: spec of its model; that of run.json by default, if it names a model of a library.
+        allow_code: as in `load_model`.
     """
     manifest = evaluation.run.manifest
-    source = manifest.source
-    if source.model is None or source.data is None:
+    source, spec = manifest.source, model or manifest.source.model
+    if spec is None or source.data is None:
         raise RunError(f"{evaluation.run} was made in Python from a model or data at hand, and cannot open them again.")
+    if model is None and not comes_from_a_library(spec):
+        raise RunError(
+            f"{evaluation.run} names the model {spec!r}, which is code, and code is loaded only where you name it "
+            f"yourself. If you trust it, pass --model {shlex.quote(spec)}"
+        )
     fields = dataclasses.asdict(manifest.model.preprocessing)
-    model = load_model(source.model, weights=source.weights, preprocessing=fields, device=manifest.execution.device)
-    if model.digest() != manifest.model.digest:
-        raise RunError(f"The model {source.model!r} has changed since {evaluation.run} was made.")
+    loaded = load_model(
+        spec,
+        weights=source.weights,
+        preprocessing=fields,
+        device=manifest.execution.device,
+        allow_code=allow_code,
+    )
+    if loaded.digest() != manifest.model.digest:
+        raise RunError(f"The model {spec!r} is not, or no longer, the one that {evaluation.run} was made with.")
     everything = open_data(source.data, classes=source.classes)
     place = {name: k for k, name in enumerate(everything.ids)}
     ids = evaluation.ids()
     if missing := [name for name in ids if name not in place]:
         raise DataError(f"`data` {source.data!r} no longer has sample {missing[0]!r}, which {evaluation.run} has.")
-    return model, everything.take([place[name] for name in ids])
+    return loaded, everything.take([place[name] for name in ids])

@@ -5,12 +5,13 @@ Shapes: N samples.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 
 from twinlens.core.arrays import Integers
 from twinlens.core.exchange import draw_controlled
 from twinlens.core.probe_table import ProbeTable
+from twinlens.errors import RunError
 from twinlens.metrics.catalogue import Metric
 from twinlens.metrics.curves import Curve
 from twinlens.metrics.sweeps import Sweep
@@ -72,6 +73,20 @@ class TableReader:
         """Tell whether a method has maps of all samples."""
         return all(self.run.maps_part(method, shard).exists() for shard in range(self.manifest.shards))
 
+    def incomplete(self, metrics: Mapping[str, Metric]) -> dict[str, tuple[str, ...]]:
+        """Return the methods without all maps, or without the probes of a metric, each with the metrics it lacks."""
+        found: dict[str, tuple[str, ...]] = {}
+        for method in self.manifest.methods:
+            whole = self.complete(method)
+            lacks = tuple(
+                name
+                for name, metric in metrics.items()
+                if not whole or not self.readable(method, metric.sweeps(self.features))
+            )
+            if lacks or not whole:
+                found[method] = lacks
+        return found
+
     def _sweeps_of(self, method: str) -> list[SweepRecord]:
         return [
             sweep
@@ -89,6 +104,8 @@ class TableReader:
 
     def _table(self, method: str, sweep: Sweep) -> ProbeTable:
         tables = [self._load(method, record) for record in _of_kind(self._sweeps_of(method), sweep)]
+        if not tables:
+            raise RunError(f"{self.run} lacks probes of {method!r}. Evaluate it again there, and they are made anew.")
         return tables[0].join_levels(*tables[1:], levels=sweep.schedule.levels)
 
     def _load(self, method: str, sweep: SweepRecord) -> ProbeTable:

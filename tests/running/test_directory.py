@@ -1,0 +1,301 @@
+import csv
+import io
+import json
+import os
+import resource
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from tests.test_evaluation import OPTIONS, samples
+from tests.tiny import tiny_model
+from twinlens.cli.main import main
+from twinlens.core.probe_table import ProbeTable
+from twinlens.core.tensors import load_tensors
+from twinlens.errors import DamagedError, RunError
+from twinlens.evaluation import evaluate
+from twinlens.report import write_report
+from twinlens.running.run_reader import open_evaluation
+
+
+def make_run(path, methods=("random",), metrics="deletion", **options):
+    return evaluate(tiny_model(), samples(), methods, out=path, metrics=metrics, **{**OPTIONS, **options})
+
+
+@pytest.mark.parametrize("dangling", [False, True])
+def test_a_lock_is_not_opened_through_a_link(tmp_path, dangling):
+    precious = tmp_path / "precious.txt"
+    if not dangling:
+        precious.write_text("years of work")
+    make_run(tmp_path / "run")
+    lock = tmp_path / "run" / ".lock"
+    lock.unlink()
+    lock.symlink_to(precious)
+    with pytest.raises(RunError, match=r"\.lock' cannot be used to hold the run: it is a symbolic link\. Remove it"):
+        make_run(tmp_path / "run")
+    assert precious.exists() != dangling
+    assert dangling or precious.read_text() == "years of work"
+    lock.unlink()
+    lock.write_text("kept as it is")
+    make_run(tmp_path / "run")
+    assert lock.read_text() == "kept as it is"
+    lock.unlink()
+    os.mkfifo(lock)
+    make_run(tmp_path / "run")  # and does not wait for somebody who writes to the pipe
+
+
+def test_a_full_disk_ends_the_run_and_is_no_failing_method(tmp_path):
+    data = samples(size=64)  # whose maps are larger than any other file of the run
+    asked = {"methods": ["random", "centre"], "metrics": ["deletion"], **OPTIONS}
+    evaluate(tiny_model(), data, out=tmp_path / "whole", **asked)
+    largest = max(path.stat().st_size for path in (tmp_path / "whole").rglob("*") if path.suffix != ".safetensors")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (largest + 1000, before[1]))  # longer files cannot be written
+    try:
+        with pytest.raises(OSError, match=r"maps/random/00000\.safetensors' cannot be written: .*too large"):
+            evaluate(tiny_model(), data, out=tmp_path / "run", **asked)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert not (tmp_path / "run" / "results.json").exists()
+    assert not list((tmp_path / "run").rglob("*.unfinished"))
+    evaluate(tiny_model(), data, out=tmp_path / "run", **asked)
+    same = [(tmp_path / name / "results.json").read_bytes() for name in ("whole", "run")]
+    assert same[0] == same[1]
+
+
+def late(model, inputs, targets, *, ids=None, seed=0):
+    if "00007" in ids:
+        raise RuntimeError("out of ideas")
+    return inputs[:, 0].abs()
+
+
+def test_incomplete_results_say_so_everywhere(tmp_path, capsys):
+    out = tmp_path / "run"
+    with pytest.warns(UserWarning, match="late fails"), pytest.raises(RunError, match="is incomplete"):
+        make_run(out, {"late": late, "random": "random"}, ["deletion", "road_morf"])
+    assert json.loads((out / "results.json").read_text())["incomplete"] == {"late": ["deletion", "road_morf"]}
+    evaluation = open_evaluation(out)
+    note = "late is incomplete: deletion, road_morf are missing. Evaluate it again in the same directory"
+    assert note in evaluation.notes[0]
+    summary = evaluation.summary().set_index(["method", "metric"]).value
+    assert np.isnan(summary["late", "deletion"])
+    assert np.isnan(summary["late", "road_morf"])
+    assert np.isfinite(summary["random", "deletion"])
+    assert evaluation.overview()["incomplete"] == {"late": ["deletion", "road_morf"]}
+    assert note in evaluation._repr_html_()
+    assert note in write_report([evaluation], tmp_path / "page.html").read_text()
+    for kind, mark in (("latex", "% "), ("markdown", "\n")):
+        assert main(["report", str(out), "--table", kind]) == 0
+        shown = capsys.readouterr()
+        assert f"{mark}{out}: {note}" in shown.out
+        assert note in shown.err
+    assert main(["report", str(out), "--table", "csv"]) == 0
+    shown = capsys.readouterr()
+    assert note not in shown.out
+    assert note in shown.err
+    assert main(["compare", str(out), "--out", str(tmp_path / "page.html")]) == 0
+    assert note in " ".join(capsys.readouterr().out.split())
+
+
+def test_results_of_before_say_what_a_killed_run_was_to_add(tmp_path):
+    class Killed(BaseException):
+        pass
+
+    def kill(*_, **__):
+        raise Killed
+
+    make_run(tmp_path / "run")
+    with pytest.raises(Killed):
+        make_run(tmp_path / "run", {"random": "random", "mine": kill})
+    assert open_evaluation(tmp_path / "run").incomplete == {"mine": ("deletion",)}
+
+
+PARTS = (
+    "maps/centre/00000.safetensors",
+    "maps/centre/00001.safetensors",
+    "probes/centre/area-morf-constant/00001.parquet",
+    "probes/_untouched/00000.parquet",
+)
+
+
+def flipped(content, rng):
+    """The content with one bit changed."""
+    place = int(rng.integers(len(content)))
+    return content[:place] + bytes([content[place] ^ 1 << int(rng.integers(8))]) + content[place + 1 :]
+
+
+def unseen(content, part):
+    """The content with one bit changed such that the libraries read other numbers without a word."""
+    if part.endswith("safetensors"):
+        return content[:-5] + bytes([content[-5] ^ 16]) + content[-4:]
+    rng, numbers = np.random.default_rng(0), pq.read_table(io.BytesIO(content))
+    while True:
+        changed = flipped(content, rng)
+        try:
+            if not pq.read_table(io.BytesIO(changed)).equals(numbers):
+                return changed
+        except (OSError, ValueError, pa.ArrowException):
+            continue
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A run, and every file of it that a later one must give again."""
+    out = tmp_path_factory.mktemp("whole") / "run"
+    make_run(out, ["random", "centre"])
+    names = [path.relative_to(out) for path in out.rglob("*") if path.suffix in (".parquet", ".safetensors", ".csv")]
+    return out, {name: (out / name).read_bytes() for name in (*names, "results.json")}
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("change", ["bit", "end", "nothing", "noise"])
+def test_a_damaged_part_is_named_and_made_anew(tmp_path, whole, part, change):
+    out, before = tmp_path / "run", whole[1]
+    shutil.copytree(whole[0], out)
+    content = before[Path(part)]
+    damaged = {
+        "bit": unseen(content, part),
+        "end": content[:-9],
+        "nothing": b"",
+        "noise": np.random.default_rng(0).bytes(len(content)),
+    }[change]
+    (out / part).write_bytes(damaged)
+    evaluation = open_evaluation(out)
+    with pytest.raises(DamagedError, match=rf"{part}' is damaged: .* Remove it and start the run again"):
+        (evaluation.maps("centre"), evaluation.curve("centre", "deletion"), evaluation.ids())
+    with pytest.warns(UserWarning, match=rf"{part}' is damaged .* and is made anew"):
+        make_run(out, ["random", "centre"])
+    for name, bytes_before in before.items():
+        assert (out / name).read_bytes() == bytes_before, name
+
+
+def test_a_damaged_part_of_a_method_that_is_not_asked_for_is_named(tmp_path, whole):
+    out, part = tmp_path / "run", PARTS[2]
+    shutil.copytree(whole[0], out)
+    (out / part).write_bytes(b"PAR1")
+    with pytest.raises(DamagedError, match=part):
+        make_run(out, ["random"])
+    assert (out / part).read_bytes() == b"PAR1"
+
+
+def test_a_damaged_part_is_made_anew_where_a_sweep_is_added(tmp_path, whole):
+    out = tmp_path / "run"
+    shutil.copytree(whole[0], out)
+    for part in (PARTS[1], PARTS[3]):  # which a worker reads before it asks the model
+        (out / part).write_bytes((out / part).read_bytes()[:-1])
+    with pytest.warns(UserWarning, match=r"is damaged .* and is made anew"):
+        make_run(out, ["random", "centre"], ["deletion", "completeness"])
+    assert open_evaluation(out).incomplete == {}
+    assert (out / PARTS[1]).read_bytes() == whole[1][Path(PARTS[1])]
+
+
+def test_no_bit_flip_changes_what_is_read(tmp_path, whole):
+    """Whatever bit of a part changes, it is refused, or what is read is what was written."""
+    rng = np.random.default_rng(0)
+    for part in PARTS[1:]:
+        path = tmp_path / Path(part).name
+        load = ProbeTable.load if part.endswith("parquet") else load_tensors
+        path.write_bytes(whole[1][Path(part)])
+        expected, refused = load(path), 0
+        for _ in range(200):
+            path.write_bytes(flipped(whole[1][Path(part)], rng))
+            try:
+                found = load(path)
+            except DamagedError:
+                refused += 1
+                continue
+            if part.endswith("parquet"):
+                assert found == expected
+            else:
+                assert found[1] == expected[1]
+                assert torch.equal(found[0]["maps"], expected[0]["maps"])
+        assert refused > 20
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"random/maps": "long"}', "\x00"])
+def test_damaged_timings_are_counted_anew(tmp_path, whole, text):
+    out = tmp_path / "run"
+    shutil.copytree(whole[0], out)
+    (out / "timings.json").write_text(text)
+    with pytest.warns(UserWarning, match=r"timings\.json' is damaged: times are counted anew"):
+        assert open_evaluation(out).seconds() == {}
+    with pytest.warns(UserWarning, match=r"timings\.json' is damaged"):
+        make_run(out, ["random", "centre"])
+    assert isinstance(json.loads((out / "timings.json").read_text()), dict)
+
+
+def test_damaged_samples_of_the_report_are_named_and_written_anew(tmp_path, whole):
+    out = tmp_path / "run"
+    shutil.copytree(whole[0], out)
+    selected = out / "selected.safetensors"
+    selected.write_bytes(selected.read_bytes()[:-3])
+    with pytest.raises(DamagedError, match=r"selected\.safetensors' is damaged"):
+        write_report([open_evaluation(out)], tmp_path / "page.html")
+    make_run(out, ["random", "centre"])
+    write_report([open_evaluation(out)], tmp_path / "page.html")
+
+
+EVIL = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202e"
+
+
+def test_names_from_files_do_not_steer_the_terminal(tmp_path, whole, capsys):
+    out = tmp_path / f"run{EVIL}"
+    shutil.copytree(whole[0], out)
+    for name in ("run.json", "results.json"):
+        text = (out / name).read_text().replace('"centre"', json.dumps(f"centre{EVIL}"))
+        stored = json.loads(text)
+        stored["model"]["name"] = stored["data"]["name"] = EVIL
+        stored["warnings"] = [EVIL] if name == "results.json" else None
+        (out / name).write_text(json.dumps({key: value for key, value in stored.items() if value is not None}))
+    page = str(tmp_path / "page.html")
+    commands = [["report", str(out), "--table", kind] for kind in ("latex", "markdown", "csv")]
+    commands += [["compare", str(out), str(out), "--out", page, "--verdicts"], ["compare", str(tmp_path / EVIL)]]
+    commands += [["ask", str(out), "--metrics", EVIL], ["selftest", str(out), "--method", EVIL], [EVIL]]
+    for command in commands:
+        main(command)
+        shown = capsys.readouterr()
+        assert shown.out + shown.err
+        assert not {"\x1b", "\x07", "\x9b", "\u202e"} & set(shown.out + shown.err), command
+
+
+def test_no_cell_of_a_csv_file_is_a_formula(tmp_path, capsys):
+    out = tmp_path / "=run"
+    make_run(out, metrics={"=1+1": "deletion", "@x": "road_morf"})
+    assert main(["report", str(out), "--table", "csv"]) == 0
+    for text in (capsys.readouterr().out, (out / "results.csv").read_text()):
+        cells = [cell for row in csv.reader(io.StringIO(text)) for cell in row]
+        assert "'=1+1" in cells
+        assert [cell for cell in cells if cell[:1] in "=@" and cell] == []
+
+
+def test_what_killed_processes_left_is_removed_at_the_next_start(tmp_path, whole):
+    out = tmp_path / "run"
+    shutil.copytree(whole[0], out)
+    left = [out / ".run.json.77-abcdef01.unfinished", out / "maps" / "random" / ".00000.safetensors.7-0.unfinished"]
+    for path in left:
+        path.write_text("half")
+    make_run(out, ["random", "centre"])
+    assert not [path for path in left if path.exists()]
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new" / ".run.json.77-abcdef01.unfinished").write_text("half")  # killed before anything was whole
+    make_run(tmp_path / "new")
+
+
+@pytest.mark.parametrize("when", [0, 1, 2])
+def test_a_directory_that_is_deleted_in_mid_run_blocks_nothing(tmp_path, when):
+    out, calls = tmp_path / "run", []
+
+    def deleting(model, inputs, targets, *, ids=None, seed=0):
+        if len(calls) == when:
+            shutil.rmtree(out)
+        calls.append(1)
+        return inputs[:, 0].abs()
+
+    with pytest.raises(OSError, match=r"was removed while it went on: run\.json is missing\. Start it again"):
+        make_run(out, {"mine": deleting})
+    make_run(out, {"mine": deleting})

@@ -1,0 +1,314 @@
+"""What cannot work is refused in one line that names the argument: on the command line with exit code 2, in Python as
+ValueError or TypeError."""
+
+import io
+import json
+import os
+import sys
+import zipfile
+
+import numpy as np
+import pytest
+import torch
+
+import twinlens as tl
+from tests.tiny import image_folder, model_file, tiny_model
+from twinlens.cli.main import main
+from twinlens.data.sources import open_data
+from twinlens.data.stored_maps import open_maps
+from twinlens.errors import DataError, ModelError
+from twinlens.models.loading import load_model
+
+INPUTS, LABELS = torch.randn(4, 3, 8, 8, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 1, 2, 0])
+MAPS = INPUTS[:, 0].abs()
+
+
+@pytest.fixture(scope="module")
+def subject(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("refusals")
+    data = image_folder(folder / "images")
+    return folder, ["--model", model_file(folder), "--data", data, "--batch-size", "16", "--methods", "random"]
+
+
+def refused(capsys, tmp_path, arguments, name):
+    code = main(["evaluate", *arguments, "--metrics", "deletion", "--out", str(tmp_path / "run"), "--quiet"])
+    captured = capsys.readouterr()
+    assert (code, captured.out, captured.err.count("\n")) == (2, "", 1)
+    assert f"`{name}`" in captured.err
+    return captured.err
+
+
+@pytest.mark.parametrize(
+    ("flag", "values"),
+    [
+        ("device", ["cuda:99", "nonsense", "meta", "mps:7", ""]),
+        ("threads", ["-1", "0", "1" + 30 * "0", "nan"]),
+        ("resamples", ["-1", "1" + 15 * "0", "inf"]),
+        ("workers", ["0", "1" + 30 * "0"]),
+        ("batch-size", ["0", "1" + 30 * "0", "1.5"]),
+        ("shard-size", ["0", "1" + 30 * "0"]),
+        ("limit", ["0", "1" + 30 * "0", "x"]),
+        ("seed", ["inf", "nan", "1.5"]),
+        ("epsilon", ["nan", "inf", "1e400", "x"]),
+        ("mean", ["nan,0,0", "inf,0,0", "1e400,0,0", "x"]),
+        ("std", ["nan,1,1", "inf,1,1", "0,1,1"]),
+        ("levels", ["nan", "0.5,inf", "x"]),
+        ("resize", ["0", "1" + 30 * "0", "x"]),
+        ("crop", ["-1", "1" + 30 * "0", "x"]),
+    ],
+)
+def test_flags(subject, capsys, tmp_path, flag, values):
+    for value in values:
+        rest = [word for word in subject[1] if flag != "batch-size" or word not in ("--batch-size", "16")]
+        refused(capsys, tmp_path, [*rest, f"--{flag}={value}"], flag.replace("-", "_"))
+        assert not (tmp_path / "run").exists()
+
+
+def test_flags_of_ray(subject, capsys, tmp_path):
+    for flag in ("cpus-per-unit", "gpus-per-unit"):
+        for value in ("nan", "inf", "-1"):
+            refused(capsys, tmp_path, [*subject[1], "--engine=ray", f"--{flag}={value}"], flag.replace("-", "_"))
+
+
+@pytest.mark.parametrize(
+    ("content", "name"),
+    [
+        ("x = " + 5000 * "[" + 5000 * "]", "run.toml"),
+        ("x = " + 5000 * "{a=" + "1" + 5000 * "}", "run.toml"),
+        (b"\xff\xfe\x00", "run.toml"),
+        ("methods = 3", "methods"),
+        ("methods = [3]", "methods"),
+        ("methods = [[1]]", "methods"),
+        ("[methods]\nrandom = 3", "methods"),
+        ('[preprocessing]\nmean = "x"', "mean"),
+        ("[preprocessing]\nmean = [[1]]", "mean"),
+        ('[preprocessing]\nresize = "x"', "resize"),
+        ("[preprocessing]\nresize = 1.5", "resize"),
+        ("[preprocessing]\ncrop = true", "crop"),
+        ('[preprocessing]\nsquash = "no"', "squash"),
+        ("[preprocessing]\ninterpolation = 3", "interpolation"),
+        ('[imputer]\nname = "blur"\nsigma = inf', "imputer blur.sigma"),
+        ('out = "\\u0000"', "out"),
+        ("allow_code = 1", "allow_code"),
+    ],
+)
+def test_files_of_options(subject, capsys, tmp_path, monkeypatch, content, name):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run.toml").write_bytes(content if isinstance(content, bytes) else content.encode())
+    rest = subject[1][:-2] if "methods" in str(content) else subject[1]
+    code = main(["evaluate", "run.toml", *rest, *([] if name == "out" else ["--out", str(tmp_path / "run")])])
+    captured = capsys.readouterr()
+    assert (code, captured.out, captured.err.count("\n")) == (2, "", 1)
+    assert f"`{name}`" in captured.err
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "sys.exit(3)",
+        "def build(): sys.exit()",
+        "class M(torch.nn.Module):\n  def forward(self, x): sys.exit(0)\nbuild = M",
+    ],
+)
+def test_a_model_that_ends_the_program(subject, capsys, tmp_path, text):
+    (tmp_path / "ending.py").write_text(f"import sys, torch\n{text}\n")
+    said = refused(capsys, tmp_path, ["--model", f"{tmp_path}/ending.py:build", *subject[1][2:]], "model")
+    assert "called sys.exit(" in said
+
+
+def ending(*_, **__):
+    sys.exit(7)
+
+
+@pytest.mark.parametrize(
+    ("changed", "name"),
+    [
+        *(({which: value}, which) for which in ("inputs", "maps", "labels") for value in (
+            torch.rand(4, 3, 8, 8).to_sparse(),
+            torch.rand(4, 3, 8, 8, device="meta"),
+            torch.rand(4, 3, 8, 8).to(torch.float8_e4m3fn),
+            [[1], [1, 2]],
+            None,
+            "text",
+            np.array([object()]),
+        )),
+        *(({"seed": value}, "seed") for value in (float("inf"), float("nan"), None, "x", 1.5, True)),
+        *(({"batch_size": value}, "batch_size") for value in (0, 1.5, "x", float("nan"))),
+        *(({"device": value}, "device") for value in ("bogus", "cuda:99", "meta")),
+        *(({"imputer": value}, "imputer") for value in (
+            lambda *_: None, lambda *_: 3, lambda x, *_: x[:, :1], lambda x, *_: x.to_sparse(), ending)),
+        *(({"model": value}, "model") for value in (
+            3, ending, lambda x: None, lambda x: torch.rand(len(x), 3).to_sparse(),
+            lambda x: torch.rand(len(x), 3, device="meta"), lambda x: torch.full((len(x), 3), torch.inf))),
+        ({"ids": 3}, "ids"),
+        ({"levels": 3}, "levels"),
+    ],
+)  # fmt: skip
+def test_arguments(changed, name):
+    given = {"model": tiny_model(), "inputs": INPUTS, "labels": LABELS, "maps": MAPS, "levels": (0.5, 0.2)} | changed
+    plain = [given.pop(each) for each in ("model", "inputs", "labels", "maps")]
+    with pytest.raises((ValueError, TypeError), match=f"`{name}`"):
+        tl.soundness(*plain, **given)
+
+
+@pytest.mark.parametrize("method", ["saliency", "rise", "random", "gradcam"])
+def test_arguments_of_attribution(method):
+    model = tiny_model()
+    for changed, name in (
+        ({"seed": float("inf")}, "seed"),
+        ({"inputs": INPUTS.to_sparse()}, "inputs"),
+        ({"inputs": INPUTS.to("meta")}, "inputs"),
+        ({"targets": LABELS.to_sparse()}, "labels"),
+    ):
+        given = {"inputs": INPUTS, "targets": LABELS, "seed": 0} | changed
+        with pytest.raises((ValueError, TypeError), match=f"`{name}`"):
+            tl.attribute(model, given["inputs"], given["targets"], method, seed=given["seed"])
+    with pytest.raises(ValueError, match=r"`method` called sys\.exit"):
+        tl.attribute(model, INPUTS, LABELS, ending)
+
+
+STATE = tiny_model().state_dict()
+
+
+@pytest.mark.parametrize(
+    ("state", "message"),
+    [
+        ({0: torch.zeros(1)}, "must hold tensors by name; one is called 0"),
+        ({**STATE, None: 1}, "must hold tensors by name; one is called None"),
+        ({(1, 2): 1}, "must hold tensors by name"),
+        ({name: value.to("meta") for name, value in STATE.items()}, "'0.weight' cannot be used.*device meta"),
+        ({name: value.to_sparse() for name, value in STATE.items()}, "'0.weight' cannot be used.*sparse"),
+        (
+            {name: value.to(torch.complex64) for name, value in STATE.items()},
+            "the model has no complex numbers in .0.weight.",
+        ),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:Casting complex")
+def test_weights(tmp_path, subject, state, message):
+    torch.save(state, tmp_path / "w.pt")
+    with pytest.raises(ModelError, match=message) as raised:
+        load_model(subject[1][1], weights=str(tmp_path / "w.pt"))
+    assert len(str(raised.value).splitlines()) == 1
+
+
+def test_attributes_of_a_model_that_make_no_sense(tmp_path):
+    for attribute in ("preprocessing", "classes"):
+        (tmp_path / "m.py").write_text(
+            f"from torch import nn\ndef build():\n  m = nn.Flatten(); m.{attribute} = 3; return m\n"
+        )
+        with pytest.raises(ModelError, match="preprocessing must be a dict, and classes a list"):
+            load_model(f"{tmp_path}/m.py:build")
+
+
+def write_bomb(path, name, shape):
+    """An archive of a few megabytes that would unpack to gigabytes of zeros."""
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": "<f4", "fortran_order": False, "shape": shape})
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+            file.write(header.getvalue())
+            for _ in range(70):
+                file.write(bytes(1 << 24))
+        archive.writestr("labels.npy", b"")
+
+
+def test_archives_made_to_exhaust_memory(tmp_path, subject, monkeypatch):
+    monkeypatch.setattr(np.lib.npyio.NpzFile, "__getitem__", lambda *_: pytest.fail("it was unpacked"))
+    write_bomb(tmp_path / "data.npz", "inputs", (1000, 3, 500, 1000))
+    with pytest.raises(DataError, match=r"data\.npz' cannot be read: it has \d+ bytes and would unpack to \d+"):
+        open_data(str(tmp_path / "data.npz"))
+    write_bomb(tmp_path / "maps.npz", "maps", (12, 10_000, 10_000))
+    with pytest.raises(DataError, match=r"maps\.npz' cannot be read: it has \d+ bytes and would unpack to \d+"):
+        open_maps(str(tmp_path / "maps.npz"), open_data(subject[1][3]))
+    os.rename(tmp_path / "maps.npz", tmp_path / "weights.pt")
+    with pytest.raises(ModelError, match=r"weights\.pt' cannot be read: it has \d+ bytes and would unpack to \d+"):
+        load_model(subject[1][1], weights=str(tmp_path / "weights.pt"))
+    os.rename(tmp_path / "weights.pt", tmp_path / "model.pt2")
+    with pytest.raises(ModelError, match=r"it has \d+ bytes and would unpack to \d+"):
+        load_model(str(tmp_path / "model.pt2"), allow_code=True)
+
+
+def test_folders_very_deep_or_linked_in_circles(tmp_path):
+    deep = tmp_path / "deep"
+    (deep / "a").mkdir(parents=True)
+    folder = os.open(deep / "a", os.O_RDONLY)
+    for _ in range(300):
+        os.mkdir("x", dir_fd=folder)
+        inner = os.open("x", os.O_RDONLY, dir_fd=folder)
+        os.close(folder)
+        folder = inner
+    os.close(folder)
+    with pytest.raises(DataError, match="`data` must have at most 100 folders in each other"):
+        open_data(str(deep))
+    names = "abcdefgh"
+    for name in names:
+        image_folder(tmp_path / "circle" / name, classes=["x"], per_class=1)
+        for other in names:
+            (tmp_path / "circle" / name / f"to_{other}").symlink_to(tmp_path / "circle" / other)
+    with pytest.raises(DataError, match="`data` must lead to each folder by at most 3 links"):
+        open_data(str(tmp_path / "circle"))
+
+
+def test_damaged_descriptions_of_a_run(tmp_path, capsys):
+    """Whatever field of run.json or results.json is missing or of another type, the file and the field are named."""
+    out = tmp_path / "run"
+    tl.evaluate(tiny_model(), (INPUTS.numpy(), LABELS.numpy()), ["random"], metrics=["deletion"], out=out, resamples=20)
+    for name in ("run.json", "results.json"):
+        text = (out / name).read_text()
+        for path in paths(json.loads(text)):
+            for value in (None, [], {}, "x", 3, -1, True, REMOVED):
+                stored = json.loads(text)
+                put(stored, path, value)
+                (out / name).write_text(json.dumps(stored))
+                for command in (["report", str(out), "--table", "csv"], ["ask", str(out), "--quiet"]):
+                    code = main(command)
+                    said = capsys.readouterr().err
+                    assert code in (0, 2), (path, value, command)
+                    assert (code == 0) or said.count("\n") == 1, (path, value, command, said)
+                (out / name).write_text(text)
+        for broken in ("", "{", 9999 * "[", "null", '"x"', "\x00"):
+            (out / name).write_text(broken)
+            assert main(["report", str(out), "--table", "csv"]) == 2
+            assert capsys.readouterr().err.count("\n") == 1
+        (out / name).write_text(text)
+
+
+REMOVED = object()
+
+
+def paths(value, above=()):
+    """Yields the place of each value in a JSON document; of a list only the first."""
+    if above:
+        yield above
+    items = value.items() if isinstance(value, dict) else list(enumerate(value))[:1] if isinstance(value, list) else ()
+    for key, inner in items:
+        yield from paths(inner, (*above, key))
+
+
+def put(document, path, value):
+    *above, last = path
+    for key in above:
+        document = document[key]
+    if value is REMOVED:
+        del document[last]
+    else:
+        document[last] = value
+
+
+@pytest.mark.parametrize("metric", [tl.soundness, tl.completeness, tl.road, tl.deletion, tl.insertion])
+def test_maps_of_zeros_are_warned_of(metric):
+    with pytest.warns(UserWarning, match="`maps` are zero everywhere for all 4 samples"):
+        metric(tiny_model(), INPUTS, LABELS, torch.zeros_like(MAPS))
+
+
+class Infinite(torch.nn.Module):
+    def forward(self, images):
+        return torch.stack([images.sum(dim=(1, 2, 3)) / 0, *2 * [images.sum(dim=(1, 2, 3))]], dim=1)
+
+
+@pytest.mark.parametrize("method", ["rise", "occlusion", "saliency", "integrated_gradients"])
+def test_maps_of_a_model_that_returns_infinity_are_refused(method):
+    options = {"rise": {"masks": 20}}.get(method, {})
+    with pytest.raises(ValueError, match="`model` leads to NaN or infinity in the map of sample 'a'"):
+        tl.attribute(Infinite(), INPUTS, 4 * [0], method, ids="abcd", **options)
