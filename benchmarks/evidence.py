@@ -68,7 +68,7 @@ def skill(results, metric, method):
     found = results.control(method, metric)
     if found is None or found.skill is None:
         return "–"
-    return f"{found.skill:z.3f} [{found.low:z.3f}, {found.high:z.3f}]"
+    return f"{found.skill:z.3f}" + (f" [{found.low:z.3f}, {found.high:z.3f}]" if found.low is not None else "")
 
 
 def place(results, metric):
