@@ -70,3 +70,20 @@ def test_levels_at_which_few_samples_differ_are_wider_than_resampling_shows(diff
     strays = np.sort(np.abs(replicates - values.mean()))[-25] * np.sqrt(100 / 97)
     assert high - values.mean() == pytest.approx(strays + widened * -np.log(0.025) / 100 * values.mean())
     assert low == pytest.approx(2 * values.mean() - high)
+
+
+@pytest.mark.parametrize("samples", [50, 200])
+def test_false_alarms_over_all_pairs_at_once(samples):
+    """Four methods whose means are equal: of six pairs, any one is decided in about 5% of the data sets."""
+    rng, first, second = np.random.default_rng(0), *np.triu_indices(4, 1)
+    counts, alarms, held = draw([str(k) for k in range(samples)], 400, seed=0), [], []
+    for _ in range(1000):
+        scores = rng.normal(size=(samples, 1)) + rng.exponential(size=(samples, 4)) * [0.5, 1.0, 1.0, 2.0]
+        scores -= [0.5, 1.0, 1.0, 2.0]
+        pairs = scores[:, first] - scores[:, second]
+        found = around(pairs.mean(axis=0), counts @ pairs / samples, samples)
+        low, high = found.ends(0.95)
+        alarms.append((found.p_values() < 0.05).any())
+        held.append(((low <= 0) & (high >= 0)).all())
+    assert np.array_equal(held, np.logical_not(alarms))
+    assert 0.03 <= np.mean(alarms) <= 0.07

@@ -135,6 +135,18 @@ def test_areas_of_soundness_are_those_of_each_curve_by_itself(task):
     assert never.verdicts[0] == "truth and removed 0.5: soundness is not decided (truth and removed 0.5 not reached)."
 
 
+def test_no_number_is_a_negative_zero(measured):
+    result = compare({name: m["completeness"] for name, m in measured.items()}, resamples=50)
+    ends = {"difference": -1e-5, "low": -2e-5, "high": 1e-5, "p_adjusted": 0.5}
+    tiny = dataclasses.replace(
+        result,
+        pairs=tuple(dataclasses.replace(pair, **ends) for pair in result.pairs),
+        standings=tuple(dataclasses.replace(s, area=-1e-5, low=-2e-5, high=-1e-6) for s in result.standings),
+    )
+    assert "completeness does not differ (0.000 [0.000, 0.000])." in tiny.verdicts[0]
+    assert "-0.000" not in tiny._repr_html_()
+
+
 @pytest.mark.parametrize("confidence", [0.9, 0.95])
 def test_verdicts_and_intervals_agree(task, confidence):
     """Many maps of nearly equal quality, so that some pairs are decided, some are not, and some are on the edge."""
