@@ -648,7 +648,7 @@ def test_a_run_on_another_file_system(tmp_path):
 def script(text, *arguments):
     """Runs Python in a process of its own and gives what it prints."""
     root = Path(__file__).resolve().parents[1]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(root)}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{root}{os.pathsep}{root / 'src'}"}
     return subprocess.run(
         [sys.executable, "-c", textwrap.dedent(text), *map(str, arguments)],
         capture_output=True, text=True, check=True, env=environment, timeout=300,

@@ -71,10 +71,16 @@ def unknown(argument: str, given: object, known: Iterable[str], *, or_else: str 
     names = list(known)
     near = get_close_matches(str(given), names, n=1, cutoff=_NEAR)
     hint = f" Did you mean {near[0]!r}?" if near else ""
-    return ValueError(f"`{argument}` must be one of {', '.join(names)}{or_else}; got {_short(given)}.{hint}")
+    return ValueError(f"`{argument}` must be one of {', '.join(names)}{or_else}; got {short_repr(given)}.{hint}")
 
 
-def _short(value: object) -> str:
+def short_repr(value: object) -> str:
+    """Return the repr of a value in one line of bounded length.
+
+    Example:
+        >>> short_repr("gradcam"), len(short_repr(list(range(1000))))
+        ("'gradcam'", 198)
+    """
     text = " ".join(repr(value).split())  # a tensor prints as many lines
     return text if len(text) <= 200 else f"{text[:197]}…"
 

@@ -104,7 +104,7 @@ def cluster(tmp_path_factory):
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # which here means: listen on the loopback address alone
         "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": f"{ROOT}{os.pathsep}{folder}",
+        "PYTHONPATH": os.pathsep.join(map(str, (ROOT, ROOT / "src", folder))),
         "TWINLENS_TEST_BUCKET": str(folder / "objects"),
     }.items():
         patch.setenv(name, value)

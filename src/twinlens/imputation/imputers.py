@@ -23,7 +23,7 @@ from torch import Tensor
 from twinlens.core.arrays import ArrayLike, as_tensor
 from twinlens.core.fields import JSON, from_json, to_json
 from twinlens.core.functions import describe_function
-from twinlens.errors import RunError, unknown
+from twinlens.errors import RunError, short_repr, unknown
 from twinlens.imputation.multigrid import solve
 
 _STORED_MEANS = 4096  # numbers of a mean that run.json holds; of more it holds a digest
@@ -269,7 +269,7 @@ def find_imputer(given: str | Mapping[str, Any] | Imputer) -> Imputer:
     """
     if not isinstance(given, (str, Mapping)):
         if not callable(given):
-            raise TypeError(f"`imputer` must be one of {', '.join(IMPUTERS)}, or a function; got {given!r}.")
+            raise TypeError(f"`imputer` must be one of {', '.join(IMPUTERS)}, or a function; got {short_repr(given)}.")
         return given
     settings = {"name": given} if isinstance(given, str) else dict(given)
     name = settings.pop("name", None)
