@@ -572,11 +572,11 @@ def test_ask_another_question(tmp_path, capsys, monkeypatch, subject):
     assert run(capsys, *asked)[0] == 0
     first, page = results(out), (out / "report.html").stat().st_mtime_ns
     monkeypatch.setattr("twinlens.models.loading.load_model", lambda *_, **__: pytest.fail("the model is loaded"))
-    code, shown, said = run(capsys, "ask", out, "--option", "soundness.epsilon=0.2", "--resamples", "50")
+    code, shown, said = run(capsys, "ask", out, "--option", "soundness.epsilon=2", "--resamples", "50")
     assert (code, said) == (0, "")
     assert "centre" in shown
     second = results(out)
-    assert second["question"]["metrics"]["soundness"]["epsilon"] == 0.2
+    assert second["question"]["metrics"]["soundness"]["epsilon"] == 2
     assert second["question"]["resamples"] == 50
     assert (out / "report.html").stat().st_mtime_ns > page
     assert second["methods"]["random"]["metrics"]["soundness"] != first["methods"]["random"]["metrics"]["soundness"]

@@ -162,8 +162,10 @@ def test_the_job_survives_pickling(tmp_path):
         methods={name: method.record for name, method in methods.items()},
         versions={},
     )
+    run = Run(tmp_path, manifest)
+    run.write_manifest(manifest)
     job = RoarJob(
-        run=Run(tmp_path, manifest),
+        run=run,
         build=build,
         model=build(),
         train=Split(inputs=TRAIN[0], labels=TRAIN[1], ids=tuple(f"train-{k}" for k in range(120))),

@@ -48,7 +48,7 @@ def test_the_explorer_tells_what_the_probes_say(run):
         assert answers["predicted"][2] == f"class {curve.table.predicted[row, column]}"
         assert answers["correct"][2] == curve.table.correct[row, column]
         assert answers["probability"][2] == pytest.approx(curve.table.probability[row, column], abs=1e-5)
-        assert answers["falseShare"] == pytest.approx(1 - curve.per_sample[row, -1], abs=1e-5)
+        assert answers["falseShare"] == pytest.approx(curve.false_share[row], abs=1e-5)
         assert sample["label"] == f"class {curve.table.labels[row]}"
     assert decoded(shown["samples"][0]["input"]).shape == (10, 10, 3)
 

@@ -34,9 +34,9 @@ def test_headlines_say_whom_to_trust_and_who_knows_nothing(judged):
     shown = describe_run(changed(judged, front={"saliency": 1.0}, pairs=()), "r")
     areas = [judged.results.area("saliency", metric) for metric in judged.results.plane]
     assert shown["headlines"] == [
-        f"Where nothing may be falsely blamed, take saliency: soundness 2-sided {areas[0]:.3f}, 0.210 above maps of "
-        "other inputs.",
-        f"Where nothing may be missed, take saliency: completeness {areas[1]:.3f}, 0.120 above maps of other inputs.",
+        f"Where nothing may be falsely blamed, take saliency: soundness 2-sided {areas[0]:.3f}, of which 0.210 is "
+        "skill.",
+        f"Where nothing may be missed, take saliency: completeness {areas[1]:.3f}, of which 0.120 is skill.",
         "random knows nothing of the input: in soundness 2-sided and completeness, its maps do no better than maps of "
         "other inputs.",
         "In completeness, maps of sobel do no better than maps of other inputs.",
@@ -118,7 +118,7 @@ def test_metrics_with_names_of_ones_own_are_shown_by_what_they_are(tmp_path):
     assert facts["Imputation"].endswith("); two: constant (value 0.5)")
     assert facts["Identity"].endswith(", seed 0")
     assert any(
-        sentence.startswith("In two, maps of ") or ": two 0." in sentence or " any two " in sentence
+        sentence.startswith("In two, maps of ") or ": two 0." in sentence or " in two " in sentence
         for sentence in shown["headlines"]
     )
     assert shown["explorer"]["metric"] == "strict"

@@ -27,8 +27,9 @@ def test_a_whole_run(capsys, run):
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
     assert problems(capsys, run) == {}
     assert main(["verify", str(run)]) == 0
-    # Three shards of untouched inputs, maps and probes of two methods, the samples of the report, and the results.
-    assert capsys.readouterr().out == "17 of 17 files are whole.\n"
+    # Three shards of untouched inputs, maps and probes of two methods, probes of the control in the two shards that it
+    # has samples in, the samples of the report, and the results.
+    assert capsys.readouterr().out == "21 of 21 files are whole.\n"
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
 
 
