@@ -24,6 +24,7 @@ from twinlens.running.run_reader import open_evaluation
 from twinlens.running.sample_selection import read_selection
 
 OPTIONS = {"batch_size": 16, "memory_format": "contiguous", "shard_size": 4, "resamples": 100}
+QUICK = {**OPTIONS, "imputer": tl.ConstantImputer(0.1)}
 
 
 def samples(n=10, size=9):
@@ -84,7 +85,7 @@ def test_results_are_those_of_the_library(tmp_path):
 
 def test_areas_of_the_papers_soundness_go_up_to_a_level_of_model_and_data(tmp_path):
     evaluation = evaluate(
-        tiny_model(), samples(), ["saliency", "random"], metrics=["soundness"], out=tmp_path / "run", **OPTIONS
+        tiny_model(), samples(), ["saliency", "random"], metrics=["soundness"], out=tmp_path / "run", **QUICK
     )
     high = 0.9 * evaluation.results.accuracy
     assert evaluation.results.soundness_up_to == {"soundness": high}
@@ -95,8 +96,8 @@ def test_areas_of_the_papers_soundness_go_up_to_a_level_of_model_and_data(tmp_pa
 
 def test_no_number_changes_when_a_method_joins(tmp_path):
     """Nor does anything else that is about a method alone."""
-    alone = evaluate(tiny_model(), samples(), ["saliency"], out=tmp_path / "run", **OPTIONS)
-    joined = evaluate(tiny_model(), samples(), ["saliency", "random", "centre"], out=tmp_path / "run", **OPTIONS)
+    alone = evaluate(tiny_model(), samples(), ["saliency"], out=tmp_path / "run", **QUICK)
+    joined = evaluate(tiny_model(), samples(), ["saliency", "random", "centre"], out=tmp_path / "run", **QUICK)
     assert joined.methods == ["saliency", "random", "centre"]
     assert joined.results.methods["saliency"] == alone.results.methods["saliency"]
     before, after = (each.summary().set_index(["method", "metric"]).loc["saliency"] for each in (alone, joined))
@@ -109,13 +110,13 @@ def test_the_control_is_that_of_the_library(tmp_path, share):
     model, (inputs, labels) = tiny_model(), samples()
     evaluation = evaluate(
         model, (inputs, labels), ["saliency"], control="all", control_share=share, out=tmp_path / "run", seed=3,
-        **OPTIONS,
+        **QUICK,
     )  # fmt: skip
     ids = evaluation.ids()
     exchanged = tl.exchange_maps(evaluation.maps("saliency"), labels, ids=ids, seed=3)
     chosen = draw_controlled(ids, share, seed=3)
     for name in DEFAULT_METRICS:
-        metric = METRICS[name].bound(tl.LinearImputer(), neighbours=True)
+        metric = METRICS[name].bound(tl.ConstantImputer(0.1), neighbours=True)
         curves = [
             tl.measure_metric(
                 metric,
@@ -146,7 +147,7 @@ def test_the_control_is_that_of_the_library(tmp_path, share):
 def test_shards_change_nothing_about_the_control(tmp_path):
     runs = [
         evaluate(
-            tiny_model(), samples(), ["saliency", "random"], out=tmp_path / str(size), **{**OPTIONS, "shard_size": size}
+            tiny_model(), samples(), ["saliency", "random"], out=tmp_path / str(size), **{**QUICK, "shard_size": size}
         )
         for size in (1, 3, 10)
     ]
@@ -164,13 +165,13 @@ def test_what_the_control_costs(tmp_path):
         (["soundness_two_sided", "completeness"], 1.1),
     ):
         model = Counting()
-        evaluate(model, data, ["random"], metrics=metrics, out=tmp_path / str(most), **OPTIONS)
+        evaluate(model, data, ["random"], metrics=metrics, out=tmp_path / str(most), **QUICK)
         assert 0.9 * most * paper < model.asked / len(data[1]) <= most * paper
 
 
 def test_the_control_can_be_added_widened_and_left_out(tmp_path):
     model, data, out = Counting(), samples(), tmp_path / "run"
-    asked = {"metrics": ["deletion"], "out": out, **OPTIONS}
+    asked = {"metrics": ["deletion"], "out": out, **QUICK}
     without = evaluate(model, data, ["random"], control="none", **asked)
     assert without.results.control("random", "deletion") is None
     before = model.asked
@@ -195,7 +196,7 @@ def test_one_sample_has_nothing_to_be_exchanged_with(tmp_path):
 
 def test_probes_are_shared_and_nothing_is_asked_again(tmp_path):
     model, data, out = Counting(), samples(), tmp_path / "run"
-    how = {**OPTIONS, "control": "none"}
+    how = {**QUICK, "control": "none"}
     evaluate(model, data, ["random"], metrics=["soundness"], out=out, **how)
     before = model.asked
     evaluate(model, data, ["random"], metrics=["soundness", "road_lerf"], out=out, **how)
@@ -210,18 +211,18 @@ def test_probes_are_shared_and_nothing_is_asked_again(tmp_path):
     assert added.metrics == ["soundness", "road_lerf", "deletion"]
     assert model.asked - before == 10 * 9 + 10 * (98 + 9)
     before = model.asked
-    evaluate(model, data, ["random", "centre"], metrics=["deletion"], out=out, **OPTIONS)
+    evaluate(model, data, ["random", "centre"], metrics=["deletion"], out=out, **QUICK)
     assert model.asked - before == 2 * 5 * (9 + 9)  # ROAD and deletion of both, on half of the samples
 
 
 def test_another_question_reads_the_same_probes(tmp_path):
     """Neither another epsilon nor another measure calls the model, by `ask` or by `evaluate` in the same place."""
     model, data, out = Counting(), samples(), tmp_path / "run"
-    first = evaluate(model, data, ["random", "centre"], out=out, **OPTIONS)
+    first = evaluate(model, data, ["random", "centre"], out=out, **QUICK)
     asked, parts = model.asked, {p: p.stat().st_mtime_ns for p in out.rglob("*.parquet")}
     strict = first.ask([tl.Soundness(epsilon=0.3), "completeness"])
     assert strict.metrics == ["soundness", "completeness"]
-    again = evaluate(model, data, ["random", "centre"], out=out, epsilon=0.3, **OPTIONS)
+    again = evaluate(model, data, ["random", "centre"], out=out, epsilon=0.3, **QUICK)
     for evaluation in (strict, again, open_evaluation(out)):
         curve = evaluation.curve("random", "soundness")
         expected = tl.soundness_from_probes(first.curve("random", "soundness").table, epsilon=0.3)
@@ -233,7 +234,7 @@ def test_another_question_reads_the_same_probes(tmp_path):
     assert open_evaluation(out).results.question.metrics["mine"]["performance"] == "probability"
     assert model.asked == asked
     assert {p: p.stat().st_mtime_ns for p in out.rglob("*.parquet")} == parts
-    back = evaluate(model, data, ["random", "centre"], out=out, metrics=list(DEFAULT_METRICS), **OPTIONS)
+    back = evaluate(model, data, ["random", "centre"], out=out, metrics=list(DEFAULT_METRICS), **QUICK)
     assert back.results.methods["centre"].metrics["soundness"] == first.results.methods["centre"].metrics["soundness"]
 
 
@@ -380,7 +381,7 @@ def test_adding_gives_what_asking_at_once_gives(tmp_path):
 
 def test_equal_runs_give_equal_bytes(tmp_path):
     for name in ("one", "two"):
-        evaluate(tiny_model(), samples(), ["saliency"], out=tmp_path / name, **OPTIONS)
+        evaluate(tiny_model(), samples(), ["saliency"], out=tmp_path / name, **QUICK)
     one, two = ((tmp_path / name / "results.json").read_bytes() for name in ("one", "two"))
     assert one == two
     assert b"second" not in one

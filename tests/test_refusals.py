@@ -213,6 +213,7 @@ def write_bomb(path, name, shape):
         archive.writestr("labels.npy", b"")
 
 
+@pytest.mark.slow
 def test_archives_made_to_exhaust_memory(tmp_path, subject, monkeypatch):
     monkeypatch.setattr(np.lib.npyio.NpzFile, "__getitem__", lambda *_: pytest.fail("it was unpacked"))
     write_bomb(tmp_path / "data.npz", "inputs", (1000, 3, 500, 1000))
@@ -250,6 +251,7 @@ def test_folders_very_deep_or_linked_in_circles(tmp_path):
         open_data(str(tmp_path / "circle"))
 
 
+@pytest.mark.slow
 def test_damaged_descriptions_of_a_run(tmp_path, capsys):
     """Whatever field of run.json or results.json is missing or of another type, the file and the field are named."""
     out = tmp_path / "run"
