@@ -166,6 +166,11 @@ class Results:
         control = self.control(method, metric)
         return None if control is None or control.low is None else control.low > 0
 
+    def knows_nothing(self, method: str) -> bool:
+        """Tell whether exchanged maps do as well as a method's own on every side that they were measured for."""
+        known = [known for metric in self.sides if (known := self.knows(method, metric)) is not None]
+        return bool(known) and not any(known)
+
     def area(self, method: str, metric: str) -> float | None:
         """Return the area of a method's curve, or None where it is not defined or was not measured."""
         curve = self.methods[method].metrics.get(metric)
@@ -220,14 +225,17 @@ class Results:
         return clear_best(standings, [pair for pair in self.pairs if pair.metric == metric], others)
 
     def best_first(self) -> list[str]:
-        """Return all methods, best first: by the sum of their ranks in soundness and completeness; controls last."""
+        """Return all methods, best first: by the sum of their ranks in soundness and completeness.
+
+        Those that know nothing of the input come behind the others, and controls last.
+        """
         sums = dict.fromkeys(self.methods, 0)
         for metric in self.sides:
             areas = self.areas(metric)
             for method in sums:
                 own = areas.get(method)
                 sums[method] += sum(own is None or area > own for area in areas.values())
-        return sorted(sums, key=lambda method: (self.methods[method].control, sums[method]))
+        return sorted(sums, key=lambda name: (self.methods[name].control, self.knows_nothing(name), sums[name]))
 
     def write_csv(self, path: Path) -> None:
         """Write one row per method, metric and level."""

@@ -88,7 +88,7 @@ def _ignorant(results: Results) -> list[str]:
     """Name the methods whose own maps do no better than exchanged ones, whatever their value."""
     judged = [metric for metric in results.sides if any(results.control(name, metric) for name in results.methods)]
     without = {metric: [m for m in results.methods if results.knows(m, metric) is False] for metric in judged}
-    nothing = [name for name in results.methods if judged and all(name in without[metric] for metric in judged)]
+    nothing = [name for name in results.methods if results.knows_nothing(name)]
     sentences = []
     if nothing:
         verb, whose = ("knows", "its") if len(nothing) == 1 else ("know", "their")
