@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 import twinlens as tl
 from twinlens.core.resampling import Interval, draw, interval_of
+from twinlens.laboratory.tasks import sparse_linear
 from twinlens.metrics.curves import loss_area
 from twinlens.metrics.soundness_curve import soundness_area
 from twinlens.statistics.bootstrap import bootstrap, hausdorff
@@ -254,3 +255,19 @@ def test_hausdorff_distance_by_all_pairs_of_points():
     assert hausdorff(one, other) == hausdorff(other, one) > 0
     with pytest.raises(ValueError, match="`other` must be a SoundnessCurve as `one` is; got a CompletenessCurve"):
         hausdorff(one, curves()[1])
+
+
+def test_intervals_of_soundness_end_where_no_share_can_be():
+    task = sparse_linear(12, features=40)
+    maps = task.information.copy()
+    maps[:2] = maps[:2].max() - maps[:2]  # two of twelve are upside down, so that the area is high and uncertain
+    curve = tl.soundness(
+        task.model, task.inputs, task.labels, maps, estimator="two_sided", imputer=task.imputer, levels=(0.9, 0.5, 0.1)
+    )
+    found = bootstrap(curve, resamples=100)
+    strays = np.abs(found.areas - curve.area()).max()
+    assert curve.area() + strays > 1  # so that a symmetric interval would reach beyond
+    assert 0 <= found.area_interval().low < curve.area() < found.area_interval().high == 1.0
+    low, high = curve.interval(resamples=100)
+    assert low.min() >= 0
+    assert high.max() == 1.0

@@ -6,6 +6,7 @@ Shapes: N samples, L levels, R resamples.
 from __future__ import annotations
 
 import html
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -123,13 +124,19 @@ class Curve(ABC):
             none = np.full_like(self.values, np.nan)
             return Interval(value=self.values, low=none, high=none, confidence=check_confidence(confidence))
         replicates = self.replicate(draw(self.table.ids, resamples, seed))[1]
-        low, high = band(self.values, replicates, confidence, samples=len(self.table), simultaneous=simultaneous)
+        ends = band(self.values, replicates, confidence, samples=len(self.table), simultaneous=simultaneous)
+        low, high = np.clip(ends, *self.limits)
         return Interval(value=self.values, low=low, high=high, confidence=confidence)
 
     @property
     def has_interval(self) -> bool:
         """Whether resampling the samples tells how far the values are from those of more samples."""
         return True
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """The least and the most that a value can be; intervals end there."""
+        return -math.inf, math.inf
 
     def in_steps(self) -> Curve:
         """Return the curve as it was measured at its levels, without any extrapolation."""

@@ -150,6 +150,11 @@ class SoundnessCurve(Curve):
         return soundness_area(self.performance, self.values, low or 0.0, high)
 
     @property
+    def limits(self) -> tuple[float, float]:
+        """Soundness is a share."""
+        return 0.0, 1.0
+
+    @property
     def has_interval(self) -> bool:
         """False where a step is judged for all samples at once, by its gain in accuracy or the like.
 

@@ -45,13 +45,14 @@ class Bootstrap:
 
     def interval(self, confidence: float = 0.95, *, simultaneous: bool = False) -> Interval[Floats]:
         """Return the interval (L,) of each level by itself, or of the whole curve at once."""
-        low, high = band(
+        ends = band(
             self.curve.values,
             self.trusted(self.values),
             confidence,
             samples=len(self.curve.table),
             simultaneous=simultaneous,
         )
+        low, high = np.clip(ends, *self.curve.limits)
         return Interval(value=self.curve.values, low=low, high=high, confidence=confidence)
 
     def area_interval(self, confidence: float = 0.95, *, high: float | None = None) -> Interval[float]:
@@ -92,7 +93,8 @@ class Bootstrap:
 
     def _interval(self, value: float | None, replicates: Floats, confidence: float) -> Interval[float]:
         found = interval_of(value, self.trusted(replicates), confidence, samples=len(self.curve.table))
-        return dataclasses.replace(found, reached=float(np.isfinite(replicates).mean()))
+        low, high = np.clip(tuple(found), *self.curve.limits).tolist()
+        return dataclasses.replace(found, low=low, high=high, reached=float(np.isfinite(replicates).mean()))
 
     def trusted(self, replicates: Floats) -> Floats:
         """Return replicates (R, ...) of the curve for an interval: NaN where they do not make one."""

@@ -163,6 +163,7 @@ def _standings(
     standings = []
     for k, (name, each) in enumerate(methods.items()):
         own = interval_of(areas[0, k], each.trusted(areas[1:, k]), confidence, samples=len(each.curve.table))
+        low, high = np.clip(tuple(own), *each.curve.limits).tolist()
         others = [
             pair.second if pair.first == name else pair.first
             for pair in pairs
@@ -174,8 +175,8 @@ def _standings(
                 metric=metric,
                 method=name,
                 area=float(areas[0, k]),
-                low=own.low,
-                high=own.high,
+                low=low,
+                high=high,
                 rank=ranks[name],
                 best_rank=1 + better,
                 worst_rank=len(methods) - (len(others) - better),
