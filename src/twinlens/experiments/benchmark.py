@@ -86,7 +86,7 @@ def _rank(areas: Mapping[str, float], name: str) -> int:
 def _place(areas: Mapping[str, float], name: str) -> str:
     if name not in areas:
         return f"{name} has no area"
-    return f"{name} is number {_rank(areas, name)} of {len(areas)} with an area of {areas[name]:.3f}"
+    return f"{name} is number {_rank(areas, name)} of {len(areas)} with an area of {areas[name]:z.3f}"
 
 
 EXPERIMENT = Experiment(

@@ -64,7 +64,7 @@ def describe_areas(areas: Mapping[str, float]) -> str:
         >>> describe_areas({"gradcam": 0.25, "iba": 0.5})
         'iba 0.500, gradcam 0.250'
     """
-    return ", ".join(f"{name} {area:.3f}" for name, area in sorted(areas.items(), key=lambda item: -item[1]))
+    return ", ".join(f"{name} {area:z.3f}" for name, area in sorted(areas.items(), key=lambda item: -item[1]))
 
 
 def draw_panels(figure: Figure, evaluation: Evaluation, metrics: Sequence[str], *, columns: int, plane: bool) -> None:

@@ -60,12 +60,12 @@ def _claims(evaluation: Evaluation) -> Iterator[Claim]:
     by_order = {metric: float(np.mean(list(gains(evaluation, metric).values()))) for metric in ORDER_BASED}
     in_soundness = float(np.mean(list(sound.values()))) if sound else float("nan")
     listed = ", ".join(
-        f"{evaluation.results.about(name).short.rstrip(' ↑↓')} {gain:+.3f}" for name, gain in by_order.items()
+        f"{evaluation.results.about(name).short.rstrip(' ↑↓')} {gain:+z.3f}" for name, gain in by_order.items()
     )
     yield Claim(
         text="The advantage of ensembles is larger in soundness than in ROAD, in either order, and in deletion.",
         source="Section 5.3, Fig. 7c and 7d, appendix on ensembles",
-        measured=f"mean gain in area: soundness {in_soundness:+.3f}, {listed}",
+        measured=f"mean gain in area: soundness {in_soundness:+z.3f}, {listed}",
         holds=in_soundness > max(by_order.values()),
     )
 

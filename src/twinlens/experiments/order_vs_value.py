@@ -298,7 +298,7 @@ def _plain_curves(curves: Mapping[str, Mapping[str, Curve]], name: str) -> dict[
 
 
 def _listed(means: Mapping[str, float]) -> str:
-    return ", ".join(f"{TITLES[m].lower() if m != 'road_morf' else 'ROAD'} {means[m]:.3f}" for m in METRICS)
+    return ", ".join(f"{TITLES[m].lower() if m != 'road_morf' else 'ROAD'} {means[m]:z.3f}" for m in METRICS)
 
 
 def _claims(
@@ -315,7 +315,7 @@ def _claims(
             text=f"{TITLES[metric]} tells original and modified maps apart: its least Hausdorff distance is at least "
             "five times that of ROAD and of deletion.",
             source=f"Table 1 ({PAPER_DISTANCES[metric]} against 0.014 and 0.019), Fig. 6",
-            measured=f"{measured}: {times:.1f} times the larger of the two",
+            measured=f"{measured}: {times:z.1f} times the larger of the two",
             holds=times >= FACTOR,
         )
     kept = {metric: float(np.mean([by_scheme[scheme][metric] for scheme in ORDER_KEPT])) for metric in METRICS}
@@ -329,10 +329,10 @@ def _claims(
     yield Claim(
         text="ROAD and deletion overlap: their least distances are near zero.",
         source="Table 1, Fig. 6d and 6e",
-        measured=f"ROAD {mean['road_morf']:.3f}, deletion {mean['deletion']:.3f}; near zero is below {NEAR_ZERO:g}",
+        measured=f"ROAD {mean['road_morf']:z.3f}, deletion {mean['deletion']:z.3f}; near zero is below {NEAR_ZERO:g}",
         holds=largest < NEAR_ZERO,
     )
-    correlations = ", ".join(f"{scheme} {correlation:.2f}" for scheme, correlation in orders.items())
+    correlations = ", ".join(f"{scheme} {correlation:z.2f}" for scheme, correlation in orders.items())
     yield Claim(
         text="The modifications change the order of features only slightly.",
         source="Section 5.2",

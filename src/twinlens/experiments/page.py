@@ -117,7 +117,7 @@ def _overview(experiments: Sequence[StoredExperiment]) -> str:
 
 
 def _seconds(experiment: StoredExperiment) -> str:
-    return "–" if experiment.seconds is None else f"{experiment.seconds:.0f}\u202fs"
+    return "–" if experiment.seconds is None else f"{experiment.seconds:z.0f}\u202fs"
 
 
 def _section(experiment: StoredExperiment) -> str:

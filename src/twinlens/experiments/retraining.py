@@ -153,25 +153,25 @@ def _claims(found: Mapping[str, Mapping[str, float]]) -> list[Claim]:
         Claim(
             text="The original network performs poorly on both perturbed test sets.",
             source="Section 3.1, Fig. 2c",
-            measured=f"{original['strategy 1']:.3f} and {original['strategy 2']:.3f}; {clean:.3f} on clean images",
+            measured=f"{original['strategy 1']:z.3f} and {original['strategy 2']:z.3f}; {clean:z.3f} on clean images",
             holds=max(original["strategy 1"], original["strategy 2"]) < clean / 2,
         ),
         Claim(
             text="The network retrained without the centre (strategy 1) still performs badly on its test set.",
             source="Section 3.1, Fig. 2c: 0.66",
-            measured=f"{one:.3f}, against {clean:.3f} of the original on clean images",
+            measured=f"{one:z.3f}, against {clean:z.3f} of the original on clean images",
             holds=one < clean - MARGIN,
         ),
         Claim(
             text="The network retrained with a class-dependent region at the edge (strategy 2) reaches almost 90%.",
             source="Section 3.1, Fig. 2c: 0.88",
-            measured=f"{two:.3f}",
+            measured=f"{two:z.3f}",
             holds=two >= 0.85,
         ),
         Claim(
             text=f"With as many pixels removed, the two retrained networks differ clearly (by {MARGIN} or more).",
             source="Section 3.1, Fig. 2: 0.66 against 0.88",
-            measured=f"{one:.3f} against {two:.3f}",
+            measured=f"{one:z.3f} against {two:z.3f}",
             holds=two - one >= MARGIN,
         ),
     ]

@@ -198,7 +198,7 @@ def _ranked(
     gaps = np.stack([losses[a] - losses[b] for a in better for b in worse])
     certain = (gaps[:, :-1] > 0).mean(axis=1).min() >= 0.95
     refuted = (gaps[:, :-1] < 0).mean(axis=1).max() >= 0.95
-    named = ", ".join(f"{method} {losses[method][-1]:.3f}" for method in (*better, *worse))
+    named = ", ".join(f"{method} {losses[method][-1]:z.3f}" for method in (*better, *worse))
     return Claim(
         text=text,
         source=source,
@@ -215,7 +215,7 @@ def _likeness(curves: Mapping[str, Mapping[str, RemovalCurve]]) -> Claim:
     return Claim(
         text="On semi-natural data ROAD is very similar to that on synthetic data, and different on real data.",
         source="Appendix C, caption of the ROAD figure",
-        measured=f"mean difference of accuracy {apart[SYNTHETIC]:.3f} to synthetic, {apart[REAL]:.3f} to real data",
+        measured=f"mean difference of accuracy {apart[SYNTHETIC]:z.3f} to synthetic, {apart[REAL]:z.3f} to real data",
         holds=apart[SYNTHETIC] < 0.5 * apart[REAL],
     )
 

@@ -71,14 +71,14 @@ def _claims(found: Mapping[str, Mapping[str, float]]) -> list[Claim]:
             text=f"On clean test images the retrained network is much worse than the original (by {MARGIN} or more), "
             "although no object was removed from what it learned from.",
             source="Appendix B, figure (b)",
-            measured=f"{retrained['clean']:.3f} against {original['clean']:.3f}",
+            measured=f"{retrained['clean']:z.3f} against {original['clean']:z.3f}",
             holds=original["clean"] - retrained["clean"] >= MARGIN,
         ),
         Claim(
             text="The retrained network classifies by the spurious correlation: it succeeds where the mark is there, "
             "and fails where it is not.",
             source="Appendix B, caption",
-            measured=f"{retrained['marked']:.3f} on marked images, {retrained['clean']:.3f} on clean ones",
+            measured=f"{retrained['marked']:z.3f} on marked images, {retrained['clean']:z.3f} on clean ones",
             holds=retrained["marked"] - retrained["clean"] >= MARGIN
             and retrained["marked"] >= original["clean"] - 0.05,
         ),

@@ -228,22 +228,22 @@ def _claims_of_set(name: str, found: Mapping[str, Any]) -> Iterator[Claim]:
     yield Claim(
         text=f"On {where}, the exact map has soundness 1.",
         source="Fig. 5a",
-        measured=f"at least {lowest:.3f} at predictive levels {PREDICTIVE[0]:g} to {PREDICTIVE[-1]:g}",
+        measured=f"at least {lowest:z.3f} at predictive levels {PREDICTIVE[0]:g} to {PREDICTIVE[-1]:g}",
         holds=lowest > 1 - _NOTICEABLE,
     )
     apart = float(np.nanmax(np.abs(removed - truth)))
     yield Claim(
         text=f"On {where}, removing attribution leaves soundness as it is.",
         source="Section 5.1, Fig. 5a",
-        measured=f"the mean curves are at most {apart:.3f} apart",
+        measured=f"the mean curves are at most {apart:z.3f} apart",
         holds=apart < _NOTICEABLE,
     )
     lower = truth - introduced
     yield Claim(
         text=f"On {where}, introducing attribution lowers soundness.",
         source="Section 5.1, Fig. 5a",
-        measured=f"lower by {np.nanmin(lower):.3f} to {np.nanmax(lower):.3f}, on average {np.nanmean(lower):.3f}; "
-        f"by definition it is {found[INTRODUCE]['true_soundness']:.3f}",
+        measured=f"lower by {np.nanmin(lower):z.3f} to {np.nanmax(lower):z.3f}, on average {np.nanmean(lower):z.3f}; "
+        f"by definition it is {found[INTRODUCE]['true_soundness']:z.3f}",
         holds=bool(np.nanmean(lower) > _NOTICEABLE and np.nanmin(lower) > -_NOTICEABLE),
     )
     truth, removed, introduced = (_mean(found, change, "completeness") for change in (TRUTH, REMOVE, INTRODUCE))
@@ -251,20 +251,20 @@ def _claims_of_set(name: str, found: Mapping[str, Any]) -> Iterator[Claim]:
     yield Claim(
         text=f"On {where}, removing attribution lowers completeness.",
         source="Section 5.1, what is expected",
-        measured=f"mean change {fewer.mean():+.3f}, from {fewer.min():+.3f} to {fewer.max():+.3f}",
+        measured=f"mean change {fewer.mean():+z.3f}, from {fewer.min():+z.3f} to {fewer.max():+z.3f}",
         holds=bool(fewer.mean() < -_NOTICEABLE and fewer.max() < _NOTICEABLE),
     )
     yield Claim(
         text=f"On {where}, introducing attribution does not lower completeness.",
         source="Section 5.1, what is expected",
-        measured=f"mean change {more.mean():+.3f}, from {more.min():+.3f} to {more.max():+.3f}",
+        measured=f"mean change {more.mean():+z.3f}, from {more.min():+z.3f} to {more.max():+z.3f}",
         holds=bool(more.min() > -_NOTICEABLE),
     )
     if name == "paper":
         yield Claim(
             text=f"On {where}, removing outperforms the exact map in completeness, and introducing falls behind it.",
             source="Section 5.1, the prose about Fig. 5b, which says the reverse of what it expects",
-            measured=f"remove {fewer.mean():+.3f}, introduce {more.mean():+.3f} on average",
+            measured=f"remove {fewer.mean():+z.3f}, introduce {more.mean():+z.3f} on average",
             holds=bool(fewer.mean() > _NOTICEABLE and more.mean() < -_NOTICEABLE),
         )
 
