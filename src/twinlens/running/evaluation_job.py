@@ -10,7 +10,7 @@ import dataclasses
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
@@ -31,7 +31,7 @@ from twinlens.errors import DamagedError, RunError
 from twinlens.imputation.imputers import ConstantImputer, Imputer
 from twinlens.models.loading import LoadedModel
 from twinlens.probing.execution import Prepared
-from twinlens.probing.probe import Prober, RankedMaps
+from twinlens.probing.probe import Prober
 from twinlens.running.directory import Run, discard
 from twinlens.running.manifest import Manifest, SweepRecord
 from twinlens.running.methods import Method
@@ -185,10 +185,8 @@ class EvaluationWorker:
             else:
                 missing.append((sweep, imputer))
         if unit.stage == EXCHANGED:
-            for sweep, imputer in missing:
-                self._timed(
-                    f"{method.name}/control", partial(self._probe_exchanged, method, sweep, imputer, unit.shard)
-                )
+            if missing:
+                self._timed(f"{method.name}/control", lambda: self._probe_exchanged(method, missing, unit.shard))
         elif missing or not run.maps_part(method.name, unit.shard).exists():
             maps = self._timed(f"{method.name}/maps", lambda: self._maps(method, unit.shard))
             if missing:
@@ -261,42 +259,43 @@ class EvaluationWorker:
         seed, module = self.job.run.manifest.seed, self.job.model.module
         return attribute(module, inputs, samples.labels, method.source, ids=samples.ids, seed=seed, **options)
 
-    def _probe(self, method: Method, missing: Sequence[tuple[SweepRecord, Imputer]], shard: int, maps: Tensor) -> None:
-        """Rank the maps once, and make every sweep that is missing."""
-        prober = self._prober(shard)
-        ranked = prober.rank(maps, warn=False)  # results tell of degenerate maps
-        untouched = ProbeTable.load(self.job.run.untouched_part(shard))
-        for sweep, imputer in missing:
-            self._sweep(method, sweep, imputer, shard, prober, ranked, untouched)
-
-    def _probe_exchanged(self, method: Method, sweep: SweepRecord, imputer: Imputer, shard: int) -> None:
-        """Make a sweep of one shard in which every sample is probed by the map of its partner."""
-        job, size = self.job, self.job.run.manifest.execution.shard_size
-        positions = job.controlled(sweep, shard)
-        rows = [position - job.positions(shard).start for position in positions]
-        places = [divmod(job.partners[position], size) for position in positions]
-        maps = torch.empty(len(places), *job.run.manifest.data.spatial)
-        for other in {other for other, _ in places}:  # one at a time, so that only one part is in memory
-            part = job.run.load_maps(method.name, other)
-            for k, (_, row) in enumerate(places):
-                if places[k][0] == other:
-                    maps[k] = part[row]
-        prober = self._prober(shard, rows)
-        untouched = ProbeTable.load(job.run.untouched_part(shard)).take(rows)
-        self._sweep(method, sweep, imputer, shard, prober, prober.rank(maps, warn=False), untouched)
-
-    def _sweep(
+    def _probe(
         self,
         method: Method,
-        sweep: SweepRecord,
-        imputer: Imputer,
+        missing: Sequence[tuple[SweepRecord, Imputer]],
         shard: int,
-        prober: Prober,
-        ranked: RankedMaps,
-        untouched: ProbeTable,
+        maps: Tensor,
+        rows: Sequence[int] | None = None,
     ) -> None:
-        def advance(rows: int) -> None:
-            self.progress.advance(method.name, rows, sweep.name)
+        """Rank the maps of a shard, or of these rows of it, once, and make every sweep that is missing."""
+        run, prober = self.job.run, self._prober(shard, rows)
+        ranked = prober.rank(maps, warn=False)  # results tell of degenerate maps
+        untouched = ProbeTable.load(run.untouched_part(shard))
+        if rows is not None:
+            untouched = untouched.take(rows)
+        for sweep, imputer in missing:
 
-        table = prober.sweep(ranked, sweep.schedule, imputer, untouched=untouched, advance=advance)
-        self.job.run.save_probes(self.job.run.probes_part(method.name, sweep.name, shard), table)
+            def advance(rows: int, stage: str = sweep.name) -> None:
+                self.progress.advance(method.name, rows, stage)
+
+            table = prober.sweep(ranked, sweep.schedule, imputer, untouched=untouched, advance=advance)
+            run.save_probes(run.probes_part(method.name, sweep.name, shard), table)
+
+    def _probe_exchanged(self, method: Method, missing: Sequence[tuple[SweepRecord, Imputer]], shard: int) -> None:
+        """Make sweeps of one shard in which every sample is probed by the map of its partner."""
+        job = self.job
+        for share in {sweep.exchanged for sweep, _ in missing}:
+            sweeps = [(sweep, imputer) for sweep, imputer in missing if sweep.exchanged == share]
+            positions = job.controlled(sweeps[0][0], shard)
+            rows = [position - job.positions(shard).start for position in positions]
+            self._probe(method, sweeps, shard, self._maps_of(method, [job.partners[k] for k in positions]), rows)
+
+    def _maps_of(self, method: Method, positions: Sequence[int]) -> Tensor:
+        """Read the maps of samples of any shard; one part at a time, so that only one is in memory."""
+        run = self.job.run
+        places = [divmod(position, run.manifest.execution.shard_size) for position in positions]
+        maps = torch.empty(len(places), *run.manifest.data.spatial)
+        for shard in {shard for shard, _ in places}:
+            wanted = [k for k, (other, _) in enumerate(places) if other == shard]
+            maps[wanted] = run.load_maps(method.name, shard)[[places[k][1] for k in wanted]]
+        return maps

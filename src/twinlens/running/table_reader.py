@@ -28,6 +28,7 @@ class TableReader:
         self.run, self.manifest = run, run.manifest
         self.features = run.manifest.data.features
         self._tables: dict[tuple[str, str], ProbeTable] = {}
+        self._controlled: dict[float, Integers] = {}
         levels = sum(len(sweep.schedule.levels) for sweep in self.manifest.sweeps)
         self._keeps = self.manifest.data.samples * levels * len(self.manifest.methods) <= _KEPT_ROWS
 
@@ -43,7 +44,9 @@ class TableReader:
 
     def controlled(self, share: float) -> Integers:
         """Return the positions of the samples that were probed by exchanged maps."""
-        return draw_controlled(self.untouched.ids, share, seed=self.manifest.seed)
+        if share not in self._controlled:  # every table asks, and the draw sorts all samples
+            self._controlled[share] = draw_controlled(self.untouched.ids, share, seed=self.manifest.seed)
+        return self._controlled[share]
 
     def curve(self, method: str, metric: Metric, sweeps: Sequence[Sweep] | None = None) -> Curve:
         """Read a metric's curve of a method; `readable` tells whether its probes are there.
