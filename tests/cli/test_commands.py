@@ -9,6 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
+import twinlens as tl
 from tests.tiny import image_folder, model_file
 from twinlens.cli.main import main
 
@@ -398,7 +399,7 @@ def test_report_figures_and_tables(tmp_path, capsys, subject):
     assert code == 0
     assert shown.rstrip().endswith(str(tmp_path / "both.html"))
     assert (tmp_path / "both.html").exists()
-    assert results(out)["verdicts"][0] in shown
+    assert tl.open_evaluation(out).comparison().verdicts[0] in shown
 
 
 def test_methods_and_version(capsys):

@@ -29,7 +29,6 @@ from twinlens.report.page import build_page
 from twinlens.report.run_summary import describe_runs
 from twinlens.report.styles import method_styles
 from twinlens.running.wording import find_headlines
-from twinlens.statistics.verdicts import Pair, Standing
 
 pytest.importorskip("selenium", reason="selenium is not installed: pip install 'twinlens[dev]'")
 
@@ -198,15 +197,7 @@ def test_skill_stands_beside_both_sides_with_a_sign_a_colour_and_words(browser, 
 
 
 def test_controls_come_last_marked_and_quieter_and_bold_is_what_the_results_say(browser, run, tmp_path):
-    rank = [
-        Standing(metric="completeness", method=name, area=0.5, low=0.4, high=0.6, rank=k, best_rank=k, worst_rank=k)
-        for k, name in enumerate(["random", "saliency", "other"], start=1)
-    ]
-    pair = Pair(
-        metric="completeness", first="saliency", second="other", difference=0.3, low=0.1, high=0.5, p_value=0.01,
-        p_adjusted=0.02, wins=1.0, sample_wins=None,
-    )  # fmt: skip
-    odd = changed(with_skills(run), ranking=tuple(rank), pairs=(pair,), front={"saliency": 1.0})
+    odd = changed(with_skills(run), rivals={"completeness": ()}, front={"saliency": 1.0})
     first, other = odd.results.methods["random"], odd.results.methods["saliency"]
     odd = changed(odd, methods={"random": first, "other": other, **odd.results.methods})
     [described] = describe_runs([odd])
@@ -467,14 +458,14 @@ def test_names_with_markup_marks_and_emoji_show_as_text(browser, tmp_path):
         image_samples(4), name=EVIL, ids=tuple(f"{EVIL}{i}" for i in range(4)), classes=(EVIL, EVIL, EVIL)
     )
     run = make_run(
-        tmp_path / "run", samples=samples, model=loaded(EVIL), methods=["random", "sobel"], metrics=["soundness"]
+        tmp_path / "run", samples=samples, model=loaded(EVIL), methods=["random", "sobel"], metrics={EVIL: "soundness"}
     )
-    browser.open(write_report([changed(run, warnings=(EVIL,), verdicts=(EVIL,))], tmp_path / "r.html"))
+    browser.open(write_report([changed(run, warnings=(EVIL,))], tmp_path / "r.html"))
     assert browser.complaints() == []
     assert browser.run("return document.scripts.length") == 6
     assert browser.run("return document.querySelector('h1').textContent") == f"{EVIL} on {EVIL}"
     assert EVIL in browser.run("return [...document.querySelectorAll('.warnings li')].map(li => li.textContent)")
-    assert EVIL in browser.run("return [...document.querySelectorAll('.verdicts li')].map(li => li.textContent)")
+    assert EVIL in browser.run("return document.querySelector('.verdicts').textContent")
     assert browser.run("return document.querySelector('.subject h3').textContent") == EVIL
     assert browser.run("return document.querySelector('.subject .quiet').textContent").startswith(EVIL)
     assert browser.run("return document.querySelector('.said').textContent").endswith(EVIL)

@@ -1,4 +1,5 @@
-from types import SimpleNamespace
+import dataclasses
+import math
 
 import numpy as np
 import torch
@@ -10,6 +11,7 @@ from twinlens.report.explorer import describe_samples
 from twinlens.report.run_summary import describe_run
 from twinlens.running.results import ControlResults
 from twinlens.running.wording import find_warnings, group_warnings
+from twinlens.statistics.bootstrap import bootstrap
 from twinlens.statistics.comparison import _pareto
 from twinlens.statistics.verdicts import Standing
 
@@ -20,18 +22,18 @@ def test_statistics_are_shown_where_they_are_there(run):
     standing = Standing(
         metric="soundness", method="random", area=2.0, low=1.5, high=2.5, rank=1, best_rank=1, worst_rank=2
     )
-    more = changed(more, verdicts=("Yes.",), warnings=("No.",), ranking=(standing,), front={"sobel": 0.75})
+    more = changed(more, pairs_digest=None, warnings=("No.",), ranking=(standing,), front={"sobel": 0.75})
     shown = describe_run(more, "r")
     assert shown["front"] == ["sobel"]
     assert shown["frontShares"] == {"sobel": 0.75}
-    assert shown["verdicts"] == ["Yes."]
+    assert (shown["verdicts"], shown["comparisons"]) == ([], 3)
     assert ["No."] in shown["warnings"]
     soundness = next(m for m in shown["methods"] if m["name"] == "random")["metrics"]["soundness"]
     assert (soundness["interval"], soundness["ranks"], soundness["low"]) == ([1.5, 2.5], [1, 2], list(values))
 
 
 def test_headlines_say_whom_to_trust_and_who_knows_nothing(judged):
-    shown = describe_run(changed(judged, front={"saliency": 1.0}, pairs=()), "r")
+    shown = describe_run(changed(judged, front={"saliency": 1.0}, rivals={}), "r")
     areas = [judged.results.area("saliency", metric) for metric in judged.results.plane]
     assert shown["headlines"] == [
         f"Where nothing may be falsely blamed, take saliency: soundness 2-sided {areas[0]:.3f}, of which 0.210 is "
@@ -74,12 +76,25 @@ POINTS = {"a": (0.9, 0.1), "b": (0.5, 0.5), "c": (0.5, 0.4), "d": (None, 0.9), "
 
 
 def test_the_front_has_equal_points_and_none_that_is_not_defined(run):
-    axes = ("soundness", "completeness")
-    drawn = {metric: dict.fromkeys(POINTS, SimpleNamespace(curve=run.curve("random", metric))) for metric in axes}
-    columns = np.array(list(POINTS.values()), dtype=np.float64).T
-    areas = {metric: np.stack([column, column]) for metric, column in zip(axes, columns, strict=True)}
-    assert _pareto(drawn, areas) == dict.fromkeys(["a", "b", "e", "f"], 1.0)
-    assert _pareto({"soundness": drawn["soundness"]}, areas) == {}
+    scores = {
+        metric: {
+            name: dataclasses.replace(
+                bootstrap(run.curve("random", metric), resamples=2).score(),
+                area=point[side] or math.nan,
+                replicates=np.array([point[side] or math.nan]),
+            )
+            for name, point in POINTS.items()
+        }
+        for side, metric in enumerate(("soundness", "completeness"))
+    }
+    assert _pareto(scores) == dict.fromkeys(["a", "b", "e", "f"], 1.0)
+    assert _pareto({"soundness": scores["soundness"]}) == {}
+
+
+def test_the_page_compares_the_best_methods_in_words(run):
+    shown = describe_run(run, "r")
+    assert (len(shown["verdicts"]), shown["comparisons"]) == (3, 3)
+    assert shown["verdicts"] == list(run.comparison().verdicts)
 
 
 def test_methods_come_best_first_and_the_front_is_that_of_the_results(run):

@@ -5,7 +5,6 @@ import pytest
 
 from tests.report.runs import SKILLS, changed, make_run, with_curve, with_skills, without_control
 from twinlens.report import format_table
-from twinlens.statistics.verdicts import Pair, Standing
 
 
 def test_tables_hold_the_numbers_of_the_results(run):
@@ -41,19 +40,9 @@ def test_skill_stands_beside_both_sides_with_its_sign(judged):
 
 
 def test_only_what_is_best_beyond_doubt_is_bold_and_never_a_control(judged):
-    def pair(decided):
-        return Pair(
-            metric="completeness", first="saliency", second="other", difference=0.3, low=0.1 if decided else -0.1,
-            high=0.5, p_value=0.01, p_adjusted=0.02, wins=1.0, sample_wins=None,
-        )  # fmt: skip
-
     methods = {**judged.results.methods, "other": judged.results.methods["saliency"]}
-    ranking = [
-        Standing(metric="completeness", method=name, area=0.5, low=0.4, high=0.6, rank=k, best_rank=k, worst_rank=k)
-        for k, name in enumerate(["random", "saliency", "other"], start=1)
-    ]
     for decided in (True, False):
-        odd = changed(judged, methods=methods, ranking=tuple(ranking), pairs=(pair(decided),))
+        odd = changed(judged, methods=methods, rivals={"completeness": () if decided else ("other",)})
         bold = [line.split(" ")[1] for line in format_table([odd], "markdown").splitlines() if "**" in line]
         assert bold == (["saliency"] if decided else [])
         assert format_table([odd], "latex").count("mathbf") == decided

@@ -20,6 +20,7 @@ from twinlens.core.tensors import load_tensors
 from twinlens.errors import DamagedError, RunError
 from twinlens.evaluation import evaluate
 from twinlens.report import write_report
+from twinlens.running.pairs_table import pairs_digest
 from twinlens.running.run_reader import open_evaluation
 
 
@@ -240,15 +241,43 @@ def test_damaged_samples_of_the_report_are_named_and_written_anew(tmp_path, whol
     write_report([open_evaluation(out)], tmp_path / "page.html")
 
 
+def test_pairs_have_a_file_of_their_own(tmp_path, whole):
+    out = tmp_path / "run"
+    shutil.copytree(whole[0], out)
+    compared = open_evaluation(out).comparison()
+    [pair] = {(pair.first, pair.second) for pair in compared.pairs}
+    assert sorted(pair) == ["centre", "random"]
+    assert compared.standings == open_evaluation(out).results.ranking
+    for content in (compared.to_frame().to_csv().encode(), b"", (out / "pairs.csv").read_bytes()[:-2], b"\xff" * 9):
+        (out / "pairs.csv").write_bytes(content)
+        with pytest.raises(RunError, match=r"pairs\.csv' is missing or damaged.*Start the run again"):
+            open_evaluation(out).comparison()
+    make_run(out, ["random", "centre"])
+    assert open_evaluation(out).comparison() == compared
+
+
+def test_results_grow_with_the_methods_and_not_with_their_pairs(tmp_path):
+    sizes = []
+    for count in (4, 16):
+        methods = {f"m{k}": {"method": "random"} for k in range(count)}
+        make_run(tmp_path / str(count), methods)
+        sizes.append((tmp_path / str(count) / "results.json").stat().st_size)
+    assert sizes[1] < 4.2 * sizes[0]
+
+
 EVIL = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202e"
 
 
 def test_names_from_files_do_not_steer_the_terminal(tmp_path, whole, capsys):
     out = tmp_path / f"run{EVIL}"
     shutil.copytree(whole[0], out)
+    pairs = (out / "pairs.csv").read_text().replace(",centre,", f",centre{EVIL},")
+    assert EVIL in pairs
+    (out / "pairs.csv").write_text(pairs)
     for name in ("run.json", "results.json"):
         text = (out / name).read_text().replace('"centre"', json.dumps(f"centre{EVIL}"))
         stored = json.loads(text)
+        stored["pairs_digest"] = pairs_digest(pairs) if name == "results.json" else None
         stored["model"]["name"] = stored["data"]["name"] = EVIL
         stored["warnings"] = [EVIL] if name == "results.json" else None
         (out / name).write_text(json.dumps({key: value for key, value in stored.items() if value is not None}))

@@ -59,7 +59,8 @@ def print_runs(evaluations: Sequence[Evaluation], *, verdicts: bool = False) -> 
         print_plain(console, f"{evaluation.path}: {_legend(evaluation)}")
         for note in evaluation.notes:
             print_plain(console, f"  Note: {note}")
-        for verdict in evaluation.results.verdicts if verdicts else ():
+        compared = evaluation.comparison() if verdicts else None
+        for verdict in compared.verdicts if compared else ():
             print_plain(console, f"  {verdict}")
 
 

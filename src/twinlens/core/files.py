@@ -76,7 +76,11 @@ def written_whole(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 def write_json(path: str | os.PathLike[str], content: Any) -> None:
     """Write JSON, whole; equal contents make equal bytes."""
-    text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    write_text(path, json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def write_text(path: str | os.PathLike[str], text: str) -> None:
+    """Write a text file, whole."""
     with written_whole(path) as unfinished:
         unfinished.write_text(text, encoding="utf-8")
 

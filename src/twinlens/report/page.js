@@ -95,11 +95,13 @@ function headlines(run) {
 
 function verdicts(run) {
   if (!run.verdicts.length) return element('div');
+  const some = run.verdicts.length, all = run.comparisons;
+  const title = some === all ? `All ${all} comparisons in words` : `Comparisons of the best methods in words (${some} of ${all})`;
   const few = run.verdicts.join().length < 400;
   return element(
     'section',
     { class: 'verdicts' },
-    few ? sentences(run.verdicts) : fold(`All ${run.verdicts.length} comparisons in words`, sentences(run.verdicts)),
+    few ? sentences(run.verdicts) : fold(title, sentences(run.verdicts)),
   );
 }
 

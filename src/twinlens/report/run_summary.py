@@ -5,6 +5,7 @@ Numbers come from the results as they are; nothing is computed here but sentence
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
@@ -16,6 +17,7 @@ from twinlens.running.run_reader import Evaluation
 from twinlens.running.wording import find_headlines, group_warnings, name_of, performance_of
 
 _LONGEST = 60  # signs of a setting that the page prints
+_COMPARED = 16  # methods of which the page compares every pair in words
 
 
 def describe_runs(evaluations: Sequence[Evaluation]) -> list[dict[str, JSON]]:
@@ -32,7 +34,7 @@ def run_labels(evaluations: Sequence[Evaluation]) -> list[str]:
 
 def describe_run(evaluation: Evaluation, label: str) -> dict[str, JSON]:
     """Describe what the page shows of one run."""
-    results, seconds = evaluation.results, evaluation.seconds()
+    results, seconds, compared = evaluation.results, evaluation.seconds(), evaluation.comparison()
     warnings = group_warnings([*evaluation.notes, *results.warnings], evaluation.methods)
     return {
         "name": label,
@@ -43,7 +45,8 @@ def describe_run(evaluation: Evaluation, label: str) -> dict[str, JSON]:
         "facts": to_json(_facts(evaluation)),
         "warnings": to_json(warnings),
         "headlines": to_json(find_headlines(results)),
-        "verdicts": to_json(results.verdicts),
+        "verdicts": to_json(compared.among(results.best_first()[:_COMPARED]).verdicts if compared else ()),
+        "comparisons": math.comb(len(evaluation.methods), 2),
         "metrics": [_metric(results, name) for name in evaluation.metrics],
         "methods": [_method(results, name, seconds.get(name)) for name in results.best_first()],
         "sides": to_json(results.sides),

@@ -21,15 +21,15 @@ from twinlens.core.probe_table import ProbeTable
 from twinlens.metrics.catalogue import Metric
 from twinlens.metrics.performance import measure
 from twinlens.metrics.protocols import find_protocol
-from twinlens.metrics.removal import Completeness
 from twinlens.metrics.soundness import Soundness
 from twinlens.metrics.soundness_curve import SoundnessCurve
 from twinlens.running.manifest import Question
+from twinlens.running.pairs_table import pairs_digest, pairs_text
 from twinlens.running.results import CONFIDENCE, ControlResults, CurveResults, Diagnostic, MethodResults, Results
 from twinlens.running.table_reader import TableReader
 from twinlens.running.wording import find_warnings
-from twinlens.statistics.bootstrap import Bootstrap, bootstrap
-from twinlens.statistics.comparison import compare_bootstraps
+from twinlens.statistics.bootstrap import Bootstrap, Score, bootstrap
+from twinlens.statistics.comparison import compare_scores
 from twinlens.statistics.controls import Skill, skill
 from twinlens.statistics.diagnostics import diagnose, diagnose_ties
 from twinlens.statistics.verdicts import Comparison
@@ -38,11 +38,28 @@ _LIMIT = 0.9  # of the untouched inputs' performance, which nearly all maps reac
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
+class MethodAnalysis:
+    """One method by itself. It is small, whatever the number of levels: probes are read and forgotten."""
+
+    results: MethodResults
+    """What results.json holds of it."""
+
+    scores: Mapping[str, Score]
+    """By metric, what the comparison with other methods needs."""
+
+    false_share: Floats | None
+    """(N,) the share of each sample's attribution that was judged false in the end; None without any curve."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Analysis:
     """What was found, and what was seen on the way."""
 
     results: Results
     """What results.json holds."""
+
+    pairs: str
+    """What pairs.csv holds; empty where nothing was compared."""
 
     false_share: Mapping[str, Floats]
     """(N,) of each method with soundness, the share of each sample's attribution that was judged false in the end."""
@@ -56,51 +73,65 @@ def analyse(reader: TableReader, metrics: Mapping[str, Metric], question: Questi
         metrics: by name, each with its imputer.
         question: the same metrics as they are stored, the control, and the number of resamples.
     """
-    manifest, limits = reader.manifest, area_limits(metrics, reader.untouched)
-    drawn: dict[str, dict[str, Bootstrap]] = {}
-    skills: dict[str, dict[str, Skill]] = {}
-    for method in (name for name in manifest.methods if reader.complete(name)):
-        readable = {
-            name: metric for name, metric in metrics.items() if reader.readable(method, metric.sweeps(reader.features))
-        }
-        curves = {name: reader.curve(method, metric) for name, metric in readable.items()}
-        drawn[method] = {name: bootstrap(curve, resamples=question.resamples) for name, curve in curves.items()}
-        skills[method] = {
-            name: found
-            for name, metric in readable.items()
-            if (found := _skill(reader, method, metric, question, limits.get(name))) is not None
-        }
-        reader.forget()
-    controls = frozenset(name for name in drawn if manifest.methods[name].method in CONTROLS)
-    compared = _compare(drawn, list(metrics), limits, {*controls, *_without_skill(skills, metrics)})
-    methods = {
-        name: MethodResults(
-            control=name in controls,
-            metrics={
-                metric: _curve_results(each, limits.get(metric), skills[name].get(metric))
-                for metric, each in own.items()
-            },
-            diagnostics=_diagnostics(own, reader.run.load_maps(name, 0)) if own else (),
-        )
-        for name, own in drawn.items()
+    names = [name for name in reader.manifest.methods if reader.complete(name)]
+    return combine(reader, metrics, question, {name: analyse_method(reader, name, metrics, question) for name in names})
+
+
+def analyse_method(
+    reader: TableReader, method: str, metrics: Mapping[str, Metric], question: Question
+) -> MethodAnalysis:
+    """Compute what can be said of one method whatever the others are."""
+    limits = area_limits(metrics, reader.untouched)
+    readable = {name: each for name, each in metrics.items() if reader.readable(method, each.sweeps(reader.features))}
+    drawn = {
+        name: bootstrap(reader.curve(method, metric), resamples=question.resamples) for name, metric in readable.items()
     }
+    found = MethodAnalysis(
+        results=MethodResults(
+            control=reader.manifest.methods[method].method in CONTROLS,
+            metrics={
+                name: _curve_results(
+                    each, limits.get(name), _skill(reader, method, metrics[name], question, limits.get(name))
+                )
+                for name, each in drawn.items()
+            },
+            diagnostics=_diagnostics(drawn, reader.run.load_maps(method, 0)) if drawn else (),
+        ),
+        scores={name: each.score(limits.get(name)) for name, each in drawn.items()},
+        false_share=_false_share(drawn) if drawn else None,
+    )
+    reader.forget()
+    return found
+
+
+def combine(
+    reader: TableReader, metrics: Mapping[str, Metric], question: Question, methods: Mapping[str, MethodAnalysis]
+) -> Analysis:
+    """Compare the methods, and put everything together."""
+    manifest = reader.manifest
     results = Results(
         model=manifest.model,
         data=manifest.data,
         seed=manifest.seed,
         question=question,
         accuracy=float(reader.untouched.correct.mean()),
-        soundness_up_to=limits,
-        methods=methods,
+        soundness_up_to=area_limits(metrics, reader.untouched),
+        methods={name: found.results for name, found in methods.items()},
         incomplete=reader.incomplete(metrics),
-        warnings=(),
-        ranking=compared.standings if compared else (),
-        pairs=compared.pairs if compared else (),
-        front=compared.pareto if compared else {},
-        verdicts=compared.verdicts if compared else (),
     )
+    compared = _compare({name: found.scores for name, found in methods.items()}, metrics, results.beside)
+    pairs = "" if compared is None else pairs_text(compared.pairs)
+    if compared is not None:
+        results = dataclasses.replace(
+            results,
+            ranking=compared.standings,
+            rivals={metric: _rivals(results, metric, compared) for metric in {p.metric: None for p in compared.pairs}},
+            front=compared.pareto,
+            pairs_digest=pairs_digest(pairs),
+        )
     results = dataclasses.replace(results, warnings=tuple(find_warnings(results)))
-    return Analysis(results=results, false_share={name: _false_share(own) for name, own in drawn.items() if own})
+    shares = {name: found.false_share for name, found in methods.items() if found.false_share is not None}
+    return Analysis(results=results, pairs=pairs, false_share=shares)
 
 
 def area_limits(metrics: Mapping[str, Metric], untouched: ProbeTable) -> dict[str, float]:
@@ -130,28 +161,23 @@ def _skill(reader: TableReader, method: str, metric: Metric, question: Question,
     return skill(*pair, confidence=CONFIDENCE, high=high, resamples=question.resamples)
 
 
-def _without_skill(skills: Mapping[str, Mapping[str, Skill]], metrics: Mapping[str, Metric]) -> list[str]:
-    """List the methods that know nothing of the input: by no metric of either side do own maps beat exchanged ones."""
-    ends = {
-        method: [s.low for name, s in own.items() if isinstance(metrics[name], Soundness | Completeness)]
-        for method, own in skills.items()
-    }
-    known = {method: [low for low in each if math.isfinite(low)] for method, each in ends.items()}
-    return [method for method, each in known.items() if each and max(each) <= 0]
-
-
 def _compare(
-    drawn: Mapping[str, Mapping[str, Bootstrap]],
-    metrics: Iterable[str],
-    limits: Mapping[str, float],
-    beside: Collection[str],
+    scores: Mapping[str, Mapping[str, Score]], metrics: Iterable[str], beside: Collection[str]
 ) -> Comparison | None:
     """Compare the methods by the metrics that all of them have; those beside the others are never on the front."""
-    common = [metric for metric in metrics if drawn and all(metric in own for own in drawn.values())]
-    if len(drawn) < 2 or not common:
+    common = [metric for metric in metrics if scores and all(metric in own for own in scores.values())]
+    if len(scores) < 2 or not common:
         return None
-    chosen = {metric: {name: own[metric] for name, own in drawn.items()} for metric in common}
-    return compare_bootstraps(chosen, confidence=CONFIDENCE, high=limits, controls=beside)
+    chosen = {metric: {name: own[metric] for name, own in scores.items()} for metric in common}
+    return compare_scores(chosen, confidence=CONFIDENCE, controls=beside)
+
+
+def _rivals(results: Results, metric: str, compared: Comparison) -> tuple[str, ...]:
+    """List the methods that may be called best, and that the one with the best area is not clear of."""
+    best = results.highest(metric)
+    open_pairs = [pair for pair in compared.pairs if pair.metric == metric and not pair.decided]
+    close = {name for pair in open_pairs if best in (pair.first, pair.second) for name in (pair.first, pair.second)}
+    return tuple(name for name in results.candidates(metric) if name in close - {best})
 
 
 def _curve_results(drawn: Bootstrap, high: float | None, skill: Skill | None) -> CurveResults:

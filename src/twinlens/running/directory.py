@@ -5,6 +5,7 @@
       maps/METHOD/00000.safetensors       attribution maps of one shard of the samples
       probes/METHOD/SWEEP/00000.parquet   what the model answered about them
       results.json   results.csv          curves and summary
+      pairs.csv                           each pair of methods by each metric
       timings.json                        how long parts took
 
 A part that exists is done. A run that was killed and is started again makes the parts that are missing, and ends with
@@ -24,7 +25,7 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 from torch import Tensor
 
 from twinlens.core.fields import JSON, from_json, to_json
-from twinlens.core.files import as_path, is_local, write_json
+from twinlens.core.files import as_path, is_local, write_json, write_text
 from twinlens.core.probe_table import ProbeTable
 from twinlens.core.progress import Progress
 from twinlens.core.tensors import load_tensors, save_tensors
@@ -103,6 +104,14 @@ class Run(Generic[M]):
         if name != "run.json":
             self.check_there()
         write_json(self.path / name, content)
+
+    def write_text(self, name: str, text: str) -> None:
+        """Write a text file of the run, whole; without any text there is none."""
+        self.check_there()
+        if text:
+            write_text(self.path / name, text)
+        else:
+            (self.path / name).unlink(missing_ok=True)
 
     def write_manifest(self, manifest: M) -> None:
         """Replace the manifest."""

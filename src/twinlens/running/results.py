@@ -14,7 +14,7 @@ from twinlens.metrics.catalogue import METRICS, Metric
 from twinlens.metrics.removal import Completeness
 from twinlens.metrics.soundness import Soundness
 from twinlens.running.manifest import FORMAT, DataRecord, ModelRecord, Question
-from twinlens.statistics.verdicts import Pair, Standing, clear_best
+from twinlens.statistics.verdicts import Standing
 
 CONFIDENCE = 0.95
 Numbers = tuple[float | None, ...]
@@ -136,20 +136,20 @@ class Results:
     incomplete: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     """Methods of the run that lack maps or probes, each with the metrics that are missing."""
 
-    warnings: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
     """What a reader should know, with the method's name first."""
 
-    ranking: tuple[Standing, ...]
+    ranking: tuple[Standing, ...] = ()
     """Each method by each metric, best first."""
 
-    pairs: tuple[Pair, ...]
-    """Each pair of methods by each metric."""
+    rivals: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    """By each metric that methods were compared by, those that the best one is not clear of."""
 
-    front: Mapping[str, float]
+    front: Mapping[str, float] = dataclasses.field(default_factory=dict)
     """Methods that no other beats in both soundness and completeness, to the share of resamples in which this holds."""
 
-    verdicts: tuple[str, ...]
-    """One sentence per pair of methods."""
+    pairs_digest: str | None = None
+    """Digest of pairs.csv, which has each pair of methods by each metric; None where nothing was compared."""
 
     @property
     def controls(self) -> list[str]:
@@ -170,6 +170,11 @@ class Results:
         """Tell whether exchanged maps do as well as a method's own on every side that they were measured for."""
         known = [known for metric in self.sides if (known := self.knows(method, metric)) is not None]
         return bool(known) and not any(known)
+
+    @property
+    def beside(self) -> tuple[str, ...]:
+        """Methods that are compared and never called best: controls, and those that know nothing of the input."""
+        return tuple(name for name, found in self.methods.items() if found.control or self.knows_nothing(name))
 
     def area(self, method: str, metric: str) -> float | None:
         """Return the area of a method's curve, or None where it is not defined or was not measured."""
@@ -220,9 +225,8 @@ class Results:
 
     def best(self, metric: str) -> str | None:
         """Return the method that is better than every other one that may be called best, beyond doubt."""
-        others = set(self.methods) - set(self.candidates(metric))
-        standings = [standing for standing in self.ranking if standing.metric == metric]
-        return clear_best(standings, [pair for pair in self.pairs if pair.metric == metric], others)
+        decided = len(self.candidates(metric)) > 1 and self.rivals.get(metric) == ()
+        return self.highest(metric) if decided else None
 
     def best_first(self) -> list[str]:
         """Return all methods, best first: by the sum of their ranks in soundness and completeness.

@@ -24,9 +24,12 @@ from twinlens.metrics.curves import Curve
 from twinlens.running.analysis import Analysis, analyse
 from twinlens.running.directory import Run, read_json, read_run
 from twinlens.running.manifest import Manifest, Question
+from twinlens.running.pairs_table import FILE as PAIRS
+from twinlens.running.pairs_table import pairs_digest, read_pairs
 from twinlens.running.results import CurveResults, Results
 from twinlens.running.table_reader import TableReader
 from twinlens.running.wording import find_headlines, name_of
+from twinlens.statistics.verdicts import Comparison
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -140,6 +143,28 @@ class Evaluation:
     def maps(self, method: str) -> torch.Tensor:
         """Read the maps of all samples (N, *S)."""
         return torch.cat([self.run.load_maps(method, shard) for shard in range(self.run.manifest.shards)])
+
+    def comparison(self) -> Comparison | None:
+        """Read how each pair of methods compares, from pairs.csv; None where there was nothing to compare."""
+        results = self.results
+        if results.pairs_digest is None:
+            return None
+        path = self.path / PAIRS
+        text = path.read_bytes().decode(errors="replace") if path.exists() else ""
+        pairs = read_pairs(text, self.metrics) if pairs_digest(text) == results.pairs_digest else ()
+        ranked = {(row.metric, row.method) for row in results.ranking}
+        if not pairs or not ranked >= {(pair.metric, name) for pair in pairs for name in (pair.first, pair.second)}:
+            raise RunError(
+                f"{str(path)!r} is missing or damaged, or does not belong to results.json. Start the run again with "
+                "the same command, and it is written anew."
+            )
+        return Comparison(
+            confidence=results.confidence,
+            standings=results.ranking,
+            pairs=pairs,
+            pareto=results.front,
+            controls=results.beside,
+        )
 
     @property
     def incomplete(self) -> dict[str, tuple[str, ...]]:
@@ -304,9 +329,10 @@ def _check_question(results: Results) -> None:
 def write_analysis(
     reader: TableReader, metrics: Mapping[str, Metric], question: Question, imputer: Imputer | None
 ) -> tuple[Evaluation, Analysis]:
-    """Analyse a run, and write results.json and results.csv."""
+    """Analyse a run, and write results.json, results.csv and pairs.csv."""
     run = reader.run
     analysis = analyse(reader, metrics, question)
+    run.write_text(PAIRS, analysis.pairs)  # before the results that hold its digest
     run.write_json("results.json", to_json(analysis.results))
     analysis.results.write_csv(run.path / "results.csv")
     return Evaluation(run, analysis.results, reader, dict(metrics), imputer), analysis

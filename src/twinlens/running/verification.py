@@ -17,6 +17,8 @@ from twinlens.errors import DamagedError, first_line
 from twinlens.running.analysis import analyse
 from twinlens.running.directory import Run, read_json
 from twinlens.running.manifest import Manifest
+from twinlens.running.pairs_table import FILE as PAIRS
+from twinlens.running.pairs_table import pairs_digest
 from twinlens.running.run_reader import open_evaluation
 from twinlens.running.sample_selection import FILE, read_selection
 from twinlens.running.table_reader import TableReader
@@ -59,6 +61,8 @@ def verify_run(run: Run[Manifest]) -> list[Finding]:
         look(run.path / FILE, lambda: None if read_selection(run) else "it is empty")
     parts_are_whole = all(finding.problem is None for finding in found)
     look(run.path / "results.json", lambda: _check_results(run, recompute=parts_are_whole))
+    if found[-1].problem is None and (digest := open_evaluation(run.path).results.pairs_digest):
+        look(run.path / PAIRS, lambda: _check_pairs(run, digest))
     found += [Finding(file=str(path.relative_to(run.path)), problem="left by a killed process") for path in _left(run)]
     return found
 
@@ -121,6 +125,11 @@ def _check_results(run: Run[Manifest], *, recompute: bool) -> str | None:
         return None
     again = to_json(analyse(TableReader(run), metrics, question).results)
     return None if json.loads(json.dumps(again)) == read_json(run.path / "results.json") else "not what its parts give"
+
+
+def _check_pairs(run: Run[Manifest], digest: str) -> str | None:
+    there = pairs_digest((run.path / PAIRS).read_bytes().decode(errors="replace"))
+    return None if there == digest else "not what belongs to results.json"
 
 
 def _left(run: Run[Manifest]) -> Iterator[Path]:

@@ -55,13 +55,7 @@ def _best(results: Results) -> list[str]:
             if empty:
                 sentences.append(f"{start}, no method helps: in {title} none does better than maps of other inputs.")
             continue
-        close = {
-            name
-            for pair in results.pairs
-            if pair.metric == metric and best in (pair.first, pair.second) and not pair.decided
-            for name in (pair.first, pair.second)
-        }
-        rivals = [name for name in results.candidates(metric) if name in close - {best}]
+        rivals = results.rivals.get(metric, ())
         control, others = results.control(best, metric), len(results.candidates(metric)) - 1
         gain = None if control is None else control.skill
         skill = "" if gain is None else f", of which {gain:z.3f} is skill"

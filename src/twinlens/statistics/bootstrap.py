@@ -14,8 +14,46 @@ from scipy.spatial.distance import directed_hausdorff
 
 from twinlens.core.arrays import Floats
 from twinlens.core.resampling import Interval, band, draw, interval_of
-from twinlens.metrics.curves import Curve
+from twinlens.metrics.curves import Curve, RemovalCurve
 from twinlens.metrics.soundness_curve import SoundnessCurve
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Score:
+    """The area of a curve, as measured and in each resample: all that a comparison needs, without the probes."""
+
+    kind: str
+    """What was measured: "soundness", "completeness", or "removal" with its order."""
+
+    area: float
+    """Area of the curve; NaN where it is not defined."""
+
+    replicates: Floats
+    """(R,) the same in each resample."""
+
+    per_sample: Floats | None
+    """(N,) the same for each sample, in the order of their sorted ids; None where a sample by itself has none."""
+
+    samples: int
+    """Number of samples."""
+
+    higher_is_better: bool
+    """Whether a larger area speaks for the map."""
+
+    has_interval: bool
+    """Whether the replicates make an interval."""
+
+    limits: tuple[float, float]
+    """The least and the largest area that there can be."""
+
+    @property
+    def rows(self) -> Floats:
+        """(1 + R,) the area as measured, and in each resample."""
+        return np.concatenate([[self.area], self.replicates])
+
+    def trusted(self, replicates: Floats) -> Floats:
+        """Return replicates (R, ...) for an interval: NaN where they do not make one."""
+        return replicates if self.has_interval else np.full_like(replicates, np.nan)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -74,6 +112,21 @@ class Bootstrap:
         )
         return float(measured[0]), replicates
 
+    def score(self, high: float | None = None) -> Score:
+        """Return the area alone, for soundness up to the predictive level `high`."""
+        curve, (area, replicates) = self.curve, self.areas_up_to(high)
+        per_sample = curve.area_per_sample()
+        return Score(
+            kind=kind_of(curve),
+            area=area,
+            replicates=replicates,
+            per_sample=None if per_sample is None else per_sample[np.argsort(np.asarray(curve.table.ids))],
+            samples=len(curve.table),
+            higher_is_better=curve.higher_is_better,
+            has_interval=curve.has_interval,
+            limits=curve.limits,
+        )
+
     def at(self, level: float, confidence: float = 0.95) -> Interval[float]:
         """Return the value at a level with its interval.
 
@@ -99,6 +152,13 @@ class Bootstrap:
     def trusted(self, replicates: Floats) -> Floats:
         """Return replicates (R, ...) of the curve for an interval: NaN where they do not make one."""
         return replicates if self.curve.has_interval else np.full_like(replicates, np.nan)
+
+
+def kind_of(curve: Curve) -> str:
+    """Name what a curve measures."""
+    if isinstance(curve, RemovalCurve):
+        return f"removal ({curve.table.settings.schedule.order})"
+    return "soundness" if isinstance(curve, SoundnessCurve) else "completeness"
 
 
 def bootstrap(curve: Curve, *, resamples: int = 1000, seed: int = 0) -> Bootstrap:

@@ -8,17 +8,17 @@ Shapes: N samples, L levels, R resamples, M methods.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from itertools import combinations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from twinlens.core.arrays import Floats
 from twinlens.core.resampling import around, check_confidence, interval_of
-from twinlens.metrics.curves import CompletenessCurve, Curve, RemovalCurve
+from twinlens.metrics.curves import Curve
 from twinlens.metrics.soundness_curve import SoundnessCurve
-from twinlens.statistics.bootstrap import Bootstrap, bootstrap
+from twinlens.statistics.bootstrap import Score, bootstrap, kind_of
 from twinlens.statistics.verdicts import Comparison, Pair, Standing
 
 Curves = Mapping[str, Curve] | Mapping[str, Mapping[str, Curve]]
@@ -60,50 +60,42 @@ def compare(
         >>> print(compare(both).verdicts[0])
         right is more complete than wrong by 0.917 [0.848, 0.985].
     """
+    check_confidence(confidence)
     metrics = _by_metric(curves)
     ids = next(iter(next(iter(metrics.values())).values())).table.ids
     _refuse_other_samples(metrics, ids)
-    drawn = {
-        metric: {name: bootstrap(curve, resamples=resamples, seed=seed) for name, curve in methods.items()}
+    up_to = high if isinstance(high, Mapping) else dict.fromkeys(metrics, high)
+    scores = {
+        metric: {
+            name: bootstrap(curve, resamples=resamples, seed=seed).score(up_to.get(metric))
+            for name, curve in methods.items()
+        }
         for metric, methods in metrics.items()
     }
-    return compare_bootstraps(drawn, confidence=confidence, high=high, controls=controls)
+    return compare_scores(scores, confidence=confidence, controls=controls)
 
 
-def compare_bootstraps(
-    drawn: Mapping[str, Mapping[str, Bootstrap]],
-    *,
-    confidence: float = 0.95,
-    high: float | Mapping[str, float] | None = None,
-    controls: Collection[str] = (),
+def compare_scores(
+    scores: Mapping[str, Mapping[str, Score]], *, confidence: float = 0.95, controls: Collection[str] = ()
 ) -> Comparison:
     """Compare methods whose curves were resampled already, on the same samples with the same seed.
 
     Args:
-        drawn: from the name of each metric to the resampled curve of each method.
+        scores: from the name of each metric to the score of each method.
         confidence: confidence of intervals and verdicts.
-        high: as for `compare`.
         controls: as for `compare`.
     """
-    check_confidence(confidence)
     standings: list[Standing] = []
     pairs: list[Pair] = []
-    areas: dict[str, Floats] = {}
-    for metric, methods in drawn.items():
-        up_to = high.get(metric) if isinstance(high, Mapping) else high
-        measured, replicates = (
-            np.stack(each, axis=-1)
-            for each in zip(*[each.areas_up_to(up_to) for each in methods.values()], strict=True)
-        )
-        areas[metric] = np.vstack([measured, replicates])
-        own_pairs = _pairs(metric, methods, measured, replicates, confidence)
-        standings += _standings(metric, methods, areas[metric], own_pairs, confidence)
+    for metric, methods in scores.items():
+        own_pairs = _pairs(metric, methods, confidence)
+        standings += _standings(metric, methods, own_pairs, confidence)
         pairs += own_pairs
     return Comparison(
         confidence=confidence,
         standings=tuple(standings),
         pairs=tuple(pairs),
-        pareto=_pareto(drawn, areas, controls),
+        pareto=_pareto(scores, controls),
         controls=tuple(controls),
     )
 
@@ -114,7 +106,7 @@ def _by_metric(curves: Curves) -> dict[str, dict[str, Curve]]:
         raise ValueError(f"`curves` must hold at least two methods to compare; got {len(curves)}.")
     metrics: dict[str, dict[str, Curve]] = {}
     for method, given in curves.items():
-        for metric, curve in ({_name(given): given} if isinstance(given, Curve) else given).items():
+        for metric, curve in ({kind_of(given): given} if isinstance(given, Curve) else given).items():
             metrics.setdefault(metric, {})[method] = curve
     for metric, methods in metrics.items():
         for method in curves:
@@ -129,14 +121,8 @@ def _by_metric(curves: Curves) -> dict[str, dict[str, Curve]]:
     return metrics
 
 
-def _name(curve: Curve) -> str:
-    if isinstance(curve, RemovalCurve):
-        return f"removal ({curve.table.settings.schedule.order})"
-    return "soundness" if isinstance(curve, SoundnessCurve) else "completeness"
-
-
 def _made_with(curve: Curve) -> str:
-    made = f"{_name(curve)}, {curve.measure}, protocol {curve.protocol.name}, {curve.table.settings.imputer}"
+    made = f"{kind_of(curve)}, {curve.measure}, protocol {curve.protocol.name}, {curve.table.settings.imputer}"
     if isinstance(curve, SoundnessCurve):  # its levels may differ, as a sweep may end early
         return f"{made}, estimator {curve.estimator}, epsilon {curve.epsilon:g}"
     return f"{made}, levels {', '.join(f'{level:g}' for level in curve.levels)}"
@@ -154,58 +140,53 @@ def _refuse_other_samples(metrics: Mapping[str, Mapping[str, Curve]], ids: Seque
                 )
 
 
-def _standings(
-    metric: str, methods: Mapping[str, Bootstrap], areas: Floats, pairs: Sequence[Pair], confidence: float
-) -> list[Standing]:
-    """Rank the methods by their areas (1 + R, M), of which the first row is the data set itself."""
+def _standings(metric: str, methods: Mapping[str, Score], pairs: Sequence[Pair], confidence: float) -> list[Standing]:
+    """Rank the methods by their areas."""
     sign = _sign(methods)
-    ranks = dict(zip(methods, _ranks(sign * areas[:1])[0].tolist(), strict=True))
+    ranks = _ranks({name: sign * score.area for name, score in methods.items()})
+    against: dict[str, list[str]] = {name: [] for name in methods}
+    for pair in pairs:
+        if pair.decided:
+            against[pair.first].append(pair.second)
+            against[pair.second].append(pair.first)
     standings = []
-    for k, (name, each) in enumerate(methods.items()):
-        own = interval_of(areas[0, k], each.trusted(areas[1:, k]), confidence, samples=len(each.curve.table))
-        low, high = np.clip(tuple(own), *each.curve.limits).tolist()
-        others = [
-            pair.second if pair.first == name else pair.first
-            for pair in pairs
-            if pair.decided and name in (pair.first, pair.second)
-        ]
-        better = sum(ranks[other] < ranks[name] for other in others)
+    for name, score in methods.items():
+        own = interval_of(score.area, score.trusted(score.replicates), confidence, samples=score.samples)
+        low, high = np.clip(tuple(own), *score.limits).tolist()
+        better = sum(ranks[other] < ranks[name] for other in against[name])
         standings.append(
             Standing(
                 metric=metric,
                 method=name,
-                area=float(areas[0, k]),
+                area=score.area,
                 low=low,
                 high=high,
                 rank=ranks[name],
                 best_rank=1 + better,
-                worst_rank=len(methods) - (len(others) - better),
+                worst_rank=len(methods) - (len(against[name]) - better),
             )
         )
     return sorted(standings, key=lambda standing: standing.rank)
 
 
-def _sign(methods: Mapping[str, Bootstrap]) -> float:
-    return 1.0 if next(iter(methods.values())).curve.higher_is_better else -1.0
+def _sign(methods: Mapping[str, Score]) -> float:
+    return 1.0 if next(iter(methods.values())).higher_is_better else -1.0
 
 
-def _ranks(scores: Floats) -> NDArray[np.int64]:
-    """Rank methods in each resample, (R, M), 1 for the best; a method without a value is behind all others."""
-    known = np.where(np.isfinite(scores), scores, -np.inf)
-    return np.asarray(1 + (known[:, None, :] > known[:, :, None]).sum(axis=2))
+def _ranks(scores: Mapping[str, float]) -> dict[str, int]:
+    """Rank methods, 1 for the best; one without a value is behind all others."""
+    known = {name: -math.inf if math.isnan(score) else score for name, score in scores.items()}
+    return {name: 1 + sum(other > score for other in known.values()) for name, score in known.items()}
 
 
-def _pairs(
-    metric: str, methods: Mapping[str, Bootstrap], measured: Floats, replicates: Floats, confidence: float
-) -> list[Pair]:
-    """Decide all pairs of methods at once, by their areas, (M,) as measured and (R, M) in each resample."""
-    sign, names = _sign(methods), list(methods)
-    samples = len(next(iter(methods.values())).curve.table)
-    per_sample = [_by_id(each.curve) for each in methods.values()]
-    chosen = list(combinations(range(len(names)), 2))
+def _pairs(metric: str, methods: Mapping[str, Score], confidence: float) -> list[Pair]:
+    """Decide all pairs of methods at once, by their areas as measured and in each resample."""
+    sign, names, scores = _sign(methods), list(methods), list(methods.values())
+    samples, chosen = scores[0].samples, list(combinations(range(len(names)), 2))
     first, second = np.array(chosen).T
+    measured, replicates = np.array([s.area for s in scores]), np.stack([s.replicates for s in scores], axis=1)
     differences, again = measured[first] - measured[second], replicates[:, first] - replicates[:, second]
-    trusted = next(iter(methods.values())).trusted(again)
+    trusted = scores[0].trusted(again)
     together = around(differences, trusted, samples)
     low, high = together.ends(confidence)
     adjusted = together.p_values()
@@ -219,48 +200,40 @@ def _pairs(
             high=float(high[k]),
             p_value=float(around(differences[[k]], trusted[:, [k]], samples).p_values()[0]),
             p_adjusted=float(adjusted[k]),
-            wins=_share_above(sign * again[np.isfinite(again[:, k]), k]),
-            sample_wins=_sample_wins(per_sample[i], per_sample[j], sign),
+            wins=_share_above(sign * again[:, k]),
+            sample_wins=_sample_wins(scores[i], scores[j], sign),
         )
         for k, (i, j) in enumerate(chosen)
     ]
 
 
 def _share_above(differences: Floats) -> float:
-    if not len(differences):
-        return float("nan")
-    return float(np.mean((differences > 0) + 0.5 * (differences == 0)))
+    known = differences[np.isfinite(differences)]
+    return float(np.mean((known > 0) + 0.5 * (known == 0))) if len(known) else math.nan
 
 
-def _by_id(curve: Curve) -> dict[str, float] | None:
-    values = curve.area_per_sample()
-    return None if values is None else dict(zip(curve.table.ids, values.tolist(), strict=True))
-
-
-def _sample_wins(one: dict[str, float] | None, other: dict[str, float] | None, sign: float) -> float | None:
-    if one is None or other is None:
+def _sample_wins(one: Score, other: Score, sign: float) -> float | None:
+    if one.per_sample is None or other.per_sample is None:
         return None
-    differences = sign * np.array([one[name] - other[name] for name in one])
-    return _share_above(differences[np.isfinite(differences)])
+    return _share_above(sign * (one.per_sample - other.per_sample))
 
 
-def _pareto(
-    drawn: Mapping[str, Mapping[str, Bootstrap]], areas: Mapping[str, Floats], controls: Collection[str] = ()
-) -> dict[str, float]:
+def _pareto(scores: Mapping[str, Mapping[str, Score]], controls: Collection[str] = ()) -> dict[str, float]:
     """Find the methods that no other beats in both soundness and completeness, the first metric of either kind.
 
-    The first row of the areas is the data set itself. Controls are left out.
+    Controls are left out.
     """
-    kinds = {metric: next(iter(methods.values())).curve for metric, methods in drawn.items()}
-    axes = [
-        [m for m, curve in kinds.items() if isinstance(curve, kind)] for kind in (SoundnessCurve, CompletenessCurve)
-    ]
+    kinds = {metric: next(iter(methods.values())).kind for metric, methods in scores.items()}
+    axes = [[metric for metric, kind in kinds.items() if kind == wanted] for wanted in ("soundness", "completeness")]
     if not all(axes):
         return {}
-    places = {name: k for k, name in enumerate(next(iter(drawn.values()))) if name not in controls}
-    columns = list(places.values())
-    sound, complete = (np.nan_to_num(areas[metrics[0]][:, columns], nan=-np.inf) for metrics in axes)
+    names = [name for name in next(iter(scores.values())) if name not in controls]
+    if not names:
+        return {}
+    # (1 + R, M), of which the first row is the data set itself.
+    areas = [np.stack([scores[metric][name].rows for name in names], axis=1) for metric, *_ in axes]
+    sound, complete = (np.nan_to_num(each, nan=-np.inf) for each in areas)
     at_least = (sound[:, None] >= sound[:, :, None]) & (complete[:, None] >= complete[:, :, None])
     more = (sound[:, None] > sound[:, :, None]) | (complete[:, None] > complete[:, :, None])
     on_front = np.logical_not((at_least & more).any(axis=2)) & np.isfinite(sound) & np.isfinite(complete)
-    return {name: float(on_front[1:, k].mean()) for k, name in enumerate(places) if on_front[0, k]}
+    return {name: float(on_front[1:, k].mean()) for k, name in enumerate(names) if on_front[0, k]}

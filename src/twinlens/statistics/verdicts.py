@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import html
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -121,9 +122,21 @@ class Comparison:
         return tuple(_verdict(pairs, standings) for pairs in by_pair.values())
 
     def clear_best(self, metric: str) -> str | None:
-        """Return the method that is significantly better than each other by a metric, or None; see `clear_best`."""
-        standings = [standing for standing in self.standings if standing.metric == metric]
-        return clear_best(standings, [pair for pair in self.pairs if pair.metric == metric], self.controls)
+        """Return the method that is significantly better than each other one by a metric, controls left out.
+
+        None where the data leave the first place open, or there is no other method.
+        """
+        ranked = [row.method for row in self.standings if row.metric == metric and row.method not in self.controls]
+        if len(ranked) < 2:
+            return None
+        against = [pair for pair in self.pairs if pair.metric == metric and ranked[0] in (pair.first, pair.second)]
+        clear = all(pair.decided for pair in against if not {pair.first, pair.second} & set(self.controls))
+        return ranked[0] if clear else None
+
+    def among(self, methods: Collection[str]) -> Comparison:
+        """Return the same comparison with the pairs of some of the methods alone."""
+        kept = set(methods)
+        return dataclasses.replace(self, pairs=tuple(p for p in self.pairs if {p.first, p.second} <= kept))
 
     def _repr_html_(self) -> str:
         heads = ["metric", "method", "area", "interval", "rank"]
@@ -164,26 +177,6 @@ class Comparison:
     def standings_frame(self) -> pd.DataFrame:
         """Return one row per metric and method."""
         return pd.DataFrame([vars(standing) for standing in self.standings])
-
-
-def clear_best(standings: Iterable[Standing], pairs: Iterable[Pair], controls: Collection[str] = ()) -> str | None:
-    """Return the method whose interval against each other one is clear of 0, on the better side.
-
-    Args:
-        standings: of each method by one metric.
-        pairs: of the same methods by this metric.
-        controls: names of methods that do not count.
-
-    Returns:
-        The method; None where the data leave the first place open, or there is no other method.
-    """
-    ranked = sorted((each for each in standings if each.method not in controls), key=lambda each: each.rank)
-    if len(ranked) < 2:
-        return None
-    best = ranked[0].method
-    against = [pair for pair in pairs if best in (pair.first, pair.second)]
-    clear = all(pair.decided for pair in against if not {pair.first, pair.second} & set(controls))
-    return best if clear else None
 
 
 def _verdict(pairs: Sequence[Pair], standings: Mapping[tuple[str, str], Standing]) -> str:
