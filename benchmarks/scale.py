@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import os
 import resource
 import shutil
 import subprocess
@@ -31,12 +32,14 @@ from twinlens.core.tensors import load_tensors, save_tensors
 from twinlens.running.directory import Run
 from twinlens.running.manifest import Manifest
 from twinlens.running.run_reader import write_analysis
+from twinlens.running.subject import choose_shard_size
 from twinlens.running.table_reader import TableReader
 
 SAMPLES, METHODS = (5_000, 15_000, 50_000), 12
+DISTINCT = 3  # methods that are made up; the others are copies
 METRICS = ["soundness_two_sided", "completeness", "soundness"]
 SIDE, CLASSES = 16, 10
-UNITS = ("make up", "results", "report", "memory (GB)", "results.json (MB)")
+PHOTOGRAPH = 3 * 224 * 224  # values of an input; there are as many parts as there would be of these
 
 
 def method(number: int) -> Callable[..., Tensor]:
@@ -45,11 +48,6 @@ def method(number: int) -> Callable[..., Tensor]:
         return inputs.abs().mean(dim=1) + 0.1 * number * noise
 
     return explain
-
-
-def shard_size(samples: int) -> int:
-    """Samples per part as `evaluate` would choose it for photographs."""
-    return max(16, -(-samples // 1000))
 
 
 def one_shard(folder: Path, size: int) -> Run[Manifest]:
@@ -73,40 +71,31 @@ def noisy(table: ProbeTable, ids: tuple[str, ...], rng: np.random.Generator) -> 
 
 def make_up(run: Run[Manifest], samples: int, size: int) -> None:
     """Fill a run with parts until there are enough samples; the control has half of them, as by default."""
-    manifest = run.manifest
-    names = [f"{position:05d}" for position in range(samples)]
+    manifest, names = run.manifest, [f"{position:05d}" for position in range(samples)]
     chosen = set(draw_controlled(names, 0.5, seed=manifest.seed).tolist())
-    sweeps = tuple(dataclasses.replace(each, exchanged=each.exchanged and 0.5) for each in manifest.sweeps)
-    rng = np.random.default_rng(0)
-    for sweep, old in zip(sweeps, manifest.sweeps, strict=True):
-        assert sweep.name == old.name
-    run.write_manifest(
-        dataclasses.replace(
-            manifest,
-            sweeps=sweeps,
-            data=dataclasses.replace(manifest.data, samples=samples),
-            question=dataclasses.replace(manifest.question, control_share=0.5, resamples=1000),
-        )
-    )
-    exchanged = {sweep.name: bool(sweep.exchanged) for sweep in sweeps}
+    shards = [range(start, min(start + size, samples)) for start in range(0, samples, size)]
+    sweeps = {sweep.name: dataclasses.replace(sweep, exchanged=sweep.exchanged and 0.5) for sweep in manifest.sweeps}
+    question = dataclasses.replace(manifest.question, control_share=0.5, resamples=1000)
+    data = dataclasses.replace(manifest.data, samples=samples)
+    run.write_manifest(dataclasses.replace(manifest, sweeps=tuple(sweeps.values()), data=data, question=question))
+    for kind, k in ((kind, k) for kind in ("probes", "maps") for k in range(DISTINCT, METHODS)):
+        shutil.rmtree(run.path / kind / f"method_{k}")
     for part in sorted(run.path.glob("probes/**/00000.parquet")):
-        table = ProbeTable.load(part)
-        for shard in range(-(-samples // size)):
-            here = range(shard * size, min((shard + 1) * size, samples))
-            kept = [k for k in here if k in chosen] if exchanged.get(part.parent.name) else list(here)
+        table, rng, sweep = ProbeTable.load(part), np.random.default_rng(0), sweeps.get(part.parent.name)
+        part.unlink()
+        for shard, here in enumerate(shards):
+            kept = [k for k in here if k in chosen or not (sweep and sweep.exchanged)]
             if kept:
                 ids = tuple(names[k] for k in kept)
                 noisy(table.take([k - here[0] for k in kept]), ids, rng).save(part.with_name(f"{shard:05d}.parquet"))
-            else:
-                part.with_name(f"{shard:05d}.parquet").unlink(missing_ok=True)
     for part in sorted(run.path.glob("maps/*/00000.safetensors")):
         maps = load_tensors(part)[0]["maps"]
-        for shard in range(-(-samples // size)):
-            here = range(shard * size, min((shard + 1) * size, samples))
-            save_tensors(
-                part.with_name(f"{shard:05d}.safetensors"),
-                {"maps": maps[: len(here)].clone()}, about={"ids": [names[k] for k in here]},
-            )  # fmt: skip
+        for shard, here in enumerate(shards):
+            about = {"ids": [names[k] for k in here]}
+            save_tensors(part.with_name(f"{shard:05d}.safetensors"), {"maps": maps[: len(here)].clone()}, about=about)
+    for kind, k in ((kind, k) for kind in ("probes", "maps") for k in range(DISTINCT, METHODS)):
+        first = run.path / kind / f"method_{k % DISTINCT}"
+        shutil.copytree(first, first.with_name(f"method_{k}"), copy_function=os.link)
 
 
 def judge(folder: Path) -> None:
@@ -137,7 +126,8 @@ def main() -> None:
     for samples in given.samples:
         folder = Path(given.out or tempfile.mkdtemp(), str(samples))
         if not folder.exists():
-            make_up(one_shard(folder, shard_size(samples)), samples, shard_size(samples))
+            size = choose_shard_size(samples, PHOTOGRAPH)
+            make_up(one_shard(folder, size), samples, size)
         print(f"| {samples:,} | ", end="", flush=True)
         subprocess.run([sys.executable, __file__, "--judge", folder], check=True)
         if given.out is None:

@@ -21,6 +21,7 @@ from twinlens.core.arrays import Floats
 from twinlens.core.randomness import stream
 
 Number = TypeVar("Number", float, Floats)
+_BLOCK = 16_000_000  # counts that are drawn at once: 128 MB
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,14 +90,25 @@ def draw(ids: Sequence[str], resamples: int, seed: int) -> Floats:
         >>> draw(["a", "b", "c"], resamples=2, seed=0).sum(axis=1)
         array([3., 3.])
     """
+    return np.concatenate(list(draw_blocks(ids, resamples, seed)))
+
+
+def draw_blocks(ids: Sequence[str], resamples: int, seed: int) -> Iterator[Floats]:
+    """Yield what `draw` returns, some resamples at a time, so that those of many samples are never in memory at once.
+
+    Example:
+        >>> [len(counts) for counts in draw_blocks([str(k) for k in range(40_000)], resamples=1000, seed=0)]
+        [400, 400, 200]
+    """
     if resamples < 2:
         raise ValueError(f"`resamples` must be at least 2; got {resamples}. 1000 is a good number.")
     generator = np.random.default_rng(stream(seed, "bootstrap"))
     place = np.argsort(np.argsort(np.asarray(ids)))
-    counts = np.empty((resamples, len(ids)))
-    for row in counts:
-        row[:] = np.bincount(generator.integers(len(ids), size=len(ids)), minlength=len(ids))[place]
-    return counts
+    for start in range(0, resamples, size := max(1, _BLOCK // len(ids))):
+        counts = np.empty((min(size, resamples - start), len(ids)))
+        for row in counts:
+            row[:] = np.bincount(generator.integers(len(ids), size=len(ids)), minlength=len(ids))[place]
+        yield counts
 
 
 def check_confidence(confidence: float) -> float:

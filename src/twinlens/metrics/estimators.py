@@ -19,13 +19,14 @@ from twinlens.core.arrays import Floats
 from twinlens.core.ordering import Schedule
 from twinlens.core.probe_table import ProbeTable
 from twinlens.errors import unknown
-from twinlens.metrics.performance import Performance, measure, weighted_mean
+from twinlens.metrics.performance import Performance, measure, total, weighted_mean
 from twinlens.metrics.protocols import Protocol
 
 ESTIMATORS = ("paper", "two_sided")
 """How soundness judges a step: by its gain in performance, or by what its features do from two sides."""
 
 _USUAL_STEP = 0.02  # share of the features in a step for which epsilon is meant where steps are judged from two sides
+_BLOCK = 256  # samples that are judged at once under many weightings
 _SURE = 1e-12  # probabilities nearer to 0 or 1 than this count as this near, so that log-odds stay finite
 
 
@@ -89,39 +90,71 @@ class Judge:
         self.sizes = _step_sizes(table)
         self.extrapolate = extrapolate and self.effects is not None and len(self.sizes) > 1
         gain = self.measured.gain if self.effects is None else self.effects
-        # Where each sample is judged by itself, no weighting changes a decision, and one will do for all resamples.
-        fixed = gain.ndim == 2 and protocol.start_level is None
-        self._fixed = self._decide(self.measured.mean, gain) if fixed else None
+        self.by_sample = gain.ndim == 2
+        self._false, self._false_mass = np.ones_like(self.kept, dtype=bool), self.added
+        if self.by_sample:  # then no weighting of the samples changes a verdict
+            self._false = self._judge(gain, self.sizes)
+            # Soundness is linear in what is judged false, so that to extrapolate the verdicts is to extrapolate it.
+            self._false_mass = self.added * (self._extrapolate(self._false, gain) if self.extrapolate else self._false)
 
     def __call__(self, weights: Floats) -> Judgement:
         """Decide for samples of these weights (N,)."""
         mean, gain = self.measured.weighted(weights)
-        judged, per_sample = self._fixed or self._decide(mean, gain if self.effects is None else self.effects)
-        values = weighted_mean(per_sample, weights)
+        counted = self._count(mean, gain)
+        per_sample = self._share(slice(None), counted)
         return Judgement(
             performance=mean,
-            values=np.clip(values, 0, 1) if self.extrapolate else values,
+            values=self._limited(weighted_mean(per_sample, weights)),
             per_sample=per_sample,
-            judged_false=judged,
+            judged_false=self._false & counted,
         )
 
-    def _decide(self, mean: Floats, gain: Floats) -> tuple[NDArray[np.bool_], Floats]:
-        """Find the false steps, and the share of the kept attribution that is not false, (N, L) each."""
-        judged = np.broadcast_to(self._judge(gain, self.sizes), self.kept.shape)
-        # Soundness is linear in what is judged false, so that to extrapolate the verdicts is to extrapolate it.
-        false = self._extrapolate(judged, gain) if self.extrapolate else judged
-        if self.protocol.start_level is not None:
-            started = mean > self.protocol.start_level
-            judged, false = judged & started, false * started
+    def replicate(self, weights: Floats) -> tuple[Floats, Floats]:
+        """Return performance and values (R, L) for several weightings of the samples (R, N)."""
+        measured = [self.measured.weighted(row) for row in weights]
+        counted = np.array([self._count(mean, gain) for mean, gain in measured])
+        alike = bool((counted == counted[:1]).all())
+        totals, known = np.zeros((2, *counted.shape))
+        # Some samples at a time: what has to be computed anew for every weighting then stays in the processor's cache.
+        for start in range(0, len(self.kept), _BLOCK):
+            block = slice(start, start + _BLOCK)
+            share = self._share(block, counted[0])
+            undefined = np.isnan(share)
+            holes = bool(undefined.any())
+            if holes:
+                share[undefined] = 0.0
+            for r, row in enumerate(weights[:, block]):
+                if not alike:
+                    share = self._share(block, counted[r])
+                    if holes:
+                        share[undefined] = 0.0
+                totals[r] += total(share, row)
+                known[r] += row.sum()
+                if holes:
+                    known[r] -= total(undefined.astype(np.float64), row)
+        with np.errstate(invalid="ignore"):
+            values = totals / known
+        return np.stack([mean for mean, _ in measured]), self._limited(values)
+
+    def _count(self, mean: Floats, gain: Floats) -> NDArray[np.bool_]:
+        """Return the levels (L,) whose false steps count: those judged false for all samples, once judging starts."""
+        counted = np.ones(len(mean), dtype=bool) if self.by_sample else self._judge(gain, self.sizes)
+        return counted if self.protocol.start_level is None else counted & (mean > self.protocol.start_level)
+
+    def _share(self, samples: slice, counted: NDArray[np.bool_]) -> Floats:
+        """Return the share of the kept attribution that is not false, for some of the samples (B, L)."""
         # In place where possible: allocating is half of the cost of a resample.
-        false_steps = self.added * false
+        false_steps = self._false_mass[samples] * counted
         share = np.cumsum(false_steps, axis=1, out=None if self.protocol.lag else false_steps)
         if self.protocol.lag:
             share -= false_steps
-        np.subtract(self.kept, share, out=share)
+        np.subtract(self.kept[samples], share, out=share)
         with np.errstate(invalid="ignore"):  # where nothing kept has attribution, 0 / 0 is the undefined that it is
-            share /= self.mass
-        return judged, share
+            share /= self.mass[samples]
+        return np.asarray(share)
+
+    def _limited(self, values: Floats) -> Floats:
+        return np.clip(values, 0, 1) if self.extrapolate else values
 
     def _judge(self, gain: Floats, sizes: Floats) -> NDArray[np.bool_]:
         usual = _USUAL_STEP * self.features

@@ -165,12 +165,7 @@ class SoundnessCurve(Curve):
 
     def replicate(self, weights: Floats) -> tuple[Floats, Floats]:
         """Return performance and values (R, L) for weightings of the samples (R, N), every decision taken anew."""
-        judge = self._judge(extrapolate=self.extrapolate)
-        performance, values = np.empty((2, len(weights), len(self.levels)))
-        for r, row in enumerate(weights):
-            judgement = judge(row)
-            performance[r], values[r] = judgement.performance, judgement.values
-        return performance, values
+        return self._judge(extrapolate=self.extrapolate).replicate(weights)
 
     def in_steps(self) -> SoundnessCurve:
         """Return the curve of the steps as they are, not extrapolated: it rises with the step, and has less noise.

@@ -6,6 +6,7 @@ Shapes: C channels, S = spatial shape.
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import shlex
 from collections.abc import Mapping
@@ -30,6 +31,7 @@ from twinlens.running.run_reader import Evaluation
 from twinlens.running.units import Cluster
 
 _SHARD_VALUES = 2_500_000  # input values per shard: 16 images of 224 × 224 × 3, a minute's work on two cores
+_MOST_SHARDS = 1000  # more parts than that cost more time to open than to read
 _MEAN_SAMPLES = 64  # that are in memory at a time while their mean is taken
 
 
@@ -228,8 +230,18 @@ def choose_execution(
         compiled=found.compiled,
         threads=found.threads or (torch.get_num_threads() if on_cpu else None),
         device=where,
-        shard_size=options.shard_size or max(8, min(512, _SHARD_VALUES // subject.example.numel())),
+        shard_size=options.shard_size or choose_shard_size(subject.data.samples, subject.example.numel()),
     )
+
+
+def choose_shard_size(samples: int, values: int) -> int:
+    """Choose how many samples of so many values make a part.
+
+    Example:
+        >>> [choose_shard_size(samples, 3 * 224 * 224) for samples in (500, 50_000)]
+        [16, 50]
+    """
+    return max(8, min(512, _SHARD_VALUES // values), math.ceil(samples / _MOST_SHARDS))
 
 
 def reopen(

@@ -13,7 +13,7 @@ import numpy as np
 from scipy.spatial.distance import directed_hausdorff
 
 from twinlens.core.arrays import Floats
-from twinlens.core.resampling import Interval, band, draw, interval_of
+from twinlens.core.resampling import Interval, band, draw_blocks, interval_of
 from twinlens.metrics.curves import Curve, RemovalCurve
 from twinlens.metrics.soundness_curve import SoundnessCurve
 
@@ -169,7 +169,8 @@ def bootstrap(curve: Curve, *, resamples: int = 1000, seed: int = 0) -> Bootstra
         resamples: number of resamples.
         seed: seed of the resampling; curves of the same samples are resampled alike.
     """
-    performance, values = curve.replicate(draw(curve.table.ids, resamples, seed))
+    blocks = [curve.replicate(counts) for counts in draw_blocks(curve.table.ids, resamples, seed)]
+    performance, values = (np.concatenate(each) for each in zip(*blocks, strict=True))
     return Bootstrap(curve=curve, performance=performance, values=values)
 
 
