@@ -314,3 +314,24 @@ def test_maps_of_a_model_that_returns_infinity_are_refused(method):
     options = {"rise": {"masks": 20}}.get(method, {})
     with pytest.raises(ValueError, match="`model` leads to NaN or infinity in the map of sample 'a'"):
         tl.attribute(Infinite(), INPUTS, 4 * [0], method, ids="abcd", **options)
+
+
+@pytest.mark.parametrize(
+    ("function", "error"),
+    [
+        (lambda table: "abc", "must return numbers; it returned str"),
+        (lambda table: object(), "must return numbers; it returned object"),
+        (lambda table: np.full(table.kept_mass.shape, np.nan), "must be a number at every level; at 1 it is none"),
+        (lambda table: np.array([1.0, np.inf] * 5), "must be a number at every level; at 0.9 it is none"),
+    ],
+)
+def test_a_performance_that_is_none(function, error):
+    with pytest.raises((ValueError, TypeError), match=f"`performance` {error}"):
+        tl.completeness(tiny_model(), INPUTS, LABELS, MAPS, performance=function, imputer=tl.ConstantImputer(0.0))
+
+
+@pytest.mark.parametrize("confidence", ["a", None, 0, 1.5, True, float("nan")])
+def test_a_confidence_that_is_none(confidence):
+    curve = tl.completeness(tiny_model(), INPUTS, LABELS, MAPS, imputer=tl.ConstantImputer(0.0))
+    with pytest.raises(ValueError, match="`confidence` must lie within"):
+        curve.interval(confidence, resamples=5)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, SupportsFloat, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -118,7 +118,7 @@ def check_confidence(confidence: float) -> float:
         >>> check_confidence(0.95)
         0.95
     """
-    if not 0 < confidence < 1:
+    if isinstance(confidence, bool) or not isinstance(confidence, SupportsFloat) or not 0 < float(confidence) < 1:
         raise ValueError(f"`confidence` must lie within (0, 1), such as 0.95; got {confidence!r}.")
     return float(confidence)
 

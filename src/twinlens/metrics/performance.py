@@ -136,15 +136,22 @@ def _squared_error(table: ProbeTable, name: str) -> Measured:
 
 
 def _custom(table: ProbeTable, performance: Callable[[ProbeTable], NDArray[Any]]) -> Measured:
-    values = np.asarray(performance(table), dtype=np.float64)
-    name, levels = getattr(performance, "__name__", "custom"), len(table.levels)
-    if values.shape == table.kept_mass.shape and values.shape != (levels,):
-        return _scores(values, name)
-    if values.shape != (levels,):
+    returned, levels = performance(table), len(table.levels)
+    try:
+        values = np.asarray(returned, dtype=np.float64)
+    except (ValueError, TypeError):
+        raise TypeError(f"`performance` must return numbers; it returned {type(returned).__name__}.") from None
+    name = getattr(performance, "__name__", "custom")
+    if values.shape not in ((levels,), table.kept_mass.shape):
         raise ValueError(
             f"`performance` must return shape {(levels,)} for the data set, or {table.kept_mass.shape} "
             f"for each sample; it returned {values.shape}."
         )
+    known = np.isfinite(values).reshape(-1, levels).any(axis=0)
+    if not known.all():
+        raise ValueError(f"`performance` must be a number at every level; at {table.levels[~known][0]:g} it is none.")
+    if values.shape != (levels,):
+        return _scores(values, name)
 
     def of(weights: Floats) -> Floats:
         if (weights == 1).all():
