@@ -17,6 +17,25 @@ def impute_zero(x, kept):
     return np.array([x[f] if f in kept else 0.0 for f in range(len(x))])
 
 
+def impute_linear(x, kept):
+    """Solve the definition as it reads: each removed feature is the weighted mean of the neighbours it has.
+
+    x is (C, *S); direct neighbours weigh twice as much as diagonal ones.
+    """
+    shape, features = x.shape[1:], x[0].size
+    matrix, right = np.eye(features), x.reshape(len(x), -1).T.copy()
+    positions = list(np.ndindex(shape))
+    for f in set(range(features)) - set(kept):
+        near = {}
+        for g, other in enumerate(positions):
+            offset = np.abs(np.subtract(positions[f], other))
+            if g != f and offset.max() <= 1:
+                near[g] = 1 / 2 ** offset.sum()
+        matrix[f, list(near)] = -np.array(list(near.values())) / sum(near.values())
+        right[f] = 0
+    return np.linalg.solve(matrix, right).T.reshape(x.shape)
+
+
 def kept_by_area(values, share, order, protocol):
     n = len(values)
     count = int(n * share) if protocol == "soco" else min(round(n * share), n - 1)
@@ -24,7 +43,7 @@ def kept_by_area(values, share, order, protocol):
     return set(ranked[count:] if order == "lerf" else ranked[: n - count])
 
 
-def soundness(logits_of, inputs, labels, maps, levels, epsilon, mode, protocol):
+def soundness(logits_of, inputs, labels, maps, levels, epsilon, mode, protocol, impute=impute_zero):
     """The list of (performance, soundness) over the levels; logits_of maps one input to its logits."""
     n = len(inputs)
     soco = protocol == "soco"
@@ -37,7 +56,7 @@ def soundness(logits_of, inputs, labels, maps, levels, epsilon, mode, protocol):
         included, scores = [], []
         for i in range(n):
             kept = kept_by_area(maps[i], share, "lerf", protocol)
-            logits = logits_of(impute_zero(inputs[i], kept))
+            logits = logits_of(impute(inputs[i], kept))
             if mode == "accuracy":
                 scores.append(Fraction(int(np.argmax(logits) == labels[i])))
             elif soco:
@@ -76,17 +95,17 @@ def soundness(logits_of, inputs, labels, maps, levels, epsilon, mode, protocol):
     return curve, false
 
 
-def loss(logits_of, inputs, labels, maps, levels, protocol, *, by, order="morf"):
+def loss(logits_of, inputs, labels, maps, levels, protocol, *, by, order="morf", impute=impute_zero):
     """Loss of accuracy against the untouched inputs at each level, by area or by value."""
     n = len(inputs)
 
     def accuracy(keeps):
         hits = 0
         for x, y, kept in zip(inputs, labels, keeps, strict=True):
-            hits += int(np.argmax(logits_of(impute_zero(x, kept))) == y)
+            hits += int(np.argmax(logits_of(impute(x, kept))) == y)
         return hits / (n + (1e-6 if protocol == "soco" else 0))
 
-    everything = [set(range(len(x))) for x in inputs]
+    everything = [set(range(len(m))) for m in maps]
     start = accuracy(everything)
     out = []
     for level in levels:
