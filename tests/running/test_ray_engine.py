@@ -10,10 +10,10 @@ import time
 from collections import Counter
 from pathlib import Path
 
-import fsspec
 import numpy as np
 import pytest
 
+from tests.object_store import object_store
 from tests.tiny import image_folder, model_file, tiny_model
 from twinlens.cli.main import main
 from twinlens.core.progress import Quiet
@@ -36,22 +36,6 @@ OPTIONS = {
 }
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.ray
-
-# The bucket of these tests: a file system of fsspec that is called s3 and keeps its objects in a folder. Workers find
-# it as they would find s3fs, by its entry point.
-BUCKET = """
-import os
-from fsspec.implementations.local import LocalFileSystem
-
-class Bucket(LocalFileSystem):
-    protocol = "s3"
-
-    @classmethod
-    def _strip_protocol(cls, path):
-        root = os.environ["TWINLENS_TEST_BUCKET"]
-        inner = str(path).removeprefix("s3://").rstrip("/")
-        return inner if inner.startswith(root) else f"{root}/{inner}"
-"""
 
 
 def samples(n=24, size=9):
@@ -91,25 +75,22 @@ class Watcher(Quiet):
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory):
-    """Two nodes that do the work, and a third one that may not die."""
-    folder = tmp_path_factory.mktemp("bucket")
-    (folder / "bucket.py").write_text(BUCKET)
-    (folder / "bucket-1.dist-info").mkdir()
-    (folder / "bucket-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: bucket\nVersion: 1\n")
-    (folder / "bucket-1.dist-info" / "entry_points.txt").write_text("[fsspec.specs]\ns3 = bucket:Bucket\n")
+def cluster():
+    """Two nodes that do the work, and a third one that may not die; all of them reach an object store."""
+    with object_store():
+        yield from started_cluster()
+
+
+def started_cluster():
     patch = pytest.MonkeyPatch()
     for name, value in {
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # which here means: listen on the loopback address alone
         "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": os.pathsep.join(map(str, (ROOT, ROOT / "src", folder))),
-        "TWINLENS_TEST_BUCKET": str(folder / "objects"),
+        "PYTHONPATH": os.pathsep.join(map(str, (ROOT, ROOT / "src"))),
     }.items():
         patch.setenv(name, value)
-    patch.syspath_prepend(folder)
-    fsspec.register_implementation("s3", "bucket.Bucket", clobber=True)
     nodes = Nodes()
     patch.setenv("RAY_ADDRESS", nodes.start())
     yield nodes

@@ -116,10 +116,33 @@ def check_unpacked_size(path: str | os.PathLike[str]) -> None:
         )
 
 
+def make_folder(path: Path) -> None:
+    """Create a folder; object stores have none, and would be asked for a bucket of that name."""
+    if is_local(path) or not isinstance(path, importlib.import_module("upath.implementations.cloud").CloudPath):
+        path.mkdir(parents=True, exist_ok=True)
+
+
 def _put(target: Any, content: bytes) -> None:
     """Put an object in one piece: closing a file that was written in several would keep the first of them."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.fs.pipe_file(target.path, content)
+    make_folder(target.parent)
+    try:
+        target.fs.pipe_file(target.path, content)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"{str(target)!r} cannot be written: {error} Create the bucket first.") from error
+
+
+def read_whole(path: str | os.PathLike[str]) -> bytes:
+    """Read a file; an object in a store by one request, between whose parts nobody can replace it.
+
+    Example:
+        >>> with written_whole("memory://numbers.txt") as unfinished:
+        ...     _ = unfinished.write_text("1 2 3")
+        >>> read_whole("memory://numbers.txt")
+        b'1 2 3'
+    """
+    source: Any = as_path(path)
+    content: bytes = source.read_bytes() if is_local(source) else source.fs.cat_file(source.path)
+    return content
 
 
 @contextmanager
@@ -139,5 +162,5 @@ def at_hand(path: str | os.PathLike[str]) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory(prefix="twinlens-") as folder:
         copy = Path(folder, source.name)
-        copy.write_bytes(source.read_bytes())
+        copy.write_bytes(read_whole(source))
         yield copy

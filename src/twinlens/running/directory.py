@@ -25,7 +25,7 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 from torch import Tensor
 
 from twinlens.core.fields import JSON, from_json, to_json
-from twinlens.core.files import as_path, is_local, write_json, write_text
+from twinlens.core.files import as_path, is_local, make_folder, read_whole, write_json, write_text
 from twinlens.core.probe_table import ProbeTable
 from twinlens.core.progress import Progress
 from twinlens.core.tensors import load_tensors, save_tensors
@@ -167,9 +167,15 @@ class RunDirectory(Generic[M]):
         if self.manifest is not None:
             joined = wanted.joined(self.manifest, str(self.path))
         else:
-            self.path.mkdir(parents=True, exist_ok=True)
+            make_folder(self.path)
             self._hold()
-            if any(name.name != ".lock" for name in self.path.iterdir()):
+            # In an object store a folder is there once it holds something.
+            names = {each.name for each in self.path.iterdir()} if self.path.exists() else set[str]()
+            if "run.json" in names:  # what is wanted was planned without knowing of it
+                raise RunError(
+                    f"Another twinlens has just begun a run in `out` {str(self.path)!r}. Start this one again."
+                )
+            if names - {".lock"}:
                 raise RunError(f"`out` {str(self.path)!r} is not empty and holds no run. Choose another directory.")
             joined = wanted
         run = Run(self.path, joined)
@@ -207,7 +213,7 @@ def read_manifest(folder: Path, kind: type[M]) -> M:
 def read_json(path: Path, remedy: str = "Restore it from a copy, or choose another directory.") -> Any:
     """Read a JSON file of a run."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(read_whole(path).decode())
     except (ValueError, RecursionError) as error:
         raise RunError(f"{str(path)!r} is damaged: {first_line(error)}. {remedy}") from None
 

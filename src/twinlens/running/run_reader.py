@@ -16,6 +16,7 @@ import pandas as pd
 import torch
 
 from twinlens.core.fields import JSON, convert, from_json, to_json
+from twinlens.core.files import read_whole
 from twinlens.core.plotting import COLOURS, draw_arrow, html_table, marker_fill, new_axes
 from twinlens.errors import RunError, unknown
 from twinlens.imputation.imputers import Imputer, restore_imputer
@@ -150,7 +151,7 @@ class Evaluation:
         if results.pairs_digest is None:
             return None
         path = self.path / PAIRS
-        text = path.read_bytes().decode(errors="replace") if path.exists() else ""
+        text = read_whole(path).decode(errors="replace") if path.exists() else ""
         pairs = read_pairs(text, self.metrics) if pairs_digest(text) == results.pairs_digest else ()
         ranked = {(row.metric, row.method) for row in results.ranking}
         if not pairs or not ranked >= {(pair.metric, name) for pair in pairs for name in (pair.first, pair.second)}:

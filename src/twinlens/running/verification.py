@@ -10,6 +10,7 @@ from pathlib import Path
 
 from twinlens.core.exchange import draw_controlled
 from twinlens.core.fields import to_json
+from twinlens.core.files import read_whole
 from twinlens.core.ordering import Schedule
 from twinlens.core.probe_table import ProbeTable
 from twinlens.core.tensors import load_tensors
@@ -128,7 +129,7 @@ def _check_results(run: Run[Manifest], *, recompute: bool) -> str | None:
 
 
 def _check_pairs(run: Run[Manifest], digest: str) -> str | None:
-    there = pairs_digest((run.path / PAIRS).read_bytes().decode(errors="replace"))
+    there = pairs_digest(read_whole(run.path / PAIRS).decode(errors="replace"))
     return None if there == digest else "not what belongs to results.json"
 
 
