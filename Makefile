@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test fast fuzz check format docs clean
+.PHONY: demo test fast fuzz torture check format docs clean
 
 # Everything that has to hold: format, lint, types, doctests, tests.
 test: check
@@ -15,6 +15,11 @@ fast: check
 # Bad inputs of every kind, made from a seed: `make fuzz MINUTES=60 SEED=3`. A short part of it is among the tests.
 fuzz: .venv/installed
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz.fuzzing --minutes $(or $(MINUTES),10) --seed $(or $(SEED),0)
+
+# Commands killed at random moments, two at once, full disks, a Ray cluster: `make torture KILLS=1000 RAY=20 SEED=3`.
+# A short part of it is among the tests.
+torture: .venv/installed
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.torture.torturing --kills $(or $(KILLS),1000) --ray $(or $(RAY),20) --seed $(or $(SEED),0)
 
 # A first look: eight explanations of a network for handwritten digits, evaluated from both sides.
 demo: .venv/installed

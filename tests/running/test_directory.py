@@ -15,11 +15,14 @@ import torch
 from tests.test_evaluation import OPTIONS, samples
 from tests.tiny import tiny_model
 from twinlens.cli.main import main
+from twinlens.core.files import written_whole
 from twinlens.core.probe_table import ProbeTable
 from twinlens.core.tensors import load_tensors
 from twinlens.errors import DamagedError, RunError
 from twinlens.evaluation import evaluate
 from twinlens.report import write_report
+from twinlens.running.directory import RunDirectory, read_run
+from twinlens.running.manifest import Manifest
 from twinlens.running.pairs_table import pairs_digest
 from twinlens.running.run_reader import open_evaluation
 
@@ -313,6 +316,48 @@ def test_what_killed_processes_left_is_removed_at_the_next_start(tmp_path, whole
     (tmp_path / "new").mkdir()
     (tmp_path / "new" / ".run.json.77-abcdef01.unfinished").write_text("half")  # killed before anything was whole
     make_run(tmp_path / "new")
+
+
+@pytest.mark.parametrize("command", [["report"], ["ask", "--performance", "probability", "--quiet"]])
+def test_what_a_killed_command_left_is_removed_by_the_same_command(tmp_path, whole, command):
+    out = tmp_path / "run"
+    shutil.copytree(whole[0], out)
+    left = out / ".report.html.7-0.unfinished"
+    left.write_text("half")
+    assert main([command[0], str(out), *command[1:]]) == 0
+    assert not left.exists()
+
+
+def test_what_is_being_written_is_not_taken_for_what_a_killed_process_left(tmp_path, whole):
+    """A page is written when its run has ended, and another process may start there at that moment."""
+    out = tmp_path / "run"
+    shutil.copytree(whole[0], out)
+    with written_whole(out / "report.html") as unfinished:
+        unfinished.write_text("a page")
+        make_run(out, ["random", "centre"])
+        assert unfinished.exists()
+    assert (out / "report.html").read_text() == "a page"
+    left = out / ".report.html.7-0.unfinished"
+    left.symlink_to(out / "report.html")
+    make_run(out, ["random", "centre"])
+    assert not left.is_symlink()
+    assert (out / "report.html").read_text() == "a page"
+
+
+def test_a_question_waits_for_no_run_and_loses_nothing_of_it(tmp_path, whole):
+    out = tmp_path / "run"
+    make_run(out)
+    evaluation = open_evaluation(out)
+    with RunDirectory(out, Manifest), pytest.raises(RunError, match="in use by another twinlens"):
+        evaluation.ask(["deletion"])
+    make_run(out, ["random", "centre"])  # which another process might do meanwhile
+    asked = evaluation.ask(["deletion"])
+    assert asked.methods == ["random", "centre"]
+    assert (out / "results.json").read_bytes() == whole[1]["results.json"]
+    assert list(read_run(out).manifest.methods) == ["random", "centre"]
+    (out / "run.json").unlink()
+    with pytest.raises(OSError, match="was removed"):
+        asked.ask(["deletion"])
 
 
 @pytest.mark.parametrize("when", [0, 1, 2])

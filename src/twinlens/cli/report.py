@@ -9,6 +9,7 @@ import sys
 from twinlens.cli.printing import print_runs
 from twinlens.errors import printable_line
 from twinlens.report import format_table, write_figures, write_report
+from twinlens.running.directory import tidy_run
 from twinlens.running.run_reader import open_evaluation
 
 
@@ -37,6 +38,8 @@ def run_report(given: argparse.Namespace) -> None:
         for path in write_figures(evaluations, given.figures):
             print(path)
     else:
+        if not given.out:
+            tidy_run(evaluations[0].path)
         print(write_report(evaluations, given.out or evaluations[0].path / "report.html"))
 
 

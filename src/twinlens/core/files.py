@@ -66,12 +66,45 @@ def written_whole(path: str | os.PathLike[str]) -> Iterator[Path]:
     # A name of its own keeps two workers that write the same part, perhaps on two machines, out of each other's way.
     unfinished = target.with_name(f".{target.name}.{os.getpid()}-{secrets.token_hex(4)}.unfinished")
     try:
-        yield unfinished
-        with unfinished.open("rb") as file:
-            os.fsync(file.fileno())
-        unfinished.replace(target)
+        with unfinished.open("xb") as held:
+            lock_file(held.fileno())  # which tells it from what a killed process left
+            yield unfinished
+            with unfinished.open("rb") as file:
+                os.fsync(file.fileno())
+            unfinished.replace(target)
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+def lock_file(descriptor: int) -> bool | None:
+    """Lock an open file for as long as it is open; False where another process has locked it, None without locks.
+
+    The system lets go of a lock when the process ends in whatever way.
+    """
+    try:
+        import fcntl  # noqa: PLC0415
+
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except (ImportError, OSError):  # Windows has none of this kind, nor have some network file systems
+        return None
+    return True
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Remove what killed processes left below a folder; files that are being written stay."""
+    for left in folder.rglob(".*.unfinished"):
+        try:
+            file = os.open(left, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except OSError:  # it is gone, or nothing that a writer of ours would have opened
+            left.unlink(missing_ok=True)
+            continue
+        try:
+            if lock_file(file) is not False:
+                left.unlink(missing_ok=True)
+        finally:
+            os.close(file)
 
 
 def write_json(path: str | os.PathLike[str], content: Any) -> None:

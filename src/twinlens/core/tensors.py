@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors import safe_open
+from safetensors.torch import save
 from torch import Tensor
 
 from twinlens.core.fields import JSON
@@ -35,10 +35,12 @@ def save_tensors(path: str | os.PathLike[str], tensors: Mapping[str, Tensor], ab
     contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     # One key of metadata: the order of several is not the same from process to process.
     metadata = {"twinlens": json.dumps({"digest": _digest(contiguous, about), "about": about})}
+    # `save_file` would write to a file of its own beside this one, which a killed process leaves for ever.
+    content = save(contiguous, metadata=metadata)
     with written_whole(path) as unfinished:
         try:
-            save_file(contiguous, unfinished, metadata=metadata)
-        except SafetensorError as error:  # which is no OSError, though nothing but the disk can fail here
+            unfinished.write_bytes(content)
+        except OSError as error:
             raise OSError(f"{os.fspath(path)!r} cannot be written: {error}") from error
 
 

@@ -18,14 +18,23 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 from torch import Tensor
 
 from twinlens.core.fields import JSON, from_json, to_json
-from twinlens.core.files import as_path, is_local, make_folder, read_whole, write_json, write_text
+from twinlens.core.files import (
+    as_path,
+    is_local,
+    lock_file,
+    make_folder,
+    read_whole,
+    remove_unfinished,
+    write_json,
+    write_text,
+)
 from twinlens.core.probe_table import ProbeTable
 from twinlens.core.progress import Progress
 from twinlens.core.tensors import load_tensors, save_tensors
@@ -155,8 +164,7 @@ class RunDirectory(Generic[M]):
 
     def _hold(self) -> None:
         if self._held.enter_context(_locked(self.path)):
-            for left in self.path.rglob(".*.unfinished"):  # by a process that was killed
-                left.unlink(missing_ok=True)
+            remove_unfinished(self.path)
 
     def start(self, wanted: M) -> Run[M]:
         """Start a run, or go on with the one that is there.
@@ -175,7 +183,7 @@ class RunDirectory(Generic[M]):
                 raise RunError(
                     f"Another twinlens has just begun a run in `out` {str(self.path)!r}. Start this one again."
                 )
-            if names - {".lock"}:
+            if any(name != ".lock" and not name.endswith(".unfinished") for name in names):
                 raise RunError(f"`out` {str(self.path)!r} is not empty and holds no run. Choose another directory.")
             joined = wanted
         run = Run(self.path, joined)
@@ -228,27 +236,23 @@ def discard(damaged: DamagedError, progress: Progress) -> None:
 def _locked(folder: Path) -> Iterator[bool]:
     """Hold the directory for this process, and yield whether nobody else can be at work there.
 
-    The system lets go of it when the process ends in whatever way.
-
-    Object stores have no locks: two runs in one place would do the same work twice, to the same results.
+    Object stores have no locks: two runs in one place would do the same work twice, to the same results. Where the
+    file system has none, two runs in one directory are up to the user; parts are atomic there too.
     """
     if not is_local(folder):
         yield False
         return
-    try:
-        import fcntl  # noqa: PLC0415
-    except ImportError:  # not on Windows, where two runs in one directory are up to the user
-        yield False
-        return
     with _lock_file(folder / ".lock") as file:
-        held = True
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise RunError(f"`out` {str(folder)!r} is in use by another twinlens. Wait for it to end.") from None
-        except OSError:
-            held = False  # some network file systems have no locks; parts are atomic there too
-        yield held
+        held = lock_file(file)
+        if held is False:
+            raise RunError(f"`out` {str(folder)!r} is in use by another twinlens. Wait for it to end.")
+        yield bool(held)
+
+
+def tidy_run(path: Path) -> None:
+    """Remove what killed processes left in a run, unless another process is at work there."""
+    with suppress(RunError), RunDirectory(path, Manifest):
+        pass
 
 
 @contextmanager

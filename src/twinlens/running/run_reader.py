@@ -23,7 +23,7 @@ from twinlens.imputation.imputers import Imputer, restore_imputer
 from twinlens.metrics.catalogue import Metric, MetricRequests, find_metrics
 from twinlens.metrics.curves import Curve
 from twinlens.running.analysis import Analysis, analyse
-from twinlens.running.directory import Run, read_json, read_run
+from twinlens.running.directory import Run, RunDirectory, read_json, read_run
 from twinlens.running.manifest import Manifest, Question
 from twinlens.running.pairs_table import FILE as PAIRS
 from twinlens.running.pairs_table import pairs_digest, read_pairs
@@ -245,7 +245,7 @@ class Evaluation:
             The new results.
 
         Raises:
-            RunError: if probes are missing that no stored sweep holds.
+            RunError: if probes are missing that no stored sweep holds, or another process is at work in the run.
         """
         main = self.imputer or restore_imputer(self.results.question.imputer)
         neighbours = self.run.manifest.data.has_neighbours
@@ -257,9 +257,13 @@ class Evaluation:
                     "evaluate with this metric on the same directory; only what is missing is computed."
                 )
         question = self.results.question.asking(values, main, resamples)
-        run, manifest = self.run, dataclasses.replace(self.run.manifest, question=question)
-        run.write_manifest(manifest)
-        return write_analysis(self.reader, values, question, main)[0]
+        with RunDirectory(self.path, Manifest) as directory:
+            self.run.check_there()
+            there = directory.manifest or self.run.manifest
+            # Another process may have added methods since this run was opened: they belong to it now.
+            grown = (there.methods, there.sweeps) != (self.reader.manifest.methods, self.reader.manifest.sweeps)
+            self.run.write_manifest(dataclasses.replace(there, question=question))
+            return write_analysis(TableReader(self.run) if grown else self.reader, values, question, main)[0]
 
 
 _NUMBERS = ("value", "low", "high", "control", "skill", "skill_low", "skill_high", "p")

@@ -1,0 +1,33 @@
+import os
+import resource
+import signal
+
+import pytest
+import torch
+
+from twinlens.core.files import remove_unfinished
+from twinlens.core.tensors import load_tensors, save_tensors
+
+
+def killed_at(size, path, tensors):
+    """Save tensors in a process that the system kills once a file is larger than this."""
+    pid = os.fork()
+    if pid == 0:
+        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+        save_tensors(path, tensors)
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+@pytest.mark.kills
+def test_a_process_that_is_killed_while_it_writes_leaves_what_the_next_removes(tmp_path):
+    path, tensors = tmp_path / "maps.safetensors", {"maps": torch.ones(100_000)}
+    assert killed_at(200_000, path, tensors) == -signal.SIGXFSZ
+    assert not path.exists()
+    assert list(tmp_path.iterdir())
+    remove_unfinished(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    save_tensors(path, tensors)
+    assert torch.equal(load_tensors(path)[0]["maps"], tensors["maps"])
