@@ -99,6 +99,22 @@ def draw(ids: Sequence[str], resamples: int, seed: int) -> Floats:
     return counts
 
 
+def resample_mean(values: Floats, ids: Sequence[str], resamples: int, seed: int) -> tuple[float | None, Floats]:
+    """Return the mean of values (N,), None where there are none, and that of each resample (R,); NaN is left out.
+
+    Example:
+        >>> mean, replicates = resample_mean(np.array([0.0, 1.0, np.nan]), ["a", "b", "c"], resamples=9, seed=0)
+        >>> mean, replicates.shape
+        (0.5, (9,))
+    """
+    defined = np.isfinite(values)
+    weights = draw(ids, resamples, seed) * defined
+    totals, count = weights @ np.where(defined, values, 0.0), weights.sum(axis=1)
+    replicates = np.full(resamples, np.nan)
+    np.divide(totals, count, out=replicates, where=count > 0)
+    return float(values[defined].mean()) if defined.any() else None, replicates
+
+
 def check_confidence(confidence: float) -> float:
     """Return the confidence; refuse a number that is not within (0, 1).
 
