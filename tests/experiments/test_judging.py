@@ -88,6 +88,15 @@ def test_what_cannot_decide_is_open_whatever_the_interval():
     assert by_construction(**ABOUT, reason="it is so").verdict == "by construction"
 
 
+@pytest.mark.parametrize(("samples", "expected"), [(200, "open"), (1000, "holds")])
+def test_what_few_samples_cannot_show_is_not_claimed(samples, expected):
+    """None of 200 samples is wrong, and up to 3.7 in 200 others may be: that more than 99% are right is open."""
+    right = mean_of(np.ones(samples), [str(k) for k in range(samples)])
+    assert verdict(right - 0.99) == expected
+    assert verdict((right - 0.99) * 2) == expected
+    assert verdict(right / 2 - 0.495) == expected
+
+
 def test_undefined_samples_are_left_out():
     values = np.where(np.arange(100) < 50, 0.25, np.nan)
     found = mean_of(values, IDS)

@@ -27,7 +27,7 @@ METHODS = (
     CONTROL,
 )
 
-_EMBEDDED = EmbeddedSubject(model="mnist-cnn", data="mnist", limit=200)
+_EMBEDDED = EmbeddedSubject(model="mnist-cnn", data="mnist", limit=100)
 _ENSEMBLES = ("ig_sg", "ig_sq", "ig_var")
 _SMALL: dict[str, Mapping[str, Any]] = {
     "integrated_gradients": {"steps": 16},
@@ -112,5 +112,5 @@ EXPERIMENT = Experiment(
     title="Which method is sound, which is complete?",
     source="Section 5.3, Fig. 9",
     run=run,
-    stand_in="200 digits and a small network stand for ImageNet and VGG16",
+    stand_in="100 digits and a small network stand for ImageNet and VGG16",
 )

@@ -25,8 +25,8 @@ METHODS: dict[str, Mapping[str, Any]] = {
 }
 SMALL: dict[str, Mapping[str, Any]] = {
     BASE: {"steps": 16},
-    **{name: {"samples": 6, "steps": 8} for name in ENSEMBLES},
-    **{name: {"samples": 6} for name in SHAP_ENSEMBLES},
+    **{name: {"samples": 4, "steps": 8} for name in ENSEMBLES},
+    **{name: {"samples": 4} for name in SHAP_ENSEMBLES},
 }
 """The options of the smoke run."""
 

@@ -54,6 +54,13 @@ class Estimate:
     cannot: str = ""
     """Why it can decide nothing, whatever its interval."""
 
+    reach: float = math.nan
+    """By how much a sample that was not seen may differ: the value itself, before anything is subtracted from it."""
+
+    def __post_init__(self) -> None:
+        if math.isnan(self.reach):
+            object.__setattr__(self, "reach", 0.0 if math.isnan(self.value) else abs(self.value))
+
     def __repr__(self) -> str:
         return f"{self.value:z.3f} over {self.samples} {self.over}"
 
@@ -83,12 +90,15 @@ class Estimate:
     def _combined(self, apply: Callable[[Floats, Floats], Floats], other: Estimate | float) -> Estimate:
         if not isinstance(other, Estimate):
             value, replicates = (apply(one, np.asarray(other)) for one in (np.asarray(self.value), self.replicates))
-            return dataclasses.replace(self, value=float(value), replicates=replicates)
+            scaled = apply in (operator.mul, operator.truediv)
+            reach = abs(float(apply(np.asarray(self.reach), np.asarray(other)))) if scaled else self.reach
+            return dataclasses.replace(self, value=float(value), replicates=replicates, reach=reach)
         return dataclasses.replace(
             self,
             value=float(apply(np.asarray(self.value), np.asarray(other.value))),
             replicates=apply(self.replicates, other.replicates),
             samples=min(self.samples, other.samples),
+            reach=max(self.reach, other.reach),
             cannot=self.cannot or other.cannot,
         )
 
@@ -154,7 +164,8 @@ def judge(
     leaves = [leaf for group in groups for leaf in group]
     values, replicates = np.array([leaf.value for leaf in leaves]), np.stack([leaf.replicates for leaf in leaves], 1)
     samples = min(leaf.samples for leaf in leaves)
-    low, high = band(values, replicates, CONFIDENCE, samples=samples, simultaneous=True)
+    largest = max(leaf.reach for leaf in leaves)
+    low, high = band(values, replicates, CONFIDENCE, samples=samples, simultaneous=True, largest=largest)
     judged = iter(zip(map(_verdict, low, high), values.tolist(), low.tolist(), high.tolist(), strict=True))
     # Of alternatives the best decides, and of what has to be true at once the worst.
     best = [max((next(judged) for _ in group), key=lambda one: (_RANKS[one[0]], _known(one[2]))) for group in groups]

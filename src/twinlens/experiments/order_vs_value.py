@@ -84,7 +84,6 @@ SMALL = Sizes(
     methods={
         "gradcam": {"method": "gradcam"},
         "integrated_gradients": {"method": "integrated_gradients", "steps": 16},
-        "extremal_perturbation": {"method": "extremal_perturbation", "steps": 40},
     },
     levels=FEW_LEVELS,
     batch_size=20,

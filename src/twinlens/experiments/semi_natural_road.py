@@ -53,8 +53,8 @@ FINE = tuple(percent / 100 for percent in range(1, 9))
 """Shares at which a watermark, 8% of the image, is removed in part."""
 
 LEVELS = (*FINE, *SHARES)
-EXPLAINED = 250
-"""Test images that are explained at most."""
+EXPLAINED, FEW = 250, 100
+"""Test images that are explained at most, and in a smoke run."""
 
 HIGH = 0.5
 """From this share on, many pixels are removed."""
@@ -87,7 +87,7 @@ def run(pictures: Pictures, options: ExperimentOptions, progress: Progress) -> O
         inputs = as_seen(test)
         learned[name] = measure_accuracy(network, inputs, test.labels)
         drawn = np.random.default_rng(stream(options.seed, "explained")).permutation(len(inputs))
-        some = np.sort(drawn[:EXPLAINED])
+        some = np.sort(drawn[: EXPLAINED if options.data else FEW])
         explained, labels = inputs[some], test.labels[some]
         task, ids = f"ROAD on {name} images", [f"{k:05d}" for k in some]
         progress.begin({task: len(METHODS)})
@@ -103,7 +103,7 @@ def run(pictures: Pictures, options: ExperimentOptions, progress: Progress) -> O
     losses = Losses(curves)
     numbers = {
         "data": pictures.name,
-        "images": {"train": len(pictures.train), "test": len(pictures.test), "explained": EXPLAINED},
+        "images": {"train": len(pictures.train), "test": len(pictures.test), "explained": losses.samples},
         "learned": {name: share.value for name, share in learned.items()},
         "road": {
             order: {name: {method: losses.described(name, method, order) for method in METHODS} for name in curves}
@@ -183,9 +183,13 @@ class Losses:
             **{part: {"mean": m.value, "low": m.interval[0], "high": m.interval[1]} for part, m in loss.items()},
         }
 
+    @property
+    def samples(self) -> int:
+        """Number of test images that were explained."""
+        return len(next(iter(self._drawn.values())).curve.table)
+
     def _estimate(self, value: float, replicates: Floats) -> Estimate:
-        samples = len(next(iter(self._drawn.values())).curve.table)
-        return Estimate(value=float(value), replicates=replicates, samples=samples, over="test images")
+        return Estimate(value=float(value), replicates=replicates, samples=self.samples, over="test images")
 
 
 def _claims(losses: Losses, order: str, cannot: str) -> Iterator[Claim]:
