@@ -42,7 +42,7 @@ def run(options: ExperimentOptions, progress: Progress) -> Outcome:
         methods[name] = {**method, **own, **(SMALL.get(name, {}) if subject.embedded else {})}
     evaluation = compare_methods(subject, methods, METRICS, levels, options, progress)
     areas = {metric: areas_of(evaluation, metric) for metric in METRICS}
-    cannot = "twenty small photographs and a few noisy copies are too few" if subject.embedded else ""
+    cannot = "a dozen small photographs and a few noisy copies are too few" if subject.embedded else ""
     return Outcome(
         numbers=numbers_of(evaluation),
         claims=tuple(_claims(areas, cannot)),
@@ -103,5 +103,5 @@ EXPERIMENT = Experiment(
     title="What do ensembles of integrated gradients and of DeepSHAP gain?",
     source="Section 5.3, Fig. 8, Fig. 15, appendix G.4",
     run=run,
-    stand_in="20 photographs of 128 × 128 pixels and EfficientNet-lite0 stand for ImageNet and VGG16",
+    stand_in="12 photographs of 128 × 128 pixels and EfficientNet-lite0 stand for ImageNet and VGG16",
 )

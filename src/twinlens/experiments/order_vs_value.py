@@ -86,7 +86,7 @@ SMALL = Sizes(
         "integrated_gradients": {"method": "integrated_gradients", "steps": 16},
     },
     levels=FEW_LEVELS,
-    batch_size=20,
+    batch_size=12,
 )
 OWN = Sizes(
     methods={
@@ -129,7 +129,7 @@ def run(options: ExperimentOptions, progress: Progress) -> Outcome:
         "rank_correlation": {v: {scheme: r.value for scheme, r in own.items()} for v, own in orders.items()},
         "curves": {"of": list(_SHOWN), **shown},
     }
-    cannot = "twenty small photographs are too few" if subject.embedded else ""
+    cannot = "a dozen small photographs are too few" if subject.embedded else ""
     example = _example(measured.modified, subject.samples.ids[0], options.seed)
     figures = {
         "order-vs-value": lambda figure: draw(figure, example, shown),
@@ -381,5 +381,5 @@ EXPERIMENT = Experiment(
     title="Which metrics look at values, and which at the order alone?",
     source="Section 5.2, Fig. 7, Table 1, Table 3, appendix G.3",
     run=run,
-    stand_in="20 photographs of 128 × 128 pixels and EfficientNet-lite0 stand for ImageNet and VGG16",
+    stand_in="12 photographs of 128 × 128 pixels and EfficientNet-lite0 stand for ImageNet and VGG16",
 )
