@@ -72,6 +72,8 @@ def test_a_small_run(tmp_path):
     # How "randomly add" is read decides whether introducing improves completeness.
     assert verdicts[paper + "introducing it on any feature improves" + exact] == "holds"
     assert verdicts[paper + "introducing it on evidence against the label improves" + exact] == "does not hold"
+    unread = [text for text in verdicts if "zero weights" in text and "leaves completeness as it is" in text]
+    assert [verdicts[text] for text in unread] == ["holds"] * 3
     fixed = [claim for claim in outcome.claims if claim.verdict == "by construction"]
     assert [claim.measured[:14] for claim in fixed] == ["at least 1.000"] * 4
     json.dumps(outcome.numbers, allow_nan=False)

@@ -72,6 +72,9 @@ class Estimate:
     def __add__(self, other: Estimate | float) -> Estimate:
         return self._combined(operator.add, other)
 
+    def __radd__(self, other: float) -> Estimate:
+        return self + other
+
     def __sub__(self, other: Estimate | float) -> Estimate:
         return self._combined(operator.sub, other)
 

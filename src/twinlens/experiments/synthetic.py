@@ -287,12 +287,18 @@ def _claims(name: str, found: Mapping[str, Sequence[Measured]]) -> Iterator[Clai
             ours=ours,
         )
     for kind, metric in COMPLETENESS.items():
-        for change, sign in ((REMOVE, -1.0), *((change, 1.0) for change in introduced)):
+        for change in (REMOVE, *introduced):
             rise = _rise(found, change, metric)
-            what = "removing attribution lowers" if change == REMOVE else f"introducing it on {on[change]} improves"
+            if change == REMOVE:
+                margins, what = [-rise - _NOTICEABLE], "removing attribution lowers completeness"
+            elif ours:  # features that are not read have no information to be complete about
+                margins = [_NOTICEABLE - rise, _NOTICEABLE + rise]
+                what = f"introducing it on {on[change]} leaves completeness as it is"
+            else:
+                margins, what = [rise - _NOTICEABLE], f"introducing it on {on[change]} improves completeness"
             yield judge(
-                rise * sign - _NOTICEABLE,
-                text=f"On {where}, {what} completeness (thresholds {_KINDS[kind]}).",
+                *margins,
+                text=f"On {where}, {what} (thresholds {_KINDS[kind]}).",
                 source="Section 5.1: what is expected",
                 measured=f"mean change {rise.value:+z.3f}",
                 ours=ours,
