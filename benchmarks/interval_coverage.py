@@ -7,17 +7,20 @@ random, sample by sample.
     python benchmarks/interval_coverage.py                      # 500 data sets of 200 samples, a few minutes
     python benchmarks/interval_coverage.py --samples 50         # the same with few samples
     python benchmarks/interval_coverage.py --accuracy           # intervals tried for the paper's accuracy mode
+    python benchmarks/interval_coverage.py --pairs --sets 60 --resamples 200     # on which side it decides differences
 """
 
 import argparse
 import dataclasses
 import time
+from itertools import combinations
 
 import numpy as np
 import torch
 from scipy.ndimage import uniform_filter1d
 
 import twinlens as tl
+from twinlens.core.resampling import interval_of
 from twinlens.laboratory.tasks import interaction, map_grid, sparse_linear
 from twinlens.metrics.removal import SHARES, THRESHOLDS
 
@@ -161,6 +164,48 @@ def measure_accuracy_mode(options):
             print(f"| {name}, {protocol} | {truth:.3f} → {np.mean(areas):.3f} | {tried} |", flush=True)
 
 
+def measure_pairs(options):
+    """On which side of zero do paired intervals of the accuracy mode put differences of methods, and of equal ones?"""
+    print("| task | pairs | right | open | wrong | equal methods: decided |\n|---|---|---|---|---|---|")
+    tasks = {"sparse linear": sparse_linear(options.population), "interaction": interaction(options.population)}
+    for name, task in tasks.items():
+        maps = {"flawed": flawed(task, 0), "flawed again": flawed(task, 1), **map_grid(task)}
+        tables = {key: probe_population(task, each, "", {"sweep": SWEEP})["sweep"] for key, each in maps.items()}
+        truth = {key: area_of(table)[0] for key, table in tables.items()}
+        known = [key for key in maps if np.isfinite(truth[key])]
+        rng, sides, equal = np.random.default_rng(1), [], []
+        for _ in range(options.sets):
+            index = rng.integers(options.population, size=options.samples)
+            found = {key: area_of(draw({"sweep": tables[key]}, index)["sweep"], options) for key in known}
+            for one, other in combinations(known, 2):
+                sides.append(side(found[one], found[other], options) * np.sign(truth[one] - truth[other]))
+            # Two methods of equal quality: which of two maps a sample has under which name is drawn.
+            one, other = (tables[key] for key in known[:2])
+            both, swapped = tl.ProbeTable.concatenate([one, renamed(other)]), rng.random(options.samples) < 0.5
+            pair = [draw({"sweep": both}, index + options.population * (swapped == s))["sweep"] for s in (True, False)]
+            equal.append(side(*(area_of(table, options) for table in pair), options) != 0)
+        right, wrong = np.mean(np.array(sides) > 0), np.mean(np.array(sides) < 0)
+        shares = f"{right:.1%} | {1 - right - wrong:.1%} | {wrong:.1%} | {np.mean(equal):.1%}"
+        print(f"| {name} | {len(sides)} | {shares} |", flush=True)
+
+
+def renamed(table):
+    return dataclasses.replace(table, ids=tuple(f"again {name}" for name in table.ids))
+
+
+def area_of(table, options=None, high=0.9):
+    """The area up to a predictive level, with its replicates where options say how many."""
+    curve = tl.soundness_from_probes(table)
+    return tl.bootstrap(curve, resamples=options.resamples if options else 2).areas_up_to(high)
+
+
+def side(one, other, options):
+    """1 where the paired interval of a difference lies above zero, -1 where it lies below, 0 otherwise."""
+    value, replicates = one[0] - other[0], one[1] - other[1]
+    low, high = interval_of(value, replicates, 0.95, samples=options.samples)
+    return int(low > 0) - int(high < 0)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--samples", type=int, default=200)
@@ -169,10 +214,12 @@ def main():
     parser.add_argument("--population", type=int, default=10_000)
     parser.add_argument("--metrics", nargs="*", choices=METRICS, help="all by default")
     parser.add_argument("--accuracy", action="store_true")
+    parser.add_argument("--pairs", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(1)
     start = time.perf_counter()
-    (measure_accuracy_mode if options.accuracy else measure_metrics)(options)
+    chosen = measure_pairs if options.pairs else measure_accuracy_mode if options.accuracy else measure_metrics
+    chosen(options)
     print(f"{options}: {time.perf_counter() - start:.0f} s")
 
 

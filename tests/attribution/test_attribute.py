@@ -1,4 +1,5 @@
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -309,6 +310,21 @@ def test_ensembles_of_integrated_gradients(batch, name):
     plain = _integrate(model, inputs, targets, torch.zeros(3, 16, 16), 4, 99)
     expected = {"ig_sg": plain, "ig_sq": plain**2, "ig_var": 0 * plain}[name]
     assert torch.allclose(without, positive(expected), atol=1e-5)
+
+
+@pytest.mark.parametrize("ensemble", ["sg", "sq", "var"])
+def test_ensembles_of_deepshap(batch, ensemble):
+    model, (inputs, targets) = small_cnn(), batch
+    request = make_request(model, inputs, targets, ids=None, seed=5)
+    noise = [request.normal((3, 16, 16), "noise", k) for k in range(3)]
+    zero = torch.zeros_like(inputs)
+    parts = [replace(request, inputs=request.inputs + 0.3**0.5 * each) for each in noise]
+    draws = torch.stack([_contributions(model, part, zero, check=True) for part in parts])
+    combined = {"sg": draws.mean(0), "sq": (draws**2).mean(0), "var": draws.var(0, unbiased=False)}[ensemble]
+    maps = tl.attribute(model, inputs, targets, "deepshap", seed=5, ensemble=ensemble, samples=3)
+    assert torch.allclose(maps, positive(combined), atol=1e-5)
+    with pytest.raises(ValueError, match="`ensemble` must be one of sg, sq, var; got 'mean'"):
+        tl.attribute(model, inputs, targets, "deepshap", ensemble="mean")
 
 
 def test_kernel_shap_is_exact_for_linear_models():

@@ -20,22 +20,26 @@ def run(capsys, *arguments):
 def test_one_experiment(tmp_path, capsys, calls):
     code, shown, said = run(capsys, "one", "--seed", 3, "--out", tmp_path)
     assert (code, said) == (0, "")
-    for text in ("one: It <works>", "Water & wine", "does not", f"1 of 3 claims hold here: {tmp_path}/report.html"):
+    counts = "The paper's claims: 1 of 3 hold, 1 do not, 1 open. Our own: 0 of 1 hold, 1 by construction."
+    for text in ("one: It <works>", "A smoke run: wine < water. What", "Water & wine", "does not", "(so & so)", counts):
         assert text in shown
+    assert f"{tmp_path}/report.html" in shown
     assert json.loads((tmp_path / "experiment.json").read_text())["options"]["seed"] == 3
 
 
 def test_json_and_quiet(tmp_path, capsys, calls):
     code, shown, _ = run(capsys, "one", "--out", tmp_path, "--json")
     [found] = json.loads(shown)
-    assert (code, found["experiment"], len(found["claims"])) == (0, "one", 3)
+    assert (code, found["experiment"], len(found["claims"])) == (0, "one", 4)
+    assert found["smoke"] == "wine < water"
+    assert [claim["verdict"] for claim in found["claims"]][-1] == "by construction"
     assert run(capsys, "one", "--out", tmp_path, "--quiet") == (0, "", "")
 
 
 def test_all_of_them(tmp_path, capsys, calls):
     code, shown, said = run(capsys, "all", "--out", tmp_path)
     assert code == 2
-    assert "2 of 6 claims hold here" in shown
+    assert "The paper's claims: 2 of 6 hold, 2 do not, 2 open. Our own: 0 of 2 hold, 2 by construction." in shown
     assert "1 of 3 experiments failed. two: <b>no luck</b> The others are kept." in said
 
 

@@ -1,4 +1,5 @@
 from dataclasses import replace
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -10,9 +11,10 @@ from tests.experiments.watching import Watch
 from tests.resnet20 import ResNet20, normalise
 from twinlens.core.randomness import stream
 from twinlens.experiments import order_vs_value
-from twinlens.experiments.order_vs_value import Modified
+from twinlens.experiments.order_maps import VARIANTS, Modified, modify
 from twinlens.experiments.subject import find_subject
 from twinlens.laboratory.modifications import MODIFICATIONS
+from twinlens.laboratory.tasks import map_grid, sparse_linear
 from twinlens.running.run_reader import open_evaluation
 from twinlens.statistics.bootstrap import hausdorff
 
@@ -21,20 +23,29 @@ from twinlens.statistics.bootstrap import hausdorff
 def test_a_small_run(tiny, monkeypatch):
     own = replace(order_vs_value.OWN, methods={name: {"method": name} for name in ("gradcam", "saliency")})
     monkeypatch.setattr(order_vs_value, "OWN", own)
+    monkeypatch.setattr(order_vs_value, "RESAMPLES", 50)
     outcome = order_vs_value.run(tiny, Watch())
     distances = outcome.numbers["distances"]
-    assert set(distances) == {"gradcam", "saliency"}
-    for of_method in distances.values():
+    for variant in ("ours", "literal"):
+        table = distances[variant]
+        assert set(table["least"]) == {"gradcam", "saliency"}
+        least = [of_scheme["soundness"] for of_method in table["least"].values() for of_scheme in of_method.values()]
+        assert table["mean"]["soundness"] == pytest.approx(np.mean(least))
+    for of_method in distances["ours"]["least"].values():
         for scheme in ("constant", "random"):
-            assert [of_method[scheme][m]["least"] for m in order_vs_value.ORDER_BASED] == [0, 0]
-        assert of_method["constant"]["road_morf"] == dict.fromkeys(of_method["constant"]["road_morf"], 0)
-    least = [of_scheme["soundness"]["least"] for of_method in distances.values() for of_scheme in of_method.values()]
-    assert outcome.numbers["summary"]["soundness"]["mean"] == pytest.approx(np.mean(least))
-    assert outcome.numbers["rank_correlation"]["constant"] == pytest.approx(1)
-    assert outcome.numbers["rank_correlation"]["random"] < 1
-    assert outcome.numbers["by_scheme"]["random"]["road_morf"] == 0
-    assert len(outcome.claims) == 5
-    assert outcome.claims[2].measured.endswith("ROAD 0.000, deletion 0.000")
+            assert [of_method[scheme][m] for m in order_vs_value.ORDER_BASED] == [0, 0]
+    correlation = outcome.numbers["rank_correlation"]
+    assert correlation["ours"]["constant"] == pytest.approx(1)
+    assert correlation["ours"]["random"] < 1
+    assert correlation["literal"]["constant"] < 1  # what is cut off is tied
+    assert len(outcome.claims) == 16
+    fixed = [claim for claim in outcome.claims if claim.verdict == "by construction"]
+    assert len(fixed) == 1
+    assert fixed[0].measured.endswith("ROAD 0.000, deletion 0.000")
+    assert sum(claim.ours for claim in outcome.claims) == 4
+    assert all("literal" in claim.text for claim in outcome.claims[8:])
+    sound = [claim for claim in outcome.claims if claim.text.startswith("Soundness")]
+    assert {claim.reason for claim in sound} == {"one of 6 samples is worth 0.167, more than ε = 0.01"}
     assert set(outcome.figures) == {"order-vs-value", "distances"}
 
 
@@ -43,7 +54,7 @@ def test_curves_of_maps_with_the_order_of_others_are_their_own(tiny):
     """Soundness that was read from another map's probes is what a sweep of its own would give."""
     sizes = replace(order_vs_value.OWN, methods={"gradcam": {"method": "gradcam"}})
     subject = find_subject(tiny, order_vs_value.PHOTOGRAPHS)
-    curves, _ = order_vs_value._measure(subject, sizes, tiny, Watch())
+    curves = order_vs_value.Measured(subject, sizes, tiny, Watch()).ours()
     evaluation = open_evaluation(tiny.out / "orders")
     modified = Modified(evaluation)
     inputs = torch.stack([subject.model.preprocessing(subject.samples.read(i)) for i in range(6)])
@@ -57,11 +68,57 @@ def test_curves_of_maps_with_the_order_of_others_are_their_own(tiny):
         assert np.allclose(found["soundness"].values, expected.values, atol=1e-9, equal_nan=True)
         assert np.array_equal(found["deletion"].values, tl.deletion(*arguments, ids=ids, batch_size=32).values)
         # By hand: how many samples are recognised without what exceeds a threshold of the modified map.
-        imputer, kept = tl.LinearImputer(), (maps <= 0.3) & (maps != maps.amax(dim=(1, 2), keepdim=True))
+        imputer, kept = tl.LinearImputer(), maps <= 0.3
         streams = [stream(0, name, 0.3) for name in ids]
         answers = subject.model.module(imputer(inputs, kept, streams)).argmax(dim=1).numpy()
         expected = found["completeness"].baseline - (answers == subject.samples.labels).mean()
         assert found["completeness"].at(0.3) == pytest.approx(expected)
+
+
+def test_to_the_letter_values_end_at_0_and_1_in_8_bits_and_changes_draw_their_own():
+    maps, ids = torch.rand(3, 8, 8, generator=torch.Generator().manual_seed(0)), ["a", "b", "c"]
+    made = {
+        (variant, change): modify(maps, change, "random", variant, ids=ids, seed=4)
+        for variant in VARIANTS
+        for change in ("original", "remove", "introduce")
+    }
+    for (variant, change), found in made.items():
+        if variant == "literal":
+            assert torch.equal((found * 255).round() / 255, found), change
+            assert 0 <= found.min() <= found.max() <= 1
+    # In ours both changes lift the same features and differ by a constant; to the letter they do not.
+    for variant, alike in (("ours", True), ("literal", False)):
+        low, high = made[variant, "remove"], made[variant, "introduce"]
+        inside = (low > 0.01) & (high < 1)
+        assert bool((high - low)[inside].std() < 0.01) is alike
+    gap = made["literal", "original"] - made["literal", "remove"]
+    assert ((gap >= -1 / 255) & (gap <= 0.6 + 1 / 255)).all()
+
+
+def test_distances_are_those_of_hausdorff(monkeypatch):
+    monkeypatch.setattr(order_vs_value, "METRICS", ("soundness", "road_morf"))
+    monkeypatch.setattr(order_vs_value, "RESAMPLES", 50)
+    task = sparse_linear(40)
+    maps = map_grid(task)
+    curves = {}
+    for version, name in zip(order_vs_value.MAPS, ("truth", "introduced 1", "random"), strict=True):
+        arguments = (task.model, task.inputs, task.labels, maps[name])
+        curves[version] = {
+            "soundness": tl.soundness(*arguments, imputer=task.imputer),
+            "road_morf": tl.road(*arguments, imputer=task.imputer),
+        }
+    sound = curves["original"]["soundness"]
+    nothing = replace(sound, values=np.full_like(sound.values, np.nan))
+    empty = curves | {"remove": {**curves["remove"], "soundness": nothing}}
+    same = dict.fromkeys(curves, curves["original"])
+    found = order_vs_value.distances_of({("x", "other"): curves, ("x", "same"): same, ("x", "empty"): empty})
+    for metric in order_vs_value.METRICS:
+        expected = min(hausdorff(curves[a][metric], curves[b][metric]) for a, b in combinations(curves, 2))
+        assert found["x", "other", metric].value == pytest.approx(expected)
+        assert expected > 0
+        assert found["x", "other", metric].replicates.std() > 0
+        assert not found["x", "same", metric].replicates.any()
+    assert np.isnan(found["x", "empty", "soundness"].value)
 
 
 def test_maps_are_found_whatever_the_shards(tmp_path, tiny):

@@ -4,7 +4,8 @@ import pytest
 from twinlens.errors import DataError
 from twinlens.experiments import ExperimentOptions
 from twinlens.experiments import pictures as pictures_module
-from twinlens.experiments.pictures import DIGITS, as_inputs, open_pictures
+from twinlens.experiments.marked_sets import as_inputs
+from twinlens.experiments.pictures import DIGITS, open_pictures
 
 
 def test_digits_in_scenes(tmp_path):

@@ -60,6 +60,12 @@ class TestReproduce:
         for path in [*(tmp_path / "a" / "figures").iterdir(), tmp_path / "a" / "results.json"]:
             assert path.read_bytes() == (tmp_path / "b" / path.relative_to(tmp_path / "a")).read_bytes(), path
 
+    def test_one_of_another_format_is_refused(self, tmp_path, calls):
+        experiments.reproduce("one", ExperimentOptions(out=tmp_path), Watch())
+        (tmp_path / "claims.json").write_text('[{"text": "t", "source": "s", "measured": "m", "holds": true}]')
+        with pytest.raises(RunError, match=r"was written by another version of twinlens: .*holds"):
+            experiments.reproduce("one", ExperimentOptions(out=tmp_path), Watch())
+
     def test_a_damaged_file_is_named(self, tmp_path, calls):
         experiments.reproduce("one", ExperimentOptions(out=tmp_path), Watch())
         (tmp_path / "experiment.json").write_text("{")
@@ -116,7 +122,20 @@ class TestPage:
         assert re.search(r'Content-Security-Policy" content="default-src \'none\';', page)
         assert re.findall(r'(?:src|href)="([^"]{0,22})', page) == ["data:image/svg+xml;bas"] * 2
         assert page.index("one: second") < page.index("one: first")
-        assert [page.count(word) for word in ("✓ holds", "✗ does not", "? open")] == [1, 1, 1]
+        assert [page.count(word) for word in ("✓ holds", "✗ does not", "? open", "= by construction")] == [1, 1, 1, 1]
+        assert "A smoke run: wine &lt; water." in page
+        assert "The paper's claims: 1 of 3 hold, 1 do not, 1 open" in page
+        assert "Our own: 0 of 1 hold, 1 by construction" in page
+        assert "Open: so &amp; so" in page
+
+    def test_margins_are_shown_and_runs_with_own_data_are_no_smoke_runs(self, tmp_path, calls):
+        stored = experiments.reproduce("one", ExperimentOptions(out=tmp_path, data="mnist"), Watch())
+        assert stored.smoke == ""
+        judged = replace(stored.claims[0], estimate=0.25, low=0.1, high=0.4, over="50 test images")
+        page = build_page([replace(stored, claims=(judged,))])
+        assert "Margin: +0.250 [+0.100, +0.400] over 50 test images." in page
+        assert "smoke" not in page
+        assert "Our own" not in page
 
     def test_the_command_names_what_differs_from_the_default(self, tmp_path, calls):
         stored = experiments.reproduce("one", ExperimentOptions(out=tmp_path), Watch())

@@ -1,12 +1,15 @@
+from tests.experiments.watching import accuracy_of
 from twinlens.experiments import spurious_edge
 
 
 def test_claims_about_the_edge_follow_the_numbers():
-    def holds(clean, marked):
-        found = {"original": {"clean": 0.9, "marked": 0.9}, "retrained": {"clean": clean, "marked": marked}}
-        return [claim.holds for claim in spurious_edge._claims(found)]
+    def verdicts(clean, marked):
+        original = {"clean": accuracy_of(0.9), "marked": accuracy_of(0.9)}
+        retrained = {"clean": accuracy_of(clean), "marked": accuracy_of(marked)}
+        return [claim.verdict for claim in spurious_edge._claims({"original": original, "retrained": retrained})]
 
-    assert holds(0.5, 1.0) == [True, True]
-    assert holds(0.8, 0.9) == [False, False]
-    assert holds(0.5, 0.6) == [True, False]
-    assert holds(0.5, 0.8) == [True, False]
+    assert verdicts(0.5, 1.0) == ["holds", "holds"]
+    assert verdicts(0.8, 0.9) == ["does not hold", "does not hold"]
+    assert verdicts(0.5, 0.6) == ["holds", "does not hold"]
+    assert verdicts(0.5, 0.8) == ["holds", "does not hold"]
+    assert verdicts(0.75, 1.0) == ["open", "holds"]

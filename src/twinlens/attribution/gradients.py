@@ -6,6 +6,8 @@ Shapes: N samples, B samples of one batch, C channels, S = spatial shape, P poin
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 import torch
@@ -16,6 +18,7 @@ from twinlens.attribution.harness import Request, at_least_one, in_batches, make
 from twinlens.attribution.rules import excitation_rules, guided_rules, rescale_rules
 from twinlens.core.arrays import ArrayLike
 from twinlens.core.calling import Labels
+from twinlens.errors import unknown
 
 
 def _gradient(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
@@ -157,32 +160,49 @@ def integrated_gradients(
     )
 
 
+ENSEMBLES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "sg": lambda mean, _: mean,
+    "sq": lambda _, square: square,
+    "var": lambda mean, square: square - mean**2,
+}
+"""How the explanations of noisy copies become one, from the means of x and of x²."""
+
+
 def _ensemble(
     model: nn.Module,
     request: Request,
+    explain: Callable[[Request], Tensor],
+    ensemble: str,
     *,
     samples: int,
     variance: float,
-    steps: int,
-    baseline: float | ArrayLike,
-    combine: Callable[[Tensor, Tensor], Tensor],
 ) -> Tensor:
-    """Average x and x² of noisy integrated gradients and combine them; the noise is drawn by sample id."""
-    at_least_one(samples=samples, steps=steps)
+    """Combine the explanations of noisy copies; the noise is drawn by sample id."""
+    at_least_one(samples=samples)
     if not variance >= 0:
         raise ValueError(f"`variance` must be >= 0; got {variance!r}.")
-    start = _baseline_of(baseline, request.inputs)
 
-    def explain(part: Request) -> Tensor:
+    def explain_copies(part: Request) -> Tensor:
         mean, square = (torch.zeros_like(part.inputs, dtype=torch.float64) for _ in range(2))
         for draw in range(samples):
-            noisy = part.inputs + variance**0.5 * part.normal(part.inputs.shape[1:], "noise", draw)
-            one = _integrate(model, noisy, part.targets, start, steps, part.batch_size).double()
+            noise = variance**0.5 * part.normal(part.inputs.shape[1:], "noise", draw)
+            one = explain(replace(part, inputs=part.inputs + noise)).double()
             mean += one / samples
             square += one**2 / samples
-        return combine(mean, square)
+        return ENSEMBLES[ensemble](mean, square)
 
-    return in_batches(model, request, explain)
+    return in_batches(model, request, explain_copies)
+
+
+def _ig_ensemble(
+    model: nn.Module, request: Request, ensemble: str, samples: int, variance: float, steps: int, start: Tensor
+) -> Tensor:
+    at_least_one(steps=steps)
+
+    def explain(part: Request) -> Tensor:
+        return _integrate(model, part.inputs, part.targets, start, steps, part.batch_size)
+
+    return _ensemble(model, request, explain, ensemble, samples=samples, variance=variance)
 
 
 def ig_sg(
@@ -213,15 +233,8 @@ def ig_sg(
         baseline: where each path starts; zero in the paper.
     """
     request = make_request(model, inputs, targets, ids=ids, seed=seed, batch_size=batch_size)
-    return _ensemble(
-        model,
-        request,
-        samples=samples,
-        variance=variance,
-        steps=steps,
-        baseline=baseline,
-        combine=lambda mean, _: mean,
-    )
+    start = _baseline_of(baseline, request.inputs)
+    return _ig_ensemble(model, request, "sg", samples, variance, steps, start)
 
 
 def ig_sq(
@@ -242,15 +255,8 @@ def ig_sq(
     Arguments as for `ig_sg`.
     """
     request = make_request(model, inputs, targets, ids=ids, seed=seed, batch_size=batch_size)
-    return _ensemble(
-        model,
-        request,
-        samples=samples,
-        variance=variance,
-        steps=steps,
-        baseline=baseline,
-        combine=lambda _, square: square,
-    )
+    start = _baseline_of(baseline, request.inputs)
+    return _ig_ensemble(model, request, "sq", samples, variance, steps, start)
 
 
 def ig_var(
@@ -271,15 +277,8 @@ def ig_var(
     Arguments as for `ig_sg`.
     """
     request = make_request(model, inputs, targets, ids=ids, seed=seed, batch_size=batch_size)
-    return _ensemble(
-        model,
-        request,
-        samples=samples,
-        variance=variance,
-        steps=steps,
-        baseline=baseline,
-        combine=lambda mean, square: square - mean**2,
-    )
+    start = _baseline_of(baseline, request.inputs)
+    return _ig_ensemble(model, request, "var", samples, variance, steps, start)
 
 
 def _contributions(model: nn.Module, part: Request, baselines: Tensor, *, check: bool) -> Tensor:
@@ -347,6 +346,9 @@ def deepshap(
     batch_size: int | None = None,
     background: ArrayLike | None = None,
     check: bool = True,
+    ensemble: Literal["sg", "sq", "var"] | None = None,
+    samples: int = 20,
+    variance: float = 0.3,
 ) -> Tensor:
     """DeepSHAP (Lundberg & Lee 2017): DeepLIFT's contributions averaged over baselines drawn from the data.
 
@@ -355,10 +357,13 @@ def deepshap(
         inputs: (N, C, *S), or (N, D) for tabular rows.
         targets: (N,) classes to explain.
         ids: one name per sample.
-        seed: unused; every baseline serves every sample.
+        seed: seed of the noise of an ensemble; every baseline serves every sample.
         batch_size: samples per batch; by default 16, or more for small inputs.
         background: baselines (M, C, *S); by default a single one of zeros, as in the paper.
         check: as for `deeplift`.
+        ensemble: explain noisy copies, too, and combine them as `ig_sg`, `ig_sq` or `ig_var` does: "sg", "sq" or "var".
+        samples: noisy copies of an ensemble.
+        variance: of their noise.
     """
     request = make_request(model, inputs, targets, ids=ids, seed=seed, batch_size=batch_size)
     given = torch.zeros_like(request.inputs[:1]) if background is None else torch.as_tensor(background)
@@ -375,7 +380,11 @@ def deepshap(
             total += _contributions(model, part, one.expand_as(part.inputs), check=check)
         return total / len(baselines)
 
-    return in_batches(model, request, explain)
+    if ensemble is None:
+        return in_batches(model, request, explain)
+    if ensemble not in ENSEMBLES:
+        raise unknown("ensemble", ensemble, ENSEMBLES)
+    return _ensemble(model, request, explain, ensemble, samples=samples, variance=variance)
 
 
 def excitation_backprop(

@@ -16,6 +16,7 @@ from twinlens.cli.printing import open_console, print_plain
 from twinlens.core.progress import Bars
 from twinlens.errors import RunError, unknown
 from twinlens.experiments import EXPERIMENTS, ExperimentOptions, StoredExperiment, reproduce, reproduce_all
+from twinlens.experiments.outcome import Verdict, count_verdicts
 
 
 def add_reproduce(parser: argparse.ArgumentParser) -> None:
@@ -48,7 +49,12 @@ def run_reproduce(given: argparse.Namespace) -> None:
         raise RunError(f"{len(failures)} of {len(EXPERIMENTS)} experiments failed. {reasons} The others are kept.")
 
 
-_HOLDS = {True: "[bold]holds[/bold]", False: "[bold red]does not[/bold red]", None: "open"}
+_VERDICTS: dict[Verdict, str] = {
+    "holds": "[bold]holds[/bold]",
+    "does not hold": "[bold red]does not[/bold red]",
+    "open": "open",
+    "by construction": "by construction",
+}
 
 
 def print_experiments(experiments: Sequence[StoredExperiment], page: Path) -> None:
@@ -57,13 +63,16 @@ def print_experiments(experiments: Sequence[StoredExperiment], page: Path) -> No
     for experiment in experiments:
         took = "" if experiment.seconds is None else f" ({experiment.seconds:.0f} s)"
         print_plain(console, f"{experiment.name}: {experiment.title}{took}")
+        if experiment.smoke:
+            print_plain(console, f"A smoke run: {experiment.smoke}. What it cannot decide is open.")
         table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
         for heading in ("claim", "here", "measured", "in the paper"):
             table.add_column(heading, ratio={"here": 2, "in the paper": 3}.get(heading, 6))
         for claim in experiment.claims:
-            table.add_row(escape(claim.text), _HOLDS[claim.holds], escape(claim.measured), escape(claim.source))
+            why = f" ({claim.reason})" if claim.reason else ""
+            source = f"our own, on {claim.source}" if claim.ours else claim.source
+            table.add_row(escape(claim.text), _VERDICTS[claim.verdict], escape(claim.measured + why), escape(source))
         console.print(table)
-    held = sum(claim.holds is True for experiment in experiments for claim in experiment.claims)
-    print_plain(
-        console, f"{held} of {sum(len(experiment.claims) for experiment in experiments)} claims hold here: {page}"
-    )
+    claims = [claim for experiment in experiments for claim in experiment.claims]
+    paper, ours = (count_verdicts(claim for claim in claims if claim.ours is own) for own in (False, True))
+    print_plain(console, f"The paper's claims: {paper}. Our own: {ours}. {page}")

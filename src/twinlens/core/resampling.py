@@ -111,6 +111,22 @@ def draw_blocks(ids: Sequence[str], resamples: int, seed: int) -> Iterator[Float
         yield counts
 
 
+def resample_mean(values: Floats, ids: Sequence[str], resamples: int, seed: int) -> tuple[float | None, Floats]:
+    """Return the mean of values (N,), None where there are none, and that of each resample (R,); NaN is left out.
+
+    Example:
+        >>> mean, replicates = resample_mean(np.array([0.0, 1.0, np.nan]), ["a", "b", "c"], resamples=9, seed=0)
+        >>> mean, replicates.shape
+        (0.5, (9,))
+    """
+    defined = np.isfinite(values)
+    weights = draw(ids, resamples, seed) * defined
+    totals, count = weights @ np.where(defined, values, 0.0), weights.sum(axis=1)
+    replicates = np.full(resamples, np.nan)
+    np.divide(totals, count, out=replicates, where=count > 0)
+    return float(values[defined].mean()) if defined.any() else None, replicates
+
+
 def check_confidence(confidence: float) -> float:
     """Return the confidence; refuse a number that is not within (0, 1).
 
@@ -124,9 +140,17 @@ def check_confidence(confidence: float) -> float:
 
 
 def band(
-    values: Floats, replicates: Floats, confidence: float, *, samples: int, simultaneous: bool
+    values: Floats,
+    replicates: Floats,
+    confidence: float,
+    *,
+    samples: int,
+    simultaneous: bool,
+    largest: float | None = None,
 ) -> tuple[Floats, Floats]:
     """Return lower and upper ends (K,) from replicates of a curve (R, K): of each level, or of the whole curve.
+
+    Where at most a few samples differ, others may by as much as `largest`: the largest of the values by default.
 
     Example:
         >>> replicates = np.random.default_rng(0).normal(size=(999, 2)) * [1.0, 2.0]
@@ -139,8 +163,8 @@ def band(
     # The two-sided rule of three: of N samples none differs, but up to 3.7 in N others may (at 95%). By how much is
     # not seen either; the largest value stands for it.
     unseen = -math.log((1 - check_confidence(confidence)) / 2) / max(samples, 1)
-    largest = np.abs(values[np.isfinite(values)]).max(initial=0.0)
-    more = np.where(_few_differ(replicates), unseen * largest, 0.0)
+    most = np.abs(values[np.isfinite(values)]).max(initial=0.0) if largest is None else largest
+    more = np.where(_few_differ(replicates), unseen * most, 0.0)
     low, high = np.hstack([around(values[some], replicates[:, some], samples).ends(confidence) for some in places])
     return low - more, high + more
 

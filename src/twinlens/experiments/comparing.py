@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from twinlens.core.fields import to_json
 from twinlens.core.progress import Progress
 from twinlens.evaluation import evaluate
+from twinlens.experiments.judging import Estimate, area_of
 from twinlens.experiments.outcome import ExperimentOptions
 from twinlens.experiments.subject import Subject
 from twinlens.report.figures import draw_metric, draw_plane
@@ -57,14 +59,24 @@ def numbers_of(evaluation: Evaluation) -> dict[str, Any]:
     }
 
 
-def describe_areas(areas: Mapping[str, float]) -> str:
+def areas_of(evaluation: Evaluation, metric: str) -> dict[str, Estimate]:
+    """Estimate the area of every method by a metric; where less is better, of the other sign."""
+    sign = 1.0 if evaluation.results.about(metric).higher_is_better else -1.0
+    high = evaluation.results.soundness_up_to.get(metric)
+    return {name: area_of(evaluation.curve(name, metric), high) * sign for name in evaluation.methods}
+
+
+def describe_areas(areas: Mapping[str, Estimate]) -> str:
     """List the areas that were measured, the largest first.
 
     Example:
-        >>> describe_areas({"gradcam": 0.25, "iba": 0.5})
+        >>> import numpy as np
+        >>> one = Estimate(value=0.25, replicates=np.zeros(2), samples=9)
+        >>> describe_areas({"gradcam": one, "iba": one * 2})
         'iba 0.500, gradcam 0.250'
     """
-    return ", ".join(f"{name} {area:z.3f}" for name, area in sorted(areas.items(), key=lambda item: -item[1]))
+    known = sorted(areas.items(), key=lambda item: (math.isnan(item[1].value), -item[1].value))
+    return ", ".join(f"{name} not reached" if math.isnan(a.value) else f"{name} {a.value:z.3f}" for name, a in known)
 
 
 def draw_panels(figure: Figure, evaluation: Evaluation, metrics: Sequence[str], *, columns: int, plane: bool) -> None:

@@ -50,22 +50,25 @@ def _draw_metric(axes: Axes, shown: Mapping[str, Any], metric: str) -> None:
         axes.invert_xaxis()
 
 
-def draw_distances(figure: Figure, distances: Mapping[str, Any], summary: Mapping[str, Any]) -> None:
-    """Draw the least distance of each method and scheme by metric, with the mean, and the paper's mean."""
-    figure.set_size_inches(6.9, 2.6)
-    axes = figure.subplots()
+def draw_distances(figure: Figure, tables: Mapping[str, Any]) -> None:
+    """Draw the least distance of each method and scheme by metric, a panel for each variant, with the means."""
+    figure.set_size_inches(6.9, 2.7)
+    panels = figure.subplots(1, len(tables), sharey=True, squeeze=False)[0]
     markers = dict(zip(SCHEMES, "os^", strict=True))
-    for k, (method, of_method) in enumerate(distances.items()):
-        for scheme, of_scheme in of_method.items():
-            x = [place + 0.16 * (k - 1) for place in range(len(METRICS))]
-            y = [of_scheme[metric]["least"] for metric in METRICS]
-            axes.plot(x, y, linestyle="", marker=markers[scheme], color=COLOURS[k], label=f"{method}, {scheme}")
-    for place, metric in enumerate(METRICS):
-        axes.hlines(summary[metric]["mean"], place - 0.35, place + 0.35, color="0.2", linewidth=1.5)
-        axes.hlines(PAPER_DISTANCES[metric], place - 0.35, place + 0.35, color="0.6", linewidth=1.0, linestyle="--")
+    for axes, (variant, table) in zip(panels, tables.items(), strict=True):
+        for k, (method, of_method) in enumerate(table["least"].items()):
+            for scheme, of_scheme in of_method.items():
+                x = [place + 0.16 * (k - 1) for place in range(len(METRICS))]
+                y = np.array([of_scheme[metric] for metric in METRICS], dtype=np.float64)
+                axes.plot(x, y, linestyle="", marker=markers[scheme], color=COLOURS[k], label=f"{method}, {scheme}")
+        for place, metric in enumerate(METRICS):
+            reach = place - 0.35, place + 0.35
+            axes.hlines(np.array(table["mean"][metric], dtype=np.float64), *reach, color="0.2", linewidth=1.5)
+            axes.hlines(PAPER_DISTANCES[metric], *reach, color="0.6", linewidth=1.0, linestyle="--")
+        axes.set_xticks(range(len(METRICS)), [TITLES[metric] for metric in METRICS], fontsize=6)
+        axes.set_title({"ours": "order kept (ours)"}.get(variant, "to the letter"), fontsize=8)
+        axes.grid(visible=False, axis="x")
     axes.plot([], [], color="0.2", linewidth=1.5, label="mean here")
     axes.plot([], [], color="0.6", linewidth=1.0, linestyle="--", label="mean in the paper")
-    axes.set_xticks(range(len(METRICS)), [TITLES[metric] for metric in METRICS])
-    axes.set_ylabel("least Hausdorff distance")
-    axes.grid(visible=False, axis="x")
-    figure.legend(loc="outside right upper", fontsize=7)
+    panels[0].set_ylabel("least Hausdorff distance")
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside right upper", fontsize=6)

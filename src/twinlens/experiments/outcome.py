@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from twinlens.core.fields import convert, fields_of
 from twinlens.core.progress import Progress
@@ -50,6 +50,9 @@ class ExperimentOptions:
     limit: int | None = None
     """Number of samples, or of trials for synthetic data."""
 
+    noise: Literal["variance", "deviation"] = "variance"
+    """What the paper's 0.3 of noisy copies is: the variance, as it reads, or the standard deviation."""
+
     seed: int = 0
     """Seed of all that is random."""
 
@@ -64,21 +67,60 @@ class ExperimentOptions:
             raise ValueError(f"`limit` must be at least 1; got {self.limit}.")
 
 
+Verdict = Literal["holds", "does not hold", "open", "by construction"]
+"""What became of a claim. "open": the data cannot tell; "by construction": it could not have failed."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """A claim of the paper about an experiment, held against what was measured."""
+    """A claim about an experiment, held against what was measured; `judge` and `by_construction` make them."""
 
     text: str
     """The claim, in our words."""
 
     source: str
-    """Where the paper makes it, such as "Fig. 5a"."""
+    """Where the paper makes it, such as "Fig. 6a"."""
 
     measured: str
     """What was measured here, with numbers."""
 
-    holds: bool | None
-    """Whether it holds here; None where the data cannot tell."""
+    verdict: Verdict
+    """What became of it."""
+
+    estimate: float | None = None
+    """The number that decided: above zero it speaks for the claim. None where none is defined."""
+
+    low: float | None = None
+    """Lower end of the estimate's interval."""
+
+    high: float | None = None
+    """Upper end."""
+
+    over: str = ""
+    """What the interval was resampled over, such as "250 test images"."""
+
+    ours: bool = False
+    """Whether the claim is our own; all others are the paper's."""
+
+    reason: str = ""
+    """Why it is open, or holds by construction."""
+
+
+def count_verdicts(claims: Iterable[Claim]) -> str:
+    """Count claims by verdict.
+
+    Example:
+        >>> one = Claim(text="Water is wet.", source="Fig. 1", measured="wet", verdict="holds")
+        >>> count_verdicts([one, one, Claim(text="Wine is water.", source="Fig. 2", measured="no", verdict="open")])
+        '2 of 3 hold, 1 open'
+    """
+    verdicts = [claim.verdict for claim in claims]
+    others = [
+        f"{count} {'do not' if verdict == 'does not hold' else verdict}"
+        for verdict in get_args(Verdict)[1:]
+        if (count := verdicts.count(verdict))
+    ]
+    return ", ".join([f"{verdicts.count('holds')} of {len(verdicts)} hold", *others]) if verdicts else "none"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +131,7 @@ class Outcome:
     """Everything that was measured, as results.json holds it."""
 
     claims: tuple[Claim, ...]
-    """The paper's claims about it."""
+    """The paper's claims about it, and our own."""
 
     figures: Mapping[str, Callable[[Figure], None]] = field(default_factory=dict)
     """By name, the function that draws each figure; the page shows the first one largest."""
@@ -107,3 +149,12 @@ class Experiment:
 
     run: Callable[[ExperimentOptions, Progress], Outcome]
     """The function that carries it out."""
+
+    stand_in: str = ""
+    """What stands for the paper's data and model by default, which makes that a smoke run; empty where the default is
+    the paper's own set-up."""
+
+    def smoke(self, options: ExperimentOptions) -> str:
+        """Return what stands for the paper's data and model with these options; empty where that is for real."""
+        own = options.data is not None or options.model is not None or options.paper
+        return "" if own else self.stand_in

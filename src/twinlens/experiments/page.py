@@ -17,11 +17,16 @@ from pathlib import Path
 from twinlens.core.fields import fields_of
 from twinlens.core.files import written_whole
 from twinlens.core.versions import installed_versions
-from twinlens.experiments.outcome import Claim, ExperimentOptions
+from twinlens.experiments.outcome import Claim, ExperimentOptions, Verdict, count_verdicts
 from twinlens.experiments.storage import StoredExperiment
 from twinlens.report.page import content_policy, read_part
 
-_VERDICTS = {True: ("yes", "✓ holds"), False: ("no", "✗ does not"), None: ("open", "? open")}
+_VERDICTS: dict[Verdict, tuple[str, str]] = {
+    "holds": ("yes", "✓ holds"),
+    "does not hold": ("no", "✗ does not"),
+    "open": ("open", "? open"),
+    "by construction": ("open", "= by construction"),
+}
 _LARGEST_DRAWING = 600_000  # bytes of an SVG that the page takes; of larger ones it takes the PNG
 _NOTHING: Mapping[str, Exception] = {}
 
@@ -57,7 +62,8 @@ def build_page(experiments: Sequence[StoredExperiment], failures: Mapping[str, E
         '<header><p class="brand">twinlens</p>',
         f"<h1>{escape(heading)}</h1>",
         '<p class="lead">A Dual-Perspective Approach to Evaluating Feature Attribution Methods (Li et al., TMLR 2024): '
-        "what the paper claims, and what was measured here. A claim that does not hold is shown as such.</p></header>",
+        "what the paper claims, and what was measured here. A claim holds where the 95% interval of its margin lies "
+        "above zero, does not hold where it lies below, and is open otherwise.</p></header>",
         _failures(failures),
         _overview(experiments) if len(experiments) > 1 else "",
         *map(_section, experiments),
@@ -91,29 +97,23 @@ def _failures(failures: Mapping[str, Exception]) -> str:
     return f'<div class="warnings"><h3>Not done</h3><ul>{"".join(lines)}</ul></div>'
 
 
-def count_holding(claims: Sequence[Claim]) -> str:
-    """Count the claims that hold.
-
-    Example:
-        >>> claim = Claim(text="Water is wet.", source="Fig. 1", measured="wet", holds=True)
-        >>> count_holding([claim, claim])
-        '2 of 2'
-    """
-    return f"{sum(claim.holds is True for claim in claims)} of {len(claims)}"
-
-
 def _overview(experiments: Sequence[StoredExperiment]) -> str:
     rows = [
         f'<tr><th scope="row"><a href="#{escape(one.name)}">{escape(one.name)}</a></th>'
         f'<td class="shows">{escape(one.title)}</td><td class="source">{escape(one.source)}</td>'
-        f'<td class="number">{count_holding(one.claims)}</td><td class="number">{_seconds(one)}</td></tr>'
+        f"<td>{_counts(one.claims, ours=False)}</td><td>{_counts(one.claims, ours=True)}</td>"
+        f'<td class="number">{_seconds(one)}</td></tr>'
         for one in experiments
     ]
     return (
         '<div class="scroll"><table class="overview"><thead><tr><th>experiment</th><th class="shows">what it asks</th>'
-        '<th class="source">in the paper</th><th class="number">claims that hold</th><th class="number">time</th></tr>'
-        f"</thead><tbody>{''.join(rows)}</tbody></table></div>"
+        '<th class="source">in the paper</th><th>the paper\'s claims</th><th>our own</th>'
+        f'<th class="number">time</th></tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
     )
+
+
+def _counts(claims: Sequence[Claim], *, ours: bool) -> str:
+    return count_verdicts(claim for claim in claims if claim.ours is ours)
 
 
 def _seconds(experiment: StoredExperiment) -> str:
@@ -122,13 +122,23 @@ def _seconds(experiment: StoredExperiment) -> str:
 
 def _section(experiment: StoredExperiment) -> str:
     pictures = "".join(_picture(experiment, name) for name in experiment.figures)
-    claims = "".join(map(_claim, experiment.claims))
+    claims = "".join(
+        f'<h3>{heading}: {_counts(experiment.claims, ours=ours)}</h3><ul class="claims">{listed}</ul>'
+        for heading, ours in (("The paper's claims", False), ("Our own", True))
+        if (listed := "".join(_claim(claim) for claim in experiment.claims if claim.ours is ours))
+    )
     return (
         f'<section class="experiment" id="{escape(experiment.name)}"><h2>{escape(experiment.title)}'
         f"<small>{escape(experiment.source)}</small></h2>"
-        f'<p class="quiet"><code>{escape(command(experiment))}</code>, {_seconds(experiment)}</p>'
-        f'<div class="columns"><ul class="claims">{claims}</ul><div class="figures">{pictures}</div></div></section>'
+        f'<p class="quiet"><code>{escape(command(experiment))}</code>, {_seconds(experiment)}</p>{_smoke(experiment)}'
+        f'<div class="columns"><div>{claims}</div><div class="figures">{pictures}</div></div></section>'
     )
+
+
+def _smoke(experiment: StoredExperiment) -> str:
+    if not experiment.smoke:
+        return ""
+    return f'<p class="quiet">A smoke run: {escape(experiment.smoke)}. What it cannot decide is open.</p>'
 
 
 def command(experiment: StoredExperiment) -> str:
@@ -143,10 +153,15 @@ def command(experiment: StoredExperiment) -> str:
 
 
 def _claim(claim: Claim) -> str:
-    kind, word = _VERDICTS[claim.holds]
+    kind, word = _VERDICTS[claim.verdict]
+    lines = [f"Measured: {claim.measured}."]
+    if claim.estimate is not None and claim.low is not None and claim.high is not None:
+        lines.append(f"Margin: {claim.estimate:+z.3f} [{claim.low:+z.3f}, {claim.high:+z.3f}] over {claim.over}.")
+    if claim.reason:
+        lines.append(f"{word.partition(' ')[2].capitalize()}: {claim.reason}.")
+    said = "".join(f"<p>{escape(line)}</p>" for line in lines)
     return (
-        f'<li><span class="verdict {kind}">{word}</span><div><p>{escape(claim.text)}</p>'
-        f"<p>Measured: {escape(claim.measured)}.</p>"
+        f'<li><span class="verdict {kind}">{word}</span><div><p>{escape(claim.text)}</p>{said}'
         f'<p class="quiet">{escape(claim.source)}</p></div></li>'
     )
 

@@ -13,7 +13,6 @@ from functools import partial, wraps
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 from torch import Tensor, nn
@@ -23,12 +22,14 @@ from twinlens.core.randomness import stream
 from twinlens.data.images import reading
 from twinlens.data.sources import cifar_images
 from twinlens.errors import DataError
+from twinlens.experiments.judging import Estimate, mean_of
+from twinlens.experiments.marked_sets import LazyInputs
 from twinlens.experiments.outcome import ExperimentOptions, Outcome
-from twinlens.experiments.subject import refuse_options
+from twinlens.experiments.subject import refuse_lonely, refuse_options
 from twinlens.experiments.watermarks import Images, drawn_images
 from twinlens.models.mnist_cnn import mnist_digits
 from twinlens.models.networks import SmallCNN
-from twinlens.models.training import PAPER, Training, train
+from twinlens.models.training import PAPER, Training, recognised, train
 from twinlens.probing.execution import using_threads
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ DIGITS = "digits in drawn scenes"
 QUICK = Training(epochs=6, batch_size=64, rate=0.01, weight_decay=1e-4, schedule="one_cycle")
 """A short training, where the paper's 35 epochs would take too long."""
 
+PAPER_SIDE = 224
 _BRIGHTNESS = 0.75  # of a scene, so that white digits stand out
 _ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 _OPENING = "opening images"
@@ -65,6 +67,10 @@ class Pictures:
     classes: int
     """Number of classes."""
 
+    def side(self, options: ExperimentOptions) -> int:
+        """Pixels of each side as networks see them: 224 in the paper's experiments with watermarks, which are 60."""
+        return max(int(self.train.shape[1]), PAPER_SIDE if options.paper else 0)
+
     @property
     def mean(self) -> NDArray[np.float64]:
         """(C,) mean of the training images, 0 to 255."""
@@ -72,20 +78,33 @@ class Pictures:
 
 
 def on_pictures(
-    experiment: Callable[[Pictures, ExperimentOptions, Progress], Outcome],
-) -> Callable[[ExperimentOptions, Progress], Outcome]:
-    """Open the pictures for an experiment that trains networks of its own; options for other networks are refused."""
+    *, pretrained: bool = False
+) -> Callable[
+    [Callable[[Pictures, ExperimentOptions, Progress], Outcome]], Callable[[ExperimentOptions, Progress], Outcome]
+]:
+    """Open the pictures for an experiment that trains networks of its own, and refuse options without a use.
 
-    @wraps(experiment)
-    def run(options: ExperimentOptions, progress: Progress) -> Outcome:
-        refuse_options(options, ("classes", "model", "weights"), "it trains networks of its own")
-        with few_threads(options):
-            progress.begin({_OPENING: 1})
-            pictures = open_pictures(options)
-            progress.advance(_OPENING, 1)
-            return experiment(pictures, options, progress)
+    Args:
+        pretrained: whether it takes a trained network, too, for images as they are.
+    """
+    unused = ("classes", "noise") if pretrained else ("classes", "noise", "model", "weights")
 
-    return run
+    def opening(
+        experiment: Callable[[Pictures, ExperimentOptions, Progress], Outcome],
+    ) -> Callable[[ExperimentOptions, Progress], Outcome]:
+        @wraps(experiment)
+        def run(options: ExperimentOptions, progress: Progress) -> Outcome:
+            refuse_options(options, unused, "it trains networks of its own")
+            refuse_lonely(options, {"weights": "model", "model": "data"})
+            with few_threads(options):
+                progress.begin({_OPENING: 1})
+                pictures = open_pictures(options)
+                progress.advance(_OPENING, 1)
+                return experiment(pictures, options, progress)
+
+        return run
+
+    return opening
 
 
 def open_pictures(options: ExperimentOptions) -> Pictures:
@@ -185,23 +204,15 @@ def _limited(pictures: Pictures, limit: int, seed: int) -> Pictures:
     )
 
 
-def as_inputs(images: Images, mean: NDArray[np.float64]) -> Tensor:
-    """Return images as networks see them, (N, C, H, W): without the mean of the training images, at half contrast.
-
-    Zero is the mean colour then, and so is the baseline of integrated gradients.
-
-    Example:
-        >>> as_inputs(np.full((1, 8, 8, 1), 200, np.uint8), np.array([72.0])).unique()
-        tensor([2.])
-    """
-    values = torch.from_numpy(np.ascontiguousarray(images.transpose(0, 3, 1, 2))).float()
-    return (values - torch.from_numpy(mean).float()[:, None, None]) / 64
+def measure_accuracy(network: nn.Module, inputs: Tensor | LazyInputs, labels: NDArray[np.int64]) -> Estimate:
+    """Estimate the accuracy of a network over test images, which are the same in all sets; not over trainings."""
+    correct = recognised(network, inputs, labels).astype(np.float64)
+    return mean_of(correct, [str(k) for k in range(len(correct))], over="test images")
 
 
 def train_network(
-    pictures: Images,
+    inputs: Tensor | LazyInputs,
     labels: NDArray[np.int64],
-    mean: NDArray[np.float64],
     *,
     classes: int,
     options: ExperimentOptions,
@@ -212,22 +223,21 @@ def train_network(
     """Train a network: the paper's with `options.paper`, and a small one otherwise.
 
     Args:
-        pictures: (N, H, W, C) images to learn from.
+        inputs: (N, C, H, W) images to learn from; see `as_inputs`.
         labels: (N,) their classes.
-        mean: (C,) mean of the training images; see `as_inputs`.
         classes: number of classes.
         options: those of the experiment.
         paper_network: builds the paper's network from the numbers of channels and classes.
         progress: receives the epochs.
         task: name of the task that they belong to.
     """
-    channels, size = pictures.shape[3], pictures.shape[1]
+    _, channels, size, _ = inputs.shape
     small = partial(SmallCNN, channels, classes, size=size, width=8)
     training = PAPER if options.paper else QUICK
     progress.begin({task: training.epochs})
     return train(
         partial(paper_network, channels, classes) if options.paper else small,
-        as_inputs(pictures, mean),
+        inputs,
         labels,
         training=training,
         seed=options.seed,

@@ -3,7 +3,7 @@
 OUT/
   experiment.json        what was done: name, options, versions
   results.json           the numbers
-  claims.json            the paper's claims, each with what was measured and whether it holds here
+  claims.json            the paper's claims and our own, each with what was measured and what became of it
   timings.json           how long it took
   figures/NAME.png, .pdf, .svg
   (run directories of evaluations, where the experiment makes some)
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from twinlens.core.fields import JSON, fields_of, to_json
+from twinlens.core.fields import JSON, fields_of, from_json, to_json
 from twinlens.core.files import write_json
 from twinlens.core.versions import environment
 from twinlens.errors import RunError
@@ -46,8 +46,11 @@ class StoredExperiment:
     options: Mapping[str, JSON]
     """The `ExperimentOptions` that it was done with."""
 
+    smoke: str
+    """What stands for the paper's data and model in a smoke run; empty otherwise."""
+
     claims: tuple[Claim, ...]
-    """The paper's claims about it, as they were found."""
+    """The paper's claims about it and our own, as they were found."""
 
     path: Path
     """Its directory."""
@@ -60,15 +63,26 @@ class StoredExperiment:
 
     def overview(self) -> dict[str, JSON]:
         """Return the most important of it as plain values."""
-        claims = to_json(self.claims)
-        return {"experiment": self.name, "directory": str(self.path), "claims": claims, "seconds": self.seconds}
+        return {
+            "experiment": self.name,
+            "smoke": self.smoke,
+            "directory": str(self.path),
+            "claims": to_json(self.claims),
+            "seconds": self.seconds,
+        }
 
 
 def store(
     name: str, experiment: Experiment, options: ExperimentOptions, outcome: Outcome, seconds: float
 ) -> StoredExperiment:
     """Write what an experiment found, the claims last: a directory with claims is complete."""
-    about = {"name": name, "title": experiment.title, "source": experiment.source, "options": to_json(options)}
+    about = {
+        "name": name,
+        "title": experiment.title,
+        "source": experiment.source,
+        "smoke": experiment.smoke(options),
+        "options": to_json(options),
+    }
     write_figures(outcome.figures, options.out / "figures")
     write_json(options.out / "timings.json", {"seconds": round(seconds, 1)})
     write_json(options.out / "experiment.json", about | {"versions": environment()})
@@ -94,12 +108,16 @@ def read_stored(path: Path) -> StoredExperiment:
     """Read an experiment that has ended."""
     about, claims = _read(path / "experiment.json"), _read(path / "claims.json")
     timings = path / "timings.json"
+    try:
+        known = {name: about[name] for name in ("name", "title", "source", "smoke", "options")}
+        judged = tuple(from_json(Claim, claim, "claims.json") for claim in claims)
+    except (KeyError, TypeError, ValueError) as error:
+        raise RunError(
+            f"{str(path)!r} was written by another version of twinlens: {error}. Remove it, and start again."
+        ) from None
     return StoredExperiment(
-        name=about["name"],
-        title=about["title"],
-        source=about["source"],
-        options=about["options"],
-        claims=tuple(Claim(**claim) for claim in claims),
+        **known,
+        claims=judged,
         path=path,
         figures=tuple(_read(path / "figures" / "figures.json")),
         seconds=_read(timings)["seconds"] if timings.exists() else None,

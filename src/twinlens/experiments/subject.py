@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from torch import nn
+
 from twinlens.core.calling import best_device
 from twinlens.core.fields import fields_of
 from twinlens.core.randomness import stream
@@ -50,21 +52,46 @@ class EmbeddedSubject:
     """Fields of `Preprocessing` that replace the model's own."""
 
 
-PHOTOGRAPHS = EmbeddedSubject(model="efficientnet-lite0", data="imagenet20", preprocessing={"resize": 146, "crop": 128})
-"""For claims about photographs: twenty of them, shrunk, because the network takes three times as long at full size."""
+PHOTOGRAPHS = EmbeddedSubject(
+    model="efficientnet-lite0", data="imagenet20", limit=12, preprocessing={"resize": 146, "crop": 128}
+)
+"""For claims about photographs: a dozen, shrunk, because the network takes three times as long at full size."""
 
-FEW_LEVELS = tuple(percent / 100 for percent in range(98, 0, -2))
-"""Steps of 2% where the paper takes 1%; with larger ones nearly every step gains more than epsilon, and soundness is
-near 1 whatever the map."""
+FEW_LEVELS = tuple(percent / 100 for percent in range(98, 0, -4))
+"""Steps of 4% where the paper takes 1%, for smoke runs: with larger steps nearly every one gains more than epsilon."""
+
+
+_LAYERS = {"gradcam": "features.28", "iba": "features.17", "input_iba": "features.17"}  # of VGG16
+
+
+def paper_options(method: str, module: nn.Module, noise: str) -> dict[str, Any]:
+    """Return the options of a method in the paper and its authors' code; layers where the network has VGG16's names.
+
+    Example:
+        >>> paper_options("ig_sg", nn.Identity(), "deviation")
+        {'steps': 50, 'variance': 0.09}
+    """
+    options: dict[str, Any] = {}
+    if method in ("integrated_gradients", "ig_sg", "ig_sq", "ig_var"):
+        options["steps"] = 50  # Captum's default
+    if method in ("ig_sg", "ig_sq", "ig_var", "deepshap"):
+        options["variance"] = {"variance": 0.3, "deviation": 0.09}[noise]
+    if method == "extremal_perturbation":
+        options["areas"] = 0.3
+    if method == "iba":
+        options["beta"] = 20.0  # of the code of InputIBA, whose first step it is; that of Schulz et al. has 10
+    if method == "input_iba":
+        options["rounds"] = 40
+    if method in _LAYERS and _LAYERS["gradcam"] in dict(module.named_modules()):
+        options["layer"] = _LAYERS[method]
+    return options
 
 
 def find_subject(options: ExperimentOptions, default: EmbeddedSubject) -> Subject:
     """Load the model and open the data: the paper's, those of the options, or the embedded ones."""
     if options.paper and options.data is None:
         raise ValueError("`data` is missing: the paper's settings need a folder of ImageNet images. Pass --data DIR.")
-    for name, whose in (("classes", "data"), ("weights", "model")):
-        if getattr(options, name) is not None and getattr(options, whose) is None:
-            raise ValueError(f"`{name}` belongs to {whose} of yours, and none is given. Pass --{whose}, too.")
+    refuse_lonely(options, {"classes": "data", "weights": "model"})
     embedded = options.model is None and options.data is None
     spec = options.model or (PAPER_MODEL if options.paper else default.model)
     model = load_model(
@@ -99,6 +126,21 @@ def some_of_each_class(samples: Samples, count: int, seed: int) -> Samples:
         if len(of_class) < count:
             of_class.append(place)
     return samples.take(sorted(place for places in taken.values() for place in places))
+
+
+def refuse_lonely(options: ExperimentOptions, belongs: Mapping[str, str]) -> None:
+    """Refuse options that belong to others which are not given.
+
+    Example:
+        >>> from pathlib import Path
+        >>> refuse_lonely(ExperimentOptions(out=Path("here"), weights="w.pt"), {"weights": "model"})
+        Traceback (most recent call last):
+            ...
+        ValueError: `weights` belongs to model of yours, and none is given. Pass --model, too.
+    """
+    for name, whose in belongs.items():
+        if getattr(options, name) is not None and getattr(options, whose) is None:
+            raise ValueError(f"`{name}` belongs to {whose} of yours, and none is given. Pass --{whose}, too.")
 
 
 def refuse_options(options: ExperimentOptions, unused: Iterable[str], because: str) -> None:

@@ -87,8 +87,8 @@ def stripe_watermarks(
 ) -> Watermarked:
     """Write the class of every image into it as a binary number of seven digits, a white stripe for each 1.
 
-    The image is divided into seven regions of equal height, the highest digit on top. Class 0 has no stripe, and
-    therefore no effective region.
+    The image is divided into seven regions of equal height, the lowest digit on top: class 40 has its stripes in the
+    regions 4 and 6, as in the paper. Class 0 has no stripe, and therefore no effective region.
 
     Args:
         images: (N, H, W, C) uint8.
@@ -101,7 +101,7 @@ def stripe_watermarks(
         >>> marked.labels[0], f"{marked.labels[0]:07b}"
         (np.int64(4), '0000100')
         >>> marked.region[0, ::2, 0].astype(int)
-        array([0, 0, 0, 0, 1, 0, 0])
+        array([0, 0, 1, 0, 0, 0, 0])
     """
     names, labels = _relabelled(images, classes, ids, seed)
     height = images.shape[1]
@@ -110,7 +110,7 @@ def stripe_watermarks(
             f"`classes` must be at most {2**STRIPES} and `images` at least {STRIPES} pixels high, for {STRIPES} "
             f"stripes; got {classes} classes and {height} pixels."
         )
-    digits = (labels[:, None] >> np.arange(STRIPES)[::-1]) & 1
+    digits = (labels[:, None] >> np.arange(STRIPES)) & 1
     # Regions as tensor_split and array_split make them, and so as the method "pooling" sees them.
     stripe_of_row = np.repeat(np.arange(STRIPES), [len(part) for part in np.array_split(np.arange(height), STRIPES)])
     region = np.broadcast_to((digits[:, stripe_of_row] == 1)[:, :, None], images.shape[:3]).copy()
@@ -225,5 +225,15 @@ def _relabelled(
     if classes < 2:
         raise ValueError(f"`classes` must be at least 2; got {classes}.")
     names = check_ids(ids, len(images))
-    draws = [np.random.default_rng(stream(seed, name, "label")).integers(classes) for name in names]
-    return names, np.array(draws, dtype=np.int64)
+    return names, draw_labels(names, classes, seed)
+
+
+def draw_labels(ids: Sequence[str], classes: int, seed: int) -> NDArray[np.int64]:
+    """Draw the label of each image from its id and the seed.
+
+    Example:
+        >>> draw_labels(["0", "1"], 10, seed=0)
+        array([0, 6])
+    """
+    draws = [np.random.default_rng(stream(seed, name, "label")).integers(classes) for name in ids]
+    return np.array(draws, dtype=np.int64)

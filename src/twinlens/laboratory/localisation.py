@@ -19,7 +19,7 @@ from torch import Tensor
 
 from twinlens.core.arrays import ArrayLike, Floats, as_tensor
 from twinlens.core.maps import check_ids, check_maps
-from twinlens.core.resampling import Interval, draw, interval_of
+from twinlens.core.resampling import Interval, interval_of, resample_mean
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -143,13 +143,8 @@ def interval_of_mean(
         >>> print(interval_of_mean(np.linspace(0, 1, 21), [str(k) for k in range(21)]))
         0.500 [0.366, 0.634]
     """
-    defined = np.isfinite(values)
-    weights = draw(ids, resamples, seed) * defined
-    totals, count = weights @ np.where(defined, values, 0.0), weights.sum(axis=1)
-    replicates = np.full(resamples, np.nan)
-    np.divide(totals, count, out=replicates, where=count > 0)
-    mean = float(values[defined].mean()) if defined.any() else None
-    return interval_of(mean, replicates, confidence, samples=int(defined.sum()))
+    mean, replicates = resample_mean(values, ids, resamples, seed)
+    return interval_of(mean, replicates, confidence, samples=int(np.isfinite(values).sum()))
 
 
 def _check(

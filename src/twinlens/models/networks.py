@@ -41,7 +41,7 @@ class SmallCNN(nn.Module):
 
 
 class TinyResNet(nn.Module):
-    """A ResNet (He et al. 2016) of eight residual blocks, two in each of four stages, as in the paper's appendix B.
+    """A ResNet (He et al. 2016) of eight residual blocks, two in each of four stages, as in the paper's appendix C.
 
     Example:
         >>> import torch
@@ -94,11 +94,12 @@ class VGG16(nn.Module):
         torch.Size([2, 100])
     """
 
-    def __init__(self, channels: int, classes: int, *, dropout: float = 0.5) -> None:
+    def __init__(self, channels: int, classes: int, *, dropout: float = 0.5, width: int = 64) -> None:
         super().__init__()
-        self.features = nn.Sequential(*_stages(channels, _VGG16))
+        self.features = nn.Sequential(*_stages(channels, [width * stage // 64 for stage in _VGG16]))
         self.pool = nn.AdaptiveAvgPool2d(1)
-        self.classifier = nn.Sequential(nn.Linear(512, 512), nn.ReLU(), nn.Dropout(dropout), nn.Linear(512, classes))
+        last = 8 * width
+        self.classifier = nn.Sequential(nn.Linear(last, last), nn.ReLU(), nn.Dropout(dropout), nn.Linear(last, classes))
 
     def forward(self, images: Tensor) -> Tensor:
         """Compute logits (N, K) of images (N, C, H, W)."""

@@ -5,12 +5,15 @@ Shapes: N samples, B samples of one batch, C channels, S = spatial shape, K clas
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from twinlens.core.arrays import ArrayLike, as_tensor
@@ -20,7 +23,7 @@ from twinlens.probing.execution import using_threads
 
 Network = TypeVar("Network", bound=nn.Module)
 SCHEDULES = ("constant", "one_cycle")
-_ASKED = 512  # inputs per call where nothing is learned
+_ASKED, _ASKED_LARGE = 512, 32  # inputs per call where nothing is learned, and of those that are made on demand
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,12 +70,24 @@ USUAL = Training()
 """Ten epochs in small batches."""
 
 PAPER = Training(epochs=35, batch_size=256, weight_decay=1e-4, threads=None)
-"""The paper's training on CIFAR (its appendix B)."""
+"""The paper's training on CIFAR (its appendix C)."""
+
+
+class Batches(ABC):
+    """Inputs that are made when they are asked for, batch by batch, where all at once would not fit into memory."""
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Return the number of inputs."""
+
+    @abstractmethod
+    def __getitem__(self, index: Tensor) -> Tensor:
+        """Return the inputs with these numbers, on the CPU."""
 
 
 def train(
     build: Callable[[], Network],
-    inputs: ArrayLike,
+    inputs: ArrayLike | Batches,
     labels: Labels,
     *,
     training: Training = USUAL,
@@ -87,7 +102,8 @@ def train(
 
     Args:
         build: returns the untrained network.
-        inputs: (N, C, *S), or (N, D) for tabular rows, as the network expects them; bytes stand for 0 to 1.
+        inputs: (N, C, *S), or (N, D) for tabular rows, as the network expects them; bytes stand for 0 to 1. Or
+            `Batches`, which return such inputs by their numbers.
         labels: (N,) classes.
         training: epochs, batches, learning rate and schedule.
         seed: seed of everything random.
@@ -105,7 +121,7 @@ def train(
     """
     given, targets = _check(inputs, labels)
     place = torch.device(device or best_device(None))
-    given, targets = given.to(place), targets.to(place)
+    given, targets = given.to(place) if isinstance(given, Tensor) else given, targets.to(place)
     steps = training.epochs * -(-len(given) // training.batch_size)
     with _seeded(seed, place), using_threads(training.threads):
         model = build().to(place).train()
@@ -116,9 +132,9 @@ def train(
             else None
         )
         for epoch in range(training.epochs):
-            for batch in torch.split(torch.randperm(len(given)).to(place), training.batch_size):
+            for batch in torch.split(torch.randperm(len(given)), training.batch_size):
                 optimiser.zero_grad()
-                loss = nn.functional.cross_entropy(model(_as_values(given[batch])), targets[batch])
+                loss = nn.functional.cross_entropy(model(_as_values(given[batch].to(place))), targets[batch.to(place)])
                 loss.backward()  # type: ignore[no-untyped-call]
                 optimiser.step()
                 if cycle is not None:
@@ -128,6 +144,22 @@ def train(
     return model.eval()
 
 
+def recognised(model: nn.Module, inputs: ArrayLike | Batches, labels: Labels) -> NDArray[np.bool_]:
+    """Tell of each input (N, C, *S) whether a network classifies it correctly, (N,); bytes stand for 0 to 1.
+
+    Example:
+        >>> recognised(nn.Identity(), torch.eye(3), [0, 1, 1])
+        array([ True,  True, False])
+    """
+    given, targets = _check(inputs, labels)
+    place = next((weight.device for weight in model.parameters()), torch.device("cpu"))
+    found = []
+    with evaluating(model), torch.inference_mode():
+        for batch in torch.split(torch.arange(len(given)), _ASKED if isinstance(given, Tensor) else _ASKED_LARGE):
+            found.append(model(_as_values(given[batch].to(place))).argmax(dim=1).cpu() == targets[batch])
+    return torch.cat(found).numpy()
+
+
 def accuracy(model: nn.Module, inputs: ArrayLike, labels: Labels) -> float:
     """Measure the share of inputs (N, C, *S) that a network classifies correctly; bytes stand for 0 to 1.
 
@@ -135,13 +167,7 @@ def accuracy(model: nn.Module, inputs: ArrayLike, labels: Labels) -> float:
         >>> accuracy(nn.Identity(), torch.eye(3), [0, 1, 1])
         0.6666666666666666
     """
-    given, targets = _check(inputs, labels)
-    place = next((weight.device for weight in model.parameters()), torch.device("cpu"))
-    correct = 0
-    with evaluating(model), torch.inference_mode():
-        for batch, wanted in zip(torch.split(given, _ASKED), torch.split(targets, _ASKED), strict=True):
-            correct += int((model(_as_values(batch.to(place))).argmax(dim=1).cpu() == wanted).sum())
-    return correct / len(given)
+    return float(recognised(model, inputs, labels).mean())
 
 
 def retraining_seed(seed: int, number: int) -> int:
@@ -154,9 +180,10 @@ def retraining_seed(seed: int, number: int) -> int:
     return seed if number == 0 else stream(seed, "retraining", number)
 
 
-def _check(inputs: ArrayLike, labels: Labels) -> tuple[Tensor, Tensor]:
-    given, targets = as_tensor(inputs, "inputs"), as_tensor(labels, "labels")
-    if not given.is_floating_point() and given.dtype != torch.uint8:
+def _check(inputs: ArrayLike | Batches, labels: Labels) -> tuple[Tensor | Batches, Tensor]:
+    given = inputs if isinstance(inputs, Batches) else as_tensor(inputs, "inputs")
+    targets = as_tensor(labels, "labels")
+    if isinstance(given, Tensor) and not given.is_floating_point() and given.dtype != torch.uint8:
         raise TypeError(f"`inputs` must be floating-point, as the network expects them, or bytes; got {given.dtype}.")
     if targets.shape != (len(given),) or targets.is_floating_point() or not len(given):
         raise ValueError(

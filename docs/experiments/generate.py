@@ -1,0 +1,106 @@
+"""Write the tables of claims and the figures of these pages from directories of `twinlens reproduce`.
+
+    twinlens reproduce all --out smoke
+    python docs/experiments/generate.py smoke=smoke
+
+A page holds tables between marks, `<!-- claims LABEL -->` and `<!-- end of claims -->`. For each LABEL=DIRECTORY, the
+tables with this label are made from DIRECTORY/NAME, or from DIRECTORY itself where it holds the experiment. Figures are
+those of the label smoke. The counts in README.md are made in the same way.
+"""
+
+import json
+import re
+import shutil
+import sys
+from pathlib import Path
+
+from twinlens.experiments import EXPERIMENTS
+from twinlens.experiments.order_figures import PAPER_DISTANCES
+from twinlens.experiments.outcome import count_verdicts
+from twinlens.experiments.storage import read_stored
+
+HERE = Path(__file__).parent
+
+
+def find(directory, name):
+    """The experiment of this name in a directory; None where there is none."""
+    for path in (directory / name, directory):
+        if (path / "claims.json").exists() and (stored := read_stored(path)).name == name:
+            return stored
+    return None
+
+
+def cell(text):
+    """Text as a cell of a Markdown table holds it."""
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def table(stored):
+    """The claims as Markdown, the paper's before our own."""
+    lines = []
+    for heading, ours in (("the paper's claim", False), ("our own claim", True)):
+        claims = [claim for claim in stored.claims if claim.ours is ours]
+        if not claims:
+            continue
+        lines += [f"| {heading} | in the paper | measured | margin | verdict |", "|---|---|---|---|---|"]
+        for claim in claims:
+            margin = "" if claim.low is None else f"{claim.estimate:+z.3f} [{claim.low:+z.3f}, {claim.high:+z.3f}]"
+            verdict = "**does not hold**" if claim.verdict == "does not hold" else claim.verdict
+            reason = "" if claim.reason in ("", "the interval contains 0") else f": {claim.reason}"
+            row = (claim.text, claim.source, claim.measured, margin, verdict + reason)
+            lines.append(f"| {' | '.join(map(cell, row))} |")
+        lines.append("")
+    over = sorted({claim.over for claim in stored.claims if claim.over})
+    return "\n".join([*lines, f"Margins with 95% intervals over {' and '.join(over)}."])
+
+
+def distances(stored):
+    """The mean least distances of order-vs-value, of both variants."""
+    results = json.loads((stored.path / "results.json").read_text(encoding="utf-8"))
+    metrics = list(PAPER_DISTANCES)
+    lines = [f"| mean least distance | {' | '.join(metrics)} |", "|---|" + "---|" * len(metrics)]
+    rows = {"the paper: VGG16, 5,000 images": PAPER_DISTANCES}
+    for variant, found in results["distances"].items():
+        name = {"ours": "our variant", "literal": "to the letter"}[variant]
+        rows[f"{name}: {results['data']}, {results['samples']} images"] = found["mean"]
+        rows |= {f"– {scheme}, {name}": means for scheme, means in found["by_scheme"].items()}
+    for name, means in rows.items():
+        lines.append(f"| {name} | {' | '.join(f'{means[metric]:z.3f}' for metric in metrics)} |")
+    return "\n".join(lines)
+
+
+def between(text, opening, closing, inside):
+    """Replace what stands between two marks."""
+    pattern = re.compile(f"{re.escape(opening)}\n.*?{re.escape(closing)}", re.DOTALL)
+    return pattern.sub(lambda _: f"{opening}\n{inside}\n{closing}", text)
+
+
+def write_pages(directories):
+    """Write tables and figures into every page, and the counts into README.md."""
+    rows = []
+    for name in EXPERIMENTS:
+        page = HERE / f"{name}.md"
+        text = page.read_text(encoding="utf-8")
+        for label, directory in directories.items():
+            stored = find(directory, name)
+            if stored is None:
+                continue
+            text = between(text, f"<!-- claims {label} -->", "<!-- end of claims -->", table(stored))
+            if name == "order-vs-value":
+                text = between(text, f"<!-- distances {label} -->", "<!-- end of distances -->", distances(stored))
+            if label == "smoke":
+                for figure in stored.figures:
+                    shutil.copy(stored.path / "figures" / f"{figure}.png", HERE / f"{figure}.png")
+                counts = [count_verdicts(c for c in stored.claims if c.ours is ours) for ours in (False, True)]
+                rows.append(f"| [{name}]({name}.md) | {stored.source} | {stored.title} | {' | '.join(counts)} |")
+        page.write_text(text, encoding="utf-8")
+    if len(rows) == len(EXPERIMENTS):
+        heads = ["| name | in the paper | what it asks | the paper's claims | our own |", "|---|---|---|---|---|"]
+        readme = HERE / "README.md"
+        whole = readme.read_text(encoding="utf-8")
+        whole = between(whole, "<!-- experiments -->", "<!-- end of experiments -->", "\n".join([*heads, *rows]))
+        readme.write_text(whole, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write_pages({label: Path(path) for label, _, path in (given.partition("=") for given in sys.argv[1:])})
