@@ -12,7 +12,6 @@ from typing import TypeVar
 
 from twinlens.core.files import as_path
 from twinlens.core.progress import Bars, Progress, Quiet
-from twinlens.core.versions import environment
 from twinlens.errors import DamagedError, RunError
 from twinlens.models.loading import LoadedModel, load_model
 from twinlens.options import DataSource, Methods, ModelSource, Options, takes_options
@@ -20,12 +19,13 @@ from twinlens.probing.execution import using_threads
 from twinlens.running.directory import RunDirectory, discard
 from twinlens.running.engines import ENGINES, Failures
 from twinlens.running.evaluation_job import EvaluationJob
-from twinlens.running.manifest import Manifest, Question, SourceRecord, needed_sweeps, plan_sweeps
+from twinlens.running.manifest import Manifest, SourceRecord, needed_sweeps
 from twinlens.running.methods import find_maps, find_methods, join_methods
+from twinlens.running.planning import plan_run
 from twinlens.running.ray_engine import choose_cluster, choose_devices
 from twinlens.running.run_reader import Evaluation, add_timings, write_analysis
 from twinlens.running.sample_selection import check_shown, write_selection
-from twinlens.running.subject import bind_metrics, choose_execution, choose_imputer, open_subject
+from twinlens.running.subject import choose_execution, choose_imputer, open_subject
 from twinlens.running.table_reader import TableReader
 from twinlens.running.units import UNTOUCHED, Cluster
 
@@ -62,26 +62,18 @@ def evaluate(  # noqa: D417 (the options are listed where they are declared)
         sources = join_methods(named, find_maps(options, subject))
 
         # The question: metrics with their imputers, and the sweeps that they need, each once.
-        there, features = directory.manifest, subject.data.features
         imputer = choose_imputer(subject, options)
-        asked = {**(there.question.values_with(imputer) if there else {}), **options.metric_values()}
-        metrics = bind_metrics(asked, imputer, subject, options.workers)
-        question = Question.of(metrics, imputer, options, samples=subject.data.samples)
-        wanted = question.sweeps(metrics, features)
-        sweeps = there.sweeps if there else ()
-        run = directory.start(
-            Manifest(
-                model=subject.model_record,
-                data=subject.data,
-                seed=options.seed,
-                execution=choose_execution(subject, options, there, cluster, elsewhere),
-                source=_source(model, data, options),
-                methods={name: method.record for name, method in sources.items()},
-                sweeps=(*sweeps, *plan_sweeps(wanted, sweeps)),
-                question=question,
-                versions=environment(),
-            )
+        there = directory.manifest
+        plan = plan_run(
+            subject,
+            sources,
+            options,
+            there,
+            imputer=imputer,
+            execution=choose_execution(subject, options, there, cluster, elsewhere),
+            source=_source(model, data, options),
         )
+        run = directory.start(plan.manifest)
 
         # Per shard and method: make the maps, rank them once, impute every level of every sweep, ask the model. Then
         # the same with maps exchanged between the samples, as the control.
@@ -90,7 +82,7 @@ def evaluate(  # noqa: D417 (the options are listed where they are declared)
             model=subject.model,
             samples=subject.samples,
             methods=sources,
-            sweeps=needed_sweeps(wanted, run.manifest.sweeps),
+            sweeps=needed_sweeps(plan.wanted, run.manifest.sweeps),
             workers=options.workers,
             reload=_reload(model, options),
         )
@@ -98,7 +90,7 @@ def evaluate(  # noqa: D417 (the options are listed where they are declared)
         def finish() -> tuple[Evaluation, Failures]:
             failures = _do_units(job, options.engine, cluster, progress)
             # From tables to curves, intervals and comparison; steps are judged here, over the whole data set.
-            evaluation, analysis = write_analysis(TableReader(run), metrics, question, imputer)
+            evaluation, analysis = write_analysis(TableReader(run), plan.metrics, run.manifest.question, imputer)
             write_selection(job, analysis.false_share, options.show)
             return evaluation, failures
 
@@ -111,11 +103,11 @@ def evaluate(  # noqa: D417 (the options are listed where they are declared)
 
 def _do_units(job: EvaluationJob, engine: str, cluster: Cluster | None, progress: Progress) -> Failures:
     """Make what is missing of a run, and return why methods failed."""
-    execution = job.run.manifest.execution.execution
-    progress.begin(job.rows(), execution.describe())
+    execution, units = job.run.manifest.execution.execution, job.units()
+    progress.begin(job.rows(units), execution.describe())
     with using_threads(execution.threads):
         resources = cluster and dataclasses.replace(cluster, threads=execution.threads)
-        failures, seconds = ENGINES[engine](job, job.units(), progress, resources)
+        failures, seconds = ENGINES[engine](job, units, progress, resources)
     add_timings(job.run, seconds)
     if UNTOUCHED in failures:  # without which there are no results
         raise RunError(f"{job.run} is incomplete. {failures[UNTOUCHED]} What is done is kept.")
@@ -130,7 +122,7 @@ def _repairing(job: EvaluationJob, progress: Progress, work: Callable[[], T]) ->
             return work()
         except DamagedError as error:
             path = as_path(error.path)
-            if path in seen or path not in job.parts():
+            if path in seen or not any(path in job.files(unit) for unit in job.units()):
                 raise
             seen.add(path)
             discard(error, progress)
