@@ -63,8 +63,7 @@ def written_whole(path: str | os.PathLike[str]) -> Iterator[Path]:
             _put(target, unfinished.read_bytes())
         return
     target.parent.mkdir(parents=True, exist_ok=True)
-    # A name of its own keeps two workers that write the same part, perhaps on two machines, out of each other's way.
-    unfinished = target.with_name(f".{target.name}.{os.getpid()}-{secrets.token_hex(4)}.unfinished")
+    unfinished = _unfinished(target)
     try:
         yield unfinished
         with unfinished.open("rb") as file:
@@ -74,11 +73,49 @@ def written_whole(path: str | os.PathLike[str]) -> Iterator[Path]:
         unfinished.unlink(missing_ok=True)
 
 
+def _unfinished(target: Path) -> Path:
+    # A name of its own keeps two workers that write the same part, perhaps on two machines, out of each other's way.
+    return target.with_name(f".{target.name}.{os.getpid()}-{secrets.token_hex(4)}.unfinished")
+
+
 def write_json(path: str | os.PathLike[str], content: Any) -> None:
     """Write JSON, whole; equal contents make equal bytes."""
-    text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     with written_whole(path) as unfinished:
-        unfinished.write_text(text, encoding="utf-8")
+        unfinished.write_text(_json_text(content), encoding="utf-8")
+
+
+def create_json(path: Path, content: Any) -> bool:
+    """Write JSON, whole, unless the file is there, and return whether it was written.
+
+    Of several processes at once, also on several machines, one writes it. This holds without locks.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     [create_json(Path(folder, "run.json"), {"seed": seed}) for seed in (1, 2)]
+        [True, False]
+    """
+    unfinished = _unfinished(path)
+    try:
+        with unfinished.open("w", encoding="utf-8") as file:
+            file.write(_json_text(content))
+            file.flush()
+            os.fsync(file.fileno())
+        try:
+            os.link(unfinished, path)  # fails if the file is there, where renaming would replace it
+        except FileExistsError:
+            return False
+        except OSError:  # a file system without hard links, on which this is all that can be done
+            if path.exists():
+                return False
+            unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+    return True
+
+
+def _json_text(content: Any) -> str:
+    return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def csv_text(text: str) -> str:

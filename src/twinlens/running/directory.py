@@ -5,7 +5,7 @@
       maps/METHOD/00000.safetensors       attribution maps of one shard of the samples
       probes/METHOD/SWEEP/00000.parquet   what the model answered about them
       results.json   results.csv          curves and summary
-      timings.json                        how long parts took
+      timings.json                        how long it took
 
 A part that exists is done. A run that was killed and is started again makes the parts that are missing, and ends with
 the same results.
@@ -16,15 +16,16 @@ from __future__ import annotations
 import json
 import os
 import re
+import time
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 from torch import Tensor
 
 from twinlens.core.fields import JSON, from_json, to_json
-from twinlens.core.files import as_path, is_local, write_json
+from twinlens.core.files import as_path, create_json, is_local, write_json
 from twinlens.core.probe_table import ProbeTable
 from twinlens.core.progress import Progress
 from twinlens.core.tensors import load_tensors, save_tensors
@@ -32,6 +33,8 @@ from twinlens.errors import DamagedError, RunError, first_line
 from twinlens.running.manifest import FORMAT, Manifest
 
 UNTOUCHED = "_untouched"
+_LOCK, _STARTING = ".lock", ".starting"
+_PATIENCE = 60.0  # seconds to wait for another part, which writes run.json in milliseconds
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,99}")
 
 
@@ -134,8 +137,7 @@ class RunDirectory(Generic[M]):
             raise RunError(f"`out` must be a directory; {str(self.path)!r} is a file.")
         try:
             if (self.path / "run.json").exists():
-                self._hold()
-                self.manifest = read_manifest(self.path, self.kind)
+                self._read()
         except BaseException:
             self._held.close()
             raise
@@ -143,6 +145,10 @@ class RunDirectory(Generic[M]):
 
     def __exit__(self, *error: object) -> None:
         self._held.close()
+
+    def _read(self) -> None:
+        self._hold()
+        self.manifest = read_manifest(self.path, self.kind)
 
     def _hold(self) -> None:
         if self._held.enter_context(_locked(self.path)):
@@ -155,18 +161,84 @@ class RunDirectory(Generic[M]):
         Args:
             wanted: what this run is. What was measured must be the same; methods and sweeps may be new, and are added.
         """
-        if self.manifest is not None:
-            joined = wanted.joined(self.manifest, str(self.path))
-        else:
+        if self.manifest is None:
             self.path.mkdir(parents=True, exist_ok=True)
             self._hold()
-            if any(name.name != ".lock" for name in self.path.iterdir()):
-                raise RunError(f"`out` {str(self.path)!r} is not empty and holds no run. Choose another directory.")
-            joined = wanted
-        run = Run(self.path, joined)
-        if joined != self.manifest:
-            run.write_manifest(joined)
+            if self._holds_other_files():
+                raise self._refusal()
+        run = Run(self.path, self._joined(wanted))
+        if run.manifest != self.manifest:
+            run.write_manifest(run.manifest)
         return run
+
+    def _joined(self, wanted: M) -> M:
+        return wanted if self.manifest is None else wanted.joined(self.manifest, str(self.path))
+
+    def _holds_other_files(self) -> bool:
+        names = {path.name for path in self.path.iterdir()} - {_LOCK, _STARTING}
+        return not all(name.startswith(".") and name.endswith(".unfinished") for name in names)
+
+    def _refusal(self) -> RunError:
+        return RunError(f"`out` {str(self.path)!r} is not empty and holds no run. Choose another directory.")
+
+
+class SharedDirectory(RunDirectory[M]):
+    """A run directory for several processes at once, each at work on a part of the same run. A context manager.
+
+    They keep out every other process. While any of them is at work, run.json does not change.
+    """
+
+    def __enter__(self) -> Self:
+        if not is_local(self.path):
+            raise RunError(
+                f"`part` needs a file system that the processes share; {str(self.path)!r} is in an object store."
+            )
+        return super().__enter__()
+
+    def _read(self) -> None:
+        with self._starting(), _locked(self.path, shared=True):
+            self.manifest = read_manifest(self.path, self.kind)
+
+    def start(self, wanted: M) -> Run[M]:
+        """Start a run, or go on with the one that is there, beside other processes that do so.
+
+        Raises:
+            ChangedError: if another process has started or changed the run since its manifest was read; it is then read
+                anew.
+        """
+        self.path.mkdir(parents=True, exist_ok=True)
+        with self._starting():
+            there = read_manifest(self.path, self.kind) if (self.path / "run.json").exists() else None
+            if there != self.manifest:
+                self.manifest = there
+                raise ChangedError
+            run = Run(self.path, self._joined(wanted))
+            if run.manifest != there:
+                self._write(run)
+            self._held.enter_context(_locked(self.path, shared=True))
+        return run
+
+    def _write(self, run: Run[M]) -> None:
+        with _locked(
+            self.path, by="parts that were asked for something else. Give all parts the same options, or wait"
+        ):
+            if self.manifest is not None:
+                run.write_manifest(run.manifest)
+                return
+            file = self.path / "run.json"
+            # Without locks another part may have been here by now, and the first file that it writes is run.json.
+            if self._holds_other_files() and not file.exists():
+                raise self._refusal()
+            if not create_json(file, to_json(run.manifest)):
+                self.manifest = read_manifest(self.path, self.kind)
+                raise ChangedError
+
+    def _starting(self) -> AbstractContextManager[bool]:
+        return _locked(self.path, name=_STARTING, patience=_PATIENCE)
+
+
+class ChangedError(RunError):
+    """Another process has changed the run in the meantime."""
 
 
 def read_run(path: str | os.PathLike[str]) -> Run[Manifest]:
@@ -210,12 +282,26 @@ def discard(damaged: DamagedError, progress: Progress) -> None:
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[bool]:
-    """Hold the directory for this process, and yield whether nobody else can be at work there.
+def _locked(
+    folder: Path,
+    *,
+    name: str = _LOCK,
+    shared: bool = False,
+    patience: float = 0.0,
+    by: str = "another twinlens. Wait",
+) -> Iterator[bool]:
+    """Hold the directory for this process, and yield whether it is held.
 
     The system lets go of it when the process ends in whatever way.
 
     Object stores have no locks: two runs in one place would do the same work twice, to the same results.
+
+    Args:
+        folder: the directory.
+        name: of the lock file.
+        shared: others may hold it, too, if they share it.
+        patience: seconds to wait for it.
+        by: who holds it otherwise, for the error.
     """
     if not is_local(folder):
         yield False
@@ -225,14 +311,20 @@ def _locked(folder: Path) -> Iterator[bool]:
     except ImportError:  # not on Windows, where two runs in one directory are up to the user
         yield False
         return
-    with _lock_file(folder / ".lock") as file:
-        held = True
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise RunError(f"`out` {str(folder)!r} is in use by another twinlens. Wait for it to end.") from None
-        except OSError:
-            held = False  # some network file systems have no locks; parts are atomic there too
+    kind, end = fcntl.LOCK_SH if shared else fcntl.LOCK_EX, time.monotonic() + patience
+    with _lock_file(folder / name) as file:
+        while True:
+            try:
+                fcntl.flock(file, kind | fcntl.LOCK_NB)
+                held = True
+                break
+            except BlockingIOError:
+                if time.monotonic() >= end:
+                    raise RunError(f"`out` {str(folder)!r} is in use by {by} for it to end.") from None
+                time.sleep(0.05)
+            except OSError:
+                held = False  # some network file systems have no locks; parts are atomic there too
+                break
         yield held
 
 
