@@ -5,27 +5,28 @@ from __future__ import annotations
 import dataclasses
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from twinlens.core.files import as_path
 from twinlens.core.progress import Bars, Progress, Quiet
-from twinlens.core.versions import environment
 from twinlens.errors import DamagedError, RunError
 from twinlens.models.loading import LoadedModel, load_model
 from twinlens.options import DataSource, Methods, ModelSource, Options, takes_options
 from twinlens.probing.execution import using_threads
-from twinlens.running.directory import RunDirectory, discard
+from twinlens.running.directory import ChangedError, Run, RunDirectory, SharedDirectory, discard
 from twinlens.running.engines import ENGINES, Failures
 from twinlens.running.evaluation_job import EvaluationJob
-from twinlens.running.manifest import Manifest, Question, SourceRecord, needed_sweeps, plan_sweeps
+from twinlens.running.manifest import Manifest, SourceRecord, needed_sweeps
 from twinlens.running.methods import find_maps, find_methods, join_methods
+from twinlens.running.parts import describe_missing, missing_units, run_part, share_of
+from twinlens.running.planning import Plan, plan_run
 from twinlens.running.ray_engine import choose_cluster, choose_devices
-from twinlens.running.run_reader import Evaluation, add_timings, write_analysis
+from twinlens.running.run_reader import Evaluation, add_timings, unfinished_evaluation, write_analysis
 from twinlens.running.sample_selection import check_shown, write_selection
-from twinlens.running.subject import bind_metrics, choose_execution, choose_imputer, open_subject
+from twinlens.running.subject import choose_execution, choose_imputer, open_subject
 from twinlens.running.table_reader import TableReader
 from twinlens.running.units import UNTOUCHED, Cluster
 
@@ -48,13 +49,15 @@ def evaluate(  # noqa: D417 (the options are listed where they are declared)
             table with a "method" and its options.
 
     Returns:
-        The results, which are also in the run directory.
+        The results, which are also in the run directory. For a `part` of a run that is not whole yet they hold no
+        method, and `incomplete` names all of them.
     """
     named = find_methods(methods, sign=options.sign, channels=options.channels)
-    cluster = choose_cluster(options)
+    cluster, part = choose_cluster(options), options.own_part
     here, elsewhere = choose_devices(options.device, cluster)
     out = options.out or tempfile.mkdtemp(prefix="twinlens-")
-    with _showing(options.progress) as progress, RunDirectory(out, Manifest) as directory:
+    kind = RunDirectory[Manifest] if part is None else SharedDirectory[Manifest]
+    with _showing(options.progress) as progress, kind(out, Manifest) as directory:
         # A model that can be called, and samples that were read once.
         place = here if cluster is None or isinstance(model, str) else None
         subject = open_subject(model, data, options, device=place, known=directory.manifest is not None)
@@ -62,26 +65,20 @@ def evaluate(  # noqa: D417 (the options are listed where they are declared)
         sources = join_methods(named, find_maps(options, subject))
 
         # The question: metrics with their imputers, and the sweeps that they need, each once.
-        there, features = directory.manifest, subject.data.features
         imputer = choose_imputer(subject, options)
-        asked = {**(there.question.values_with(imputer) if there else {}), **options.metric_values()}
-        metrics = bind_metrics(asked, imputer, subject, options.workers)
-        question = Question.of(metrics, imputer, options, samples=subject.data.samples)
-        wanted = question.sweeps(metrics, features)
-        sweeps = there.sweeps if there else ()
-        run = directory.start(
-            Manifest(
-                model=subject.model_record,
-                data=subject.data,
-                seed=options.seed,
+
+        def plan_with(there: Manifest | None) -> Plan:
+            return plan_run(
+                subject,
+                sources,
+                options,
+                there,
+                imputer=imputer,
                 execution=choose_execution(subject, options, there, cluster, elsewhere),
-                source=_source(model, data, options),
-                methods={name: method.record for name, method in sources.items()},
-                sweeps=(*sweeps, *plan_sweeps(wanted, sweeps)),
-                question=question,
-                versions=environment(),
+                source=there.source if there and part else _source(model, data, options),
             )
-        )
+
+        run, plan = _start(directory, plan_with)
 
         # Per shard and method: make the maps, rank them once, impute every level of every sweep, ask the model. Then
         # the same with maps exchanged between the samples, as the control.
@@ -90,15 +87,18 @@ def evaluate(  # noqa: D417 (the options are listed where they are declared)
             model=subject.model,
             samples=subject.samples,
             methods=sources,
-            sweeps=needed_sweeps(wanted, run.manifest.sweeps),
+            sweeps=needed_sweeps(plan.wanted, run.manifest.sweeps),
             workers=options.workers,
             reload=_reload(model, options),
         )
 
         def finish() -> tuple[Evaluation, Failures]:
-            failures = _do_units(job, options.engine, cluster, progress)
+            failures = _do_units(job, options, cluster, progress)
+            if part and (missing := missing_units(job, job.units())):
+                reason = describe_missing(part, job.units(), missing)
+                return unfinished_evaluation(run, plan.metrics, imputer, reason), failures
             # From tables to curves, intervals and comparison; steps are judged here, over the whole data set.
-            evaluation, analysis = write_analysis(TableReader(run), metrics, question, imputer)
+            evaluation, analysis = write_analysis(TableReader(run), plan.metrics, run.manifest.question, imputer)
             write_selection(job, analysis.false_share, options.show)
             return evaluation, failures
 
@@ -109,14 +109,28 @@ def evaluate(  # noqa: D417 (the options are listed where they are declared)
     return evaluation
 
 
-def _do_units(job: EvaluationJob, engine: str, cluster: Cluster | None, progress: Progress) -> Failures:
-    """Make what is missing of a run, and return why methods failed."""
-    execution = job.run.manifest.execution.execution
-    progress.begin(job.rows(), execution.describe())
+def _start(
+    directory: RunDirectory[Manifest], plan_with: Callable[[Manifest | None], Plan]
+) -> tuple[Run[Manifest], Plan]:
+    """Start a run, or go on with the one that is there; of parts that start at once, the first decides for all."""
+    while True:
+        plan = plan_with(directory.manifest)
+        with suppress(ChangedError):
+            return directory.start(plan.manifest), plan
+
+
+def _do_units(job: EvaluationJob, options: Options, cluster: Cluster | None, progress: Progress) -> Failures:
+    """Make what is missing of a run, or of a part of it, and return why methods failed."""
+    execution, part = job.run.manifest.execution.execution, options.own_part
+    units = job.units() if part is None else share_of(job.units(), part)
+    progress.begin(job.rows(units), execution.describe())
     with using_threads(execution.threads):
-        resources = cluster and dataclasses.replace(cluster, threads=execution.threads)
-        failures, seconds = ENGINES[engine](job, job.units(), progress, resources)
-    add_timings(job.run, seconds)
+        if part is not None:
+            failures, seconds = run_part(job, part, progress)
+        else:
+            resources = cluster and dataclasses.replace(cluster, threads=execution.threads)
+            failures, seconds = ENGINES[options.engine](job, units, progress, resources)
+    add_timings(job.run, seconds, part)
     if UNTOUCHED in failures:  # without which there are no results
         raise RunError(f"{job.run} is incomplete. {failures[UNTOUCHED]} What is done is kept.")
     return failures
@@ -130,7 +144,7 @@ def _repairing(job: EvaluationJob, progress: Progress, work: Callable[[], T]) ->
             return work()
         except DamagedError as error:
             path = as_path(error.path)
-            if path in seen or path not in job.parts():
+            if path in seen or not any(path in job.files(unit) for unit in job.units()):
                 raise
             seen.add(path)
             discard(error, progress)

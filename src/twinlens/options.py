@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, ParamSpec, Protocol, TypeVar
@@ -21,7 +22,7 @@ from twinlens.core.ordering import check_levels
 from twinlens.core.progress import Progress
 from twinlens.core.signatures import show_options
 from twinlens.data.samples import Samples
-from twinlens.errors import unknown
+from twinlens.errors import short_repr, unknown
 from twinlens.imputation.imputers import Imputer, find_imputer
 from twinlens.metrics.catalogue import DEFAULT_METRICS, Metric, MetricRequests, find_metrics
 from twinlens.metrics.estimators import check_epsilon
@@ -43,6 +44,34 @@ _COUNTS = {
     "workers": 1024,
 }
 """Options that count something, and the most that each can be: beyond it are memory errors and overflows."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One of several processes that share the units of a run.
+
+    Example:
+        >>> Part.read("3/16")
+        Part(number=3, of=16)
+    """
+
+    number: int
+    """Which one, from 1."""
+
+    of: int
+    """How many there are."""
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.of}"
+
+    @staticmethod
+    def read(text: str) -> Part:
+        """Read K/N, refusing whatever is not the K-th of N."""
+        found = re.fullmatch(r"([0-9]{1,6})/([0-9]{1,6})", text)
+        part = Part(int(found[1]), int(found[2])) if found else None
+        if part is None or not 1 <= part.number <= part.of:
+            raise ValueError(f"`part` must be K/N with 1 <= K <= N, such as 3/16; got {short_repr(text)}.")
+        return part
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,6 +200,10 @@ class EngineOptions:
     gpus_per_unit: float | None = None
     """GPUs of each worker of a cluster; shares such as 0.25 are possible. None by default."""
 
+    part: str | None = None
+    """Do one part of a run, such as 3/16 for the third of sixteen, beside other processes that do theirs in the same
+    directory: job arrays. Whoever finishes last makes the results."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Options(EngineOptions, ExecutionOptions, QuestionOptions, SubjectOptions):
@@ -210,7 +243,24 @@ class Options(EngineOptions, ExecutionOptions, QuestionOptions, SubjectOptions):
                 raise ValueError(
                     f"`{name}` belongs to engine 'ray', and `engine` is 'local'; got {value!r}. Leave it out."
                 )
+        self._check_part()
         self.metric_values()
+
+    def _check_part(self) -> None:
+        if self.part is None:
+            return
+        Part.read(self.part)
+        if self.engine != "local":
+            raise ValueError(
+                f"`part` belongs to engine 'local', and `engine` is {self.engine!r}. Leave one of them out."
+            )
+        if self.out is None:
+            raise ValueError("`part` needs `out`, a directory that all parts of the run share; got none.")
+
+    @property
+    def own_part(self) -> Part | None:
+        """The part of the run that this process does; None for all of it."""
+        return None if self.part is None else Part.read(self.part)
 
     def metric_values(self) -> dict[str, Metric]:
         """Return the metrics by their names; those given by name take the options that they share."""

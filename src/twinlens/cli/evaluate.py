@@ -13,7 +13,7 @@ from PIL.Image import DecompressionBombWarning
 
 from twinlens.cli.demonstrations import DEMOS
 from twinlens.cli.flags import Arguments, add_options, read_arguments
-from twinlens.cli.printing import print_evaluation
+from twinlens.cli.printing import print_evaluation, print_warnings
 from twinlens.core.progress import Bars
 from twinlens.errors import unknown
 from twinlens.evaluation import evaluate
@@ -94,9 +94,12 @@ def _run(arguments: Arguments, given: argparse.Namespace) -> None:
 
 def show(evaluation: Evaluation, given: argparse.Namespace) -> None:
     """Write the page of an evaluation, and print its table or its summary as JSON."""
-    if evaluation.metrics:
+    whole = bool(evaluation.methods)  # and otherwise parts are missing
+    if evaluation.metrics and whole:
         write_report([evaluation], evaluation.path / "report.html")
     if given.json:
         print(json.dumps(evaluation.overview(), indent=1, ensure_ascii=False))
+    elif not given.quiet and not whole:
+        print_warnings(evaluation)
     elif not given.quiet:
         print_evaluation(evaluation)

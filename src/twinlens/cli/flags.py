@@ -36,6 +36,7 @@ _SPECIAL = {
     "classes": "FILE",
     "device": "DEVICE",
     "address": "ADDRESS",
+    "part": "K/N",
 }
 
 

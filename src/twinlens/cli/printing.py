@@ -42,6 +42,12 @@ def print_evaluation(evaluation: Evaluation) -> None:
     print_plain(console, f"Everything is in {evaluation.path}")
 
 
+def print_warnings(evaluation: Evaluation) -> None:
+    """Print what there is to say about a run that has no results yet."""
+    for warning in evaluation.results.warnings:
+        print_plain(open_console(), warning)
+
+
 def _print_findings(console: Console, evaluation: Evaluation) -> None:
     """Print which explanation to trust, and of each kind of warning the first."""
     for sentence in find_headlines(evaluation.results):

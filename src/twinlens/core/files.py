@@ -63,8 +63,7 @@ def written_whole(path: str | os.PathLike[str]) -> Iterator[Path]:
             _put(target, unfinished.read_bytes())
         return
     target.parent.mkdir(parents=True, exist_ok=True)
-    # A name of its own keeps two workers that write the same part, perhaps on two machines, out of each other's way.
-    unfinished = target.with_name(f".{target.name}.{os.getpid()}-{secrets.token_hex(4)}.unfinished")
+    unfinished = _unfinished(target)
     try:
         with unfinished.open("xb") as held:
             lock_file(held.fileno())  # which tells it from what a killed process left
@@ -76,15 +75,22 @@ def written_whole(path: str | os.PathLike[str]) -> Iterator[Path]:
         unfinished.unlink(missing_ok=True)
 
 
-def lock_file(descriptor: int) -> bool | None:
+def _unfinished(target: Path) -> Path:
+    # A name of its own keeps two workers that write the same part, perhaps on two machines, out of each other's way.
+    return target.with_name(f".{target.name}.{os.getpid()}-{secrets.token_hex(4)}.unfinished")
+
+
+def lock_file(descriptor: int, *, shared: bool = False) -> bool | None:
     """Lock an open file for as long as it is open; False where another process has locked it, None without locks.
+
+    Several processes can share a lock, and keep out those that want it for themselves.
 
     The system lets go of a lock when the process ends in whatever way.
     """
     try:
         import fcntl  # noqa: PLC0415
 
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except (ImportError, OSError):  # Windows has none of this kind, nor have some network file systems
@@ -109,13 +115,47 @@ def remove_unfinished(folder: Path) -> None:
 
 def write_json(path: str | os.PathLike[str], content: Any) -> None:
     """Write JSON, whole; equal contents make equal bytes."""
-    write_text(path, json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+    write_text(path, _json_text(content))
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
     """Write a text file, whole."""
     with written_whole(path) as unfinished:
         unfinished.write_text(text, encoding="utf-8")
+
+
+def create_json(path: Path, content: Any) -> bool:
+    """Write JSON, whole, unless the file is there, and return whether it was written.
+
+    Of several processes at once, also on several machines, one writes it. This holds without locks.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     [create_json(Path(folder, "run.json"), {"seed": seed}) for seed in (1, 2)]
+        [True, False]
+    """
+    unfinished = _unfinished(path)
+    try:
+        with unfinished.open("w", encoding="utf-8") as file:
+            file.write(_json_text(content))
+            file.flush()
+            os.fsync(file.fileno())
+        try:
+            os.link(unfinished, path)  # fails if the file is there, where renaming would replace it
+        except FileExistsError:
+            return False
+        except OSError:  # a file system without hard links, on which this is all that can be done
+            if path.exists():
+                return False
+            unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+    return True
+
+
+def _json_text(content: Any) -> str:
+    return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def csv_text(text: str) -> str:

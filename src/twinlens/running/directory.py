@@ -6,7 +6,7 @@
       probes/METHOD/SWEEP/00000.parquet   what the model answered about them
       results.json   results.csv          curves and summary
       pairs.csv                           each pair of methods by each metric
-      timings.json                        how long parts took
+      timings.json                        how long it took
 
 A part that exists is done. A run that was killed and is started again makes the parts that are missing, and ends with
 the same results.
@@ -17,8 +17,9 @@ from __future__ import annotations
 import json
 import os
 import re
+import time
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Generic, Protocol, Self, TypeVar
 
@@ -27,6 +28,7 @@ from torch import Tensor
 from twinlens.core.fields import JSON, from_json, to_json
 from twinlens.core.files import (
     as_path,
+    create_json,
     is_local,
     lock_file,
     make_folder,
@@ -42,6 +44,8 @@ from twinlens.errors import DamagedError, RunError, first_line
 from twinlens.running.manifest import FORMAT, Manifest
 
 UNTOUCHED = "_untouched"
+_LOCK, _STARTING = ".lock", ".starting"
+_PATIENCE = 60.0  # seconds to wait for another part, which writes run.json in milliseconds
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,99}")
 
 
@@ -152,8 +156,7 @@ class RunDirectory(Generic[M]):
             raise RunError(f"`out` must be a directory; {str(self.path)!r} is a file.")
         try:
             if (self.path / "run.json").exists():
-                self._hold()
-                self.manifest = read_manifest(self.path, self.kind)
+                self._read()
         except BaseException:
             self._held.close()
             raise
@@ -161,6 +164,10 @@ class RunDirectory(Generic[M]):
 
     def __exit__(self, *error: object) -> None:
         self._held.close()
+
+    def _read(self) -> None:
+        self._hold()
+        self.manifest = read_manifest(self.path, self.kind)
 
     def _hold(self) -> None:
         if self._held.enter_context(_locked(self.path)):
@@ -172,24 +179,89 @@ class RunDirectory(Generic[M]):
         Args:
             wanted: what this run is. What was measured must be the same; methods and sweeps may be new, and are added.
         """
-        if self.manifest is not None:
-            joined = wanted.joined(self.manifest, str(self.path))
-        else:
+        if self.manifest is None:
             make_folder(self.path)
             self._hold()
-            # In an object store a folder is there once it holds something.
-            names = {each.name for each in self.path.iterdir()} if self.path.exists() else set[str]()
-            if "run.json" in names:  # what is wanted was planned without knowing of it
+            if (self.path / "run.json").exists():  # what is wanted was planned without knowing of it
                 raise RunError(
                     f"Another twinlens has just begun a run in `out` {str(self.path)!r}. Start this one again."
                 )
-            if any(name != ".lock" and not name.endswith(".unfinished") for name in names):
-                raise RunError(f"`out` {str(self.path)!r} is not empty and holds no run. Choose another directory.")
-            joined = wanted
-        run = Run(self.path, joined)
-        if joined != self.manifest:
-            run.write_manifest(joined)
+            if self._holds_other_files():
+                raise self._refusal()
+        run = Run(self.path, self._joined(wanted))
+        if run.manifest != self.manifest:
+            run.write_manifest(run.manifest)
         return run
+
+    def _joined(self, wanted: M) -> M:
+        return wanted if self.manifest is None else wanted.joined(self.manifest, str(self.path))
+
+    def _holds_other_files(self) -> bool:
+        # In an object store a folder is there once it holds something.
+        names = {path.name for path in self.path.iterdir()} - {_LOCK, _STARTING} if self.path.exists() else set[str]()
+        return not all(name.startswith(".") and name.endswith(".unfinished") for name in names)
+
+    def _refusal(self) -> RunError:
+        return RunError(f"`out` {str(self.path)!r} is not empty and holds no run. Choose another directory.")
+
+
+class SharedDirectory(RunDirectory[M]):
+    """A run directory for several processes at once, each at work on a part of the same run. A context manager.
+
+    They keep out every other process. While any of them is at work, run.json does not change.
+    """
+
+    def __enter__(self) -> Self:
+        if not is_local(self.path):
+            raise RunError(
+                f"`part` needs a file system that the processes share; {str(self.path)!r} is in an object store."
+            )
+        return super().__enter__()
+
+    def _read(self) -> None:
+        with self._starting(), _locked(self.path, shared=True):
+            self.manifest = read_manifest(self.path, self.kind)
+
+    def start(self, wanted: M) -> Run[M]:
+        """Start a run, or go on with the one that is there, beside other processes that do so.
+
+        Raises:
+            ChangedError: if another process has started or changed the run since its manifest was read; it is then read
+                anew.
+        """
+        self.path.mkdir(parents=True, exist_ok=True)
+        with self._starting():
+            there = read_manifest(self.path, self.kind) if (self.path / "run.json").exists() else None
+            if there != self.manifest:
+                self.manifest = there
+                raise ChangedError
+            run = Run(self.path, self._joined(wanted))
+            if run.manifest != there:
+                self._write(run)
+            self._held.enter_context(_locked(self.path, shared=True))
+        return run
+
+    def _write(self, run: Run[M]) -> None:
+        with _locked(
+            self.path, by="parts that were asked for something else. Give all parts the same options, or wait"
+        ):
+            if self.manifest is not None:
+                run.write_manifest(run.manifest)
+                return
+            file = self.path / "run.json"
+            # Without locks another part may have been here by now, and the first file that it writes is run.json.
+            if self._holds_other_files() and not file.exists():
+                raise self._refusal()
+            if not create_json(file, to_json(run.manifest)):
+                self.manifest = read_manifest(self.path, self.kind)
+                raise ChangedError
+
+    def _starting(self) -> AbstractContextManager[bool]:
+        return _locked(self.path, name=_STARTING, patience=_PATIENCE)
+
+
+class ChangedError(RunError):
+    """Another process has changed the run in the meantime."""
 
 
 def read_run(path: str | os.PathLike[str]) -> Run[Manifest]:
@@ -233,19 +305,35 @@ def discard(damaged: DamagedError, progress: Progress) -> None:
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[bool]:
-    """Hold the directory for this process, and yield whether nobody else can be at work there.
+def _locked(
+    folder: Path,
+    *,
+    name: str = _LOCK,
+    shared: bool = False,
+    patience: float = 0.0,
+    by: str = "another twinlens. Wait",
+) -> Iterator[bool]:
+    """Hold the directory for this process, and yield whether it is held.
 
     Object stores have no locks: two runs in one place would do the same work twice, to the same results. Where the
-    file system has none, two runs in one directory are up to the user; parts are atomic there too.
+    file system has none, two runs in one directory are up to the user; files are whole there too.
+
+    Args:
+        folder: the directory.
+        name: of the lock file.
+        shared: others may hold it, too, if they share it.
+        patience: seconds to wait for it.
+        by: who holds it otherwise, for the error.
     """
     if not is_local(folder):
         yield False
         return
-    with _lock_file(folder / ".lock") as file:
-        held = lock_file(file)
-        if held is False:
-            raise RunError(f"`out` {str(folder)!r} is in use by another twinlens. Wait for it to end.")
+    end = time.monotonic() + patience
+    with _lock_file(folder / name) as file:
+        while (held := lock_file(file, shared=shared)) is False:
+            if time.monotonic() >= end:
+                raise RunError(f"`out` {str(folder)!r} is in use by {by} for it to end.")
+            time.sleep(0.05)
         yield bool(held)
 
 

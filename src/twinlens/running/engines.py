@@ -26,8 +26,14 @@ def run_local(
         Why methods failed, by name, and the seconds that each kind of work took.
     """
     del cluster
-    worker, failures = job.worker(progress), dict[str, Exception]()
-    for unit in chain.from_iterable(in_stages(units)):
+    failures = Failures()
+    return failures, run_in_order(job, chain.from_iterable(in_stages(units)), progress, failures)
+
+
+def run_in_order(job: Job, units: Iterable[Unit], progress: Progress, failures: Failures) -> Seconds:
+    """Run units one after the other, in the order given; `failures` receives why methods failed."""
+    worker = job.worker(progress)
+    for unit in units:
         if unit.method in failures:
             continue
         try:
@@ -39,7 +45,7 @@ def run_local(
                 raise
             failures[unit.method] = error
             progress.warn(f"{unit.method} fails and is left out: {error}")
-    return failures, worker.seconds
+    return worker.seconds
 
 
 ENGINES: dict[str, Callable[[Job, Iterable[Unit], Progress, Cluster | None], tuple[Failures, Seconds]]] = {

@@ -8,7 +8,8 @@ from __future__ import annotations
 import copy
 import dataclasses
 import time
-from collections.abc import Callable, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -88,19 +89,37 @@ class EvaluationJob:
         exchanged = [dataclasses.replace(unit, stage=EXCHANGED) for unit in methods]
         return [*(Unit(shard) for shard in shards), *methods, *(exchanged if self.exchanges else ())]
 
-    def parts(self) -> set[Path]:
-        """Return the files that the units make."""
-        run, shards = self.run, range(self.run.manifest.shards)
-        probes = {
-            run.probes_part(name, sweep.name, k) for name in self.methods for sweep, _ in self.sweeps for k in shards
-        }
-        maps = {run.maps_part(name, shard) for name in self.methods for shard in shards}
-        return {run.untouched_part(shard) for shard in shards} | maps | probes
+    def files(self, unit: Unit) -> list[Path]:
+        """Return the files that a unit makes."""
+        if unit.method is None:
+            return [self.run.untouched_part(unit.shard)]
+        probes = [self.run.probes_part(unit.method, sweep.name, unit.shard) for sweep, _ in self.sweeps_of(unit)]
+        return probes if unit.stage == EXCHANGED else [self.run.maps_part(unit.method, unit.shard), *probes]
 
-    def rows(self) -> dict[str, int]:
-        """Count the rows of each task."""
-        each = sum(len(sweep.schedule.levels) * self._count(sweep) for sweep, _ in self.sweeps)
-        return {UNTOUCHED: len(self.samples)} | dict.fromkeys(self.methods, each)
+    def sweeps_of(self, unit: Unit) -> list[tuple[SweepRecord, Imputer]]:
+        """Return the sweeps that a unit with a method makes; the control need not have samples in every shard."""
+        exchanged = unit.stage == EXCHANGED
+        own = [(sweep, imputer) for sweep, imputer in self.sweeps if bool(sweep.exchanged) == exchanged]
+        return [(sweep, imputer) for sweep, imputer in own if self.count(sweep, unit.shard)]
+
+    def relies_on(self, unit: Unit) -> list[Unit]:
+        """Return the units whose maps a unit of the control reads."""
+        probed = {position for sweep, _ in self.sweeps_of(unit) for position in self.controlled(sweep, unit.shard)}
+        shards = {self.partners[position] // self.run.manifest.execution.shard_size for position in probed}
+        return [Unit(shard, unit.method) for shard in sorted(shards)]
+
+    def rows(self, units: Iterable[Unit]) -> dict[str, int]:
+        """Count the rows of each task in these units."""
+        rows = {UNTOUCHED: 0} | dict.fromkeys(self.methods, 0)
+        for unit in units:
+            if unit.method is None:
+                rows[UNTOUCHED] += len(self.positions(unit.shard))
+            else:
+                sweeps = self.sweeps_of(unit)
+                rows[unit.method] += sum(
+                    len(sweep.schedule.levels) * self.count(sweep, unit.shard) for sweep, _ in sweeps
+                )
+        return rows
 
     def part(self, shard: int) -> Samples:
         """Return the samples of one shard."""
@@ -113,8 +132,12 @@ class EvaluationJob:
 
     def controlled(self, sweep: SweepRecord, shard: int) -> list[int]:
         """Return the positions of a shard's samples that a sweep on exchanged maps is made for."""
-        positions = self.positions(shard)
-        return [position for position in self._drawn[sweep.exchanged] if position in positions]
+        drawn, positions = self._drawn[sweep.exchanged], self.positions(shard)
+        return drawn[bisect_left(drawn, positions.start) : bisect_left(drawn, positions.stop)]
+
+    def count(self, sweep: SweepRecord, shard: int) -> int:
+        """Count the samples of a shard that a sweep is made for."""
+        return len(self.controlled(sweep, shard) if sweep.exchanged else self.positions(shard))
 
     @property
     def exchanges(self) -> bool:
@@ -131,9 +154,6 @@ class EvaluationJob:
     def _drawn(self) -> dict[float, list[int]]:
         shares, seed = {sweep.exchanged for sweep, _ in self.sweeps if sweep.exchanged}, self.run.manifest.seed
         return {share: draw_controlled(self.samples.ids, share, seed=seed).tolist() for share in shares}
-
-    def _count(self, sweep: SweepRecord) -> int:
-        return len(self._drawn[sweep.exchanged]) if sweep.exchanged else len(self.samples)
 
     def describe(self, unit: Unit) -> str:
         """Name a unit for the person who has to look after it, with the ids of its samples."""
@@ -162,28 +182,26 @@ class EvaluationWorker:
         except DamagedError as error:
             discard(error, self.progress)
             self._do(Unit(unit.shard))  # in case that it was what the model answers about the untouched inputs
-            if unit.stage == EXCHANGED:  # or maps of any shard
-                for shard in range(self.job.run.manifest.shards):
-                    self._do(Unit(shard, unit.method))
+            if unit.stage == EXCHANGED:  # or maps of another shard
+                for other in self.job.relies_on(unit):
+                    self._do(other)
             self._do(unit)
 
     def _do(self, unit: Unit) -> None:
         run, job = self.job.run, self.job
-        samples = job.part(unit.shard)
         if unit.method is None:
-            if not run.untouched_part(unit.shard).exists():
-                self._timed(UNTOUCHED, lambda: self._ask_untouched(unit.shard))
-            self.progress.advance(UNTOUCHED, len(samples), "asked")
+            self._make_untouched(unit.shard)
+            self.progress.advance(UNTOUCHED, len(job.positions(unit.shard)), "asked")
             return
         method, missing = job.methods[unit.method], []
-        for sweep, imputer in job.sweeps:
-            if bool(sweep.exchanged) != (unit.stage == EXCHANGED):
-                continue
-            rows = len(job.controlled(sweep, unit.shard)) if sweep.exchanged else len(samples)
-            if not rows or run.probes_part(method.name, sweep.name, unit.shard).exists():
-                self.progress.advance(method.name, rows * len(sweep.schedule.levels), sweep.name)
+        for sweep, imputer in job.sweeps_of(unit):
+            if run.probes_part(method.name, sweep.name, unit.shard).exists():
+                rows = job.count(sweep, unit.shard) * len(sweep.schedule.levels)
+                self.progress.advance(method.name, rows, sweep.name)
             else:
                 missing.append((sweep, imputer))
+        if missing:
+            self._make_untouched(unit.shard)  # which may be up to another part of the run that is not as far yet
         if unit.stage == EXCHANGED:
             if missing:
                 self._timed(f"{method.name}/control", lambda: self._probe_exchanged(method, missing, unit.shard))
@@ -224,6 +242,10 @@ class EvaluationWorker:
             seed=manifest.seed,
             batch_size=manifest.execution.batch_size,
         )
+
+    def _make_untouched(self, shard: int) -> None:
+        if not self.job.run.untouched_part(shard).exists():
+            self._timed(UNTOUCHED, lambda: self._ask_untouched(shard))
 
     def _ask_untouched(self, shard: int) -> None:
         prober = self._prober(shard)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import html
+import math
 import os
 import warnings
 from collections.abc import Mapping
@@ -22,6 +23,7 @@ from twinlens.errors import RunError, unknown
 from twinlens.imputation.imputers import Imputer, restore_imputer
 from twinlens.metrics.catalogue import Metric, MetricRequests, find_metrics
 from twinlens.metrics.curves import Curve
+from twinlens.options import Part
 from twinlens.running.analysis import Analysis, analyse
 from twinlens.running.directory import Run, RunDirectory, read_json, read_run
 from twinlens.running.manifest import Manifest, Question
@@ -79,8 +81,8 @@ class Evaluation:
     @property
     def title(self) -> str:
         """What was evaluated, in a line."""
-        data = self.results.data
-        accuracy = f"accuracy {self.results.accuracy:.1%}"
+        data, known = self.results.data, not math.isnan(self.results.accuracy)
+        accuracy = f"accuracy {self.results.accuracy:.1%}" if known else "no results yet"
         return f"{self.results.model.name} on {data.samples} samples of {data.name}: {accuracy}"
 
     def plot(self, ax: Axes | None = None) -> Axes:
@@ -191,7 +193,7 @@ class Evaluation:
             "data": results.data.name,
             "samples": results.data.samples,
             "skipped": to_json(results.data.skipped),
-            "accuracy": results.accuracy,
+            "accuracy": to_json(results.accuracy),
             "incomplete": to_json(self.incomplete),
             "areas": {
                 method: {metric: curve.area for metric, curve in found.metrics.items()}
@@ -228,9 +230,10 @@ class Evaluation:
     def seconds(self) -> dict[str, float]:
         """Return the seconds that each method took, its maps and its probes together."""
         total: dict[str, float] = {}
-        for name, seconds in _read_timings(self.path / "timings.json").items():
-            method = name.partition("/")[0]
-            total[method] = total.get(method, 0.0) + seconds
+        for path in sorted(self.path.glob("timings*.json")):
+            for name, seconds in _read_timings(path).items():
+                method = name.partition("/")[0]
+                total[method] = total.get(method, 0.0) + seconds
         return total
 
     def ask(self, metrics: MetricRequests, *, resamples: int | None = None) -> Evaluation:
@@ -343,12 +346,31 @@ def write_analysis(
     return Evaluation(run, analysis.results, reader, dict(metrics), imputer), analysis
 
 
-def add_timings(run: Run[Manifest], seconds: Mapping[str, float]) -> None:
-    """Add the seconds of this session to those of the sessions before."""
-    path = run.path / "timings.json"
+def unfinished_evaluation(
+    run: Run[Manifest], metrics: Mapping[str, Metric], imputer: Imputer, reason: str
+) -> Evaluation:
+    """Return the evaluation of a run that lacks units of other parts: without results, and nothing is written."""
+    manifest = run.manifest
+    results = Results(
+        model=manifest.model,
+        data=manifest.data,
+        seed=manifest.seed,
+        question=manifest.question,
+        accuracy=math.nan,
+        soundness_up_to={},
+        methods={},
+        incomplete={name: tuple(metrics) for name in manifest.methods},
+        warnings=(reason,),
+    )
+    return Evaluation(run, results, TableReader(run), dict(metrics), imputer)
+
+
+def add_timings(run: Run[Manifest], seconds: Mapping[str, float], part: Part | None = None) -> None:
+    """Add the seconds of this session to those of the sessions before; each part has a file of its own."""
+    path = run.path / ("timings.json" if part is None else f"timings-{part.number}-of-{part.of}.json")
     before = _read_timings(path)
     names = [*before, *(name for name in seconds if name not in before)]
-    run.write_json("timings.json", {name: before.get(name, 0.0) + seconds.get(name, 0.0) for name in names})
+    run.write_json(path.name, {name: before.get(name, 0.0) + seconds.get(name, 0.0) for name in names})
 
 
 def _read_timings(path: Path) -> dict[str, float]:
