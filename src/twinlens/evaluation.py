@@ -5,17 +5,18 @@ from __future__ import annotations
 import dataclasses
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from twinlens.core.files import as_path
+from twinlens.core.files import as_path, is_local
 from twinlens.core.progress import Bars, Progress, Quiet
 from twinlens.errors import DamagedError, RunError
 from twinlens.models.loading import LoadedModel, load_model
 from twinlens.options import DataSource, Methods, ModelSource, Options, takes_options
 from twinlens.probing.execution import using_threads
+from twinlens.running.analysis import MethodAnalysis, analyse_method
 from twinlens.running.directory import ChangedError, Run, RunDirectory, SharedDirectory, discard
 from twinlens.running.engines import ENGINES, Failures
 from twinlens.running.evaluation_job import EvaluationJob
@@ -23,7 +24,7 @@ from twinlens.running.manifest import Manifest, SourceRecord, needed_sweeps
 from twinlens.running.methods import find_maps, find_methods, join_methods
 from twinlens.running.parts import describe_missing, missing_units, run_part, share_of
 from twinlens.running.planning import Plan, plan_run
-from twinlens.running.ray_engine import choose_cluster, choose_devices
+from twinlens.running.ray_engine import choose_cluster, choose_devices, connected, map_ray
 from twinlens.running.run_reader import Evaluation, add_timings, unfinished_evaluation, write_analysis
 from twinlens.running.sample_selection import check_shown, write_selection
 from twinlens.running.subject import choose_execution, choose_imputer, open_subject
@@ -93,12 +94,14 @@ def evaluate(  # noqa: D417 (the options are listed where they are declared)
         )
 
         def finish() -> tuple[Evaluation, Failures]:
-            failures = _do_units(job, options, cluster, progress)
+            with nullcontext() if cluster is None else connected(cluster):
+                failures = _do_units(job, options, cluster, progress)
+                known = {} if cluster is None else _analyse_elsewhere(run, plan, cluster)
             if part and (missing := missing_units(job, job.units())):
                 reason = describe_missing(part, job.units(), missing)
                 return unfinished_evaluation(run, plan.metrics, imputer, reason), failures
             # From tables to curves, intervals and comparison; steps are judged here, over the whole data set.
-            evaluation, analysis = write_analysis(TableReader(run), plan.metrics, run.manifest.question, imputer)
+            evaluation, analysis = write_analysis(TableReader(run), plan.metrics, run.manifest.question, imputer, known)
             write_selection(job, analysis.false_share, options.show)
             return evaluation, failures
 
@@ -117,6 +120,16 @@ def _start(
         plan = plan_with(directory.manifest)
         with suppress(ChangedError):
             return directory.start(plan.manifest), plan
+
+
+def _analyse_elsewhere(run: Run[Manifest], plan: Plan, cluster: Cluster) -> dict[str, MethodAnalysis]:
+    """Analyse each method on the cluster; what fails there is left to this process, which says why."""
+    there = Run(run.path.resolve() if is_local(run.path) else run.path, run.manifest)
+
+    def analyse(method: str) -> MethodAnalysis:
+        return analyse_method(TableReader(there), method, plan.metrics, run.manifest.question)
+
+    return map_ray(analyse, [name for name in run.manifest.methods if TableReader(run).complete(name)], cluster)
 
 
 def _do_units(job: EvaluationJob, options: Options, cluster: Cluster | None, progress: Progress) -> Failures:

@@ -21,7 +21,8 @@ from twinlens.errors import RunError
 from twinlens.evaluation import evaluate
 from twinlens.experiments.roar import roar
 from twinlens.models.training import Training
-from twinlens.running.ray_engine import run_ray
+from twinlens.running import analysis
+from twinlens.running.ray_engine import connected, map_ray, run_ray
 from twinlens.running.run_reader import open_evaluation
 from twinlens.running.units import Cluster, Unit
 
@@ -148,6 +149,28 @@ def test_equal_to_the_local_engine(tmp_path, cluster, expected):
     # The run goes on with the other engine.
     evaluate(tiny_model(), samples(), ["random"], out=tmp_path / "run", **OPTIONS)
     assert open_evaluation(tmp_path / "run").methods == ["bright", "saliency", "random"]
+
+
+def test_methods_are_analysed_on_the_cluster(tmp_path, cluster, expected, monkeypatch):
+    """The driver only puts together what workers have computed; what they cannot compute it does itself."""
+
+    def refuse(*_):
+        raise AssertionError("computed by the driver")
+
+    monkeypatch.setattr(analysis, "analyse_method", refuse)
+    evaluate(tiny_model(), samples(), methods(), out=tmp_path / "run", engine="ray", **OPTIONS)
+    assert (tmp_path / "run" / "results.json").read_bytes() == expected
+    monkeypatch.undo()
+    monkeypatch.setattr(sys.modules["twinlens.evaluation"], "map_ray", lambda *_: {})
+    evaluate(tiny_model(), samples(), methods(), out=tmp_path / "again", engine="ray", **OPTIONS)
+    assert (tmp_path / "again" / "results.json").read_bytes() == expected
+
+
+def test_what_fails_on_the_cluster_is_left_out(cluster):
+    with connected(Cluster()):
+        assert map_ray(lambda k: 6 // k, [0, 1, 2], Cluster()) == {1: 6, 2: 3}
+        lock = threading.Lock()
+        assert map_ray(lambda k: (lock, k), [0, 1], Cluster()) == {}
 
 
 def test_a_node_that_dies_changes_nothing(tmp_path, cluster, expected):

@@ -65,16 +65,24 @@ class Analysis:
     """(N,) of each method with soundness, the share of each sample's attribution that was judged false in the end."""
 
 
-def analyse(reader: TableReader, metrics: Mapping[str, Metric], question: Question) -> Analysis:
+def analyse(
+    reader: TableReader,
+    metrics: Mapping[str, Metric],
+    question: Question,
+    known: Mapping[str, MethodAnalysis] | None = None,
+) -> Analysis:
     """Compute the results of all methods that have maps.
 
     Args:
         reader: of the run.
         metrics: by name, each with its imputer.
         question: the same metrics as they are stored, the control, and the number of resamples.
+        known: methods that were analysed already, elsewhere.
     """
+    known = known or {}
     names = [name for name in reader.manifest.methods if reader.complete(name)]
-    return combine(reader, metrics, question, {name: analyse_method(reader, name, metrics, question) for name in names})
+    methods = {name: known.get(name) or analyse_method(reader, name, metrics, question) for name in names}
+    return combine(reader, metrics, question, methods)
 
 
 def analyse_method(

@@ -16,10 +16,10 @@ import os
 import socket
 import time
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -30,6 +30,8 @@ from twinlens.options import EngineOptions
 from twinlens.running.ray_workers import Outcome, Ready, RemoteWorker, import_ray
 from twinlens.running.units import UNTOUCHED, Cluster, Job, Unit, in_stages
 
+T = TypeVar("T")
+R = TypeVar("R")
 _TASK_SECONDS = 20.0  # after which a task ends, so that its units count and the rest can go elsewhere
 _MOST_UNITS = 64  # in one task
 _IN_HAND = 2  # tasks per worker: one that it runs, and one so that it need not wait for the next
@@ -72,7 +74,7 @@ def run_ray(
         Why methods failed, by name, and the seconds that each kind of work took in all workers together.
     """
     resources = cluster or Cluster()
-    with _connected(resources) as ray:
+    with connected(resources) as ray:
         driver = _Driver(ray, job, progress, resources)
         try:
             for stage in in_stages(units):
@@ -82,8 +84,27 @@ def run_ray(
         return driver.failures(), driver.seconds
 
 
+def map_ray(function: Callable[[T], R], items: Iterable[T], cluster: Cluster) -> dict[T, R]:
+    """Call a function for each item on a cluster that is connected, wherever a worker would have room.
+
+    Returns:
+        What it returned, for the items for which it did: those that failed, or cannot be sent, are left out.
+    """
+    ray = import_ray()
+    try:
+        remote = ray.remote(function).options(num_cpus=cluster.cpus_per_unit)
+        asked = {item: remote.remote(item) for item in items}
+    except Exception:  # of whatever kind, where something cannot be pickled
+        return {}
+    found: dict[T, R] = {}
+    for item, answer in asked.items():
+        with suppress(ray.exceptions.RayError):
+            found[item] = ray.get(answer)
+    return found
+
+
 @contextmanager
-def _connected(cluster: Cluster) -> Iterator[Any]:
+def connected(cluster: Cluster) -> Iterator[Any]:
     """Yield Ray, connected to a cluster; an existing connection of this program is reused."""
     ray = import_ray()
     if ray.is_initialized():

@@ -24,7 +24,7 @@ from twinlens.imputation.imputers import Imputer, restore_imputer
 from twinlens.metrics.catalogue import Metric, MetricRequests, find_metrics
 from twinlens.metrics.curves import Curve
 from twinlens.options import Part
-from twinlens.running.analysis import Analysis, analyse
+from twinlens.running.analysis import Analysis, MethodAnalysis, analyse
 from twinlens.running.directory import Run, RunDirectory, read_json, read_run
 from twinlens.running.manifest import Manifest, Question
 from twinlens.running.pairs_table import FILE as PAIRS
@@ -335,11 +335,15 @@ def _check_question(results: Results) -> None:
 
 
 def write_analysis(
-    reader: TableReader, metrics: Mapping[str, Metric], question: Question, imputer: Imputer | None
+    reader: TableReader,
+    metrics: Mapping[str, Metric],
+    question: Question,
+    imputer: Imputer | None,
+    known: Mapping[str, MethodAnalysis] | None = None,
 ) -> tuple[Evaluation, Analysis]:
-    """Analyse a run, and write results.json, results.csv and pairs.csv."""
+    """Analyse a run, and write results.json, results.csv and pairs.csv; `known` as for `analyse`."""
     run = reader.run
-    analysis = analyse(reader, metrics, question)
+    analysis = analyse(reader, metrics, question, known)
     run.write_text(PAIRS, analysis.pairs)  # before the results that hold its digest
     run.write_json("results.json", to_json(analysis.results))
     analysis.results.write_csv(run.path / "results.csv")
