@@ -74,7 +74,7 @@ class RayKills:
             tally.kills += 1
         if not (ended.killed if kind == "Ray driver" else ended.code == 0) and killed:
             self.torturer.failures.append(f"{kind}: exit code {ended.code}: {ended.said[-800:]}")
-        self.torturer.failures += [f"{kind}: {fault}" for fault in self.box.faults()]
+        self.torturer.failures += [f"{kind}: {fault}" for fault in self.box.faults(self.box.contents())]
         self.torturer.complete(kind, self.case, tally, self._start())
 
     def _start(self) -> Child:
@@ -87,7 +87,7 @@ class RayKills:
                 return []
             time.sleep(0.02)
         time.sleep(self.rng.uniform(0, 2.0))
-        self.torturer.tally(self.kind).moments[self.box.phase()[0]] += 1
+        self.torturer.tally(self.kind).moments[self.box.phase(self.box.contents())[0]] += 1
         return pids
 
     def _workers(self, driver: Child) -> list[int]:

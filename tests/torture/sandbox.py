@@ -83,9 +83,12 @@ class Sandbox:
                 found[path] = (about.st_size if path.is_file() else 0, about.st_mtime_ns if path.is_file() else 0)
         return found
 
-    def phase(self) -> tuple[str, bool]:
+    def missing(self) -> float:
+        """Return the share of the files that are not there yet."""
+        return sum(not (self.run / name).exists() for name in self.after) / len(self.after)
+
+    def phase(self, there: Contents) -> tuple[str, bool]:
         """Return which stage of the command was not done yet, and whether a file was being written."""
-        there = self.contents()
         missing = {name for name, content in self.after.items() if there.get(name) != content}
         stages = {
             "start": lambda name: name == "run.json",
@@ -98,10 +101,10 @@ class Sandbox:
         phase = next((stage for stage, belongs in stages.items() if any(map(belongs, missing))), "end")
         return phase, any(self.run.rglob(".*.unfinished"))
 
-    def faults(self) -> list[str]:
+    def faults(self, there: Contents) -> list[str]:
         """List what a killed process must not leave behind."""
         found = [f"{path} was touched" for path in _changed(self.outside, self._outside())]
-        for name, content in self.contents().items():
+        for name, content in there.items():
             if content not in (self.before.get(name), self.after.get(name)):
                 found.append(f"{name} is neither what it was nor what it should become ({len(content)} bytes)")
         try:

@@ -44,20 +44,20 @@ def box(tmp_path):
 
 def faults(box):
     """Faults but for the directory that does not open, because these files are no run."""
-    return [fault for fault in box.faults() if "does not open" not in fault]
+    return [fault for fault in box.faults(box.contents()) if "does not open" not in fault]
 
 
 def test_what_counts_as_a_fault(box):
-    assert (faults(box), box.differences(), box.phase()) == ([], [], ("end", False))
-    assert any("does not open" in fault for fault in box.faults())
+    assert (faults(box), box.differences(), box.phase(box.contents())) == ([], [], ("end", False))
+    assert any("does not open" in fault for fault in box.faults(box.contents()))
     (box.run / "results.json").write_bytes(b"old")
-    assert (faults(box), box.differences(), box.phase()[0]) == ([], ["results.json differs"], "results")
+    assert (faults(box), box.differences(), box.phase(box.contents())[0]) == ([], ["results.json differs"], "results")
     (box.run / "results.json").write_bytes(b"ne")
     assert faults(box) == ["results.json is neither what it was nor what it should become (2 bytes)"]
     (box.run / "results.json").unlink()
     (box.run / "maps/a/0").unlink()
     (box.run / "maps/a/.0.1-2.unfinished").write_bytes(b"m")
-    assert (faults(box), box.phase()) == ([], ("maps and probes", True))
+    assert (faults(box), box.phase(box.contents())) == ([], ("maps and probes", True))
     assert f"{box.run}/maps/a/.0.1-2.unfinished is left" in box.differences()
     (box.folder / "tmp" / "left").touch()
     (box.folder / "images" / "ant" / "0.png").write_bytes(b"")

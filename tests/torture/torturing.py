@@ -51,7 +51,7 @@ SHARES = {
     "cold start": 0.1,
 }
 """What is killed, and which share of the kills each has."""
-AGAIN = 0.5  # chance that a run that was killed is killed once more before it may end
+AGAIN = 0.7  # chance that a run that was killed is killed once more before it may end
 
 
 @dataclass
@@ -160,12 +160,13 @@ class Torturer:
 
     def _look(self, kind: str, tally: Tally, killed: int, known: str | None = None) -> None:
         """Look at what a killed process left."""
-        phase, writing = self.box.phase()
+        there = self.box.contents()
+        phase, writing = self.box.phase(there)
         phase = known or phase
         tally.kills += killed
         tally.moments[phase] += killed
         tally.moments[UNFINISHED] += killed * writing
-        self.failures += [f"{kind}, killed at {phase}: {fault}" for fault in self.box.faults()]
+        self.failures += [f"{kind}, killed at {phase}: {fault}" for fault in self.box.faults(there)]
         if (self.box.run / "run.json").exists() and self.rng.random() < 0.1:  # costs as much as a kill
             ended = self._fork(["verify", str(self.box.run)]).wait()
             wrong = [line for line in ended.said.splitlines() if re.search(r": (?!missing|left by)", line)]
@@ -194,10 +195,10 @@ class Torturer:
 
     def _kill(self, case: Case) -> list[Ended]:
         """Kill at a moment, at an operation on the files of the run, or when one of them has a certain size."""
-        how = self.rng.random()
+        how, left = self.rng.random(), 0.2 + 0.8 * self.box.missing()  # a run that goes on takes less
         if how < 0.4:
-            return [self._fork(case.command).wait(kill_after=self.rng.uniform(0, 1.05 * case.seconds))]
-        number = int(self.rng.integers(1, case.operations + 1))
+            return [self._fork(case.command).wait(kill_after=self.rng.uniform(0, left * case.seconds))]
+        number = int(self.rng.integers(1, left * case.operations + 1))
         setup = kill_at_operation(self.box.run, number) if how < 0.8 else kill_at_size(self._size(case))
         return [self._fork(case.command, setup).wait()]
 
@@ -212,10 +213,11 @@ class Torturer:
 
     def _kill_two(self, case: Case) -> list[Ended]:
         """Start two processes, and kill one of them, or both."""
+        seconds = (0.2 + 0.8 * self.box.missing()) * case.seconds
         first = self._fork(case.command)
-        time.sleep(self.rng.uniform(0, 0.3 * case.seconds))
+        time.sleep(self.rng.uniform(0, 0.2 * seconds))
         second = self._fork(case.command)
-        moments = self.rng.uniform(0, 1.05 * case.seconds, 2)
+        moments = self.rng.uniform(0, seconds, 2)
         chosen = int(self.rng.integers(3))  # the first, the second, or both
         one, other = (None if chosen == 1 else moments[0]), (None if chosen == 0 else moments[1])
         if one is not None and other is not None and other < one:
@@ -242,8 +244,9 @@ class Torturer:
                 self._expect("full disk", [ended])
                 if ended.code != 0:
                     tally.fills += 1
-                    tally.moments[self.box.phase()[0]] += 1
-                    self.failures += [f"full disk: {fault}" for fault in self.box.faults()]
+                    there = self.box.contents()
+                    tally.moments[self.box.phase(there)[0]] += 1
+                    self.failures += [f"full disk: {fault}" for fault in self.box.faults(there)]
                     self.failures += [f"full disk: {path} is left" for path in self.box.run.rglob("*.unfinished")]
                 if mounted:
                     disk.resize(8000)
