@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 
 from twinlens.attribution import CONTROLS
@@ -31,7 +30,7 @@ from twinlens.running.wording import find_warnings
 from twinlens.statistics.bootstrap import Bootstrap, Score, bootstrap
 from twinlens.statistics.comparison import compare_scores
 from twinlens.statistics.controls import Skill, skill
-from twinlens.statistics.diagnostics import diagnose, diagnose_ties
+from twinlens.statistics.diagnostics import Finding, diagnose, diagnose_ties
 from twinlens.statistics.verdicts import Comparison
 
 _LIMIT = 0.9  # of the untouched inputs' performance, which nearly all maps reach before the last levels
@@ -48,7 +47,7 @@ class MethodAnalysis:
     """By metric, what the comparison with other methods needs."""
 
     false_share: Floats | None
-    """(N,) the share of each sample's attribution that was judged false in the end; None without any curve."""
+    """(N,) the share of each sample's attribution that was judged false in the end; None without soundness."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -90,26 +89,50 @@ def analyse_method(
 ) -> MethodAnalysis:
     """Compute what can be said of one method whatever the others are."""
     limits = area_limits(metrics, reader.untouched)
-    readable = {name: each for name, each in metrics.items() if reader.readable(method, each.sweeps(reader.features))}
-    drawn = {
-        name: bootstrap(reader.curve(method, metric), resamples=question.resamples) for name, metric in readable.items()
+    maps = reader.run.load_maps(method, 0)
+    found = {
+        name: _analyse_curve(reader, method, metric, question, limits.get(name), len(maps))
+        for name, metric in metrics.items()
+        if reader.readable(method, metric.sweeps(reader.features))
     }
-    found = MethodAnalysis(
+    reader.forget()
+    judged = [each for each in found.values() if each.false_share is not None] or list(found.values())[:1]
+    return MethodAnalysis(
         results=MethodResults(
             control=reader.manifest.methods[method].method in CONTROLS,
-            metrics={
-                name: _curve_results(
-                    each, limits.get(name), _skill(reader, method, metrics[name], question, limits.get(name))
-                )
-                for name, each in drawn.items()
-            },
-            diagnostics=_diagnostics(drawn, reader.run.load_maps(method, 0)) if drawn else (),
+            metrics={name: each.results for name, each in found.items()},
+            diagnostics=_diagnostics(judged, maps) if judged else (),
         ),
-        scores={name: each.score(limits.get(name)) for name, each in drawn.items()},
-        false_share=_false_share(drawn) if drawn else None,
+        scores={name: each.score for name, each in found.items()},
+        false_share=judged[0].false_share if judged else None,
     )
-    reader.forget()
-    return found
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _CurveAnalysis:
+    """One curve of one method; its probes are forgotten."""
+
+    results: CurveResults
+    score: Score
+    findings: tuple[Finding, ...]
+    head: ProbeTable
+    """The probes of the first samples."""
+    false_share: Floats | None
+    """(N,) for soundness."""
+
+
+def _analyse_curve(
+    reader: TableReader, method: str, metric: Metric, question: Question, high: float | None, head: int
+) -> _CurveAnalysis:
+    curve = reader.curve(method, metric)
+    drawn = bootstrap(curve, resamples=question.resamples)
+    return _CurveAnalysis(
+        results=_curve_results(drawn, high, _skill(reader, method, metric, question, high)),
+        score=drawn.score(high),
+        findings=diagnose(curve),
+        head=curve.table.take(range(head)),
+        false_share=curve.false_share if isinstance(curve, SoundnessCurve) else None,
+    )
 
 
 def combine(
@@ -220,27 +243,18 @@ def _control(area: float, skill: Skill, higher_is_better: bool) -> ControlResult
     )
 
 
-def _diagnostics(drawn: Mapping[str, Bootstrap], maps: torch.Tensor) -> tuple[Diagnostic, ...]:
-    """Look for what speaks against a method's results, in every curve of soundness where there is one.
+def _diagnostics(judged: Sequence[_CurveAnalysis], maps: torch.Tensor) -> tuple[Diagnostic, ...]:
+    """Collect what speaks against a method's results, in every curve of soundness where there is one.
 
     Zeros and ties are counted in the maps of the first shard, so that the maps of all samples are never in memory at
     once.
     """
-    curves = [each.curve for each in drawn.values()]
-    judged = [curve for curve in curves if isinstance(curve, SoundnessCurve)] or curves[:1]
-    findings = [finding for curve in judged for finding in diagnose(curve)]
-    findings += diagnose_ties(judged[0].table.take(range(len(maps))), maps)
+    findings = [finding for each in judged for finding in each.findings]
+    findings += diagnose_ties(judged[0].head, maps)
     # What several curves have found is reported once, as a warning if it is one for any of them.
     found = {f.kind: f for f in sorted(findings, key=lambda finding: finding.message is not None)}
     kinds = dict.fromkeys(f.kind for f in findings)
     return tuple(Diagnostic(kind=k, value=_number(found[k].value), message=found[k].message) for k in kinds)
-
-
-def _false_share(drawn: Mapping[str, Bootstrap]) -> Floats:
-    curve = next((each.curve for each in drawn.values() if isinstance(each.curve, SoundnessCurve)), None)
-    if curve is None:
-        return np.full(len(next(iter(drawn.values())).curve.table), np.nan)
-    return curve.false_share
 
 
 def _numbers(array: Floats) -> tuple[float | None, ...]:

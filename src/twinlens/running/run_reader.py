@@ -137,7 +137,9 @@ class Evaluation:
             raise unknown("metric", metric, known)
         if metric not in self.metric_values:
             raise RunError(f"{metric} was measured by a function of yours. Ask again with it: evaluation.ask(…).")
-        return self.reader.curve(method, self.metric_values[metric])
+        curve = self.reader.curve(method, self.metric_values[metric])
+        self.reader.forget()
+        return curve
 
     def ids(self) -> tuple[str, ...]:
         """Return the names of all samples, in the order of maps and tables."""
