@@ -92,13 +92,13 @@ def test_paper_settings_are_taken(archive, tmp_path, monkeypatch):
     seen = []
 
     def train(build, inputs, labels, *, training, seed, device, advance):
-        seen.append((type(build()).__name__, training.epochs, training.batch_size, seed))
-        return SmallCNN(3, 3, width=2).eval()
+        seen.append((type(build()).__name__, training.epochs, training.batch_size, seed, inputs.shape[-1]))
+        return SmallCNN(3, 3, width=2, size=inputs.shape[-1]).eval()
 
     monkeypatch.setattr(pictures_module, "train", train)
     retraining.run(ExperimentOptions(out=tmp_path, data=archive, paper=True, seed=5), Watch())
-    assert seen == [("TinyResNet", 35, 256, 5)] * 3
+    assert seen == [("TinyResNet", 35, 256, 5, 32)] * 3
     seen.clear()
     monkeypatch.setattr(semi_natural, "EXPLAINED", 2)
     semi_natural.run(ExperimentOptions(out=tmp_path, data=archive, paper=True), Watch())
-    assert seen == [("VGG16", 35, 256, 0)] * 2
+    assert seen == [("VGG16", 35, 256, 0, 224)] * 2
