@@ -69,3 +69,17 @@ def test_results_that_are_not_what_the_probes_give(capsys, run):
     assert problems(capsys, run) == {"results.json": "not what its parts give"}
     (run / "results.json").write_text("{")
     assert problems(capsys, run)["results.json"].startswith("damaged: ")
+
+
+def test_results_of_before_what_a_killed_command_was_to_add(capsys, run):
+    before = (run / "results.json").read_bytes()
+    make_run(run, ["random", "centre", "saliency"])
+    after = (run / "results.json").read_bytes()
+    (run / "results.json").write_bytes(before)
+    assert problems(capsys, run) == {"results.json": "of before the last command, which has not ended"}
+    (run / "results.json").write_bytes(after)
+    assert problems(capsys, run) == {}
+    assert main(["ask", str(run), "--performance", "probability", "--quiet"]) == 0
+    assert problems(capsys, run) == {}
+    (run / "results.json").write_bytes(after)
+    assert problems(capsys, run) == {"results.json": "of before the last command, which has not ended"}

@@ -90,6 +90,7 @@ def fork(command: Sequence[str], *, environment: Mapping[str, str], setup: Calla
         os.dup2(output, 1)
         os.dup2(output, 2)
         sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)  # noqa: SIM115
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.environ.update(environment)
         warnings.resetwarnings()
         if setup is not None:

@@ -51,10 +51,15 @@ class RayKills:
     def torture(self, kills: int) -> None:
         """Kill in turn a driver, a worker and a node."""
         with contextlib.contextmanager(started_cluster)() as nodes:
-            kinds: dict[str, Callable[[Child], bool]] = {
-                "Ray driver": self._kill_driver,
+
+            def kill_node(driver: Child, workers: list[int]) -> bool:
+                nodes.replace_first()
+                return True
+
+            kinds: dict[str, Callable[[Child, list[int]], bool]] = {
+                "Ray driver": lambda driver, workers: _alive(driver.pid),  # and is killed by who waits for it
                 "Ray worker": self._kill_worker,
-                "Ray node": lambda driver: self._kill_node(driver, nodes.replace_first),
+                "Ray node": kill_node,
             }
             for number in range(kills):
                 if time.monotonic() > self.torturer.end:
@@ -62,17 +67,20 @@ class RayKills:
                 kind = list(kinds)[number % len(kinds)]
                 self._round(kind, kinds[kind])
 
-    def _round(self, kind: str, kill: Callable[[Child], bool]) -> None:
+    def _round(self, kind: str, kill: Callable[[Child, list[int]], bool]) -> None:
         tally = self.torturer.tally(kind)
         self.box.prepare(None, {}, self.case.after)
         for pid in self.pids.iterdir():
             pid.unlink()
         driver = self._start()
-        killed = kill(driver)
+        workers = self._moment(driver)
+        phase = self.box.phase(self.box.contents())[0]
+        killed = bool(workers) and kill(driver, workers)
         ended = driver.wait(kill_after=0.0 if kind == "Ray driver" and killed else None)
         if killed:
             tally.kills += 1
-        if not (ended.killed if kind == "Ray driver" else ended.code == 0) and killed:
+            tally.moments[phase] += 1
+        if ended.code != 0 and not ended.killed:
             self.torturer.failures.append(f"{kind}: exit code {ended.code}: {ended.said[-800:]}")
         self.torturer.failures += [f"{kind}: {fault}" for fault in self.box.faults(self.box.contents())]
         self.torturer.complete(kind, self.case, tally, self._start())
@@ -81,36 +89,22 @@ class RayKills:
         return start_cold([*self.case.command, "--engine", "ray"], environment=self.box.environment)
 
     def _moment(self, driver: Child) -> list[int]:
-        """Wait until workers are at work and a moment longer, and return their processes."""
+        """Wait until workers are at work and a moment longer, and return their processes; none if the run has ended."""
         while not (pids := self._workers(driver)):
-            if os.waitid(os.P_PID, driver.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+            if not _alive(driver.pid):
                 return []
             time.sleep(0.02)
         time.sleep(self.rng.uniform(0, 2.0))
-        self.torturer.tally(self.kind).moments[self.box.phase(self.box.contents())[0]] += 1
         return pids
 
     def _workers(self, driver: Child) -> list[int]:
         return [int(path.name) for path in self.pids.iterdir() if int(path.name) != driver.pid]
 
-    def _kill_driver(self, driver: Child) -> bool:
-        self.kind = "Ray driver"
-        return bool(self._moment(driver)) and _alive(driver.pid)
-
-    def _kill_worker(self, driver: Child) -> bool:
-        self.kind = "Ray worker"
-        alive = [pid for pid in self._moment(driver) if _alive(pid)]
-        if not alive:
-            return False
-        os.kill(alive[int(self.rng.integers(len(alive)))], signal.SIGKILL)
-        return True
-
-    def _kill_node(self, driver: Child, replace: Callable[[], None]) -> bool:
-        self.kind = "Ray node"
-        if not self._moment(driver):
-            return False
-        replace()
-        return True
+    def _kill_worker(self, driver: Child, workers: list[int]) -> bool:
+        alive = [pid for pid in workers if _alive(pid)]
+        if alive:
+            os.kill(alive[int(self.rng.integers(len(alive)))], signal.SIGKILL)
+        return bool(alive)
 
 
 def _alive(pid: int) -> bool:

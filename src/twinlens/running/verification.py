@@ -120,8 +120,10 @@ def _check_table(run: Run[Manifest], path: Path, schedule: Schedule | None, ids:
 
 def _check_results(run: Run[Manifest], *, recompute: bool) -> str | None:
     """Compare results.json with what the probes give, unless parts are missing or a function of the user's measured."""
-    question = open_evaluation(run.path).results.question
-    metrics = question.values()
+    results, manifest = open_evaluation(run.path).results, run.manifest
+    question, metrics = results.question, results.question.values()
+    if question != manifest.question or {*results.methods, *results.incomplete} != {*manifest.methods}:
+        return "of before the last command, which has not ended"
     if not recompute or len(metrics) < len(question.metrics):
         return None
     again = to_json(analyse(TableReader(run), metrics, question).results)
