@@ -199,7 +199,7 @@ def test_skill_stands_beside_both_sides_with_a_sign_a_colour_and_words(browser, 
 def test_controls_come_last_marked_and_quieter_and_bold_is_what_the_results_say(browser, run, tmp_path):
     odd = changed(with_skills(run), rivals={"completeness": ()}, front={"saliency": 1.0})
     first, other = odd.results.methods["random"], odd.results.methods["saliency"]
-    odd = changed(odd, methods={"random": first, "other": other, **odd.results.methods})
+    odd = changed(odd, methods={"random": first, **odd.results.methods, "other": other})
     [described] = describe_runs([odd])
     described["explorer"] = {"note": "", "samples": []}
     page = tmp_path / "r.html"
