@@ -52,6 +52,7 @@ SHARES = {
     "cold start": 0.1,
 }
 """What is killed, and which share of the kills each has."""
+REFUSED = re.compile("in use by another twinlens|Another twinlens has just begun a run")
 AGAIN = 0.7  # chance that a run that was killed is killed once more before it may end
 
 
@@ -188,7 +189,7 @@ class Torturer:
 
     def _expect(self, kind: str, endings: list[Ended]) -> None:
         for ended in endings:
-            if not ended.clear or (ended.code == 2 and kind != "full disk" and "in use by another" not in ended.said):
+            if not ended.clear or (ended.code == 2 and kind != "full disk" and not REFUSED.search(ended.said)):
                 self.failures.append(f"{kind}: exit code {ended.code}: {ended.said[-500:]}")
 
     def _fork(self, command: list[str], setup: Callable[[], None] | None = None) -> Child:
