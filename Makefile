@@ -4,11 +4,11 @@ BIN := .venv/bin
 .PHONY: demo test fast fuzz torture check format docs clean
 
 # Everything that has to hold: format, lint, types, doctests, tests.
+# One thread each: small tests spend most of their time waiting for a second one.
 test: check
-	$(BIN)/pytest
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2
 
 # The same within two minutes: without Ray, browser, killed processes and whatever else takes long.
-# One thread each: small tests spend most of their time waiting for a second one.
 fast: check
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m "not slow and not ray and not browser and not kills"
 
