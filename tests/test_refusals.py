@@ -68,6 +68,7 @@ def test_flags_of_ray(subject, capsys, tmp_path):
     for flag in ("cpus-per-unit", "gpus-per-unit"):
         for value in ("nan", "inf", "-1"):
             refused(capsys, tmp_path, [*subject[1], "--engine=ray", f"--{flag}={value}"], flag.replace("-", "_"))
+            assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(

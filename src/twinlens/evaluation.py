@@ -97,8 +97,9 @@ def evaluate(  # noqa: D417 (the options are listed where they are declared)
             with nullcontext() if cluster is None else connected(cluster):
                 failures = _do_units(job, options, cluster, progress)
                 known = {} if cluster is None else _analyse_elsewhere(run, plan, cluster)
-            if part and (missing := missing_units(job, job.units())):
-                reason = describe_missing(part, job.units(), missing)
+            units = job.units()
+            if part and (missing := missing_units(job, units)):
+                reason = describe_missing(part, units, missing)
                 return unfinished_evaluation(run, plan.metrics, imputer, reason), failures
             # From tables to curves, intervals and comparison; steps are judged here, over the whole data set.
             evaluation, analysis = write_analysis(TableReader(run), plan.metrics, run.manifest.question, imputer, known)
@@ -124,12 +125,12 @@ def _start(
 
 def _analyse_elsewhere(run: Run[Manifest], plan: Plan, cluster: Cluster) -> dict[str, MethodAnalysis]:
     """Analyse each method on the cluster; what fails there is left to this process, which says why."""
-    there = Run(run.path.resolve() if is_local(run.path) else run.path, run.manifest)
+    reader, there = TableReader(run), Run(run.path.resolve() if is_local(run.path) else run.path, run.manifest)
 
     def analyse(method: str) -> MethodAnalysis:
         return analyse_method(TableReader(there), method, plan.metrics, run.manifest.question)
 
-    return map_ray(analyse, [name for name in run.manifest.methods if TableReader(run).complete(name)], cluster)
+    return map_ray(analyse, [name for name in run.manifest.methods if reader.complete(name)], cluster)
 
 
 def _do_units(job: EvaluationJob, options: Options, cluster: Cluster | None, progress: Progress) -> Failures:

@@ -58,8 +58,8 @@ def cheap(monkeypatch):
     monkeypatch.setattr("twinlens.experiments.judging.RESAMPLES", 50)
     monkeypatch.setattr("twinlens.experiments.order_vs_value.RESAMPLES", 50)
     monkeypatch.setattr(pictures_module, "PAPER", dataclasses.replace(PAPER, epochs=1, threads=1))
+    monkeypatch.setattr(semi_natural, "VGG16", partial(VGG16, width=1))
     for module in (semi_natural, semi_natural_road):
-        monkeypatch.setattr(module, "VGG16", partial(VGG16, width=1))
         monkeypatch.setattr(module, "EXPLAINED", 2)
     for module in (retraining, spurious_edge):
         monkeypatch.setattr(module, "TinyResNet", partial(TinyResNet, width=2))

@@ -8,7 +8,7 @@ import os
 import secrets
 import tempfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -63,21 +63,24 @@ def written_whole(path: str | os.PathLike[str]) -> Iterator[Path]:
             _put(target, unfinished.read_bytes())
         return
     target.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = _unfinished(target)
+    with _written_beside(target, Path.replace) as unfinished:
+        yield unfinished
+
+
+@contextmanager
+def _written_beside(target: Path, name: Callable[[Path, Path], object]) -> Iterator[Path]:
+    """Yield a temporary path beside the target, and once the block has ended without error `name` it."""
+    # A name of its own keeps two workers that write the same part, perhaps on two machines, out of each other's way.
+    unfinished = target.with_name(f".{target.name}.{os.getpid()}-{secrets.token_hex(4)}.unfinished")
     try:
         with unfinished.open("xb") as held:
             lock_file(held.fileno())  # which tells it from what a killed process left
             yield unfinished
             with unfinished.open("rb") as file:
                 os.fsync(file.fileno())
-            unfinished.replace(target)
+            name(unfinished, target)
     finally:
         unfinished.unlink(missing_ok=True)
-
-
-def _unfinished(target: Path) -> Path:
-    # A name of its own keeps two workers that write the same part, perhaps on two machines, out of each other's way.
-    return target.with_name(f".{target.name}.{os.getpid()}-{secrets.token_hex(4)}.unfinished")
 
 
 def lock_file(descriptor: int, *, shared: bool = False) -> bool | None:
@@ -135,23 +138,24 @@ def create_json(path: Path, content: Any) -> bool:
         ...     [create_json(Path(folder, "run.json"), {"seed": seed}) for seed in (1, 2)]
         [True, False]
     """
-    unfinished = _unfinished(path)
     try:
-        with unfinished.open("w", encoding="utf-8") as file:
-            file.write(_json_text(content))
-            file.flush()
-            os.fsync(file.fileno())
-        try:
-            os.link(unfinished, path)  # fails if the file is there, where renaming would replace it
-        except FileExistsError:
-            return False
-        except OSError:  # a file system without hard links, on which this is all that can be done
-            if path.exists():
-                return False
-            unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
+        with _written_beside(path, _link) as unfinished:
+            unfinished.write_text(_json_text(content), encoding="utf-8")
+    except FileExistsError:
+        return False
     return True
+
+
+def _link(unfinished: Path, target: Path) -> None:
+    """Give a file its name unless that is taken, where renaming would replace what has it."""
+    try:
+        os.link(unfinished, target)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without hard links, on which this is all that can be done
+        if target.exists():
+            raise FileExistsError(str(target)) from None
+        unfinished.replace(target)
 
 
 def _json_text(content: Any) -> str:

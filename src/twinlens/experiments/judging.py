@@ -69,6 +69,11 @@ class Estimate:
         """Lower and upper end of its interval; NaN where there is none."""
         return tuple(interval_of(self.value, self.replicates, CONFIDENCE, samples=self.samples))  # type: ignore[return-value]
 
+    def numbers(self) -> dict[str, float]:
+        """Return the number with its interval, as results.json holds it."""
+        low, high = self.interval
+        return {"mean": self.value, "low": low, "high": high}
+
     def __add__(self, other: Estimate | float) -> Estimate:
         return self._combined(operator.add, other)
 

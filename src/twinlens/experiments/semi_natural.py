@@ -13,7 +13,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from torch import Tensor
+from numpy.typing import NDArray
+from torch import Tensor, nn
 
 from twinlens.attribution import attribute
 from twinlens.core.plotting import COLOURS
@@ -70,6 +71,23 @@ def watermarked(
     return sets[0], sets[1]
 
 
+def train_on(
+    images: MarkedSet, pictures: Pictures, options: ExperimentOptions, progress: Progress, *, task: str
+) -> tuple[nn.Module, NDArray[np.float64]]:
+    """Train a network on images, and return it with their mean colour, which it sees as zero."""
+    mean = images.mean()
+    network = train_network(
+        images.inputs(mean),
+        images.labels,
+        classes=pictures.classes,
+        options=options,
+        paper_network=VGG16,
+        progress=progress,
+        task=task,
+    )
+    return network, mean
+
+
 @on_pictures()
 def run(pictures: Pictures, options: ExperimentOptions, progress: Progress) -> Outcome:
     """Run the experiment."""
@@ -77,16 +95,7 @@ def run(pictures: Pictures, options: ExperimentOptions, progress: Progress) -> O
     samples: dict[str, list[Images | Tensor]] = {}
     for kind in WATERMARKS:
         train, test = watermarked(pictures, kind, options)
-        mean = train.mean()
-        network = train_network(
-            train.inputs(mean),
-            train.labels,
-            classes=pictures.classes,
-            options=options,
-            paper_network=VGG16,
-            progress=progress,
-            task=f"training on {kind} watermarks",
-        )
+        network, mean = train_on(train, pictures, options, progress, task=f"training on {kind} watermarks")
         # Class 0 has no stripe, and so no region that a map could meet.
         drawn = np.random.default_rng(stream(options.seed, "explained")).permutation(len(test))
         explained = test.take(drawn[(kind != "stripe") | (test.labels[drawn] > 0)][:EXPLAINED])
@@ -115,10 +124,7 @@ def run(pictures: Pictures, options: ExperimentOptions, progress: Progress) -> O
             kind: {
                 "accuracy": row["accuracy"].value,
                 "explained": row["samples"],
-                "attr": {
-                    name: {"mean": share.value, "low": share.interval[0], "high": share.interval[1]}
-                    for name, share in row["attr"].items()
-                },
+                "attr": {name: share.numbers() for name, share in row["attr"].items()},
             }
             for kind, row in found.items()
         },

@@ -27,20 +27,13 @@ from twinlens.core.randomness import stream
 from twinlens.experiments.judging import Estimate, judge
 from twinlens.experiments.marked_sets import LazyInputs, MarkedSet
 from twinlens.experiments.outcome import Claim, Experiment, ExperimentOptions, Outcome
-from twinlens.experiments.pictures import (
-    DIGITS,
-    Pictures,
-    measure_accuracy,
-    on_pictures,
-    train_network,
-)
-from twinlens.experiments.semi_natural import watermarked
+from twinlens.experiments.pictures import DIGITS, Pictures, measure_accuracy, on_pictures
+from twinlens.experiments.semi_natural import train_on, watermarked
 from twinlens.experiments.subject import plain
 from twinlens.metrics.curves import RemovalCurve, more_is_better
 from twinlens.metrics.functions import road
 from twinlens.metrics.removal import SHARES
 from twinlens.models.loading import PRETRAINED, load_model
-from twinlens.models.networks import VGG16
 from twinlens.statistics.bootstrap import bootstrap
 
 if TYPE_CHECKING:
@@ -135,16 +128,7 @@ def _network(
         )
         see = loaded.preprocessing
         return loaded.module, lambda test: torch.stack([see(Image.fromarray(one)) for one in test.images])
-    mean = images.mean()
-    network = train_network(
-        images.inputs(mean),
-        images.labels,
-        classes=pictures.classes,
-        options=options,
-        paper_network=VGG16,
-        progress=progress,
-        task=f"training on {name} images",
-    )
+    network, mean = train_on(images, pictures, options, progress, task=f"training on {name} images")
     return network, lambda test: test.inputs(mean)
 
 
@@ -180,7 +164,7 @@ class Losses:
         return {
             "levels": plain(curve.levels),
             "accuracy": plain(curve.performance),
-            **{part: {"mean": m.value, "low": m.interval[0], "high": m.interval[1]} for part, m in loss.items()},
+            **{part: mean.numbers() for part, mean in loss.items()},
         }
 
     @property

@@ -10,17 +10,15 @@ from pathlib import Path
 
 from twinlens.core.exchange import draw_controlled
 from twinlens.core.fields import to_json
-from twinlens.core.files import read_whole
 from twinlens.core.ordering import Schedule
 from twinlens.core.probe_table import ProbeTable
 from twinlens.core.tensors import load_tensors
-from twinlens.errors import DamagedError, first_line
+from twinlens.errors import DamagedError, RunError, first_line
 from twinlens.running.analysis import analyse
 from twinlens.running.directory import Run, read_json
 from twinlens.running.manifest import Manifest
 from twinlens.running.pairs_table import FILE as PAIRS
-from twinlens.running.pairs_table import pairs_digest
-from twinlens.running.run_reader import open_evaluation
+from twinlens.running.run_reader import Evaluation, open_evaluation
 from twinlens.running.sample_selection import FILE, read_selection
 from twinlens.running.table_reader import TableReader
 
@@ -62,8 +60,8 @@ def verify_run(run: Run[Manifest]) -> list[Finding]:
         look(run.path / FILE, lambda: None if read_selection(run) else "it is empty")
     parts_are_whole = all(finding.problem is None for finding in found)
     look(run.path / "results.json", lambda: _check_results(run, recompute=parts_are_whole))
-    if found[-1].problem is None and (digest := open_evaluation(run.path).results.pairs_digest):
-        look(run.path / PAIRS, lambda: _check_pairs(run, digest))
+    if found[-1].problem is None and (evaluation := open_evaluation(run.path)).results.pairs_digest:
+        look(run.path / PAIRS, lambda: _check_pairs(evaluation))
     found += [Finding(file=str(path.relative_to(run.path)), problem="left by a killed process") for path in _left(run)]
     return found
 
@@ -130,9 +128,12 @@ def _check_results(run: Run[Manifest], *, recompute: bool) -> str | None:
     return None if json.loads(json.dumps(again)) == read_json(run.path / "results.json") else "not what its parts give"
 
 
-def _check_pairs(run: Run[Manifest], digest: str) -> str | None:
-    there = pairs_digest(read_whole(run.path / PAIRS).decode(errors="replace"))
-    return None if there == digest else "not what belongs to results.json"
+def _check_pairs(evaluation: Evaluation) -> str | None:
+    try:
+        evaluation.comparison()
+    except RunError:
+        return "not what belongs to results.json"
+    return None
 
 
 def _left(run: Run[Manifest]) -> Iterator[Path]:
