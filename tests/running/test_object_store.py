@@ -164,27 +164,29 @@ def test_kills_change_nothing(store, whole):
     """Killed at random moments and started again, a run in a bucket ends with the bytes of one on this machine."""
     killed = script(
         """
-        import os, random, signal, sys, time
+        import os, random, signal, time
         import torch
         from tests.running.test_directory import make_run
 
         torch.set_num_threads(1)
 
-        def child(seconds=None):
+        def child(name, seconds=None):
             pid = os.fork()  # before this process has a connection, which no two may share
             if pid == 0:
-                make_run(sys.argv[1], ["random", "centre"])
+                make_run(f"s3://bucket/runs/{name}", ["random", "centre"])
                 os._exit(0)
             if seconds is not None:
                 time.sleep(seconds)
                 os.kill(pid, signal.SIGKILL)
             return os.waitpid(pid, 0)[1]
 
+        start = time.perf_counter()
+        assert child("alone") == 0
+        alone = time.perf_counter() - start
         random.seed(0)
-        print(sum(child(random.uniform(0.1, 1.5)) == signal.SIGKILL for _ in range(12)))
-        assert child() == 0
-        """,
-        "s3://bucket/runs/killed",
+        print(sum(child("killed", random.uniform(0.02, 0.5) * alone) == signal.SIGKILL for _ in range(12)))
+        assert child("killed") == 0
+        """
     )
     assert int(killed) >= 3
     assert contents("s3://bucket/runs/killed") == whole

@@ -142,36 +142,41 @@ def test_four_processes_at_once(tmp_path):
 
 @pytest.mark.kills
 def test_a_killed_part_is_started_again_while_others_wait(tmp_path, whole):
-    printed = script(
+    script(
         """
-        import os, random, signal, sys, time
+        import os, signal, sys
         import torch
         from tests.running.test_parts import run
 
         torch.set_num_threads(1)
+        sync = os.fsync
 
-        def child(part):
+        def child(part, files=None):
+            # killed when it has written so many files, before the last of them has its name
             pid = os.fork()
-            if pid == 0:
-                run(f"{sys.argv[1]}/run", part)
-                os._exit(0)
-            return pid
+            if pid > 0:
+                return pid
+            left = files
+
+            def count(descriptor):
+                nonlocal left
+                sync(descriptor)
+                left = None if left is None else left - 1
+                if left == 0:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+            os.fsync = count
+            run(f"{sys.argv[1]}/run", part)
+            os._exit(0)
 
         others = [child(f"{k}/4") for k in (1, 3, 4)]
-        random.seed(0)
-        killed = 0
-        for _ in range(6):
-            pid = child("2/4")
-            time.sleep(random.uniform(0.05, 0.4))
-            os.kill(pid, signal.SIGKILL)
-            killed += os.waitpid(pid, 0)[1] == signal.SIGKILL
+        for files in (1, 2, 1, 3):
+            assert os.waitpid(child("2/4", files), 0)[1] == signal.SIGKILL
         others.append(child("2/4"))
         assert [os.waitpid(pid, 0)[1] for pid in others] == [0] * 4
-        print(killed)
         """,
         tmp_path,
     )
-    assert int(printed) >= 3
     assert contents(tmp_path / "run") == whole
 
 
