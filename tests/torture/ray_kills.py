@@ -94,7 +94,7 @@ class RayKills:
             if not _alive(driver.pid):
                 return []
             time.sleep(0.02)
-        time.sleep(self.rng.uniform(0, 2.0))
+        time.sleep(self.rng.uniform(0, 0.6 * self.case.seconds))  # two workers take about half as long
         return pids
 
     def _workers(self, driver: Child) -> list[int]:

@@ -321,7 +321,8 @@ def run_torture(
     with tempfile.TemporaryDirectory(prefix="twinlens-torture-") as folder:
         (Path(folder) / "box").mkdir()
         torturer = Torturer(Path(folder) / "box", seed, end)
-        torturer.fill(fills)
+        if fills:
+            torturer.fill(fills)
         torturer.torture(kills, kinds)
         if ray:
             importlib.import_module("tests.torture.ray_kills").RayKills(torturer).torture(ray)
