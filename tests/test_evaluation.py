@@ -482,6 +482,29 @@ def test_iba_does_not_depend_on_shards(tmp_path):
     torch.testing.assert_close(maps[0], maps[1], rtol=1e-3, atol=1e-5)
 
 
+def test_ensembles_of_the_same_noisy_copies_cost_one(tmp_path):
+    """They are explained once, and their maps are those of each alone, also where some are there already."""
+    noise = {"samples": 3, "variance": 0.2}
+    methods = {
+        **{name: {"method": name, "steps": 4, **noise} for name in ("ig_sg", "ig_sq", "ig_var")},
+        "other": {"method": "ig_sg", "steps": 5, **noise},
+        **{f"shap_{kind}": {"method": "deepshap", "ensemble": kind, **noise} for kind in ("sg", "var")},
+    }
+    model, data = Counting(), samples()
+    together = evaluate(model, data, methods, metrics=[], out=tmp_path / "together", **QUICK)
+    copies = 10 * 3
+    assert model.asked == 1 + 10 + copies * (4 + 5 + 2)  # how many classes there are, and the untouched inputs
+    for name, method in methods.items():
+        alone = evaluate(model, data, {name: method}, metrics=[], **QUICK)
+        assert torch.equal(together.maps(name), alone.maps(name))
+    assert methods.keys() < together.seconds().keys()
+    (tmp_path / "together" / "maps" / "ig_var" / "00001.safetensors").unlink()
+    model.asked = 0
+    evaluate(model, data, methods, metrics=[], out=tmp_path / "together", **QUICK)
+    assert model.asked == 4 * 3 * 4
+    assert torch.equal(open_evaluation(tmp_path / "together").maps("ig_var"), together.maps("ig_var"))
+
+
 def test_a_method_that_fails_leaves_the_others(tmp_path):
     def late(model, inputs, targets, *, ids=None, seed=0):
         if "00007" in ids:

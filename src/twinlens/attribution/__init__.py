@@ -6,7 +6,7 @@ A method is a function `(model, inputs, targets, *, ids=None, seed=0, …its own
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
@@ -15,11 +15,11 @@ from torch import Tensor
 from twinlens.attribution.bottleneck import iba, input_iba
 from twinlens.attribution.cam import cam, gradcam
 from twinlens.attribution.controls import centre, pooling, random, rect, sobel
+from twinlens.attribution.deeplift import deeplift, deepshap, deepshap_ensembles
 from twinlens.attribution.gradients import (
-    deeplift,
-    deepshap,
     excitation_backprop,
     guided_backprop,
+    ig_ensembles,
     ig_sg,
     ig_sq,
     ig_var,
@@ -66,6 +66,24 @@ METHODS: dict[str, Callable[..., Tensor]] = {
 
 CONTROLS = frozenset(function.__name__ for function in (random, sobel, centre, rect, pooling))
 """Methods that ignore the model, or were crafted to do well on a particular data set."""
+
+
+_IG_ENSEMBLES = {"ig_sg": "sg", "ig_sq": "sq", "ig_var": "var"}
+
+
+def find_ensemble(method: str, options: Mapping[str, Any]) -> tuple[Callable[..., dict[str, Tensor]], str] | None:
+    """Return what makes ensembles of a method from the same noisy copies, and which of them it is; None for others.
+
+    Example:
+        >>> function, kind = find_ensemble("deepshap", {"ensemble": "var"})
+        >>> function.__name__, kind
+        ('deepshap_ensembles', 'var')
+    """
+    if method in _IG_ENSEMBLES:
+        return ig_ensembles, _IG_ENSEMBLES[method]
+    if method == "deepshap" and options.get("ensemble") is not None:
+        return deepshap_ensembles, options["ensemble"]
+    return None
 
 
 def options_of(method: Callable[..., Tensor]) -> dict[str, inspect.Parameter]:

@@ -7,18 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from twinlens.attribution.cam import find_layer, resize_to
-from twinlens.attribution.harness import Request, at_least_one, in_batches, make_request, target_logits
-from twinlens.attribution.rules import excitation_rules, guided_rules, rescale_rules
+from twinlens.attribution.harness import (
+    Request,
+    at_least_one,
+    in_batches,
+    make_request,
+    several_in_batches,
+    target_logits,
+)
+from twinlens.attribution.rules import excitation_rules, guided_rules
 from twinlens.core.arrays import ArrayLike
 from twinlens.core.calling import Labels
-from twinlens.errors import unknown
 
 
 def _gradient(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
@@ -100,7 +105,8 @@ def guided_backprop(
     return in_batches(model, request, explain)
 
 
-def _baseline_of(baseline: float | ArrayLike, inputs: Tensor) -> Tensor:
+def baseline_of(baseline: float | ArrayLike, inputs: Tensor) -> Tensor:
+    """Return a baseline shaped like one input."""
     values = torch.as_tensor(baseline, dtype=inputs.dtype, device=inputs.device)
     try:
         return values.expand(inputs.shape[1:])
@@ -151,7 +157,7 @@ def integrated_gradients(
         baseline: where the path starts, a number or an array like one input; zero in the paper.
     """
     request = make_request(model, inputs, targets, ids=ids, seed=seed, batch_size=batch_size)
-    start = _baseline_of(baseline, request.inputs)
+    start = baseline_of(baseline, request.inputs)
     at_least_one(steps=steps)
     return in_batches(
         model,
@@ -168,41 +174,58 @@ ENSEMBLES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 """How the explanations of noisy copies become one, from the means of x and of x²."""
 
 
-def _ensemble(
+def combine_copies(
     model: nn.Module,
     request: Request,
     explain: Callable[[Request], Tensor],
-    ensemble: str,
+    kinds: Sequence[str],
     *,
     samples: int,
     variance: float,
-) -> Tensor:
-    """Combine the explanations of noisy copies; the noise is drawn by sample id."""
+) -> dict[str, Tensor]:
+    """Combine the explanations of noisy copies in several ways; the noise is drawn by sample id."""
     at_least_one(samples=samples)
     if not variance >= 0:
         raise ValueError(f"`variance` must be >= 0; got {variance!r}.")
 
-    def explain_copies(part: Request) -> Tensor:
+    def explain_copies(part: Request) -> list[Tensor]:
         mean, square = (torch.zeros_like(part.inputs, dtype=torch.float64) for _ in range(2))
         for draw in range(samples):
             noise = variance**0.5 * part.normal(part.inputs.shape[1:], "noise", draw)
             one = explain(replace(part, inputs=part.inputs + noise)).double()
             mean += one / samples
             square += one**2 / samples
-        return ENSEMBLES[ensemble](mean, square)
+        return [ENSEMBLES[kind](mean, square) for kind in kinds]
 
-    return in_batches(model, request, explain_copies)
+    return dict(zip(kinds, several_in_batches(model, request, explain_copies), strict=True))
 
 
-def _ig_ensemble(
-    model: nn.Module, request: Request, ensemble: str, samples: int, variance: float, steps: int, start: Tensor
-) -> Tensor:
+def ig_ensembles(
+    model: nn.Module,
+    inputs: ArrayLike,
+    targets: Labels,
+    kinds: Sequence[str],
+    *,
+    ids: Sequence[str | int] | None = None,
+    seed: int = 0,
+    batch_size: int | None = None,
+    samples: int = 20,
+    variance: float = 0.3,
+    steps: int = 32,
+    baseline: float | ArrayLike = 0.0,
+) -> dict[str, Tensor]:
+    """Make several of IG-SG ("sg"), IG-SQ ("sq") and IG-Var ("var") from the same noisy copies, for the price of one.
+
+    Arguments as for `ig_sg`.
+    """
+    request = make_request(model, inputs, targets, ids=ids, seed=seed, batch_size=batch_size)
+    start = baseline_of(baseline, request.inputs)
     at_least_one(steps=steps)
 
     def explain(part: Request) -> Tensor:
         return _integrate(model, part.inputs, part.targets, start, steps, part.batch_size)
 
-    return _ensemble(model, request, explain, ensemble, samples=samples, variance=variance)
+    return combine_copies(model, request, explain, kinds, samples=samples, variance=variance)
 
 
 def ig_sg(
@@ -232,9 +255,10 @@ def ig_sg(
         steps: points along each path.
         baseline: where each path starts; zero in the paper.
     """
-    request = make_request(model, inputs, targets, ids=ids, seed=seed, batch_size=batch_size)
-    start = _baseline_of(baseline, request.inputs)
-    return _ig_ensemble(model, request, "sg", samples, variance, steps, start)
+    return ig_ensembles(
+        model, inputs, targets, ["sg"], ids=ids, seed=seed, batch_size=batch_size,
+        samples=samples, variance=variance, steps=steps, baseline=baseline,
+    )["sg"]  # fmt: skip
 
 
 def ig_sq(
@@ -254,9 +278,10 @@ def ig_sq(
 
     Arguments as for `ig_sg`.
     """
-    request = make_request(model, inputs, targets, ids=ids, seed=seed, batch_size=batch_size)
-    start = _baseline_of(baseline, request.inputs)
-    return _ig_ensemble(model, request, "sq", samples, variance, steps, start)
+    return ig_ensembles(
+        model, inputs, targets, ["sq"], ids=ids, seed=seed, batch_size=batch_size,
+        samples=samples, variance=variance, steps=steps, baseline=baseline,
+    )["sq"]  # fmt: skip
 
 
 def ig_var(
@@ -276,115 +301,10 @@ def ig_var(
 
     Arguments as for `ig_sg`.
     """
-    request = make_request(model, inputs, targets, ids=ids, seed=seed, batch_size=batch_size)
-    start = _baseline_of(baseline, request.inputs)
-    return _ig_ensemble(model, request, "var", samples, variance, steps, start)
-
-
-def _contributions(model: nn.Module, part: Request, baselines: Tensor, *, check: bool) -> Tensor:
-    """Compute DeepLIFT's contributions (B, C, *S) against one baseline per sample, signed."""
-    both = torch.cat([part.inputs, baselines])
-    with torch.enable_grad():
-        leaf = both.detach().clone().requires_grad_()
-        with rescale_rules():
-            logits = target_logits(model, leaf, part.targets.repeat(2))
-        (multipliers,) = torch.autograd.grad(logits[: len(part)].sum(), leaf)
-    contributions = multipliers[: len(part)] * (part.inputs - baselines)
-    if check:
-        gained = (logits[: len(part)] - logits[len(part) :]).detach()
-        missing = (contributions.flatten(1).sum(dim=1) - gained).abs()
-        off = (missing > 0.05 * gained.abs() + 0.05).nonzero().flatten().tolist()
-        for i in off:
-            raise ValueError(
-                f"`model`: the contributions of sample {part.ids[i]!r} do not sum to the change of its logit "
-                f"({gained[i].item():.3g}, off by {missing[i].item():.3g}). The model has operations that DeepLIFT has "
-                "no rule for, such as LayerNorm or attention. Use integrated_gradients, or check=False to go on."
-            )
-    return contributions
-
-
-def deeplift(
-    model: nn.Module,
-    inputs: ArrayLike,
-    targets: Labels,
-    *,
-    ids: Sequence[str | int] | None = None,
-    seed: int = 0,
-    batch_size: int | None = None,
-    baseline: float | ArrayLike = 0.0,
-    check: bool = True,
-) -> Tensor:
-    """DeepLIFT with the rescale rule (Shrikumar et al. 2017), summed over the channels, its positive part.
-
-    Args:
-        model: a network of linear operations, activations, max pooling and products; ReLUs may be in place, re-used or
-            functional.
-        inputs: (N, C, *S), or (N, D) for tabular rows.
-        targets: (N,) classes to explain.
-        ids: one name per sample.
-        seed: unused; the method is deterministic.
-        batch_size: samples per batch; by default 16, or more for small inputs.
-        baseline: the reference, a number or an array like one input; zero in the paper.
-        check: refuse a model for which contributions do not sum to the change of the logit.
-    """
-    request = make_request(model, inputs, targets, ids=ids, seed=seed, batch_size=batch_size)
-    start = _baseline_of(baseline, request.inputs)
-    return in_batches(
-        model,
-        request,
-        lambda part: _contributions(model, part, start.expand_as(part.inputs), check=check),
-    )
-
-
-def deepshap(
-    model: nn.Module,
-    inputs: ArrayLike,
-    targets: Labels,
-    *,
-    ids: Sequence[str | int] | None = None,
-    seed: int = 0,
-    batch_size: int | None = None,
-    background: ArrayLike | None = None,
-    check: bool = True,
-    ensemble: Literal["sg", "sq", "var"] | None = None,
-    samples: int = 20,
-    variance: float = 0.3,
-) -> Tensor:
-    """DeepSHAP (Lundberg & Lee 2017): DeepLIFT's contributions averaged over baselines drawn from the data.
-
-    Args:
-        model: as for `deeplift`.
-        inputs: (N, C, *S), or (N, D) for tabular rows.
-        targets: (N,) classes to explain.
-        ids: one name per sample.
-        seed: seed of the noise of an ensemble; every baseline serves every sample.
-        batch_size: samples per batch; by default 16, or more for small inputs.
-        background: baselines (M, C, *S); by default a single one of zeros, as in the paper.
-        check: as for `deeplift`.
-        ensemble: explain noisy copies, too, and combine them as `ig_sg`, `ig_sq` or `ig_var` does: "sg", "sq" or "var".
-        samples: noisy copies of an ensemble.
-        variance: of their noise.
-    """
-    request = make_request(model, inputs, targets, ids=ids, seed=seed, batch_size=batch_size)
-    given = torch.zeros_like(request.inputs[:1]) if background is None else torch.as_tensor(background)
-    if given.shape[1:] != request.inputs.shape[1:] or len(given) == 0:
-        raise ValueError(
-            f"`background` must hold baselines shaped like one input {tuple(request.inputs.shape[1:])}; got shape "
-            f"{tuple(given.shape)}."
-        )
-    baselines = given.to(request.inputs)
-
-    def explain(part: Request) -> Tensor:
-        total = torch.zeros_like(part.inputs)
-        for one in baselines:
-            total += _contributions(model, part, one.expand_as(part.inputs), check=check)
-        return total / len(baselines)
-
-    if ensemble is None:
-        return in_batches(model, request, explain)
-    if ensemble not in ENSEMBLES:
-        raise unknown("ensemble", ensemble, ENSEMBLES)
-    return _ensemble(model, request, explain, ensemble, samples=samples, variance=variance)
+    return ig_ensembles(
+        model, inputs, targets, ["var"], ids=ids, seed=seed, batch_size=batch_size,
+        samples=samples, variance=variance, steps=steps, baseline=baseline,
+    )["var"]  # fmt: skip
 
 
 def excitation_backprop(

@@ -145,6 +145,14 @@ def in_batches(
             negative values dropped, as in the paper.
         rows_each: rows of a call of the model that one sample takes.
     """
+    (maps,) = several_in_batches(model, request, lambda part: [explain(part)], rows_each=rows_each)
+    return maps
+
+
+def several_in_batches(
+    model: nn.Module, request: Request, explain: Callable[[Request], Sequence[Tensor]], *, rows_each: int = 1
+) -> list[Tensor]:
+    """Do the same for explanations that come from the same calls of the model; return the maps of each."""
     parts, samples = [], max(1, request.batch_size // rows_each)
     with undisturbed(model):
         handle = model.register_forward_pre_hook(_channels_last)
@@ -157,14 +165,19 @@ def in_batches(
                     raise
                 handle.remove()
                 values = explain(part)
-            parts.append(to_maps(values, part.inputs))
-            if not (finite := parts[-1].flatten(1).isfinite().all(dim=1)).all():
-                first = part.ids[int((~finite).nonzero()[0])]
-                raise ValueError(
-                    f"`model` leads to NaN or infinity in the map of sample {first!r}: its answers or their gradients "
-                    "are not finite. Check the normalisation of `inputs`, and the model in float32."
-                )
-    return torch.cat(parts)
+            parts.append([_finite(to_maps(each, part.inputs), part) for each in values])
+    return [torch.cat(each) for each in zip(*parts, strict=True)]
+
+
+def _finite(maps: Tensor, request: Request) -> Tensor:
+    finite = maps.flatten(1).isfinite().all(dim=1)
+    if not finite.all():
+        first = request.ids[int((~finite).nonzero()[0])]
+        raise ValueError(
+            f"`model` leads to NaN or infinity in the map of sample {first!r}: its answers or their gradients "
+            "are not finite. Check the normalisation of `inputs`, and the model in float32."
+        )
+    return maps
 
 
 def _channels_last(_: nn.Module, given: tuple[object, ...]) -> tuple[object, ...] | None:

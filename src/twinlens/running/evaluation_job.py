@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from twinlens.attribution import attribute
-from twinlens.core.calling import find_device
+from twinlens.core.calling import find_device, refusing_exit
 from twinlens.core.exchange import draw_controlled, draw_partners
 from twinlens.core.maps import check_maps, spatial_shape
 from twinlens.core.ordering import Schedule
@@ -213,8 +213,11 @@ class EvaluationWorker:
     def _timed(self, what: str, work: Callable[[], T]) -> T:
         start = time.perf_counter()
         result = work()
-        self.seconds[what] = self.seconds.get(what, 0.0) + time.perf_counter() - start
+        self._count(what, start)
         return result
+
+    def _count(self, what: str, start: float) -> None:
+        self.seconds[what] = self.seconds.get(what, 0.0) + time.perf_counter() - start
 
     def _shard(self, shard: int) -> tuple[Samples, Tensor]:
         if self._loaded is None or self._loaded[0] != shard:
@@ -260,26 +263,47 @@ class EvaluationWorker:
             return run.load_maps(method.name, shard)
         self.progress.advance(method.name, 0, "maps")
         samples, inputs = self._shard(shard)
-        maps = check_maps(
-            self._explain(method, samples, inputs),
-            spatial_shape(inputs.shape),
-            ids=samples.ids,
-            sign=method.sign,
-            channels=method.channels,
-        )
-        # As they are stored, so that a run that goes on ranks the same numbers.
-        single = maps.float().cpu()
-        run.save_maps(method.name, shard, single, samples.ids)
-        return single
+        start, made = time.perf_counter(), {}
+        for name, maps in self._explain(method, shard).items():
+            checked = check_maps(
+                maps, spatial_shape(inputs.shape), ids=samples.ids, sign=method.sign, channels=method.channels
+            )
+            # As they are stored, so that a run that goes on ranks the same numbers.
+            made[name] = checked.float().cpu()
+            run.save_maps(name, shard, made[name], samples.ids)
+            if name != method.name:  # of which each counts what it would have taken alone
+                self._count(f"{name}/maps", start)
+        return made[method.name]
 
-    def _explain(self, method: Method, samples: Samples, inputs: Tensor) -> Tensor:
+    def _explain(self, method: Method, shard: int) -> dict[str, Tensor]:
+        """Return the maps of a method, and of those from the same noisy copies that are not there yet."""
+        samples, inputs = self._shard(shard)
         if isinstance(method.source, StoredMaps):
-            return torch.stack([torch.from_numpy(method.source.read(samples, i)) for i in range(len(samples))])
+            read = [torch.from_numpy(method.source.read(samples, i)) for i in range(len(samples))]
+            return {method.name: torch.stack(read)}
         options = dict(method.options)
         if method.needs_reference:  # what is usual must not depend on which samples share a shard
             options["reference"] = self._reference
-        seed, module = self.job.run.manifest.seed, self.job.model.module
-        return attribute(module, inputs, samples.labels, method.source, ids=samples.ids, seed=seed, **options)
+        model, seed = self.job.model.module, self.job.run.manifest.seed
+        if not (kinds := self._siblings(method, shard)):
+            maps = attribute(model, inputs, samples.labels, method.source, ids=samples.ids, seed=seed, **options)
+            return {method.name: maps}
+        assert method.ensemble is not None
+        make, _ = method.ensemble
+        options.pop("ensemble", None)
+        with refusing_exit("model"):
+            made = make(model, inputs, samples.labels, sorted({*kinds.values()}), ids=samples.ids, seed=seed, **options)
+        return {name: made[kind] for name, kind in kinds.items()}
+
+    def _siblings(self, method: Method, shard: int) -> dict[str, str]:
+        """Return which ensembles of the same noisy copies are missing, with the method's own; none if that is all."""
+        kinds = {
+            name: other.ensemble[1]
+            for name, other in self.job.methods.items()
+            if other.ensemble is not None and other.shares_copies(method)
+            and (other is method or not self.job.run.maps_part(name, shard).exists())
+        }  # fmt: skip
+        return kinds if len(kinds) > 1 else {}
 
     def _probe(
         self,

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from twinlens.attribution import METHODS, check_options, needs_reference
+from twinlens.attribution import METHODS, check_options, find_ensemble, needs_reference
 from twinlens.core.fields import JSON, convert
 from twinlens.core.functions import describe_function
 from twinlens.data.stored_maps import StoredMaps, check_stored, open_maps
@@ -48,6 +48,20 @@ class Method:
         """Whether it compares inputs with others, so that a run has to say with which."""
         named = isinstance(self.source, str) and needs_reference(METHODS[self.source])
         return named and "reference" not in self.options
+
+    @property
+    def ensemble(self) -> tuple[Callable[..., dict[str, Tensor]], str] | None:
+        """What makes it together with others of the same noisy copies, and which of them it is."""
+        return find_ensemble(self.source, self.options) if isinstance(self.source, str) else None
+
+    def shares_copies(self, other: Method) -> bool:
+        """Return whether both combine the explanations of the same noisy copies."""
+        mine, its = (one.ensemble and (one.ensemble[0], one._options_of_copies) for one in (self, other))
+        return mine is not None and mine == its
+
+    @property
+    def _options_of_copies(self) -> dict[str, JSON]:
+        return {name: value for name, value in self.record.options.items() if name != "ensemble"}
 
 
 def find_methods(methods: Methods, *, sign: str = "error", channels: str | None = None) -> dict[str, Method]:
