@@ -68,7 +68,7 @@ def cifar(folder):
     from PIL import Image  # noqa: PLC0415
     from safetensors.torch import load_file  # noqa: PLC0415
 
-    from tests.resnet20 import ResNet20, normalise  # noqa: PLC0415
+    from examples.resnet20 import ResNet20, normalise  # noqa: PLC0415
 
     golden = folder / "golden/cifar10"
     stored = np.load(golden / "maps.npz")

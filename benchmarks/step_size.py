@@ -99,7 +99,7 @@ def images(shared: Path, first: int, samples: int, methods: list[str]) -> pd.Dat
     from safetensors.torch import load_file  # noqa: PLC0415
 
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-    from tests.resnet20 import ResNet20, normalise  # noqa: PLC0415
+    from examples.resnet20 import ResNet20, normalise  # noqa: PLC0415
 
     data = np.load(shared / "data/cifar10/cifar10_dev.npz")
     taken = slice(first, first + samples)

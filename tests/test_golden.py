@@ -10,7 +10,7 @@ from PIL import Image
 from safetensors.torch import load_file
 
 import twinlens as tl
-from tests.resnet20 import ResNet20, normalise
+from examples.resnet20 import ResNet20, normalise
 from twinlens.core.ordering import count_removed, kept_mass, rank_features
 from twinlens.core.probe_table import ProbeSettings
 

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -53,6 +55,22 @@ def test_benchmark(tiny, monkeypatch):
     ]  # fmt: skip
     assert [claim.ours for claim in outcome.claims] == [False] * 4 + [True] * 2
     assert outcome.claims[2].reason == "one of 6 samples is worth 0.167, more than ε = 0.01"
+
+
+def test_what_is_left_out_of_the_benchmark_is_not_claimed_about(tiny, monkeypatch):
+    monkeypatch.setattr(
+        benchmark, "METHODS", ("gradcam", "iba", "integrated_gradients", "extremal_perturbation", "random")
+    )
+    outcome = benchmark.run(replace(tiny, leave_out=("extremal_perturbation",)), Watch())
+    assert list(outcome.numbers["methods"]) == ["gradcam", "iba", "integrated_gradients", "random"]
+    assert len(outcome.claims) == 4
+    assert not any("xtremal" in claim.text + claim.measured for claim in outcome.claims)
+    with pytest.raises(ValueError, match="`leave_out` cannot name 'iba'"):
+        benchmark.run(replace(tiny, leave_out=("iba",)), Watch())
+    with pytest.raises(ValueError, match=r"`leave_out` must be one of gradcam, iba, .* got 'rise'"):
+        benchmark.run(replace(tiny, leave_out=("rise",)), Watch())
+    with pytest.raises(ValueError, match="`leave_out` is not used by this experiment"):
+        ensembles.run(replace(tiny, leave_out=("deepshap",)), Watch())
 
 
 def estimates(**areas):

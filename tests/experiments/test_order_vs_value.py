@@ -7,8 +7,8 @@ import torch
 from safetensors.torch import load_file
 
 import twinlens as tl
+from examples.resnet20 import ResNet20, normalise
 from tests.experiments.watching import Watch
-from tests.resnet20 import ResNet20, normalise
 from twinlens.core.randomness import stream
 from twinlens.experiments import order_vs_value
 from twinlens.experiments.order_maps import VARIANTS, Modified, modify
@@ -54,7 +54,7 @@ def test_curves_of_maps_with_the_order_of_others_are_their_own(tiny):
     """Soundness that was read from another map's probes is what a sweep of its own would give."""
     sizes = replace(order_vs_value.OWN, methods={"gradcam": {"method": "gradcam"}})
     subject = find_subject(tiny, order_vs_value.PHOTOGRAPHS)
-    curves = order_vs_value.Measured(subject, sizes, tiny, Watch()).ours()
+    curves = order_vs_value.Runs(subject, sizes, tiny, Watch()).ours()
     evaluation = open_evaluation(tiny.out / "orders")
     modified = Modified(evaluation)
     inputs = torch.stack([subject.model.preprocessing(subject.samples.read(i)) for i in range(6)])

@@ -123,6 +123,8 @@ def read_flag(text: str, field: Field) -> object:
         try:
             if kind in (int, float):
                 return kind(text)
+            if kind == tuple[str, ...]:
+                return names_of(text)
             if origin in (tuple, Sequence) and float in arguments:
                 return [float(number) for number in text.split(",")]
         except ValueError:

@@ -10,7 +10,7 @@ from twinlens.core.progress import Progress
 from twinlens.experiments.comparing import areas_of, compare_methods, describe_areas, draw_panels, numbers_of
 from twinlens.experiments.judging import Estimate, average, judge
 from twinlens.experiments.outcome import Claim, Experiment, ExperimentOptions, Outcome
-from twinlens.experiments.subject import FEW_LEVELS, PHOTOGRAPHS, find_subject, paper_options
+from twinlens.experiments.subject import FEW_LEVELS, PHOTOGRAPHS, find_subject, paper_options, refuse_options
 
 METRICS = ("soundness", "completeness", "road_morf", "road_lerf", "deletion")
 ORDER_BASED = METRICS[2:]
@@ -34,6 +34,7 @@ SMALL: dict[str, Mapping[str, Any]] = {
 def run(options: ExperimentOptions, progress: Progress) -> Outcome:
     """Run the experiment."""
     subject = find_subject(options, PHOTOGRAPHS)
+    refuse_options(options, ["leave_out"], "it is about all of its methods")
     methods, levels = {}, FEW_LEVELS if subject.embedded else None
     for name, method in METHODS.items():
         own = paper_options(method["method"], subject.model.module, options.noise)

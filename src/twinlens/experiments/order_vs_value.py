@@ -37,6 +37,7 @@ from twinlens.experiments.subject import (
     PHOTOGRAPHS,
     Subject,
     find_subject,
+    measured,
     paper_options,
     plain,
     refuse_options,
@@ -108,14 +109,13 @@ def run(options: ExperimentOptions, progress: Progress) -> Outcome:
         module = subject.model.module
         methods = {name: {"method": name, **paper_options(name, module, options.noise)} for name in OWN.methods}
         sizes = dataclasses.replace(OWN, methods=methods)
-    measured = Measured(subject, sizes, options, progress)
-    curves = {OURS: measured.ours(), LITERAL: measured.literal()}
+    sizes = dataclasses.replace(sizes, methods=measured(sizes.methods, options, needed=_SHOWN[:1]))
+    runs = Runs(subject, sizes, options, progress)
+    curves = {OURS: runs.ours(), LITERAL: runs.literal()}
     distances = {variant: distances_of(own) for variant, own in curves.items()}
     ids = subject.samples.ids[: min(len(subject.samples), 200)]
     orders = {
-        variant: {
-            scheme: _order_kept(measured.modified, sizes, scheme, variant, ids, options.seed) for scheme in SCHEMES
-        }
+        variant: {scheme: _order_kept(runs.modified, sizes, scheme, variant, ids, options.seed) for scheme in SCHEMES}
         for variant in VARIANTS
     }
     shown = {name: _plain_curves(curves[OURS][_SHOWN][name]) for name in MAPS}
@@ -130,7 +130,7 @@ def run(options: ExperimentOptions, progress: Progress) -> Outcome:
         "curves": {"of": list(_SHOWN), **shown},
     }
     cannot = "a dozen small photographs are too few" if subject.embedded else ""
-    example = _example(measured.modified, subject.samples.ids[0], options.seed)
+    example = _example(runs.modified, subject.samples.ids[0], options.seed)
     figures = {
         "order-vs-value": lambda figure: draw(figure, example, shown),
         "distances": lambda figure: draw_distances(figure, tables),
@@ -139,7 +139,7 @@ def run(options: ExperimentOptions, progress: Progress) -> Outcome:
     return Outcome(numbers=numbers, claims=tuple(claims), figures=figures)
 
 
-class Measured:
+class Runs:
     """Runs of the original and the modified maps, and the curves that come from them."""
 
     def __init__(self, subject: Subject, sizes: Sizes, options: ExperimentOptions, progress: Progress) -> None:

@@ -50,6 +50,9 @@ class ExperimentOptions:
     limit: int | None = None
     """Number of samples, or of trials for synthetic data."""
 
+    leave_out: tuple[str, ...] = ()
+    """Methods that are not measured, such as those that take too long; nothing is claimed about them then."""
+
     noise: Literal["variance", "deviation"] = "variance"
     """What the paper's 0.3 of noisy copies is: the variance, as it reads, or the standard deviation."""
 

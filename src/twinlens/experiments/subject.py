@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import nn
 
@@ -14,8 +14,11 @@ from twinlens.core.fields import fields_of
 from twinlens.core.randomness import stream
 from twinlens.data.samples import Samples, subset
 from twinlens.data.sources import open_data
+from twinlens.errors import unknown
 from twinlens.experiments.outcome import ExperimentOptions
 from twinlens.models.loading import PRETRAINED, LoadedModel, load_model
+
+T = TypeVar("T")
 
 PAPER_MODEL = "torchvision:vgg16"
 _PER_CLASS = 5
@@ -85,6 +88,27 @@ def paper_options(method: str, module: nn.Module, noise: str) -> dict[str, Any]:
     if method in _LAYERS and _LAYERS["gradcam"] in dict(module.named_modules()):
         options["layer"] = _LAYERS[method]
     return options
+
+
+def measured(methods: Mapping[str, T], options: ExperimentOptions, needed: Sequence[str] = ()) -> dict[str, T]:
+    """Return the methods that are to be measured, without those that are left out.
+
+    Example:
+        >>> from pathlib import Path
+        >>> options = ExperimentOptions(out=Path("here"), leave_out=("iba",))
+        >>> measured({"gradcam": 1, "iba": 2}, options)
+        {'gradcam': 1}
+        >>> measured({"gradcam": 1, "iba": 2}, options, needed=["iba"])
+        Traceback (most recent call last):
+            ...
+        ValueError: `leave_out` cannot name 'iba', which the experiment is about.
+    """
+    for name in options.leave_out:
+        if name not in methods:
+            raise unknown("leave_out", name, methods)
+        if name in needed:
+            raise ValueError(f"`leave_out` cannot name {name!r}, which the experiment is about.")
+    return {name: method for name, method in methods.items() if name not in options.leave_out}
 
 
 def find_subject(options: ExperimentOptions, default: EmbeddedSubject) -> Subject:

@@ -194,7 +194,11 @@ def _sweep(data: LinearSet, maps: Floats, block: slice) -> tuple[Floats, NDArray
 
 def run(options: ExperimentOptions, progress: Progress) -> Outcome:
     """Run the experiment; `limit` is the number of trials of each kind."""
-    refuse_options(options, ["data", "classes", "model", "weights", "noise"], "it draws its own data for a known model")
+    refuse_options(
+        options,
+        ["data", "classes", "model", "weights", "noise", "leave_out"],
+        "it draws its own data for a known model",
+    )
     trials = TRIALS if options.limit is None else options.limit
     found: dict[str, dict[str, list[Measured]]] = {}
     data = {name: linear_set(every=every, seed=options.seed) for name, every in SETS.items()}

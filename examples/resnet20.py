@@ -1,4 +1,9 @@
-"""ResNet-20 for CIFAR-10 with parameter-free shortcuts (He et al. 2016, option A)."""
+"""ResNet-20 for CIFAR-10 with parameter-free shortcuts (He et al. 2016, option A), as commands take it.
+
+    twinlens evaluate --model examples/resnet20.py:build --weights resnet20.safetensors --data cifar10:DIR
+
+The names of its layers are those of the weights that are widely used (resnet20-12fca82f, 91.7% of the test images).
+"""
 
 import torch
 from torch import nn
@@ -6,6 +11,8 @@ from torch.nn import functional as F  # noqa: N812
 
 
 class Block(nn.Module):
+    """Two convolutions, and what goes around them."""
+
     def __init__(self, inside, outside, stride):
         super().__init__()
         self.conv1 = nn.Conv2d(inside, outside, 3, stride, 1, bias=False)
@@ -15,12 +22,15 @@ class Block(nn.Module):
         self.stride, self.extra = stride, (outside - inside) // 2
 
     def forward(self, x):
+        """Compute the features behind this block."""
         hidden = self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x)))))
         short = x[:, :, :: self.stride, :: self.stride]
         return F.relu(hidden + F.pad(short, (0, 0, 0, 0, self.extra, self.extra)))
 
 
 class ResNet20(nn.Module):
+    """Three stages of three blocks, of 16, 32 and 64 channels."""
+
     def __init__(self):
         super().__init__()
         self.conv1 = nn.Conv2d(3, 16, 3, 1, 1, bias=False)
@@ -31,12 +41,23 @@ class ResNet20(nn.Module):
         self.linear = nn.Linear(64, 10)
 
     def forward(self, x):
+        """Compute logits (N, 10) of images (N, 3, 32, 32)."""
         x = self.layer3(self.layer2(self.layer1(F.relu(self.bn1(self.conv1(x))))))
         return self.linear(x.mean(dim=(2, 3)))
+
+
+MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+
+def build():
+    """Make the network, with what its images go through."""
+    model = ResNet20()
+    model.preprocessing = {"mean": MEAN, "std": DEVIATION}
+    return model
 
 
 def normalise(pixels):
     """From (N, H, W, 3) in 0..255 to what the network was trained on."""
     x = torch.as_tensor(pixels).permute(0, 3, 1, 2).float() / 255
-    mean, deviation = (torch.tensor(v).reshape(1, 3, 1, 1) for v in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)))
+    mean, deviation = (torch.tensor(v).reshape(1, 3, 1, 1) for v in (MEAN, DEVIATION))
     return (x - mean) / deviation
