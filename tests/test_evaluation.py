@@ -333,7 +333,7 @@ def test_maps_with_signs_and_channels(tmp_path):
         return torch.from_numpy(values)[[int(name) for name in ids]]
 
     asked = {"maps": {"stored": str(tmp_path / "maps.npy")}, "metrics": ["road_morf"], **OPTIONS}
-    with pytest.raises(ValueError, match="say how its channels are reduced: `channels`"):
+    with pytest.raises(ValueError, match=r"Say how to resize it \(`resize`\) or to reduce its channels \(`channels`\)"):
         evaluate(tiny_model(), (inputs, labels), {"own": signed}, out=tmp_path / "run", **asked)
     with pytest.raises(ValueError, match="`sign` 'positive' drops it"):
         evaluate(tiny_model(), (inputs, labels), {"own": signed}, out=tmp_path / "run", channels="sum", **asked)
@@ -353,7 +353,7 @@ def test_a_run_of_another_format_is_refused(tmp_path):
     out.mkdir()
     (out / "run.json").write_text(json.dumps({"format": 1, "model": {}}))
     with pytest.raises(
-        RunError, match=r"holds a run of format 1, and this twinlens reads 2. Use the version that made it"
+        RunError, match=r"holds a run of format 1, and this twinlens reads 3. Use the version that made it"
     ):
         evaluate(tiny_model(), samples(), ["random"], out=out, **OPTIONS)
 
@@ -633,7 +633,7 @@ def test_a_directory_in_use_or_of_another_kind_is_refused(tmp_path):
     with pytest.raises(RunError, match=r"run.json' is damaged"):
         evaluate(tiny_model(), samples(4), out=run.path, **asked)
     (run.path / "run.json").write_text('{"format": 99}')
-    with pytest.raises(RunError, match="a run of format 99, and this twinlens reads 2"):
+    with pytest.raises(RunError, match="a run of format 99, and this twinlens reads 3"):
         read_run(run.path)
     with pytest.raises(RunError, match="holds no run"):
         open_evaluation(tmp_path / "full")

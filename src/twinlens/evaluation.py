@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from twinlens.attribution.adapters import Adapted
 from twinlens.core.files import as_path, is_local
 from twinlens.core.progress import Bars, Progress, Quiet
 from twinlens.errors import DamagedError, RunError
@@ -21,7 +22,7 @@ from twinlens.running.directory import ChangedError, Run, RunDirectory, SharedDi
 from twinlens.running.engines import ENGINES, Failures
 from twinlens.running.evaluation_job import EvaluationJob
 from twinlens.running.manifest import Manifest, SourceRecord, needed_sweeps
-from twinlens.running.methods import find_maps, find_methods, join_methods
+from twinlens.running.methods import Method, find_maps, find_methods, join_methods
 from twinlens.running.parts import describe_missing, missing_units, run_part, share_of
 from twinlens.running.planning import Plan, plan_run
 from twinlens.running.ray_engine import choose_cluster, choose_devices, connected, map_ray
@@ -46,19 +47,20 @@ def evaluate(  # noqa: D417 (the options are listed where they are declared)
     Args:
         model: a spec such as "timm:resnet50" (see `twinlens.load_model`), or a module that returns logits.
         data: a spec such as a folder of images (see `twinlens.open_data`), or inputs with labels.
-        methods: names in `METHODS`; or a table from names of your own to a name, a function of the same signature, or a
-            table with a "method" and its options.
+        methods: names in `METHODS`; or a table from names of your own to a name, a function `(model, inputs, targets)`,
+            an attribution of Captum, an object of pytorch-grad-cam, `quantus.explain`, or a table with a "method" and
+            its options.
 
     Returns:
         The results, which are also in the run directory. For a `part` of a run that is not whole yet they hold no
         method, and `incomplete` names all of them.
     """
-    named = find_methods(methods, sign=options.sign, channels=options.channels)
+    named = find_methods(methods, options)
     cluster, part = choose_cluster(options), options.own_part
     here, elsewhere = choose_devices(options.device, cluster)
     out = options.out or tempfile.mkdtemp(prefix="twinlens-")
     kind = RunDirectory[Manifest] if part is None else SharedDirectory[Manifest]
-    with _showing(options.progress) as progress, kind(out, Manifest) as directory:
+    with _showing(options.progress) as progress, _at_rest(named), kind(out, Manifest) as directory:
         # A model that can be called, and samples that were read once.
         place = here if cluster is None or isinstance(model, str) else None
         subject = open_subject(model, data, options, device=place, known=directory.manifest is not None)
@@ -184,6 +186,16 @@ def _source(model: ModelSource, data: DataSource, options: Options) -> SourceRec
         data=data if isinstance(data, str) else None,
         classes=options.classes,
     )
+
+
+@contextmanager
+def _at_rest(methods: Mapping[str, Method]) -> Iterator[None]:
+    """Keep what explanations of other libraries left on the model out of our calls of it."""
+    with ExitStack() as stack:
+        for method in methods.values():
+            if isinstance(method.source, Adapted):
+                stack.enter_context(method.source.at_rest())
+        yield
 
 
 @contextmanager

@@ -14,10 +14,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, ParamSpec, Protocol, TypeVar
 
-from torch import Tensor, nn
+from torch import nn
 
 from twinlens.core.arrays import ArrayLike
 from twinlens.core.fields import convert, fields_of
+from twinlens.core.maps import ReadingOptions
 from twinlens.core.ordering import check_levels
 from twinlens.core.progress import Progress
 from twinlens.core.signatures import show_options
@@ -33,7 +34,9 @@ from twinlens.models.loading import PRETRAINED, LoadedModel
 
 ModelSource = str | nn.Module | LoadedModel
 DataSource = str | os.PathLike[str] | Samples | tuple[ArrayLike, ArrayLike]
-Methods = str | Sequence[str] | Mapping[str, str | Callable[..., Tensor] | Mapping[str, Any]]
+Methods = str | Sequence[str] | Mapping[str, str | Callable[..., Any] | Mapping[str, Any]]
+"""Names; or from names of the user's to a name, a function or an object of another library, or a table of both."""
+
 DEFAULT_METHODS = ("integrated_gradients", "gradcam", "saliency", "random")
 _COUNTS = {
     "limit": 2**53,
@@ -99,21 +102,15 @@ class SubjectOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class QuestionOptions:
+class QuestionOptions(ReadingOptions):
     """What to evaluate."""
 
     metrics: MetricRequests = DEFAULT_METRICS
     """Names of metrics, metrics as values, or a table from names of your own to either; none makes the maps alone."""
 
-    maps: Mapping[str, str] = field(default_factory=dict)
-    """Maps made elsewhere: from a name to a folder, .npy, .npz or .safetensors file."""
-
-    sign: Literal["error", "positive", "absolute"] = "error"
-    """What a negative value of your own maps means: "error" refuses it, "positive" drops it, "absolute" takes
-    magnitudes."""
-
-    channels: Literal["sum", "mean", "max", "absolute_sum", "norm"] | None = None
-    """How several channels of your own maps become one value per feature."""
+    maps: Mapping[str, Any] = field(default_factory=dict)
+    """Maps made elsewhere: from a name to a folder, .npy, .npz or .safetensors file, or in Python to an array (N, *S)
+    in the order of the samples; or to a table of "maps" and how they are read, by sign, channels and resize."""
 
     protocol: str | FinePrint = "paper"
     """Fine print of metrics given by name: "paper" follows the paper's text, "soco" the code that its authors

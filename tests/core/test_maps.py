@@ -57,7 +57,7 @@ def test_wrong_count_and_wrong_shape():
         ValueError, match=r"one map for each of the 2 samples \(ids 'cat' to 'dog'\); got shape \(3, 4\)"
     ):
         check_maps(torch.rand(3, 4), (4,), ids=IDS)
-    with pytest.raises(ValueError, match=r"must have shape \(2, 4, 5\).*got \(2, 5, 4\)\. Resize"):
+    with pytest.raises(ValueError, match=r"must have shape \(2, 4, 5\).*got \(2, 5, 4\)\. Say how to resize"):
         check_maps(torch.rand(2, 5, 4), (4, 5), ids=IDS)
     with pytest.raises(TypeError, match="real numbers"):
         check_maps(torch.rand(2, 4).to(torch.complex64), (4,), ids=IDS)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from safetensors.torch import save_file
 
+from twinlens.core.maps import Reading
 from twinlens.data.samples import from_arrays, subset
 from twinlens.data.sources import open_data
 from twinlens.data.stored_maps import StoredMaps, check_stored, open_maps
@@ -233,11 +234,11 @@ def test_a_truncated_array_is_refused_when_it_is_opened(arrays, tmp_path):
     [
         (
             lambda v: v[:, :3],
-            r"maps of size 4 × 6, as the model sees its inputs; that of sample '00000' is 3 × 6\. Resize",
+            r"maps of size 4 × 6, as the model sees its inputs; that of sample '00000' is 3 × 6\. Say how to resize",
         ),
         (
             lambda v: np.stack([v, v], axis=1),
-            r"that of sample '00000' is 2 × 4 × 6\. Resize it, or say how its channels are reduced: `channels`",
+            r"that of sample '00000' is 2 × 4 × 6\. .* reduce its channels \(`channels`\)",
         ),
         (lambda v: v[:, 0, 0], r"that of sample '00000' is a single number"),
         (
@@ -263,9 +264,9 @@ def test_channels_and_signs_are_accepted_where_it_is_said_what_they_mean(arrays,
         np.save(tmp_path / f"{name}.npy", values)
     one, two, signed = (open_maps(str(tmp_path / f"{name}.npy"), arrays) for name in ("one", "two", "signed"))
     check_stored(one, arrays, (4, 6))
-    check_stored(two, arrays, (4, 6), channels="sum")
+    check_stored(two, arrays, (4, 6), Reading(channels="sum"))
     for sign in ("positive", "absolute"):
-        check_stored(signed, arrays, (4, 6), sign=sign)
+        check_stored(signed, arrays, (4, 6), Reading(sign=sign))
     with pytest.raises(DataError, match=r"goes down to .*Say what that means: `sign` 'positive' drops it, 'absolute'"):
         check_stored(signed, arrays, (4, 6))
 

@@ -279,7 +279,7 @@ def test_regression_tables_survive_parquet(tmp_path):
 
 def test_foreign_parquet_files_are_refused(tmp_path):
     pq.write_table(pa.table({"a": [1]}), tmp_path / "other.parquet")
-    with pytest.raises(ValueError, match="is not one"):
+    with pytest.raises(ValueError, match="it is no probe table of twinlens"):
         ProbeTable.load(tmp_path / "other.parquet")
     pq.write_table(
         pa.table({"a": [1]}).replace_schema_metadata({"twinlens": '{"format": 99}'}), tmp_path / "new.parquet"

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from difflib import get_close_matches
 from typing import Any
 
 from torch import Tensor
 
+from twinlens.attribution.adapters import Adapted, adapt
 from twinlens.attribution.bottleneck import iba, input_iba
 from twinlens.attribution.cam import cam, gradcam
 from twinlens.attribution.controls import centre, pooling, random, rect, sobel
@@ -30,7 +32,8 @@ from twinlens.attribution.gradients import (
 from twinlens.attribution.perturbation import extremal_perturbation, occlusion, rise
 from twinlens.attribution.shapley import kernel_shap
 from twinlens.core.arrays import ArrayLike
-from twinlens.core.calling import Labels, Model, refusing_exit
+from twinlens.core.calling import Labels, Model, check_inputs, refusing_exit
+from twinlens.core.maps import AS_IT_IS, check_maps, spatial_shape
 from twinlens.core.randomness import check_seed
 from twinlens.errors import unknown
 
@@ -120,7 +123,7 @@ def attribute(
     model: Model,
     inputs: ArrayLike,
     targets: Labels,
-    method: str | Callable[..., Tensor] = "integrated_gradients",
+    method: str | Callable[..., Any] = "integrated_gradients",
     *,
     ids: Sequence[str | int] | None = None,
     seed: int = 0,
@@ -132,10 +135,12 @@ def attribute(
         model: an `nn.Module` that returns logits; for `kernel_shap` also a callable such as `predict_proba`.
         inputs: (N, C, *S), or (N, D) for tabular rows, as the model expects them.
         targets: (N,) classes to explain.
-        method: a name in `METHODS`, or a function of the same signature.
+        method: a name in `METHODS`; a function `(model, inputs, targets)`, which may also take `ids`, `seed` and
+            options; an attribution of Captum, an object of pytorch-grad-cam, or `quantus.explain`.
         ids: one name per sample; random draws derive from `seed` and the name.
         seed: seed of everything random.
-        **options: options of the method; `help(tl.METHODS[name])` explains them.
+        **options: options of the method; `help(tl.METHODS[name])` explains them. For a method that is not ours `sign`,
+            `channels` and `resize` say how its maps are read, as in `evaluate`.
 
     Returns:
         Maps (N, *S), float32, values >= 0.
@@ -148,11 +153,27 @@ def attribute(
         tensor([[5., 0., 0.]])
     """
     check_seed(seed)
-    if callable(method):
-        with refusing_exit("method"):
-            return method(model, inputs, targets, ids=ids, seed=seed, **options)
+    if not isinstance(method, str):
+        return _attribute_by(adapt(method), model, inputs, targets, ids, seed, options)
     if method not in METHODS:
         raise unknown("method", method, METHODS, or_else=", or a function")
     check_options(method, options)
     with refusing_exit("model"):
         return METHODS[method](model, inputs, targets, ids=ids, seed=seed, **options)
+
+
+def _attribute_by(
+    method: Adapted,
+    model: Model,
+    inputs: ArrayLike,
+    targets: Labels,
+    ids: Sequence[str | int] | None,
+    seed: int,
+    options: Mapping[str, Any],
+) -> Tensor:
+    """Explain by a method that is not ours, and check what it returns."""
+    reading, own = method.split_options(options, AS_IT_IS)
+    given, names = check_inputs(inputs, ids)
+    with refusing_exit("method"):
+        maps = method(model, given, targets, ids=names, seed=seed, **own)
+    return check_maps(maps, spatial_shape(given.shape), ids=names, **asdict(reading)).float()

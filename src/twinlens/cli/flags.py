@@ -213,7 +213,7 @@ def split_option(text: str) -> tuple[str, str, object]:
 
 
 def set_option(arguments: Arguments, text: str) -> None:
-    """Add NAME.KEY=VALUE to the arguments, where NAME is one of the methods, one of the metrics, or imputer."""
+    """Add NAME.KEY=VALUE to the arguments, where NAME is one of the methods, maps or metrics, or imputer."""
     name, key, value = split_option(text)
     if name == "imputer":
         imputer = arguments.get("imputer")
@@ -226,13 +226,16 @@ def set_option(arguments: Arguments, text: str) -> None:
         return
     methods = _as_table(arguments.get("methods", ()))
     metrics = _as_table(arguments.get("metrics", Options().metrics))
+    maps = _as_table(arguments.get("maps", {}))
     if name in methods:
         arguments["methods"] = {**methods, name: _with(methods[name], "method", key, value)}
+    elif name in maps:
+        arguments["maps"] = {**maps, name: _with(maps[name], "maps", key, value)}
     elif name in metrics:
         arguments["metrics"] = {**metrics, name: _with(metrics[name], "metric", key, value)}
     else:
         kind = "metrics" if name in METRICS else "methods"
-        known = [*methods, *metrics, "imputer"]
+        known = [*methods, *maps, *metrics, "imputer"]
         near = (
             "" if name in METHODS or name in METRICS else f" {str(unknown('option', name, known)).rpartition('. ')[2]}"
         )

@@ -1,23 +1,144 @@
-"""Functions of the user's, told apart by their source."""
+"""Functions of the user's, told apart by their source and by what they read: closure, globals, attributes."""
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import inspect
-from collections.abc import Callable
+import types
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import numpy as np
+import torch
+from torch import Tensor, nn
 
-def describe_function(function: Callable[..., Any]) -> dict[str, Any]:
-    """Describe a function by its name and a digest of its source, so that another one of the same name is noticed.
+_DEEPEST = 6  # of what a function reads: further away, types alone are told apart
+_MOST_ITEMS = 10_000
+
+
+def describe_function(function: Callable[..., Any], version: str | None = None) -> dict[str, Any]:
+    """Describe a function by its name and a digest, so that another one of the same name is noticed.
+
+    The digest is that of its source, of the values in its closure, and of the globals that it reads; of an object, that
+    of its class and attributes; or, given a version, of that alone.
 
     Example:
         >>> describe_function(describe_function)["function"]
         'describe_function'
+        >>> one, other = (functools.partial(describe_function, version=v) for v in "12")
+        >>> describe_function(one) == describe_function(other)
+        False
     """
-    name = getattr(function, "__qualname__", type(function).__qualname__)
-    try:
-        text = inspect.getsource(function if inspect.isroutine(function) else type(function))
-    except (OSError, TypeError):  # typed at a prompt, or compiled
-        text = name
-    return {"function": name, "source": hashlib.blake2b(text.encode(), digest_size=16).hexdigest()}
+    inner = function
+    while isinstance(inner, functools.partial):
+        inner = inner.func
+    name = getattr(inner, "__qualname__", type(inner).__qualname__)
+    digest = hashlib.blake2b(digest_size=16)
+    if version is None:
+        _Fingerprint(digest).add(function)
+    else:
+        digest.update(f"version {version}".encode())
+    return {"function": name, "source": digest.hexdigest()}
+
+
+class _Fingerprint:
+    """Feeds values to a hash, each once, by content and never by address."""
+
+    def __init__(self, digest: Any) -> None:
+        self._digest, self._seen = digest, dict[int, int]()
+
+    def add(self, value: Any, depth: int = 0) -> None:
+        """Add one value, and what it refers to."""
+        self._text(type(value).__qualname__)
+        if value is None or isinstance(value, (bool, int, float, complex, str, bytes)):
+            self._text(repr(value))
+            return
+        if id(value) in self._seen:
+            self._text(f"again {self._seen[id(value)]}")
+            return
+        self._seen[id(value)] = len(self._seen)
+        if depth > _DEEPEST:
+            return
+        if isinstance(value, (Tensor, np.ndarray)):
+            self._array(value)
+        elif isinstance(value, types.ModuleType):
+            self._text(f"{value.__name__} {getattr(value, '__version__', '')}")
+        elif inspect.isroutine(value) or isinstance(value, type):
+            self._code(value, depth)
+        else:
+            self._object(value, depth)
+
+    def _text(self, text: str) -> None:
+        self._digest.update(f"{len(text)}:{text}".encode("utf-8", "backslashreplace"))
+
+    def _array(self, value: Any) -> None:
+        try:
+            array = value.detach().cpu().contiguous() if isinstance(value, Tensor) else np.ascontiguousarray(value)
+            raw = array.view(torch.uint8).numpy() if isinstance(array, Tensor) and array.dim() else np.asarray(array)
+        except (RuntimeError, TypeError, ValueError):  # sparse, meta and other kinds without plain memory
+            return
+        self._text(f"{value.dtype} {tuple(value.shape)}")
+        if raw.dtype != object:
+            self._digest.update(raw.tobytes())
+
+    def _code(self, value: Any, depth: int) -> None:
+        if (bound := getattr(value, "__self__", None)) is not None and not isinstance(bound, types.ModuleType):
+            self.add(bound, depth + 1)
+        function = getattr(value, "__func__", value)
+        self._text(f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', '')}")
+        try:
+            self._text(inspect.getsource(function))
+        except (OSError, TypeError):  # typed at a prompt, or compiled
+            if (code := getattr(function, "__code__", None)) is not None:
+                self._digest.update(code.co_code)
+                self._text(repr([each for each in code.co_consts if not isinstance(each, types.CodeType)]))
+        if isinstance(function, types.FunctionType) and not _installed(function):
+            self._read(function, depth)
+
+    def _read(self, function: types.FunctionType, depth: int) -> None:
+        """Add what a function reads from around it; of installed libraries, the source alone tells."""
+        self._items(function.__kwdefaults__ or {}, depth)
+        for default in function.__defaults__ or ():
+            self.add(default, depth + 1)
+        for cell in function.__closure__ or ():
+            try:
+                self.add(cell.cell_contents, depth + 1)
+            except ValueError:  # not assigned yet
+                self._text("empty")
+        names = [name for name in _names(function.__code__) if name in function.__globals__]
+        self._items({name: function.__globals__[name] for name in sorted(names)}, depth)
+
+    def _items(self, items: Mapping[Any, Any], depth: int) -> None:
+        for k, (key, value) in enumerate(items.items()):
+            if k == _MOST_ITEMS:
+                return
+            self._text(str(key))
+            self.add(value, depth + 1)
+
+    def _object(self, value: Any, depth: int) -> None:
+        if isinstance(value, nn.Module):
+            self._text(type(value).__module__)
+            self._items({name: each for name, each in value.state_dict().items() if isinstance(each, Tensor)}, depth)
+        elif isinstance(value, functools.partial):
+            self.add(value.func, depth + 1)
+            self._items({**dict(enumerate(value.args)), **value.keywords}, depth)
+        elif isinstance(value, Mapping):
+            self._items(value, depth)
+        elif isinstance(value, (list, tuple)):
+            self._items(dict(enumerate(value[:_MOST_ITEMS])), depth)
+        elif isinstance(value, (set, frozenset)):
+            self._text(" ".join(sorted(map(str, value))))
+        else:
+            self.add(type(value), depth + 1)
+            self._items(getattr(value, "__dict__", {}), depth)
+
+
+def _installed(function: types.FunctionType) -> bool:
+    return "site-packages" in function.__code__.co_filename
+
+
+def _names(code: types.CodeType) -> Iterable[str]:
+    """Return the names that a function and those inside it look up."""
+    inside = [each for each in code.co_consts if isinstance(each, types.CodeType)]
+    return {*code.co_names, *(name for each in inside for name in _names(each))}

@@ -10,11 +10,14 @@ Inputs are (N, C, *S), or (N, D) for tabular rows, which have no channel; maps a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from twinlens.core.arrays import ArrayLike, as_tensor
+from twinlens.core.fields import convert, fields_of
 from twinlens.errors import unknown
 
 CHANNELS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -32,6 +35,47 @@ SIGNS: dict[str, Callable[[Tensor], Tensor]] = {
     "absolute": lambda maps: maps.abs(),
 }
 """Meanings of a negative value: a mistake, evidence against the class (dropped), or importance."""
+
+
+RESIZES = ("bilinear", "nearest")
+"""How a map of another size than its input is brought to that size."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadingOptions:
+    """How maps of yours are read, in a whole run."""
+
+    sign: Literal["error", "positive", "absolute"] = "error"
+    """What a negative value of your own maps means: "error" refuses it, "positive" drops it, "absolute" takes
+    magnitudes."""
+
+    channels: Literal["sum", "mean", "max", "absolute_sum", "norm"] | None = None
+    """How several channels of your own maps become one value per feature."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading(ReadingOptions):
+    """How maps of one origin are read."""
+
+    resize: Literal["bilinear", "nearest"] | None = None
+    """How maps of yours that are smaller or larger than the inputs are brought to their size; refused by default."""
+
+
+def read_as(**reading: str | None) -> Reading:
+    """Return a reading, refusing what none can be.
+
+    Example:
+        >>> read_as(sign="absolut")
+        Traceback (most recent call last):
+            ...
+        ValueError: `sign` must be one of error, positive, absolute; got 'absolut'. Did you mean 'absolute'?
+    """
+    known = {field.name: field for field in fields_of(Reading)}
+    return Reading(**{name: convert(value, known[name].type, name) for name, value in reading.items()})
+
+
+AS_IT_IS = Reading()
+"""Maps as the metrics need them, and nothing else."""
 
 
 def spatial_shape(inputs_shape: Sequence[int]) -> tuple[int, ...]:
@@ -74,6 +118,7 @@ def check_maps(
     ids: Sequence[str],
     sign: str = "error",
     channels: str | None = None,
+    resize: str | None = None,
 ) -> Tensor:
     """Check attribution maps against the inputs they explain and reduce them to (N, *S), values >= 0.
 
@@ -84,6 +129,7 @@ def check_maps(
         sign: treatment of negative values: "error" refuses them, "positive" sets them to zero, "absolute" takes
             magnitudes. Applied after the channels were reduced.
         channels: reduction of a map's channels, one of `CHANNELS`.
+        resize: how maps of another size are brought to that of the inputs, one of `RESIZES`, after all else.
 
     Returns:
         A tensor (N, *S), float32 or float64, on the device of the maps.
@@ -109,8 +155,9 @@ def check_maps(
             torch.bool,
         )
         values = values.to(torch.float32 if exact_in_float32 else torch.float64)
-    values = _reduce_channels(values, spatial, ids, channels)
-    values = SIGNS[sign](values)
+    if resize is not None and resize not in RESIZES:
+        raise unknown("resize", resize, RESIZES)
+    values = SIGNS[sign](_reduce_channels(values, spatial, ids, channels, resizing=resize is not None))
     negative = (values < 0).flatten(1).any(dim=1)
     if negative.any():
         first = int(negative.nonzero()[0])
@@ -119,10 +166,21 @@ def check_maps(
             f"{values[first].min().item():g}, and {int(negative.sum())} of {len(ids)} maps have negative values. "
             "Say what they mean: sign='positive' drops them, sign='absolute' takes magnitudes."
         )
-    return values
+    return values if resize is None else _resized(values, spatial, resize)
 
 
-def _reduce_channels(values: Tensor, spatial: tuple[int, ...], ids: Sequence[str], channels: str | None) -> Tensor:
+def _resized(values: Tensor, spatial: tuple[int, ...], how: str) -> Tensor:
+    if tuple(values.shape[1:]) == spatial:
+        return values
+    if how == "nearest":
+        return torch.nn.functional.interpolate(values[:, None], size=spatial, mode="nearest")[:, 0]
+    modes = {1: "linear", 2: "bilinear", 3: "trilinear"}
+    return torch.nn.functional.interpolate(values[:, None], size=spatial, mode=modes[len(spatial)])[:, 0]
+
+
+def _reduce_channels(
+    values: Tensor, spatial: tuple[int, ...], ids: Sequence[str], channels: str | None, *, resizing: bool
+) -> Tensor:
     """Reduce maps to (N, *S); refuse a wrong count, a wrong shape, and numbers that are not finite."""
     count, given = len(ids), tuple(values.shape)
     if not given or given[0] != count:
@@ -131,12 +189,13 @@ def _reduce_channels(values: Tensor, spatial: tuple[int, ...], ids: Sequence[str
             f"got shape {given}."
         )
     _refuse_non_finite(values, ids)
-    if given[1:] == spatial:
+    if given[1:] == spatial or (resizing and len(given) == len(spatial) + 1 and 0 not in given):
         return values
-    if given[2:] != spatial or given[1] == 0:
+    fits = given[2:] == spatial or (resizing and len(given) == len(spatial) + 2)
+    if not fits or 0 in given:
         raise ValueError(
             f"`maps` must have shape {(count, *spatial)}, or that with a channel axis second, to match the inputs; "
-            f"got {given}. Resize each map to its input first."
+            f"got {given}. Say how to resize them: resize={' or '.join(map(repr, RESIZES))}."
         )
     if given[1] == 1:
         return values[:, 0]

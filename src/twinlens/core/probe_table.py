@@ -23,10 +23,11 @@ from numpy.typing import NDArray
 
 from twinlens.core.arrays import Floats, Integers
 from twinlens.core.files import at_hand, written_whole
+from twinlens.core.maps import AS_IT_IS, Reading
 from twinlens.core.ordering import Schedule
 from twinlens.errors import DamagedError, first_line
 
-FORMAT = 2
+FORMAT = 3
 _ROWS = ("removed", "kept_mass", "predicted", "probability", "logit", "target_rank")
 
 
@@ -46,11 +47,8 @@ class ProbeSettings:
     spatial: tuple[int, ...]
     """Shape of one map."""
 
-    sign: str = "error"
-    """Treatment of negative values of the maps."""
-
-    channels: str | None = None
-    """Reduction of the channels of the maps."""
+    reading: Reading = AS_IT_IS
+    """How the maps were read."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -252,7 +250,7 @@ class ProbeTable:
             with at_hand(path) as file, pq.ParquetFile(file) as parquet:
                 return ProbeTable._read(parquet.read(), path)
         except ValueError as error:
-            if isinstance(error, (_OtherFileError, DamagedError)):
+            if isinstance(error, DamagedError):
                 raise
             raise DamagedError(path, first_line(error)) from None
         except OSError as error:
@@ -266,16 +264,14 @@ class ProbeTable:
     def _read(arrow: Any, path: str | os.PathLike[str]) -> ProbeTable:
         metadata = (arrow.schema.metadata or {}).get(b"twinlens")
         if metadata is None:
-            raise _OtherFileError(f"`path` must be a probe table written by twinlens; {str(path)!r} is not one.")
+            raise DamagedError(path, "it is no probe table of twinlens")
         stored = json.loads(metadata)
         if (found := stored.pop("format")) != FORMAT:
-            raise _OtherFileError(
-                f"`path` must be a probe table of format {FORMAT}; {str(path)!r} has format {found}. "
-                "Read it with the twinlens that wrote it."
-            )
+            raise DamagedError(path, f"it has format {found}, and this twinlens reads {FORMAT}")
         digest = stored.pop("digest")
         stored["schedule"] = Schedule(**stored["schedule"])
         stored["spatial"] = tuple(stored["spatial"])
+        stored["reading"] = Reading(**stored["reading"])
         settings = ProbeSettings(**stored)
         levels = len(settings.schedule.levels)
         column = {name: arrow.column(name).to_numpy() for name in ("label", *_ROWS)}
@@ -290,10 +286,6 @@ class ProbeTable:
         if table.digest() != digest:
             raise DamagedError(path)
         return table
-
-
-class _OtherFileError(ValueError):
-    """A file that is whole, and no probe table of this version."""
 
 
 def _difference(one: ProbeSettings, other: ProbeSettings) -> str:

@@ -18,11 +18,14 @@ from typing import Any
 
 import numpy as np
 import safetensors
+import torch
 from numpy.lib.format import open_memmap
 from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
+from twinlens.core.arrays import ArrayLike, as_tensor
 from twinlens.core.files import check_unpacked_size
+from twinlens.core.maps import AS_IT_IS, CHANNELS, Reading
 from twinlens.data.images import opened_image, reading
 from twinlens.data.samples import Samples
 from twinlens.data.sources import IMAGE_SUFFIXES
@@ -110,17 +113,30 @@ def open_maps(path: str, samples: Samples) -> StoredMaps:
     return StoredMaps(name=name, locations={i: i for i in samples.ids if i in keys}, reader=archive.read)
 
 
-def check_stored(
-    maps: StoredMaps, samples: Samples, spatial: tuple[int, ...], *, sign: str = "error", channels: str | None = None
-) -> str:
+def maps_from_array(array: ArrayLike, name: str, samples: Samples) -> StoredMaps:
+    """Take maps at hand, one array (N, *S) or (N, C, *S) in the order of the samples.
+
+    Example:
+        >>> from twinlens.data.samples import from_arrays
+        >>> samples = from_arrays(np.zeros((2, 3)), [0, 1], ids=["a", "b"])
+        >>> maps_from_array(np.eye(2, 3), "mine", samples).read(samples, 1)
+        array([0., 1., 0.], dtype=float32)
+    """
+    values = as_tensor(array, f"maps.{name}").detach().cpu()
+    whole = (values.float() if values.dtype == torch.bfloat16 else values).numpy()
+    return StoredMaps(
+        name=f"`maps` {name!r}", locations=_in_order(f"`maps` {name!r}", whole.shape, samples), reader=whole.__getitem__
+    )
+
+
+def check_stored(maps: StoredMaps, samples: Samples, spatial: tuple[int, ...], reading: Reading = AS_IT_IS) -> str:
     """Read every map once; each sample must have one, of shape `spatial`, finite and not negative.
 
     Args:
         maps: the maps.
         samples: the samples that need one.
         spatial: the shape of a map.
-        sign: "positive" or "absolute" allows negative values; see `twinlens.core.maps`.
-        channels: a channel reduction; with one, maps may have channels first.
+        reading: may allow negative values, channels and other sizes.
 
     Returns:
         A digest of the ids and values.
@@ -141,24 +157,31 @@ def check_stored(
     digest = hashlib.blake2b(digest_size=32)
     for place, sample in enumerate(samples.ids):
         values = maps.read(samples, place)
-        with_channels = values.shape[1:] == spatial and (channels is not None or values.shape[0] == 1)
-        if values.shape != spatial and not with_channels:
+        plain, one = _fits(values.shape, spatial, reading), values.shape[:1] == (1,)
+        with_channels = _fits(values.shape[1:], spatial, reading) and (reading.channels is not None or one)
+        if 0 in values.shape or not (plain or with_channels):
             raise DataError(
                 f"{maps.name} must hold maps of size {_size(spatial)}, as the model sees its inputs; that of sample "
-                f"'{sample}' is {_size(values.shape)}. Resize it, or say how its channels are reduced: `channels`."
+                f"'{sample}' is {_size(values.shape)}. Say how to resize it (`resize`) or to reduce its channels "
+                "(`channels`)."
             )
         if not np.isfinite(values).all():
             raise DataError(
                 f"{maps.name} must be finite in float32; the map of sample '{sample}' contains NaN or infinity. "
                 "Repair it, or leave the sample out."
             )
-        if sign == "error" and values.min() < 0:
+        lowest = values.min() if plain or one else CHANNELS[str(reading.channels)](torch.from_numpy(values)[None]).min()
+        if reading.sign == "error" and lowest < 0:
             raise DataError(
-                f"{maps.name} must not be negative; the map of sample '{sample}' goes down to {values.min():g}. "
+                f"{maps.name} must not be negative; the map of sample '{sample}' goes down to {lowest:g}. "
                 "Say what that means: `sign` 'positive' drops it, 'absolute' takes magnitudes."
             )
         digest.update(json.dumps([sample, values.shape]).encode() + values.astype("<f4").tobytes())
     return digest.hexdigest()
+
+
+def _fits(shape: tuple[int, ...], spatial: tuple[int, ...], reading: Reading) -> bool:
+    return shape == spatial or (reading.resize is not None and len(shape) == len(spatial))
 
 
 def _size(shape: tuple[int, ...]) -> str:

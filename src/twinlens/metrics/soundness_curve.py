@@ -197,7 +197,7 @@ class SoundnessCurve(Curve):
             (N, *S) bool, True where a feature has attribution and was judged false.
         """
         table, settings = self.table, self.table.settings
-        values = check_maps(maps, settings.spatial, ids=table.ids, sign=settings.sign, channels=settings.channels)
+        values = check_maps(maps, settings.spatial, ids=table.ids, **dataclasses.asdict(settings.reading))
         ranking = rank_features(values, ids=table.ids, seed=settings.seed)
         self._refuse_other_maps(kept_mass(ranking, count_removed(ranking, settings.schedule), "lerf"))
         last = len(self.levels) if level is None else self.position(level) + 1

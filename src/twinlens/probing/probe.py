@@ -11,7 +11,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any, SupportsIndex, TypedDict, Unpack
 
 import numpy as np
@@ -31,7 +31,7 @@ from twinlens.core.calling import (
     refusing_exit,
 )
 from twinlens.core.fields import Default, filled
-from twinlens.core.maps import check_maps, map_kinds, spatial_shape
+from twinlens.core.maps import check_maps, map_kinds, read_as, spatial_shape
 from twinlens.core.ordering import Ranking, Schedule, count_removed, keep_features, kept_mass, rank_features
 from twinlens.core.probe_table import ProbeSettings, ProbeTable
 from twinlens.core.progress import Bars, Progress
@@ -52,6 +52,9 @@ class ProbeOptions(TypedDict, total=False):
 
     channels: Annotated[str | None, Default(None)]
     """How the channels of maps (N, C, *S) are reduced: "sum", "mean", "max", "absolute_sum" or "norm"."""
+
+    resize: Annotated[str | None, Default(None)]
+    """How maps of another size are brought to that of the inputs: "bilinear" or "nearest"; refused by default."""
 
     output: Annotated[str, Default("auto")]
     """What the model returns: "logits" or "probabilities"; "auto" expects probabilities of a callable on NumPy arrays
@@ -143,6 +146,7 @@ class Prober:
     def __init__(self, model: Model, inputs: ArrayLike, labels: Labels, **given: Unpack[ProbeOptions]) -> None:
         how = filled(ProbeOptions, given)
         self.model, self.how = model, how
+        self.reading = read_as(sign=how["sign"], channels=how["channels"], resize=how["resize"])
         check_seed(how["seed"])
         self.inputs, self.ids = check_inputs(inputs, how["ids"])
         self.spatial = spatial_shape(self.inputs.shape)
@@ -164,7 +168,7 @@ class Prober:
             warn: issue a warning if all of them are zero everywhere, so that results are not defined.
         """
         how = self.how
-        values = check_maps(maps, self.spatial, ids=self.ids, sign=how["sign"], channels=how["channels"])
+        values = check_maps(maps, self.spatial, ids=self.ids, **asdict(self.reading))
         ranked = RankedMaps(values, self.ids, how["seed"])
         if warn and set(ranked.kinds) == {"zero"}:
             warnings.warn(
@@ -199,8 +203,7 @@ class Prober:
             imputer=getattr(imputer, "__qualname__", repr(imputer)),
             seed=how["seed"],
             spatial=self.spatial,
-            sign=how["sign"],
-            channels=how["channels"],
+            reading=self.reading,
         )
         sweep = _Sweep(
             inputs=self.inputs,

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from twinlens.attribution import attribute
+from twinlens.attribution.adapters import Adapted
 from twinlens.core.calling import find_device, refusing_exit
 from twinlens.core.exchange import draw_controlled, draw_partners
 from twinlens.core.maps import check_maps, spatial_shape
@@ -266,7 +267,7 @@ class EvaluationWorker:
         start, made = time.perf_counter(), {}
         for name, maps in self._explain(method, shard).items():
             checked = check_maps(
-                maps, spatial_shape(inputs.shape), ids=samples.ids, sign=method.sign, channels=method.channels
+                maps, spatial_shape(inputs.shape), ids=samples.ids, **dataclasses.asdict(method.reading)
             )
             # As they are stored, so that a run that goes on ranks the same numbers.
             made[name] = checked.float().cpu()
@@ -285,6 +286,11 @@ class EvaluationWorker:
         if method.needs_reference:  # what is usual must not depend on which samples share a shard
             options["reference"] = self._reference
         model, seed = self.job.model.module, self.job.run.manifest.seed
+        if isinstance(method.source, Adapted):
+            with refusing_exit("method"):
+                return {
+                    method.name: method.source(model, inputs, samples.labels, ids=samples.ids, seed=seed, **options)
+                }
         if not (kinds := self._siblings(method, shard)):
             maps = attribute(model, inputs, samples.labels, method.source, ids=samples.ids, seed=seed, **options)
             return {method.name: maps}

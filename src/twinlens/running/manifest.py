@@ -22,7 +22,7 @@ from twinlens.models.preprocessing import Preprocessing
 from twinlens.options import QuestionOptions
 from twinlens.probing.execution import Execution
 
-FORMAT = 2
+FORMAT = 3
 
 
 @dataclass(frozen=True, kw_only=True)

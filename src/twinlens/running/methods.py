@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,9 +12,11 @@ import numpy as np
 from torch import Tensor
 
 from twinlens.attribution import METHODS, check_options, find_ensemble, needs_reference
-from twinlens.core.fields import JSON, convert
+from twinlens.attribution.adapters import Adapted, adapt
+from twinlens.core.fields import JSON, convert, fields_of, replaced
 from twinlens.core.functions import describe_function
-from twinlens.data.stored_maps import StoredMaps, check_stored, open_maps
+from twinlens.core.maps import AS_IT_IS, Reading, ReadingOptions
+from twinlens.data.stored_maps import StoredMaps, check_stored, maps_from_array, open_maps
 from twinlens.errors import unknown
 from twinlens.options import Methods, QuestionOptions
 from twinlens.running.directory import check_name
@@ -28,17 +31,14 @@ class Method:
     name: str
     """Name in the results."""
 
-    source: str | Callable[..., Tensor] | StoredMaps
-    """A name in `METHODS`, a function of the same signature, or maps made elsewhere."""
+    source: str | Adapted | StoredMaps
+    """A name in `METHODS`, an explanation of another origin, or maps made elsewhere."""
 
     options: Mapping[str, Any] = field(default_factory=dict)
     """Options of the method."""
 
-    sign: str = "error"
-    """What a negative value means."""
-
-    channels: str | None = None
-    """How several channels become one value per feature."""
+    reading: Reading = AS_IT_IS
+    """How its maps are read."""
 
     record: MethodRecord
     """What run.json says about it, so that another method of the same name is noticed."""
@@ -64,14 +64,13 @@ class Method:
         return {name: value for name, value in self.record.options.items() if name != "ensemble"}
 
 
-def find_methods(methods: Methods, *, sign: str = "error", channels: str | None = None) -> dict[str, Method]:
+def find_methods(methods: Methods, reading: ReadingOptions = AS_IT_IS) -> dict[str, Method]:
     """Look up methods, refusing names, options and functions that do not exist before any work.
 
     Args:
-        methods: names in `METHODS`; or a table from names of your own to a name, a function of the same signature, or a
-            table of a "method" and its options.
-        sign: what a negative value of a function's maps means.
-        channels: how channels of a function's maps are reduced.
+        methods: names in `METHODS`; or a table from names of your own to a name, an explanation that `adapt` takes, or
+            a table of a "method" and its options.
+        reading: how maps of what is not ours are read, where its own table does not say it.
 
     Example:
         >>> find_methods({"mine": {"method": "occlusion", "window": 7}})["mine"].options
@@ -88,40 +87,60 @@ def find_methods(methods: Methods, *, sign: str = "error", channels: str | None 
     found: dict[str, Method] = {}
     for name, source in given.items():
         options = dict(source) if isinstance(source, Mapping) else {"method": source}
-        function = options.pop("method", name)
-        if isinstance(function, str):
-            if function not in METHODS:
-                raise unknown("methods", function, METHODS)
-            check_options(function, options)
-            found[check_name(name)] = Method(
-                name=name,
-                source=function,
-                options=options,
-                record=MethodRecord(method=function, options=_described(options)),
-            )
-        elif callable(function):
-            settings = options | _not_default({"sign": sign, "channels": channels})
-            found[check_name(name)] = Method(
-                name=name,
-                source=function,
-                options=options,
-                sign=sign,
-                channels=channels,
-                record=MethodRecord(**describe_function(function), options=_described(settings)),
-            )
+        origin = options.pop("method", name)
+        check_name(name)
+        if isinstance(origin, str):
+            found[name] = _named(name, origin, options)
         else:
-            raise TypeError(f"`methods` must name a method or a function; {name!r} is {type(function).__name__}.")
+            found[name] = _of_other_origin(name, origin, options, reading)
     return found
+
+
+def _named(name: str, method: str, options: Mapping[str, object]) -> Method:
+    if method not in METHODS:
+        raise unknown("methods", method, METHODS)
+    check_options(method, options)
+    return Method(
+        name=name, source=method, options=options, record=MethodRecord(method=method, options=_described(options))
+    )
+
+
+def _of_other_origin(name: str, origin: Any, given: Mapping[str, object], asked: ReadingOptions) -> Method:
+    try:
+        source = adapt(origin)
+    except TypeError:
+        raise TypeError(f"`methods` must name a method or a function; {name!r} is {type(origin).__name__}.") from None
+    options = dict(given)
+    version = options.pop("version", None)
+    reading, own = source.split_options(options, asked)
+    described = describe_function(origin, None if version is None else str(version))
+    return Method(
+        name=name,
+        source=source,
+        options=own,
+        reading=reading,
+        record=MethodRecord(**described, options=_described(own | _not_default(reading))),
+    )
 
 
 def find_maps(options: QuestionOptions, subject: Subject) -> dict[str, Method]:
     """Open maps that were made elsewhere, and read each of them once."""
-    found, sign, channels = {}, options.sign, options.channels
-    for name, path in options.maps.items():
-        stored = open_maps(path, subject.everything)
-        digest = check_stored(stored, subject.samples, subject.data.spatial, sign=sign, channels=channels)
-        record = MethodRecord(maps=digest, options=_described(_not_default({"sign": sign, "channels": channels})))
-        found[check_name(name, "maps")] = Method(name=name, source=stored, sign=sign, channels=channels, record=record)
+    found = {}
+    for name, given in options.maps.items():
+        check_name(name, "maps")
+        table = dict(given) if isinstance(given, Mapping) else {"maps": given}
+        if "maps" not in table:
+            raise ValueError(f'`maps` must say where they are; the table of {name!r} has no "maps".')
+        source = table.pop("maps")
+        reading = replaced(Reading(sign=options.sign, channels=options.channels), table, f"maps.{name}")
+        stored = (
+            open_maps(os.fspath(source), subject.everything)
+            if isinstance(source, (str, os.PathLike))
+            else maps_from_array(source, name, subject.everything)
+        )
+        digest = check_stored(stored, subject.samples, subject.data.spatial, reading)
+        record = MethodRecord(maps=digest, options=_described(_not_default(reading)))
+        found[name] = Method(name=name, source=stored, reading=reading, record=record)
     return found
 
 
@@ -135,8 +154,11 @@ def join_methods(methods: Mapping[str, Method], maps: Mapping[str, Method]) -> d
     return {**methods, **maps}
 
 
-def _not_default(reading: Mapping[str, str | None]) -> dict[str, str | None]:
-    return {name: value for name, value in reading.items() if value not in ("error", None)}
+_READING = {field.name: field.default for field in fields_of(Reading)}
+
+
+def _not_default(reading: Reading) -> dict[str, str | None]:
+    return {name: value for name in _READING if (value := getattr(reading, name)) != _READING[name]}
 
 
 def _described(options: Mapping[str, object]) -> dict[str, JSON]:
