@@ -418,6 +418,16 @@ def test_a_table_of_paths_and_labels(birds, tmp_path):
     assert samples.labels.tolist() == [3, 0]
 
 
+def test_a_table_of_absolute_paths(birds, tmp_path):
+    found = open_data(str(birds))
+    rows = [f"{birds / name},{label}" for name, label in zip(found.ids, found.labels, strict=True)]
+    (tmp_path / "far").mkdir()
+    (tmp_path / "far" / "table.csv").write_text("\n".join(["path,label", *rows]))
+    table = open_data(str(tmp_path / "far" / "table.csv"))
+    assert table.ids == found.ids  # named from the folder that all are in, so that another machine finds the same
+    np.testing.assert_array_equal(np.asarray(table.read(1)), np.asarray(found.read(1)))
+
+
 def test_a_table_with_class_names(birds, tmp_path):
     classes = table(tmp_path, "jay\nwren\n7\n", "c.txt")
     by_name = table(tmp_path, "path, label\nbirds/wren/b.png, wren\nbirds/jay/c.bmp, 7\n")
@@ -448,8 +458,7 @@ def test_a_table_with_class_names(birds, tmp_path):
         ("path,label\na.png,٣\n", "line 2 has '٣'"),
         ("path,label\na.png\n", "must have 2 columns in each line; line 2 has not"),
         ("path,label\na,b.png,1\n", "line 2 has not. Put values that contain a comma in quotation marks"),
-        ("path,label\n/a.png,1\n", "relative to itself; line 2 has '/a.png'"),
-        ("path,label\n,1\n", "relative to itself; line 2 has ''"),
+        ("path,label\n,1\n", "the path of an image in each line; line 2 has none"),
         ('path,label\n"a.png,1\n', "cannot be read: unexpected end of data. Save it as CSV"),
     ],
 )

@@ -1,4 +1,6 @@
 import pickle
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -9,7 +11,7 @@ from torch import nn
 
 from tests.tiny import model_file, tiny_model
 from twinlens.errors import ModelError
-from twinlens.models.loading import LoadedModel, load_model, load_weights
+from twinlens.models.loading import LoadedModel, comes_from_a_library, load_model, load_weights
 
 
 class Executes:
@@ -28,6 +30,16 @@ def test_a_function_in_a_file(tmp_path):
     assert not loaded.module.training
     inputs = torch.randn(2, 3, 8, 8)
     torch.testing.assert_close(loaded.module(inputs), tiny_model()(inputs))
+
+
+def test_a_file_can_import_its_neighbours(tmp_path):
+    (tmp_path / "neighbour.py").write_text("from torch import nn\n\nCLASSES = 4\n")
+    (tmp_path / "mine.py").write_text(
+        "from neighbour import CLASSES, nn\n\ndef build():\n    return nn.Linear(2, CLASSES)\n"
+    )
+    before = list(sys.path)
+    assert load_model(f"{tmp_path / 'mine.py'}:build").module.out_features == 4
+    assert sys.path == before
 
 
 def test_preprocessing_can_be_overridden(tmp_path):
@@ -163,6 +175,33 @@ def test_timm_models_bring_their_preprocessing():
     torch.testing.assert_close(loaded.preprocessing(image), theirs(image))
     with pytest.raises(ModelError, match=r"'timm:resnet5000' failed: .*resnet5000"):
         load_model("timm:resnet5000", weights="none")
+
+
+def test_a_model_of_a_library_with_classes_and_weights_of_ones_own(tmp_path):
+    spec = "timm:resnet10t?num_classes=3"
+    torch.save(load_model(spec, weights="none").module.state_dict(), tmp_path / "tuned.pt")
+    loaded = load_model(spec, weights=str(tmp_path / "tuned.pt"))
+    assert loaded.module.get_classifier().out_features == 3
+    assert loaded.classes is None
+    assert comes_from_a_library(spec)
+    assert load_model("torchvision:resnet18?num_classes=5", weights="none").module.fc.out_features == 5
+    with pytest.raises(ModelError, match="no published weights fit"):
+        load_model(spec)
+    for wrong, message in (("?checkpoint_path=evil", "must be one of num_classes"), ("?num_classes=x", "whole number")):
+        with pytest.raises(ModelError, match=message):
+            load_model(f"timm:resnet10t{wrong}", weights="none")
+        assert not comes_from_a_library("timm:resnet10t?checkpoint_path=../evil.pt")
+
+
+def test_torchvision_without_its_compiled_operators():
+    """Its operators are for detection, and this process has defined none of them."""
+    check = "from twinlens.models.loading import load_model; print(load_model('timm:resnet10t', weights='none').name)"
+    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=False)
+    assert (done.stdout.strip(), done.returncode) == ("timm:resnet10t", 0), done.stderr
+
+
+def test_classes_of_imagenet():
+    assert load_model("efficientnet-lite0", weights="none").classes[559] == "folding chair"
 
 
 def test_torchvision_models_bring_their_preprocessing():

@@ -13,7 +13,7 @@ import io
 import json
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -149,8 +149,8 @@ def _table(spec: str, indices: dict[str, int] | None) -> Samples:
     labels: dict[str, int] = {}
     for line, (path, label) in rows:
         name = os.path.normpath(path).replace(os.sep, "/")
-        if os.path.isabs(path) or not path:
-            raise DataError(f"'{spec}' must give paths relative to itself; line {line} has '{path}'. Shorten it.")
+        if not path:
+            raise DataError(f"'{spec}' must give the path of an image in each line; line {line} has none. Add it.")
         if name in labels:
             raise DataError(f"'{spec}' must list each path once; line {line} repeats '{name}'. Remove one of the two.")
         if by_name and indices is not None:
@@ -165,9 +165,21 @@ def _table(spec: str, indices: dict[str, int] | None) -> Samples:
         labels[name] = index
     if not labels:
         raise DataError(f"'{spec}' must list at least one image; it lists none. Add rows of path,label.")
-    files = ImageFiles(os.path.dirname(os.path.abspath(spec)), list(labels))
+    files = ImageFiles(os.path.dirname(os.path.abspath(spec)), list(labels), _short_ids(list(labels)))
     known = None if indices is None else _names(indices)
     return make_samples(_label_of("csv", spec), files.ids, list(labels.values()), known, files)
+
+
+def _short_ids(paths: Sequence[str]) -> list[str]:
+    """Name absolute paths from the folder that holds all of them, so that ids fit on a page and another machine.
+
+    Example:
+        >>> _short_ids(["/data/birds/owl.png", "/data/cats/tom.png", "near.png"])
+        ['birds/owl.png', 'cats/tom.png', 'near.png']
+    """
+    absolute = [os.path.dirname(path) for path in paths if os.path.isabs(path)]
+    root = os.path.commonpath(absolute) if absolute else ""
+    return [printable(os.path.relpath(path, root) if os.path.isabs(path) else path) for path in paths]
 
 
 def _read_table(path: str, columns: tuple[str, ...]) -> list[tuple[int, list[str]]]:

@@ -13,9 +13,12 @@ import importlib
 import importlib.util
 import pickle
 import re
+import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from importlib.resources import files
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -26,11 +29,12 @@ from torch import Tensor, nn
 from twinlens.core.arrays import check_dense
 from twinlens.core.calling import best_device, refusing_exit
 from twinlens.core.files import check_unpacked_size
-from twinlens.errors import ModelError, first_line
+from twinlens.errors import ModelError, first_line, unknown
 from twinlens.models.mnist_cnn import trained_cnn
 from twinlens.models.preprocessing import Preprocessing
 
 PRETRAINED, RANDOM = "default", "none"
+_SPEC_OPTIONS = ("num_classes", "in_chans", "img_size")  # none of which could name a file or an address
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -73,9 +77,9 @@ def load_model(
     """Load a model by its spec.
 
     Args:
-        spec: `timm:NAME`, `torchvision:NAME`, `efficientnet-lite0`, `mnist-cnn`, `FILE.py:FUNCTION` (a function that
-            returns a module, whose attributes `preprocessing`, a dict, and `classes` are honoured) or `FILE.pt2`, an
-            archive of `torch.export`.
+        spec: `timm:NAME`, `torchvision:NAME` (also NAME?num_classes=3, with weights of yours), `efficientnet-lite0`,
+            `mnist-cnn`, `FILE.py:FUNCTION` (a function that returns a module, whose attributes `preprocessing`, a dict,
+            and `classes` are honoured) or `FILE.pt2`, an archive of `torch.export`.
         weights: a file of weights (.safetensors, or a state dict); "default" loads those that come with the model,
             "none" leaves it untrained.
         preprocessing: fields of `Preprocessing` that replace the model's own.
@@ -115,7 +119,9 @@ def comes_from_a_library(spec: str) -> bool:
         (True, False, False)
     """
     library, _, name = spec.partition(":")
-    return spec in _BUILT_IN or (library in _LIBRARIES and re.fullmatch(r"[A-Za-z0-9_.-]+", name) is not None)
+    return spec in _BUILT_IN or (
+        library in _LIBRARIES and re.fullmatch(r"[A-Za-z0-9_.-]+(\?[a-z_0-9=&]+)?", name) is not None
+    )
 
 
 def load_weights(module: nn.Module, path: str) -> None:
@@ -179,9 +185,10 @@ def read_state(path: str) -> dict[str, Any]:
     return state
 
 
-def _from_timm(spec: str, name: str, pretrained: bool) -> LoadedModel:
+def _from_timm(spec: str, rest: str, pretrained: bool) -> LoadedModel:
+    name, options = _split_spec(spec, rest, pretrained)
     timm: Any = _package("timm", "timm")
-    module = _built(spec, pretrained, lambda: timm.create_model(name, pretrained=pretrained))
+    module = _built(spec, pretrained, lambda: timm.create_model(name, pretrained=pretrained, **options))
     own = timm.data.resolve_model_data_config(module)
     side = own["input_size"][-1]
     preprocessing = Preprocessing(
@@ -197,12 +204,15 @@ def _from_timm(spec: str, name: str, pretrained: bool) -> LoadedModel:
     return LoadedModel(name=spec, module=module, preprocessing=preprocessing, classes=classes)
 
 
-def _from_torchvision(spec: str, name: str, pretrained: bool) -> LoadedModel:
+def _from_torchvision(spec: str, rest: str, pretrained: bool) -> LoadedModel:
+    name, options = _split_spec(spec, rest, pretrained)
     torchvision: Any = _package("torchvision.models", "torchvision")
     if name not in torchvision.list_models(module=torchvision):
         raise ModelError(f"`model` {spec!r}: torchvision has no classifier of this name.")
     known = torchvision.get_model_weights(name).DEFAULT
-    module = _built(spec, pretrained, lambda: torchvision.get_model(name, weights=known if pretrained else None))
+    module = _built(
+        spec, pretrained, lambda: torchvision.get_model(name, weights=known if pretrained else None, **options)
+    )
     own = known.transforms()
     preprocessing = Preprocessing(
         resize=own.resize_size[0],
@@ -211,7 +221,27 @@ def _from_torchvision(spec: str, name: str, pretrained: bool) -> LoadedModel:
         mean=own.mean,
         std=own.std,
     )
-    return LoadedModel(name=spec, module=module, preprocessing=preprocessing, classes=tuple(known.meta["categories"]))
+    classes = None if "num_classes" in options else tuple(known.meta["categories"])
+    return LoadedModel(name=spec, module=module, preprocessing=preprocessing, classes=classes)
+
+
+def _split_spec(spec: str, rest: str, pretrained: bool) -> tuple[str, dict[str, int]]:
+    """Split NAME?num_classes=3; what the options change is not in the published weights."""
+    name, _, query = rest.partition("?")
+    options = {}
+    for text in filter(None, query.split("&")):
+        key, _, value = text.partition("=")
+        if key not in _SPEC_OPTIONS:
+            raise ModelError(f"`model` {spec!r}: {unknown('model', key, _SPEC_OPTIONS)}")
+        if re.fullmatch("[0-9]{1,6}", value) is None:
+            raise ModelError(f"`model` {spec!r}: {key} must be a whole number, as in ?{key}=3; got {value!r}.")
+        options[key] = int(value)
+    if options and pretrained:
+        raise ModelError(
+            f"`model` {spec!r} changes what was trained, so that no published weights fit. Pass `weights`, a file of "
+            "your own, or 'none' for an untrained model."
+        )
+    return name, options
 
 
 def _efficientnet_lite0(spec: str, pretrained: bool) -> LoadedModel:
@@ -224,7 +254,17 @@ def _efficientnet_lite0(spec: str, pretrained: bool) -> LoadedModel:
     preprocessing = Preprocessing(
         resize=256, crop=224, interpolation="bicubic", mean=3 * (127 / 255,), std=3 * (128 / 255,)
     )
-    return LoadedModel(name=spec, module=module, preprocessing=preprocessing)
+    return LoadedModel(name=spec, module=module, preprocessing=preprocessing, classes=imagenet_classes())
+
+
+def imagenet_classes() -> tuple[str, ...]:
+    """Return the names of ImageNet's thousand classes by index.
+
+    Example:
+        >>> imagenet_classes()[559], len(imagenet_classes())
+        ('folding chair', 1000)
+    """
+    return tuple(files("twinlens.models").joinpath("imagenet_classes.txt").read_text(encoding="utf-8").splitlines())
 
 
 def _mnist_cnn(spec: str, pretrained: bool) -> LoadedModel:
@@ -242,7 +282,7 @@ def _from_file(spec: str, path: Path, function: str) -> LoadedModel:
         raise ModelError(f"`model` {spec!r}: {str(path)!r} cannot be imported.")
     source = importlib.util.module_from_spec(found)
     try:
-        with refusing_exit("model"):
+        with refusing_exit("model"), _importing_from(path.resolve().parent):
             found.loader.exec_module(source)
             build = getattr(source, function, None)
             module = build() if callable(build) else None
@@ -261,6 +301,17 @@ def _from_file(spec: str, path: Path, function: str) -> LoadedModel:
         preprocessing=own if isinstance(own, Preprocessing) else Preprocessing().changed(own or {}),
         classes=None if classes is None else tuple(map(str, classes)),
     )
+
+
+@contextmanager
+def _importing_from(folder: Path) -> Iterator[None]:
+    """Let a file of the user's import its neighbours, as it can where Python runs it as a script."""
+    sys.path.insert(0, str(folder))
+    try:
+        yield
+    finally:
+        with suppress(ValueError):  # in case that the file has tidied up itself
+            sys.path.remove(str(folder))
 
 
 class _Exported(nn.Module):
@@ -310,6 +361,14 @@ def _package(name: str, extra: str) -> ModuleType:
         return importlib.import_module(name)
     except ImportError:
         raise ModelError(f'This needs {name}: pip install "twinlens[{extra}]"') from None
+    except RuntimeError as error:
+        if "operator torchvision::" not in str(error):
+            raise ModelError(f"{name} cannot be imported: {first_line(error)} Install it anew.") from error
+    # The compiled operators of torchvision do not fit this torch. They are for detection, and classifiers need none.
+    for operator in ("nms", "qnms"):
+        with suppress(RuntimeError):  # which this process has already
+            torch.library.define(f"torchvision::{operator}", "(Tensor dets, Tensor scores, float threshold) -> Tensor")
+    return importlib.import_module(name)
 
 
 _LIBRARIES = {"timm": _from_timm, "torchvision": _from_torchvision}
