@@ -63,7 +63,7 @@ def evaluate(  # noqa: D417 (the options are listed where they are declared)
     with _showing(options.progress) as progress, _at_rest(named), kind(out, Manifest) as directory:
         # A model that can be called, and samples that were read once.
         place = here if cluster is None or isinstance(model, str) else None
-        subject = open_subject(model, data, options, device=place, known=directory.manifest is not None)
+        subject = open_subject(model, data, options, device=place, there=directory.manifest)
         check_shown(options.show, subject.samples.ids)
         sources = join_methods(named, find_maps(options, subject))
 

@@ -205,7 +205,7 @@ def test_half_precision_and_non_contiguous_inputs():
         ({"maps": torch.rand(3, 8, 8)}, ValueError, "one map for each of the 4 samples"),
         ({"maps": torch.rand(4, 7, 8)}, ValueError, r"must have shape \(4, 8, 8\)"),
         ({"model": lambda x: x.sum(dim=(1, 2, 3))}, ValueError, r"at least two logits per input.*shape \(4,\)"),
-        ({"model": lambda x: (x, x)}, TypeError, r"got tuple. Wrap it"),
+        ({"model": lambda x: "yes"}, TypeError, r"got str. Wrap it"),
         ({"model": lambda x: torch.full((len(x), 4), torch.nan)}, ValueError, "for sample '0' at level 0.9"),
         ({"output": "logit"}, ValueError, "`output` must be one of"),
         ({"output": "probabilities"}, ValueError, "If these are logits, pass output='logits'"),

@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from twinlens.core.answers import answering_logits
 from twinlens.core.arrays import ArrayLike, as_tensor
 from twinlens.core.calling import Labels, Model, evaluating, find_device
 from twinlens.core.maps import AS_IT_IS, Reading, ReadingOptions, read_as
@@ -100,7 +101,7 @@ class CaptumMethod(Adapted):
         """Ask for the attribution of the targets."""
         _check_same(getattr(self.owner, "forward_func", None), model)
         attribute = getattr(self.explain, "attribute", self.explain)
-        with evaluating(model), torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+        with evaluating(model), answering_logits(model), torch.random.fork_rng(devices=[]), warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*required_grads has been set automatically")
             torch.manual_seed(drawn["seed"])
             found = attribute(inputs, target=targets, **options)
@@ -118,7 +119,7 @@ class GradCamMethod(Adapted):
     ) -> ArrayLike:
         """Ask for the maps of the targets."""
         _check_same(self.owner.model, model)
-        with self._hooked(), evaluating(model), torch.enable_grad():
+        with self._hooked(), evaluating(model), answering_logits(model), torch.enable_grad():
             scores = [_Logit(target) for target in targets.tolist()]
             maps: ArrayLike = self.explain(input_tensor=inputs, targets=scores, **options)
         return maps
@@ -171,7 +172,8 @@ class QuantusMethod(Adapted):
         self, model: Model, inputs: Tensor, targets: Tensor, _: Mapping[str, Any], options: Mapping[str, Any]
     ) -> ArrayLike:
         """Ask for the maps of the targets."""
-        maps: ArrayLike = self.explain(model, inputs.cpu().numpy(), targets.cpu().numpy(), **options)
+        with answering_logits(model):
+            maps: ArrayLike = self.explain(model, inputs.cpu().numpy(), targets.cpu().numpy(), **options)
         return maps
 
 

@@ -16,6 +16,7 @@ from typing import SupportsIndex
 import torch
 from torch import Tensor, nn
 
+from twinlens.core.answers import answering_logits
 from twinlens.core.arrays import ArrayLike
 from twinlens.core.calling import Labels, check_inputs, check_labels, evaluating, find_device
 from twinlens.core.randomness import stream
@@ -119,7 +120,7 @@ def undisturbed(model: nn.Module) -> Iterator[None]:
         for part in model.modules()
         for table in (part._forward_hooks, part._forward_pre_hooks, part._backward_hooks, part._backward_pre_hooks)
     ]
-    with evaluating(model):
+    with evaluating(model), answering_logits(model):
         for weight, _, _ in weights:
             weight.requires_grad_(False)
         try:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import cached_property
 from itertools import chain
 from typing import Any
 
@@ -15,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from twinlens.core.answers import SINGLE, as_two, find_logits
 from twinlens.core.arrays import ArrayLike, as_tensor, check_dense
 from twinlens.core.maps import check_ids, spatial_shape
 from twinlens.errors import unknown
@@ -84,19 +86,22 @@ class Respondent:
                 answer = torch.as_tensor(np.asarray(self.model(batch.numpy())))
             else:
                 answer = self.model(batch if self.dtype is None else batch.to(self.dtype))
+        answer, place = find_logits(answer)
         if not isinstance(answer, Tensor):
             raise TypeError(
-                f"`model` must return a tensor of logits; got {type(answer).__name__}. "
-                "Wrap it, as in lambda x: model(x).logits."
+                f"`model` must return a tensor of logits, or an object that has them as `logits` or as its first item; "
+                f"got {type(answer).__name__}. Wrap it, as in lambda x: model(x).scores."
             )
         answer = check_dense(answer, "model").to(self.real)
         if self.regression:
             return self._values(answer, len(batch))
+        if place.endswith(SINGLE) and len(answer) == len(batch) and self._binary:
+            answer = self._as_two(answer)
         if answer.dim() != 2 or len(answer) != len(batch) or answer.shape[1] < 2:
             raise ValueError(
                 f"`model` must return one row of at least two logits per input; for {len(batch)} inputs it returned "
-                f"shape {tuple(answer.shape)}. For a single logit z return [0, z]; for a regression model pass "
-                "floating-point labels."
+                f"shape {tuple(answer.shape)}. For a single logit of two classes pass labels 0 and 1; for a regression "
+                "model pass floating-point labels."
             )
         self._check_classes(answer.shape[1])
         target = self.label[index][:, None]
@@ -113,6 +118,16 @@ class Respondent:
         earlier = torch.arange(answer.shape[1], device=self.device) < target
         rank = ((answer > own) | ((answer == own) & earlier)).sum(dim=1, keepdim=True)
         return torch.cat([answer.argmax(dim=1, keepdim=True), probability, logit, rank], dim=1)
+
+    @cached_property
+    def _binary(self) -> bool:
+        return bool(np.isin(self.labels, (0, 1)).all())
+
+    def _as_two(self, answer: Tensor) -> Tensor:
+        if not self.probabilities:
+            return as_two(answer)
+        one = answer.reshape(-1)
+        return torch.stack([1 - one, one], dim=1)
 
     def _values(self, answer: Tensor, count: int) -> Tensor:
         if answer.shape not in ((count,), (count, 1)):

@@ -18,8 +18,9 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from twinlens.attribution import attribute
+from twinlens.attribution import METHODS
 from twinlens.attribution.adapters import Adapted
+from twinlens.core.answers import SINGLE, answering_logits
 from twinlens.core.calling import find_device, refusing_exit
 from twinlens.core.exchange import draw_controlled, draw_partners
 from twinlens.core.maps import check_maps, spatial_shape
@@ -285,21 +286,23 @@ class EvaluationWorker:
         options = dict(method.options)
         if method.needs_reference:  # what is usual must not depend on which samples share a shard
             options["reference"] = self._reference
-        model, seed = self.job.model.module, self.job.run.manifest.seed
         if isinstance(method.source, Adapted):
-            with refusing_exit("method"):
-                return {
-                    method.name: method.source(model, inputs, samples.labels, ids=samples.ids, seed=seed, **options)
-                }
-        if not (kinds := self._siblings(method, shard)):
-            maps = attribute(model, inputs, samples.labels, method.source, ids=samples.ids, seed=seed, **options)
-            return {method.name: maps}
-        assert method.ensemble is not None
-        make, _ = method.ensemble
-        options.pop("ensemble", None)
-        with refusing_exit("model"):
-            made = make(model, inputs, samples.labels, sorted({*kinds.values()}), ids=samples.ids, seed=seed, **options)
+            return {method.name: self._call(method.source, samples, inputs, **options)}
+        single = self.job.run.manifest.model.output.endswith(SINGLE)
+        with answering_logits(self.job.model.module, single=single):
+            if not (kinds := self._siblings(method, shard)):
+                return {method.name: self._call(METHODS[method.source], samples, inputs, **options)}
+            assert method.ensemble is not None
+            options.pop("ensemble", None)
+            made = self._call(method.ensemble[0], samples, inputs, sorted({*kinds.values()}), **options)
         return {name: made[kind] for name, kind in kinds.items()}
+
+    def _call(
+        self, explain: Callable[..., T], samples: Samples, inputs: Tensor, /, *more: object, **options: object
+    ) -> T:
+        with refusing_exit("model"):
+            seed = self.job.run.manifest.seed
+            return explain(self.job.model.module, inputs, samples.labels, *more, ids=samples.ids, seed=seed, **options)
 
     def _siblings(self, method: Method, shard: int) -> dict[str, str]:
         """Return which ensembles of the same noisy copies are missing, with the method's own; none if that is all."""

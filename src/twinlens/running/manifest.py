@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from twinlens.core.answers import PLAIN
 from twinlens.core.fields import JSON, to_json
 from twinlens.core.ordering import Schedule
 from twinlens.data.samples import Skipped
@@ -40,6 +41,9 @@ class ModelRecord:
 
     classes: tuple[str, ...] | None
     """Names of the classes by index, where they are known."""
+
+    output: str = PLAIN
+    """Where its logits are: "logits", which it returns, or a field, such as ".logits"; "one logit" of two classes."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,6 +16,7 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
+from twinlens.core.answers import SINGLE, find_logits
 from twinlens.core.calling import evaluating, find_device, refusing_exit
 from twinlens.data.inputs import load_inputs
 from twinlens.data.samples import Samples, Skipped, check, from_arrays, subset
@@ -57,6 +58,9 @@ class Subject:
     example: Tensor
     """(1, C, *S): the first input as the model expects it."""
 
+    output: str
+    """Where the logits are in what the model returns."""
+
     @cached_property
     def model_record(self) -> ModelRecord:
         """The model as run.json holds it."""
@@ -65,6 +69,7 @@ class Subject:
             digest=self.model.digest(),
             preprocessing=self.model.preprocessing,
             classes=self.model.classes or self.samples.classes,
+            output=self.output,
         )
 
     @cached_property
@@ -79,7 +84,9 @@ class Subject:
         )
 
 
-def open_subject(model: ModelSource, data: DataSource, options: Options, *, device: str | None, known: bool) -> Subject:
+def open_subject(
+    model: ModelSource, data: DataSource, options: Options, *, device: str | None, there: Manifest | None
+) -> Subject:
     """Load the model, read every sample once, and call the model once, so that nothing fails later.
 
     Args:
@@ -87,7 +94,7 @@ def open_subject(model: ModelSource, data: DataSource, options: Options, *, devi
         data: a spec such as a folder of images, or inputs with labels.
         options: what is asked.
         device: where a model that is given by its spec is put.
-        known: whether a run with them is there, so that the model need not be called.
+        there: the manifest of the run that goes on, with which the model need not be called.
     """
     everything = _open_samples(data, options.classes)
     loaded = _open_model(model, options, device)
@@ -99,10 +106,15 @@ def open_subject(model: ModelSource, data: DataSource, options: Options, *, devi
         check_size=loaded.preprocessing.check_size,
     )
     example = load_inputs(samples.take([0]), loaded, workers=1)
-    if not known:
-        _check_fit(loaded, samples, example, options.classes)
+    output = there.model.output if there else _check_fit(loaded, samples, example, options.classes)
     return Subject(
-        model=loaded, everything=everything, samples=samples, skipped=skipped, digest=digest, example=example
+        model=loaded,
+        everything=everything,
+        samples=samples,
+        skipped=skipped,
+        digest=digest,
+        example=example,
+        output=output,
     )
 
 
@@ -131,8 +143,8 @@ def _open_samples(data: DataSource, classes: str | None) -> Samples:
     return data if isinstance(data, Samples) else from_arrays(*data)
 
 
-def _check_fit(model: LoadedModel, samples: Samples, example: Tensor, classes: str | None) -> None:
-    """Call the model once, and refuse labels that cannot be meant for it."""
+def _check_fit(model: LoadedModel, samples: Samples, example: Tensor, classes: str | None) -> str:
+    """Call the model once, refuse labels that cannot be meant for it, and return where its logits are."""
     device, dtype = find_device(model.module, None)
     with evaluating(model.module), torch.inference_mode():
         try:
@@ -143,9 +155,14 @@ def _check_fit(model: LoadedModel, samples: Samples, example: Tensor, classes: s
                 f"`model` {model.name} fails on an input of shape {tuple(example.shape)}: {first_line(error)} Check "
                 "the size and the channels that it expects."
             ) from error
-    if not isinstance(answer, Tensor) or answer.dim() != 2:
-        raise TypeError(f"`model` {model.name} must return logits (samples, classes); it returned something else.")
-    outputs, folders = answer.shape[1], samples.classes
+    logits, output = find_logits(answer)
+    single = output.endswith(SINGLE)
+    if not isinstance(logits, Tensor) or not (single or logits.dim() == 2):
+        raise TypeError(
+            f"`model` {model.name} must return logits (samples, classes), or have them as `logits` or as its first "
+            "item; it returned something else."
+        )
+    outputs, folders = 2 if single else logits.shape[1], samples.classes
     if samples.name.startswith("folder:") and classes is None and folders is not None and len(folders) != outputs:
         raise DataError(
             f"`data` holds {len(folders)} class folders and the model knows {outputs} classes, so their numbers are "
@@ -154,6 +171,7 @@ def _check_fit(model: LoadedModel, samples: Samples, example: Tensor, classes: s
     if (largest := int(samples.labels.max())) >= outputs:
         name = samples.ids[int(samples.labels.argmax())]
         raise DataError(f"`data` has label {largest} (sample '{name}'), and the model knows 0 to {outputs - 1}.")
+    return output
 
 
 def choose_imputer(subject: Subject, options: Options) -> Imputer:
