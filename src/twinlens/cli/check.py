@@ -18,7 +18,7 @@ from twinlens.experiments import checks
 from twinlens.experiments.check_subject import CheckOptions
 from twinlens.experiments.checks import CHECKS
 from twinlens.options import SubjectOptions
-from twinlens.running.checks import Check
+from twinlens.running.checks import Check, CheckValue
 from twinlens.running.run_reader import open_evaluation
 
 
@@ -82,10 +82,16 @@ def _print_course(check: Check) -> None:
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False, title=_plain(check.course_title or ""))
     table.add_column(_plain(check.step_title or "step"))
     for name in check.methods:
-        table.add_column(_plain(name), justify="right")
+        table.add_column(_plain(name), justify="right", no_wrap=True)
     for k, step in enumerate(check.steps):
-        table.add_row(_plain(step), *(_plain(str(found.course[k])) for found in check.methods.values()))
+        table.add_row(_plain(step), *(_in_two_lines(found.course[k]) for found in check.methods.values()))
     open_console().print(table)
+
+
+def _in_two_lines(found: CheckValue) -> str:
+    """Format a number with its interval below, so that many methods find room beside each other."""
+    number, _, between = str(found).partition(" ")
+    return _plain(number) + (f"\n[dim]{_plain(between)}[/dim]" if between else "")
 
 
 def _plain(text: str) -> str:

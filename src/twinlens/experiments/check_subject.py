@@ -150,10 +150,19 @@ class CheckSubject:
         return load_inputs(self.samples, self.opened[0], _WORKERS)
 
     @cached_property
+    def training_samples(self) -> Samples:
+        """The training data."""
+        return open_data(self.options.needed("train"), classes=self.evaluation.run.manifest.source.classes)
+
+    @cached_property
     def training_data(self) -> tuple[Tensor, NDArray[np.int64]]:
         """Inputs and labels of the training data."""
-        data = open_data(self.options.needed("train"), classes=self.evaluation.run.manifest.source.classes)
-        return load_inputs(data, self.opened[0], _WORKERS), data.labels
+        return load_inputs(self.training_samples, self.opened[0], _WORKERS), self.training_samples.labels
+
+    def seen_in_training(self) -> int:
+        """Count the samples that are among the training data, by their content."""
+        known = {self.training_samples.fingerprint(int(place)) for place in self.training_samples.positions}
+        return sum(self.samples.fingerprint(int(place)) in known for place in self.samples.positions)
 
     @cached_property
     def build(self) -> Callable[[], nn.Module]:
