@@ -473,9 +473,9 @@ function curveHover(visible, metric, at) {
   return hoverTable(`${metric.x.split(':')[0]} ${decimal(at, 2)}`, rows);
 }
 
-// ---- the course of a check
+// ---- the steps of a check
 
-function courseOption(check) {
+function stepsOption(check) {
   const numbers = check.methods.flatMap(method => method.course.flatMap(step => [step.value, step.low, step.high]));
   const along = range(numbers, { floor: 0 });
   return colours => {
@@ -492,23 +492,23 @@ function courseOption(check) {
         ...tooltip(colours),
         trigger: 'axis',
         axisPointer: { type: 'line', lineStyle: { color: colours.quiet } },
-        formatter: items => courseHover(check, visible, items[0].dataIndex),
+        formatter: items => stepsHover(check, visible, items[0].dataIndex),
       },
       xAxis: axis(check.stepTitle, {}, colours, steps),
       yAxis: axis(check.courseTitle, along, colours, { nameGap: 36 }),
-      series: visible.flatMap(courseMarks),
+      series: visible.flatMap(stepsMarks),
     };
   };
 }
 
-function courseMarks(method) {
+function stepsMarks(method) {
   const points = column => method.course.map((step, k) => [k, step[column]]);
   const curve = { values: points('value'), low: points('low'), high: points('high') };
   const bands = method.course.some(step => isNumber(step.low)) ? curve : { values: curve.values };
   return curveMarks({ name: method.name, metrics: { course: bands } }, { key: 'course' }, (own, column) => own[column]);
 }
 
-function courseHover(check, visible, k) {
+function stepsHover(check, visible, k) {
   const rows = visible.map(method => {
     const { value, low, high } = method.course[k];
     return [method.name, isNumber(value) ? decimal(value) : 'not defined', interval([low, high])];

@@ -448,7 +448,7 @@ function checkCell(value, samples) {
 
 function checkChart(check) {
   const chart = element('div', { class: 'chart', 'data-chart': `check ${check.name}` });
-  requestAnimationFrame(() => drawChart(chart, courseOption(check)));
+  requestAnimationFrame(() => drawChart(chart, stepsOption(check)));
   return element('figure', {}, chart);
 }
 
