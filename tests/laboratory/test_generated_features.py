@@ -100,7 +100,9 @@ def test_a_pair_does_not_depend_on_how_many_others_there_are(generated):
 
 
 def test_the_model_is_left_as_it_was():
-    model = nn.Sequential(nn.Conv2d(4, 5, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(5, 3)).train()
+    parts = nn.Conv2d(4, 5, 3), nn.BatchNorm2d(5), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(5, 3)
+    model = nn.Sequential(*parts).train()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
     torch.manual_seed(5)
     expected = torch.rand(1)
     torch.manual_seed(5)
@@ -108,6 +110,7 @@ def test_the_model_is_left_as_it_was():
         generate_features(model, examples(), count=2, steps=2)
     assert torch.equal(torch.rand(1), expected)
     assert model.training
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert all(weight.requires_grad and weight.grad is None for weight in model.parameters())
 
 
@@ -128,6 +131,15 @@ def test_class_sensitivity_is_the_overlap_on_the_patches():
     assert class_sensitivity(model, known(), by_class(0.0, 1.0)).values.tolist() == [1.0, 1.0]
     assert class_sensitivity(model, known(), same).values.tolist() == [1.0, 1.0]
     assert np.isnan(class_sensitivity(model, known(), nothing).values).all()
+
+
+def test_maps_of_two_classes_are_compared_at_one_scale():
+    """A class whose map is larger everywhere does not overlap less for that."""
+
+    def louder(model, inputs, targets, *, ids, seed):
+        return by_class(4.0, 1.0)(model, inputs, targets, ids=ids, seed=seed) * (1.0 + 9.0 * (targets[0] % 2))
+
+    assert class_sensitivity(nn.Identity(), known(), louder).values.tolist() == [0.25, 0.25]
 
 
 def test_methods_that_look_at_the_model_are_told_from_those_that_do_not(generated):
@@ -157,5 +169,8 @@ def test_what_cannot_be_meant_is_refused():
         generate_features(Colours(), examples(), count=0)
     with pytest.raises(ValueError, match="`probability` must lie within"):
         generate_features(Colours(), examples(), probability=1.0)
+    # A patch of 5 × 5 of 12 × 12 pixels adds at most 30 · 25 / 144 to its logit.
+    with pytest.raises(ValueError, match=r"reached a probability of 0\.999 for one class"):
+        generate_features(Colours(), examples(), count=3, steps=300, probability=0.999)
     with pytest.raises(ValueError, match="found none of 1 pairs of features in 1 steps"):
         generate_features(Colours(), examples(), count=1, steps=1)

@@ -74,6 +74,12 @@ def test_order_and_batches_of_samples_change_nothing():
     assert np.allclose(whole.correlate(maps).values[:, order], parts.correlate(maps[order]).values, atol=1e-4)
 
 
+def test_each_sample_has_sets_of_its_own():
+    x = rows(1).repeat(2, 1)
+    one, other = random_removals(linear, x, [0, 0], shares=(0.3,), subsets=5).drops[0]
+    assert not np.isclose(one, other).all()
+
+
 def test_what_cannot_be_meant_is_refused():
     with pytest.raises(ValueError, match="`subsets` must be at least 3"):
         sensitivity_n(linear, rows(2), [0, 0], rows(2), subsets=2)

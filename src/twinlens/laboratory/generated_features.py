@@ -201,8 +201,9 @@ def generate_features(
         raise ValueError(f"`probability` must lie within [0, 1); got {probability!r}.")
     device, dtype = find_device(model, None)
     examples = given.to(dtype or given.dtype)
-    search, found = _Search(model, examples, device, probability, seed), list[_Pair]()
+    found: list[_Pair] = []
     with undisturbed(model):
+        search = _Search(model, examples, device, probability, seed)
         together = max(1, _TOGETHER // examples[0].numel())
         for start in range(0, count, together):
             found += search.run(range(start, min(start + together, count)), steps)
