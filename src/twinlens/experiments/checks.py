@@ -79,8 +79,8 @@ CHECKS = {
         source="Hedström et al. 2023, Sanity checks revisited: an exploration to repair the model parameter "
         "randomisation test",
         reading="Complexity is the entropy of the histogram of a map's values, in nats. It should rise: a random model "
-        "has no structure to explain. Random maps stay at 0. The test was made for maps with negative values; where "
-        "these are dropped, as they are here, zeros fill a bin, and complexity may fall for a faithful method.",
+        "has no structure to explain. Random maps stay at 0. Published for maps with "
+        "negative values, which those of a run do not have: compare methods, and do not take the sign for a verdict.",
         columns=(
             CheckColumn(title="relative rise", better="higher"),
             CheckColumn(title="entropy, trained", better="neither"),
