@@ -11,6 +11,8 @@ from .data.samples import Samples, from_arrays
 from .data.sources import open_data
 from .errors import DataError, ModelError, RunError
 from .evaluation import evaluate
+from .experiments.check_subject import CheckOptions
+from .experiments.checks import CHECKS, run_check
 from .experiments.roar import RoarCurve, roar
 from .imputation.imputers import (
     IMPUTERS,
@@ -21,10 +23,25 @@ from .imputation.imputers import (
     MeanImputer,
     impute_linear,
 )
+from .laboratory.generated_features import (
+    AxiomTest,
+    GeneratedFeatures,
+    class_sensitivity,
+    generate_features,
+    null_player,
+)
 from .laboratory.localisation import Localisation, attribution_inside, pointing_game
 from .laboratory.modifications import introduce_attribution, remove_attribution
-from .laboratory.randomisation import Randomisation, model_randomisation
+from .laboratory.randomisation import (
+    ComplexityRise,
+    Randomisation,
+    data_randomisation,
+    efficient_randomisation,
+    model_randomisation,
+    train_on_permuted_labels,
+)
 from .laboratory.selftest import selftest
+from .laboratory.sensitivity_n import RandomRemovals, SensitivityN, random_removals, sensitivity_n
 from .metrics.catalogue import METRICS, Metric
 from .metrics.curves import CompletenessCurve, RemovalCurve
 from .metrics.estimators import opposite_schedule
@@ -38,6 +55,7 @@ from .models.preprocessing import Preprocessing
 from .options import Options
 from .probing.probe import probe
 from .report import format_table, write_figures, write_report
+from .running.checks import Check
 from .running.results import Results
 from .running.run_reader import Evaluation, open_evaluation
 from .running.units import Cluster
@@ -51,22 +69,28 @@ from .statistics.verdicts import Comparison
 __version__: str
 
 __all__ = [
+    "CHECKS",
     "CONTROLS",
     "IMPUTERS",
     "METHODS",
     "METRICS",
     "PROTOCOLS",
+    "AxiomTest",
     "BlurImputer",
     "Bootstrap",
+    "Check",
+    "CheckOptions",
     "Cluster",
     "Comparison",
     "Completeness",
     "CompletenessCurve",
+    "ComplexityRise",
     "ConstantImputer",
     "DataError",
     "Deletion",
     "Evaluation",
     "Finding",
+    "GeneratedFeatures",
     "Imputer",
     "Insertion",
     "Interval",
@@ -81,6 +105,7 @@ __all__ = [
     "ProbeTable",
     "Progress",
     "Protocol",
+    "RandomRemovals",
     "Randomisation",
     "RemovalCurve",
     "Results",
@@ -89,6 +114,7 @@ __all__ = [
     "RunError",
     "Samples",
     "Schedule",
+    "SensitivityN",
     "Skill",
     "Soundness",
     "SoundnessCurve",
@@ -96,15 +122,19 @@ __all__ = [
     "attribute",
     "attribution_inside",
     "bootstrap",
+    "class_sensitivity",
     "compare",
     "completeness",
     "completeness_from_probes",
+    "data_randomisation",
     "deletion",
     "diagnose",
+    "efficient_randomisation",
     "evaluate",
     "exchange_maps",
     "format_table",
     "from_arrays",
+    "generate_features",
     "impute_linear",
     "insertion",
     "introduce_attribution",
@@ -112,20 +142,25 @@ __all__ = [
     "load_model",
     "measure_metric",
     "model_randomisation",
+    "null_player",
     "open_data",
     "open_evaluation",
     "opposite_schedule",
     "pointing_game",
     "probe",
+    "random_removals",
     "removal_from_probes",
     "remove_attribution",
     "road",
     "roar",
+    "run_check",
     "selftest",
     "sensitivity",
+    "sensitivity_n",
     "skill",
     "soundness",
     "soundness_from_probes",
+    "train_on_permuted_labels",
     "write_figures",
     "write_report",
 ]

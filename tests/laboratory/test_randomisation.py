@@ -6,8 +6,17 @@ import torch
 from scipy.stats import spearmanr
 from torch import nn
 
-from twinlens.laboratory.randomisation import model_randomisation, pearson, spearman
+from twinlens.attribution import attribute
+from twinlens.laboratory.randomisation import (
+    data_randomisation,
+    efficient_randomisation,
+    model_randomisation,
+    pearson,
+    spearman,
+    train_on_permuted_labels,
+)
 from twinlens.models.networks import TinyResNet
+from twinlens.models.training import Training
 
 
 class Backwards(nn.Module):
@@ -154,3 +163,63 @@ def test_arguments_are_checked():
         model_randomisation(nn.Sequential(nn.Flatten()), torch.randn(2, 5), [0, 0])
     with pytest.raises(TypeError, match="`stepz` is no option of integrated_gradients"):
         model_randomisation(Backwards(), torch.randn(2, 5), [0, 0], stepz=3)
+
+
+def test_the_efficient_variant_by_hand():
+    """Entropy before and after, from maps made one by one, of the model that the cascade ends with."""
+    torch.manual_seed(2)
+    model, inputs = TinyResNet(3, 3, width=4).eval(), torch.randn(5, 3, 8, 8)
+    seen = []
+
+    def method(network, x, targets, *, ids, seed):
+        maps = attribute(network, x, targets, "saliency", ids=ids, seed=seed)
+        seen.append((state(network), maps))
+        return maps
+
+    found = efficient_randomisation(model, inputs, [1] * 5, method, bins=10)
+    (trained, before), (random, after) = seen
+    model_randomisation(model, inputs, [1] * 5, method)
+    assert same(random, seen[-1][0])
+    assert same(trained, state(model))
+    for maps, there in ((before, found.before), (after, found.after)):
+        for one, expected in zip(maps, there, strict=True):
+            counts, _ = np.histogram(one.double().numpy(), bins=10)
+            shares = counts[counts > 0] / counts.sum()
+            assert expected == pytest.approx(-(shares * np.log(shares)).sum())
+    assert np.allclose(found.values, (found.after - found.before) / found.before)
+
+
+def test_constant_maps_have_no_rise():
+    def constant(network, x, targets, *, ids, seed):
+        return torch.ones(len(x), *x.shape[2:])
+
+    found = efficient_randomisation(TinyResNet(3, 3, width=4), torch.randn(4, 3, 8, 8), [0] * 4, constant)
+    assert np.isnan(found.values).all()
+    assert found.interval().value is None
+
+
+def test_data_randomisation_compares_with_each_network():
+    torch.manual_seed(3)
+    model, other = (nn.Sequential(nn.Flatten(), nn.Linear(16, 3)) for _ in range(2))
+    inputs = torch.randn(6, 1, 4, 4)
+    found = data_randomisation(model, {"itself": model, "other": other}, inputs, [0] * 6, "saliency")
+    assert found.layers == ("itself", "other")
+    assert np.allclose(found.values[0], 1)
+    one, two = (np.abs(network[1].weight[0].detach().numpy()) for network in (model, other))
+    assert np.allclose(found.values[1], spearmanr(one, two)[0])
+    with pytest.raises(ValueError, match="`networks` must hold at least one"):
+        data_randomisation(model, {}, inputs, [0] * 6)
+    with pytest.raises(ValueError, match="`similarity` must be one of"):
+        data_randomisation(model, {"itself": model}, inputs, [0] * 6, similarity="ssim")
+
+
+def test_permuted_labels_are_those_that_were_learned():
+    inputs = torch.eye(12)
+    labels = torch.arange(12) % 3
+    network, learned = train_on_permuted_labels(
+        lambda: nn.Linear(12, 3), inputs, labels, training=Training(epochs=200, rate=0.1), seed=1
+    )
+    given = network(inputs).argmax(dim=1)
+    assert learned == 1.0
+    assert torch.bincount(given).tolist() == [4, 4, 4]
+    assert 0 < (given == labels).sum() < 12

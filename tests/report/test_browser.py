@@ -25,9 +25,10 @@ from tests.report.runs import (
 from twinlens.core.fields import to_json
 from twinlens.metrics.catalogue import DEFAULT_METRICS
 from twinlens.report import write_report
-from twinlens.report.page import build_page
+from twinlens.report.page import build_page, read_part
 from twinlens.report.run_summary import describe_runs
 from twinlens.report.styles import method_styles
+from twinlens.running.checks import Check, CheckColumn, CheckValue, MethodCheck, store_check
 from twinlens.running.wording import find_headlines
 
 pytest.importorskip("selenium", reason="selenium is not installed: pip install 'twinlens[dev]'")
@@ -548,3 +549,74 @@ def test_absolute_thresholds_are_told_as_such(browser, tmp_path):
     browser.open(write_report([run], tmp_path / "r.html"))
     assert browser.one(".level output").text == "what exceeds 0.20"
     assert browser.complaints() == []
+
+
+def a_check(**entries):
+    """A check of two steps, of which one method has no value at the second, with a title from a stranger."""
+    numbers = [
+        CheckValue(value=v, low=None if v is None else v - 0.1, high=None if v is None else v + 0.1, defined=4)
+        for v in (0.7, 0.2, None)
+    ]
+    return Check(
+        **{
+            "name": "cascade",
+            "title": EVIL,
+            "question": "Is it so?",
+            "source": "Somebody 2020",
+            "reading": "Less is better.",
+            "columns": (CheckColumn(title="in the end", better="lower"),),
+            "step_title": "layer",
+            "course_title": "similarity",
+            "steps": ("head", EVIL),
+            "samples": 5,
+            "methods": {
+                "saliency": MethodCheck(values=(numbers[1],), course=(numbers[0], numbers[1])),
+                "random": MethodCheck(values=(numbers[2],), course=(numbers[0], numbers[2])),
+            },
+            "notes": (EVIL,),
+            "versions": {},
+        }
+        | entries
+    )
+
+
+def test_checks_are_shown_with_their_steps(browser, tmp_path):
+    run = make_run(tmp_path / "run", samples=image_samples(4))
+    store_check(run.run, a_check())
+    store_check(
+        run.run,
+        a_check(name="plain", steps=(), methods={"sobel": MethodCheck(values=a_check().methods["random"].values)}),
+    )
+    browser.open(write_report([run], tmp_path / "r.html"))
+    assert browser.complaints() == []
+    assert [panel.get_attribute("data-check") for panel in browser.all("#checks .check")] == ["cascade", "plain"]
+    titles = browser.run("return [...document.querySelectorAll('#checks h3')].map(h => h.textContent)")
+    assert titles == [EVIL, EVIL]
+    cells = browser.run("return [...document.querySelectorAll('#checks td')].map(cell => cell.innerText)")
+    expected = {"saliency": "0.200\n0.100\u2009–\u20090.300\n4 of 5", "random": "not defined\n4 of 5"}
+    best = [name for name in run.results.best_first() if name in expected]
+    assert cells == [*(expected[name] for name in best), "not defined\n4 of 5"]
+    [[_, names]] = [each for each in browser.series() if each[0] == "check cascade"]
+    assert {"saliency", "random"} <= set(names)
+    script = "const [c] = charts.filter(c => c.getDom().dataset.chart === 'check cascade').map(c => c.getOption());"
+    drawn = browser.run(f"{script} return c.series.find(s => s.name === 'saliency').data")
+    assert drawn == [[0, 0.7], [1, 0.2]]
+    assert browser.run(f"{script} return [c.xAxis[0].data, c.xAxis[0].name, c.yAxis[0].name]") == [
+        ["head", EVIL],
+        "layer",
+        "similarity",
+    ]
+    browser.one(".legend button[data-method='saliency']").click()
+    [[_, names]] = [each for each in browser.series() if each[0] == "check cascade"]
+    assert "saliency" not in names
+    assert "off" in browser.one("#checks tr[data-method='saliency']").get_attribute("class")
+
+
+def test_no_two_scripts_share_a_name():
+    """All scripts of the page have one scope, in which a second function of a name silently replaces the first."""
+    names = [
+        name
+        for script in ("elements.js", "charts.js", "explorer.js", "page.js")
+        for name in re.findall(r"^(?:function|const|let) (\w+)", read_part(script), re.MULTILINE)
+    ]
+    assert sorted(names) == sorted(set(names))

@@ -81,6 +81,12 @@ COMMANDS = {
         usage="RUN [options]",
         example="twinlens selftest runs/resnet50 --method gradcam",
     ),
+    "check": Command(
+        summary="make a test of another paper on the methods of a run, such as ROAR or the pointing game",
+        module="check",
+        usage="NAME RUN [options]",
+        example="twinlens check model-randomisation runs/resnet50 --limit 50",
+    ),
     "verify": Command(
         summary="check every file of a run against its digest",
         module="verify",

@@ -144,7 +144,7 @@ def _walk(folder: str, inside: str = "", above: tuple[tuple[int, int], ...] = ()
 
 
 def _table(spec: str, indices: dict[str, int] | None) -> Samples:
-    rows = _read_table(spec, ("path", "label"))
+    rows = read_table(spec, ("path", "label"))
     by_name = indices is not None and any(label in indices for _, (_, label) in rows)
     labels: dict[str, int] = {}
     for line, (path, label) in rows:
@@ -182,8 +182,8 @@ def _short_ids(paths: Sequence[str]) -> list[str]:
     return [printable(os.path.relpath(path, root) if os.path.isabs(path) else path) for path in paths]
 
 
-def _read_table(path: str, columns: tuple[str, ...]) -> list[tuple[int, list[str]]]:
-    """Read the number and the named columns of each line of a CSV file."""
+def read_table(path: str, columns: tuple[str, ...], optional: tuple[str, ...] = ()) -> list[tuple[int, list[str]]]:
+    """Read the number and the named columns of each line of a CSV file; optional ones are empty where they miss."""
     with reading(path, "Save it as CSV in UTF-8."):
         rows = csv.DictReader(io.StringIO(_read_text(path), newline=""), strict=True, skipinitialspace=True)
         found = list(rows.fieldnames or ())
@@ -200,7 +200,7 @@ def _read_table(path: str, columns: tuple[str, ...]) -> list[tuple[int, list[str
                     f"'{path}' must have {len(found)} columns in each line; line {rows.line_num} has not. "
                     "Put values that contain a comma in quotation marks."
                 )
-            table.append((rows.line_num, [row[column].strip() for column in columns]))
+            table.append((rows.line_num, [row.get(column, "").strip() for column in (*columns, *optional)]))
     return table
 
 
@@ -221,7 +221,7 @@ def _read_classes(path: str) -> dict[str, int]:
         elif kind == ".txt":
             pairs = [(name.strip(), index) for index, name in enumerate(_read_text(path).rstrip().split("\n"))]
         elif kind == ".csv":
-            rows = [row for _, row in _read_table(path, ("name", "index"))]
+            rows = [row for _, row in read_table(path, ("name", "index"))]
             pairs = [(name, int(index) if re.fullmatch("[0-9]{1,19}", index) else index) for name, index in rows]
         else:
             raise ValueError(f"its extension is '{kind}'")

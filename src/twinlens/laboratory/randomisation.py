@@ -1,31 +1,35 @@
-"""Does a map depend on what the model has learned? The model-randomisation test of Adebayo et al. (2018).
+"""Does a map depend on what the model has learned? Randomisation of the model, and of the labels it learned from.
 
-Layers get random weights, one after the other, from the output down to the input. A method whose maps stay as they were
-explains something else than the model.
+Layers get random weights, one after the other, from the output down to the input; or a network is trained on permuted
+labels (Adebayo et al. 2018, Sanity checks for saliency maps). A method whose maps stay as they were explains something
+else than the model. The efficient variant (Hedström et al. 2023, Sanity checks revisited) compares no pixels: all
+layers are randomised at once, and the complexity of a map has to rise.
 
-Shapes: N samples, K steps of the cascade, F features.
+Shapes: N samples, K steps of the cascade or networks, F features.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
+from scipy.stats import entropy
 from torch import Tensor, nn
 
 from twinlens.attribution import attribute
-from twinlens.core.arrays import ArrayLike, Floats
+from twinlens.core.arrays import ArrayLike, Floats, as_tensor
 from twinlens.core.calling import Labels, check_inputs, evaluating, find_device
 from twinlens.core.correlation import pearson, spearman
 from twinlens.core.maps import check_maps, spatial_shape
 from twinlens.core.randomness import stream
 from twinlens.core.resampling import Interval
 from twinlens.laboratory.localisation import interval_of_mean
+from twinlens.models.training import USUAL, Training, accuracy, train
 
 SIMILARITIES: dict[str, Callable[[Floats, Floats], Floats]] = {"spearman": spearman, "pearson": pearson}
 """Measures of similarity of two maps: 1 for alike, 0 for unrelated, -1 for opposite."""
@@ -105,24 +109,182 @@ def model_randomisation(
         >>> check.layers
         ('2', '0')
     """
-    if similarity not in SIMILARITIES:
-        raise ValueError(f"`similarity` must be one of {', '.join(SIMILARITIES)}; got {similarity!r}.")
+    _check_similarity(similarity)
     given, names = check_inputs(inputs, ids)
     copied = copy.deepcopy(model)
     steps = _steps(copied, given[:1])
     if layers is not None:
         steps = _chosen(copied, steps, layers)
 
-    def explain() -> Floats:
-        maps = attribute(copied, given, targets, method, ids=names, seed=seed, **options)
-        return check_maps(maps, spatial_shape(given.shape), ids=names).flatten(1).double().cpu().numpy()
-
-    first, rows = explain(), []
+    explain = _explainer(given, targets, method, names, seed, options)
+    first, rows = explain(copied), []
     for name, parts in steps.items():
-        for place, part in enumerate(parts):
-            _randomise(part, stream(seed, "randomised layer", name, place))
-        rows.append(SIMILARITIES[similarity](first, explain()))
+        _randomise(name, parts, seed)
+        rows.append(SIMILARITIES[similarity](first, explain(copied)))
     return Randomisation(layers=tuple(steps), values=np.stack(rows), similarity=similarity, ids=names)
+
+
+def data_randomisation(
+    model: nn.Module,
+    networks: Mapping[str, nn.Module],
+    inputs: ArrayLike,
+    targets: Labels,
+    method: str | Callable[..., Tensor] = "integrated_gradients",
+    *,
+    similarity: str = "spearman",
+    ids: Sequence[str | int] | None = None,
+    seed: int = 0,
+    **options: Any,
+) -> Randomisation:
+    """Compare a model's maps with those of networks that learned something else (Adebayo et al. 2018).
+
+    One network was trained on permuted labels, `train_on_permuted_labels`. A second one, trained again on the true
+    labels, shows how much of a difference is due to training alone.
+
+    Args:
+        model: a module that returns logits.
+        networks: the networks to compare with, by name.
+        inputs: (N, C, *S), or (N, D) for tabular rows.
+        targets: (N,) classes to explain.
+        method: a name in `METHODS`, or a function of the same signature.
+        similarity: a name in `SIMILARITIES`.
+        ids: one name per sample.
+        seed: seed of a method with random draws.
+        **options: options of the method.
+
+    Returns:
+        The similarity for each network, whose names stand for layers.
+
+    Example:
+        >>> x = torch.randn(64, 4, generator=torch.Generator().manual_seed(0))
+        >>> model, other = (nn.Sequential(nn.Linear(4, 2)) for _ in range(2))
+        >>> data_randomisation(model, {"itself": model, "other": other}, x, [1] * 64).layers
+        ('itself', 'other')
+    """
+    _check_similarity(similarity)
+    if not networks:
+        raise ValueError("`networks` must hold at least one network to compare with; got none.")
+    given, names = check_inputs(inputs, ids)
+    explain = _explainer(given, targets, method, names, seed, options)
+    first = explain(model)
+    rows = [SIMILARITIES[similarity](first, explain(network)) for network in networks.values()]
+    return Randomisation(layers=tuple(networks), values=np.stack(rows), similarity=similarity, ids=names)
+
+
+def train_on_permuted_labels(
+    build: Callable[[], nn.Module],
+    inputs: ArrayLike,
+    labels: Labels,
+    *,
+    training: Training = USUAL,
+    seed: int = 0,
+    device: str | torch.device | None = None,
+) -> tuple[nn.Module, float]:
+    """Train a network on labels that are permuted between the inputs; return it and the share of them that it learned.
+
+    Adebayo et al. train until nearly all of them are learned: what a network has not learned cannot change its maps.
+    Arguments as for `twinlens.models.training.train`.
+    """
+    targets = as_tensor(labels, "labels")
+    order = torch.from_numpy(np.random.default_rng(stream(seed, "permuted labels")).permutation(len(targets)))
+    network = train(build, inputs, targets[order], training=training, seed=seed, device=device)
+    return network, accuracy(network, inputs, targets[order])
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class ComplexityRise:
+    """Complexity of each map, for the trained model and for one of random weights."""
+
+    before: Floats
+    """(N,) entropy of the map of the trained model, in nats."""
+
+    after: Floats
+    """(N,) the same of the random model."""
+
+    ids: tuple[str, ...]
+    """One name per sample."""
+
+    def __repr__(self) -> str:
+        return f"ComplexityRise({self.interval()}, {len(self.ids)} samples)"
+
+    @property
+    def values(self) -> Floats:
+        """(N,) relative rise, (after - before) / before; NaN where the trained model's map is constant."""
+        rise = np.full(len(self.ids), np.nan)
+        np.divide(self.after - self.before, self.before, out=rise, where=self.before > 0)
+        return rise
+
+    def interval(self, confidence: float = 0.95, *, resamples: int = 1000, seed: int = 0) -> Interval[float]:
+        """Return the mean rise with its bootstrap interval."""
+        return interval_of_mean(self.values, self.ids, confidence, resamples=resamples, seed=seed)
+
+
+def efficient_randomisation(
+    model: nn.Module,
+    inputs: ArrayLike,
+    targets: Labels,
+    method: str | Callable[..., Tensor] = "integrated_gradients",
+    *,
+    bins: int = 100,
+    ids: Sequence[str | int] | None = None,
+    seed: int = 0,
+    **options: Any,
+) -> ComplexityRise:
+    """Measure how much more complex maps become when all weights are random: eMPRT (Hedström et al. 2023).
+
+    Complexity is the entropy of the histogram of a map's values, with bins of equal width between its least and its
+    largest, as in Quantus.
+
+    Args:
+        model: a module that returns logits; it is not changed.
+        inputs: (N, C, *S), or (N, D) for tabular rows.
+        targets: (N,) classes to explain.
+        method: a name in `METHODS`, or a function of the same signature.
+        bins: number of bins.
+        ids: one name per sample.
+        seed: seed of the weights, and of a method with random draws.
+        **options: options of the method.
+
+    Example:
+        >>> model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3))
+        >>> efficient_randomisation(model, torch.randn(20, 8), [0] * 20, "saliency").before.shape
+        (20,)
+    """
+    if bins < 2:
+        raise ValueError(f"`bins` must be at least 2; got {bins}.")
+    given, names = check_inputs(inputs, ids)
+    explain = _explainer(given, targets, method, names, seed, options)
+    copied = copy.deepcopy(model)
+    before = explain(copied)
+    for name, parts in _steps(copied, given[:1]).items():
+        _randomise(name, parts, seed)
+    return ComplexityRise(before=_entropy(before, bins), after=_entropy(explain(copied), bins), ids=names)
+
+
+def _entropy(maps: Floats, bins: int) -> Floats:
+    return np.array([entropy(np.histogram(row, bins=bins)[0]) for row in maps])
+
+
+def _check_similarity(similarity: str) -> None:
+    if similarity not in SIMILARITIES:
+        raise ValueError(f"`similarity` must be one of {', '.join(SIMILARITIES)}; got {similarity!r}.")
+
+
+def _explainer(
+    inputs: Tensor,
+    targets: Labels,
+    method: str | Callable[..., Tensor],
+    ids: tuple[str, ...],
+    seed: int,
+    options: Mapping[str, Any],
+) -> Callable[[nn.Module], Floats]:
+    """Return a function from a model to its maps of the inputs, (N, F)."""
+
+    def explain(model: nn.Module) -> Floats:
+        maps = attribute(model, inputs, targets, method, ids=ids, seed=seed, **options)
+        return check_maps(maps, spatial_shape(inputs.shape), ids=ids).flatten(1).double().cpu().numpy()
+
+    return explain
 
 
 def _steps(model: nn.Module, example: Tensor) -> dict[str, list[nn.Module]]:
@@ -171,7 +333,13 @@ def _chosen(model: nn.Module, steps: dict[str, list[nn.Module]], layers: Sequenc
     return chosen
 
 
-def _randomise(part: nn.Module, seed: int) -> None:
+def _randomise(name: str, parts: Sequence[nn.Module], seed: int) -> None:
+    """Draw the parameters of one step's modules anew."""
+    for place, part in enumerate(parts):
+        _draw_anew(part, stream(seed, "randomised layer", name, place))
+
+
+def _draw_anew(part: nn.Module, seed: int) -> None:
     """Draw the parameters of one module anew, leaving torch's own generator as it was."""
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(seed)

@@ -116,6 +116,20 @@ class Preprocessing:
                 f"resize={self.crop}."
             )
 
+    def moved(self, points: NDArray[np.float64], size: tuple[int, int]) -> NDArray[np.float64]:
+        """Return where points of an image lie in the model's input.
+
+        Args:
+            points: (…, 2) of x and y, in pixels from the upper left corner of the image.
+            size: width and height of the image.
+
+        Example:
+            >>> Preprocessing(resize=4, crop=4).moved(np.array([[4.0, 2.0]]), (8, 8))
+            array([[2., 1.]])
+        """
+        resized = self._resized(size)
+        return np.asarray(points * (np.array(resized) / np.array(size)) - np.array(self._corner(resized)))
+
     def _resized(self, size: tuple[int, int]) -> tuple[int, int]:
         if self.resize is None:
             return size
@@ -131,8 +145,13 @@ class Preprocessing:
         return image.resize(self._resized(image.size), INTERPOLATIONS[self.interpolation])
 
     def _crop(self, image: Image.Image) -> Image.Image:
-        side = self.crop
-        if side is None:
+        if self.crop is None:
             return image
-        left, top = round((image.width - side) / 2), round((image.height - side) / 2)
-        return image.crop((left, top, left + side, top + side))
+        left, top = self._corner(image.size)
+        return image.crop((left, top, left + self.crop, top + self.crop))
+
+    def _corner(self, size: tuple[int, int]) -> tuple[int, int]:
+        """Return the left and the top of what is cut from an image of this width and height."""
+        if self.crop is None:
+            return 0, 0
+        return round((size[0] - self.crop) / 2), round((size[1] - self.crop) / 2)

@@ -472,3 +472,46 @@ function curveHover(visible, metric, at) {
   });
   return hoverTable(`${metric.x.split(':')[0]} ${decimal(at, 2)}`, rows);
 }
+
+// ---- the steps of a check
+
+function stepsOption(check) {
+  const numbers = check.methods.flatMap(method => method.course.flatMap(step => [step.value, step.low, step.high]));
+  const along = range(numbers, { floor: 0 });
+  return colours => {
+    const visible = check.methods.filter(method => !hidden.has(method.name));
+    const steps = {
+      type: 'category',
+      data: check.steps,
+      boundaryGap: false,
+      axisLabel: { color: colours.quiet, fontFamily: colours.font, fontSize: 12, hideOverlap: true },
+    };
+    return {
+      ...frame(colours, `${check.title}, step by step, for ${visible.length} methods.`),
+      tooltip: {
+        ...tooltip(colours),
+        trigger: 'axis',
+        axisPointer: { type: 'line', lineStyle: { color: colours.quiet } },
+        formatter: items => stepsHover(check, visible, items[0].dataIndex),
+      },
+      xAxis: axis(check.stepTitle, {}, colours, steps),
+      yAxis: axis(check.courseTitle, along, colours, { nameGap: 36 }),
+      series: visible.flatMap(stepsMarks),
+    };
+  };
+}
+
+function stepsMarks(method) {
+  const points = column => method.course.map((step, k) => [k, step[column]]);
+  const curve = { values: points('value'), low: points('low'), high: points('high') };
+  const bands = method.course.some(step => isNumber(step.low)) ? curve : { values: curve.values };
+  return curveMarks({ name: method.name, metrics: { course: bands } }, { key: 'course' }, (own, column) => own[column]);
+}
+
+function stepsHover(check, visible, k) {
+  const rows = visible.map(method => {
+    const { value, low, high } = method.course[k];
+    return [method.name, isNumber(value) ? decimal(value) : 'not defined', interval([low, high])];
+  });
+  return hoverTable(`${check.stepTitle} ${check.steps[k]}`, rows);
+}

@@ -380,6 +380,78 @@ function curvePanel(run, key) {
   return element('figure', {}, chart, caption);
 }
 
+// ---- checks of other papers
+
+function checks() {
+  const checked = content.runs.filter(run => run.checks?.length);
+  if (!checked.length) return null;
+  return element(
+    'section',
+    { id: 'checks' },
+    element('h2', {}, 'Checks'),
+    element('p', { class: 'lead' }, 'What tests of other papers say of the same methods. Intervals are of 95 %.'),
+    ...checked.map(run =>
+      element(
+        'div',
+        { class: 'grid', 'data-run': run.name },
+        several ? element('h3', { class: 'wide' }, name(run.name)) : null,
+        ...run.checks.map(check => checkPanel(check)),
+      ),
+    ),
+  );
+}
+
+function checkPanel(check) {
+  const said = [check.reading, ...check.notes].map(text => element('p', { class: 'quiet' }, name(text)));
+  return element(
+    'section',
+    { class: 'check', 'data-check': check.name },
+    element('h3', {}, name(check.title)),
+    element('p', {}, name(check.question)),
+    checkTable(check),
+    check.steps.length > 1 ? checkChart(check) : null,
+    ...said,
+    element('p', { class: 'quiet' }, name(`${check.options}. ${check.source}.`)),
+  );
+}
+
+function checkTable(check) {
+  const head = title => element('th', { scope: 'col' }, name(title));
+  const rows = check.methods.map(method =>
+    element(
+      'tr',
+      { 'data-method': method.name },
+      element('th', { scope: 'row' }, swatch(method.name), name(method.name)),
+      ...method.values.map(value => checkCell(value, check.samples)),
+    ),
+  );
+  onMethods(() => rows.forEach(row => row.classList.toggle('off', hidden.has(row.dataset.method))));
+  const table = element(
+    'table',
+    { class: 'ranking' },
+    element('thead', {}, element('tr', {}, head('method'), ...check.columns.map(head))),
+    element('tbody', {}, ...rows),
+  );
+  return element('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': check.title }, table);
+}
+
+function checkCell(value, samples) {
+  const between = interval([value.low, value.high]);
+  return element(
+    'td',
+    { title: `${value.defined} of ${samples} samples have a value` },
+    element('span', {}, isNumber(value.value) ? decimal(value.value) : 'not defined'),
+    between ? element('small', {}, between) : null,
+    value.defined < samples ? element('small', {}, `${value.defined} of ${samples}`) : null,
+  );
+}
+
+function checkChart(check) {
+  const chart = element('div', { class: 'chart', 'data-chart': `check ${check.name}` });
+  requestAnimationFrame(() => drawChart(chart, stepsOption(check)));
+  return element('figure', {}, chart);
+}
+
 function footer() {
   return element(
     'footer',
@@ -400,7 +472,7 @@ page.append(
     'main',
     {},
     element('section', { id: 'glance', class: several ? 'runs' : '' }, ...content.runs.map(glance)),
-    ...[curves(), explorer()].filter(Boolean),
+    ...[curves(), checks(), explorer()].filter(Boolean),
   ),
   footer(),
 );

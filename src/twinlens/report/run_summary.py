@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from twinlens.core.fields import JSON, to_json
 from twinlens.metrics.removal import Completeness
 from twinlens.metrics.soundness import Soundness
+from twinlens.running.checks import Check
 from twinlens.running.results import CurveResults, Results
 from twinlens.running.run_reader import Evaluation
 from twinlens.running.wording import find_headlines, group_warnings, name_of, performance_of
@@ -55,6 +56,7 @@ def describe_run(evaluation: Evaluation, label: str) -> dict[str, JSON]:
         "frontShares": to_json(results.front),
         "confidence": results.confidence,
         "resamples": results.question.resamples,
+        "checks": [_check(check, results) for check in evaluation.checks().values()],
     }
 
 
@@ -93,6 +95,28 @@ def _method(results: Results, name: str, seconds: float | None) -> dict[str, JSO
 def _curve(curve: CurveResults, ranks: list[int] | None) -> dict[str, JSON]:
     stored: dict[str, JSON] = to_json(curve)
     return {"area": stored.pop("area"), "interval": stored.pop("area_interval"), "ranks": to_json(ranks), **stored}
+
+
+def _check(check: Check, results: Results) -> dict[str, JSON]:
+    """Describe a check: of the methods that the page knows, the best first, and its options in a line."""
+    asked = ", ".join(f"{name.replace('_', ' ')} {_setting(value)}" for name, value in check.options.items() if value)
+    return {
+        "name": check.name,
+        "title": check.title,
+        "question": check.question,
+        "source": check.source,
+        "reading": check.reading,
+        "options": f"{check.samples} samples" + (f"; {asked}" if asked else ""),
+        "columns": [column.heading for column in check.columns],
+        "stepTitle": check.step_title,
+        "courseTitle": check.course_title,
+        "steps": to_json(check.steps),
+        "samples": check.samples,
+        "notes": to_json(check.notes),
+        "methods": [
+            {"name": name, **to_json(check.methods[name])} for name in results.best_first() if name in check.methods
+        ],
+    }
 
 
 def _facts(evaluation: Evaluation) -> list[tuple[str, str]]:

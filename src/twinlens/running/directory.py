@@ -6,6 +6,7 @@
       probes/METHOD/SWEEP/00000.parquet   what the model answered about them
       results.json   results.csv          curves and summary
       pairs.csv                           each pair of methods by each metric
+      checks/NAME.json                    tests of other papers, where some were made
       timings.json                        how long it took
 
 A part that exists is done. A run that was killed and is started again makes the parts that are missing, and ends with

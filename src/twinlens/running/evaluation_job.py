@@ -46,6 +46,11 @@ EXCHANGED = 1  # stage of the units that probe samples by the maps of others
 _REFERENCE_SAMPLES = 64  # from which methods that compare with other inputs, such as IBA, estimate what is usual
 
 
+def load_reference(samples: Samples, model: LoadedModel, seed: int, workers: int) -> Tensor:
+    """Read the inputs from which methods that compare with others estimate what is usual, drawn by the seed."""
+    return load_inputs(subset(samples, _REFERENCE_SAMPLES, seed), model, workers)
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class EvaluationJob:
     """Everything that units of a run have in common."""
@@ -230,8 +235,7 @@ class EvaluationWorker:
 
     @cached_property
     def _reference(self) -> Tensor:
-        drawn = subset(self.job.samples, _REFERENCE_SAMPLES, self.job.run.manifest.seed)
-        return load_inputs(drawn, self.job.model, self.job.workers)
+        return load_reference(self.job.samples, self.job.model, self.job.run.manifest.seed, self.job.workers)
 
     def _prober(self, shard: int, rows: Sequence[int] | None = None) -> Prober:
         """Return a prober of one shard, or of these rows of it."""

@@ -25,6 +25,7 @@ from twinlens.metrics.catalogue import Metric, MetricRequests, find_metrics
 from twinlens.metrics.curves import Curve
 from twinlens.options import Part
 from twinlens.running.analysis import Analysis, MethodAnalysis, analyse
+from twinlens.running.checks import Check, check_files, read_check
 from twinlens.running.directory import Run, RunDirectory, read_json, read_run
 from twinlens.running.manifest import Manifest, Question
 from twinlens.running.pairs_table import FILE as PAIRS
@@ -148,6 +149,10 @@ class Evaluation:
     def maps(self, method: str) -> torch.Tensor:
         """Read the maps of all samples (N, *S)."""
         return torch.cat([self.run.load_maps(method, shard) for shard in range(self.run.manifest.shards)])
+
+    def checks(self) -> dict[str, Check]:
+        """Read the checks that `twinlens check` stored in the run, by their names."""
+        return {path.stem: read_check(path) for path in check_files(self.run)}
 
     def comparison(self) -> Comparison | None:
         """Read how each pair of methods compares, from pairs.csv; None where there was nothing to compare."""

@@ -275,28 +275,50 @@ def reopen(
         model: spec of its model; that of run.json by default, if it names a model of a library.
         allow_code: as in `load_model`.
     """
-    manifest = evaluation.run.manifest
-    source, spec = manifest.source, model or manifest.source.model
-    if spec is None or source.data is None:
-        raise RunError(f"{evaluation.run} was made in Python from a model or data at hand, and cannot open them again.")
+    spec, weights = model_spec(evaluation, model), evaluation.run.manifest.source.weights
+    loaded = load_again(evaluation, spec, weights=weights, allow_code=allow_code)
+    if loaded.digest() != evaluation.run.manifest.model.digest:
+        raise RunError(f"The model {spec!r} is not, or no longer, the one that {evaluation.run} was made with.")
+    return loaded, reopen_samples(evaluation)
+
+
+def model_spec(evaluation: Evaluation, model: str | None) -> str:
+    """Return the spec by which a run's model is loaded again: the one given, or that of a library in run.json."""
+    spec = model or evaluation.run.manifest.source.model
+    if spec is None:
+        raise _cannot_open(evaluation)
     if model is None and not comes_from_a_library(spec):
         raise RunError(
             f"{evaluation.run} names the model {spec!r}, which is code, and code is loaded only where you name it "
             f"yourself. If you trust it, pass --model {shlex.quote(spec)}"
         )
-    fields = dataclasses.asdict(manifest.model.preprocessing)
-    loaded = load_model(
+    return spec
+
+
+def load_again(evaluation: Evaluation, spec: str, *, weights: str, allow_code: bool) -> LoadedModel:
+    """Load a model as a run did: with its preprocessing, on its device."""
+    manifest = evaluation.run.manifest
+    return load_model(
         spec,
-        weights=source.weights,
-        preprocessing=fields,
+        weights=weights,
+        preprocessing=dataclasses.asdict(manifest.model.preprocessing),
         device=manifest.execution.device,
         allow_code=allow_code,
     )
-    if loaded.digest() != manifest.model.digest:
-        raise RunError(f"The model {spec!r} is not, or no longer, the one that {evaluation.run} was made with.")
+
+
+def reopen_samples(evaluation: Evaluation) -> Samples:
+    """Open the samples of a run again, if it was given its data by their spec."""
+    source = evaluation.run.manifest.source
+    if source.data is None:
+        raise _cannot_open(evaluation)
     everything = open_data(source.data, classes=source.classes)
     place = {name: k for k, name in enumerate(everything.ids)}
     ids = evaluation.ids()
     if missing := [name for name in ids if name not in place]:
         raise DataError(f"`data` {source.data!r} no longer has sample {missing[0]!r}, which {evaluation.run} has.")
-    return loaded, everything.take([place[name] for name in ids])
+    return everything.take([place[name] for name in ids])
+
+
+def _cannot_open(evaluation: Evaluation) -> RunError:
+    return RunError(f"{evaluation.run} was made in Python from a model or data at hand, and cannot open them again.")

@@ -15,6 +15,7 @@ from twinlens.core.probe_table import ProbeTable
 from twinlens.core.tensors import load_tensors
 from twinlens.errors import DamagedError, RunError, first_line
 from twinlens.running.analysis import analyse
+from twinlens.running.checks import check_files, read_check
 from twinlens.running.directory import Run, read_json
 from twinlens.running.manifest import Manifest
 from twinlens.running.pairs_table import FILE as PAIRS
@@ -62,6 +63,8 @@ def verify_run(run: Run[Manifest]) -> list[Finding]:
     look(run.path / "results.json", lambda: _check_results(run, recompute=parts_are_whole))
     if found[-1].problem is None and (evaluation := open_evaluation(run.path)).results.pairs_digest:
         look(run.path / PAIRS, lambda: _check_pairs(evaluation))
+    for path in check_files(run):
+        look(path, partial(_check_check, path))
     found += [Finding(file=str(path.relative_to(run.path)), problem="left by a killed process") for path in _left(run)]
     return found
 
@@ -133,6 +136,11 @@ def _check_pairs(evaluation: Evaluation) -> str | None:
         evaluation.comparison()
     except RunError:
         return "not what belongs to results.json"
+    return None
+
+
+def _check_check(path: Path) -> str | None:
+    read_check(path)
     return None
 
 
