@@ -4,8 +4,9 @@
     python docs/experiments/generate.py smoke=smoke
 
 A page holds tables between marks, `<!-- claims LABEL -->` and `<!-- end of claims -->`. For each LABEL=DIRECTORY, the
-tables with this label are made from DIRECTORY/NAME, or from DIRECTORY itself where it holds the experiment. Figures are
-those of the label smoke. The counts in README.md are made in the same way.
+tables with this label are made from DIRECTORY/NAME, or from DIRECTORY itself where it holds the experiment, and so are
+the figures that the page shows: FIGURE.png of the label smoke, FIGURE-LABEL.png of others. The counts in README.md are
+those of the label smoke.
 """
 
 import json
@@ -88,9 +89,11 @@ def write_pages(directories):
             text = between(text, f"<!-- claims {label} -->", "<!-- end of claims -->", table(stored))
             if name == "order-vs-value":
                 text = between(text, f"<!-- distances {label} -->", "<!-- end of distances -->", distances(stored))
+            for figure in stored.figures:
+                shown = f"{figure}.png" if label == "smoke" else f"{figure}-{label}.png"
+                if f"({shown})" in text:
+                    shutil.copy(stored.path / "figures" / f"{figure}.png", HERE / shown)
             if label == "smoke":
-                for figure in stored.figures:
-                    shutil.copy(stored.path / "figures" / f"{figure}.png", HERE / f"{figure}.png")
                 counts = [count_verdicts(c for c in stored.claims if c.ours is ours) for ours in (False, True)]
                 rows.append(f"| [{name}]({name}.md) | {stored.source} | {stored.title} | {' | '.join(counts)} |")
         page.write_text(text, encoding="utf-8")
