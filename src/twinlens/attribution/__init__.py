@@ -5,6 +5,7 @@ A method is a function `(model, inputs, targets, *, ids=None, seed=0, …its own
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
@@ -27,15 +28,35 @@ from twinlens.attribution.gradients import (
     integrated_gradients,
     saliency,
 )
+from twinlens.attribution.harness import check_numbers
 from twinlens.attribution.perturbation import extremal_perturbation, occlusion, rise
 from twinlens.attribution.shapley import kernel_shap
-from twinlens.core.arrays import ArrayLike
-from twinlens.core.calling import Labels, Model, refusing_exit
+from twinlens.core.arguments import check_arguments, checked, kinds_of
+from twinlens.core.arrays import ArrayLike, as_tensor
+from twinlens.core.calling import Labels, Model, blaming
+from twinlens.core.maps import spatial_shape
 from twinlens.core.randomness import check_seed
 from twinlens.errors import unknown
 
+
+def _method(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Let a method check its arguments, name the model where that fails, and return no map that is not finite."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **named: Any) -> Tensor:
+        args, named = check_arguments(function, args, named)
+        check_numbers(named, kinds_of(function))
+        with blaming("model"):
+            maps = function(*args, **named)
+        if not maps.isfinite().all():
+            raise ValueError("`inputs` lead to NaN or infinity in the maps. Check their normalisation.")
+        return maps
+
+    return call
+
+
 METHODS: dict[str, Callable[..., Tensor]] = {
-    function.__name__: function
+    function.__name__: _method(function)
     for function in (
         saliency,
         input_x_gradient,
@@ -98,6 +119,20 @@ def check_options(method: str, options: Iterable[str]) -> None:
             raise TypeError(f"`{name}` is no option of {method}; {listed}.{hint}")
 
 
+def _checked_maps(maps: Any, inputs: Tensor) -> Tensor:
+    """Refuse what a function of the user's returned, if these are no maps of finite numbers for the inputs."""
+    values, spatial = as_tensor(maps, "method"), spatial_shape(inputs.shape)
+    if values.shape[:1] != inputs.shape[:1] or values.shape[1:] != spatial != values.shape[2:]:
+        raise ValueError(
+            f"`method` must return maps {(len(inputs), *spatial)}, or these with a channel axis second; it returned "
+            f"shape {tuple(values.shape)}."
+        )
+    if values.is_floating_point() and not values.isfinite().all():
+        raise ValueError("`method` must return maps of finite numbers; it returned NaN or infinity.")
+    return values
+
+
+@checked
 def attribute(
     model: Model,
     inputs: ArrayLike,
@@ -131,10 +166,10 @@ def attribute(
     """
     check_seed(seed)
     if callable(method):
-        with refusing_exit("method"):
-            return method(model, inputs, targets, ids=ids, seed=seed, **options)
+        with blaming("method"):
+            maps = method(model, inputs, targets, ids=ids, seed=seed, **options)
+        return _checked_maps(maps, as_tensor(inputs, "inputs"))
     if method not in METHODS:
         raise unknown("method", method, METHODS, or_else=", or a function")
     check_options(method, options)
-    with refusing_exit("model"):
-        return METHODS[method](model, inputs, targets, ids=ids, seed=seed, **options)
+    return METHODS[method](model, inputs, targets, ids=ids, seed=seed, **options)

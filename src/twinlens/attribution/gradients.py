@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from twinlens.attribution.cam import find_layer, resize_to
 from twinlens.attribution.harness import Request, at_least_one, in_batches, make_request, target_logits
 from twinlens.attribution.rules import excitation_rules, guided_rules, rescale_rules
-from twinlens.core.arrays import ArrayLike
+from twinlens.core.arrays import ArrayLike, as_tensor
 from twinlens.core.calling import Labels
 from twinlens.errors import unknown
 
@@ -101,7 +101,9 @@ def guided_backprop(
 
 
 def _baseline_of(baseline: float | ArrayLike, inputs: Tensor) -> Tensor:
-    values = torch.as_tensor(baseline, dtype=inputs.dtype, device=inputs.device)
+    values = as_tensor(baseline, "baseline").to(inputs)
+    if not values.isfinite().all():
+        raise ValueError(f"`baseline` must be finite as {inputs.dtype}; it holds NaN or infinity.")
     try:
         return values.expand(inputs.shape[1:])
     except RuntimeError as error:
@@ -366,13 +368,15 @@ def deepshap(
         variance: of their noise.
     """
     request = make_request(model, inputs, targets, ids=ids, seed=seed, batch_size=batch_size)
-    given = torch.zeros_like(request.inputs[:1]) if background is None else torch.as_tensor(background)
+    given = torch.zeros_like(request.inputs[:1]) if background is None else as_tensor(background, "background")
     if given.shape[1:] != request.inputs.shape[1:] or len(given) == 0:
         raise ValueError(
             f"`background` must hold baselines shaped like one input {tuple(request.inputs.shape[1:])}; got shape "
             f"{tuple(given.shape)}."
         )
     baselines = given.to(request.inputs)
+    if not baselines.isfinite().all():
+        raise ValueError("`background` must be finite; it holds NaN or infinity.")
 
     def explain(part: Request) -> Tensor:
         total = torch.zeros_like(part.inputs)

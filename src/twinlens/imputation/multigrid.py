@@ -26,6 +26,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from twinlens.core.arrays import check_dense
 from twinlens.imputation.linear_system import solve_direct
 
 _LOG = logging.getLogger("twinlens")
@@ -119,6 +120,8 @@ def _check(images: Tensor, keep: Tensor, tolerance: float, method: str) -> None:
         )
     if keep.device != images.device:
         raise ValueError(f"`keep` must be on the device of `images`, {images.device}; got {keep.device}.")
+    check_dense(images, "images")
+    check_dense(keep, "keep")
     if method in ("multigrid", "torch") and images.ndim != 4:
         raise ValueError(
             f"method={method!r} solves images (N, C, H, W); got shape {tuple(images.shape)}. Use 'direct'."

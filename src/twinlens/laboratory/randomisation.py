@@ -19,8 +19,9 @@ import torch
 from torch import Tensor, nn
 
 from twinlens.attribution import attribute
+from twinlens.core.arguments import checked
 from twinlens.core.arrays import ArrayLike, Floats
-from twinlens.core.calling import Labels, check_inputs, evaluating, find_device
+from twinlens.core.calling import Labels, blaming, check_inputs, evaluating, find_device
 from twinlens.core.correlation import pearson, spearman
 from twinlens.core.maps import check_maps, spatial_shape
 from twinlens.core.randomness import stream
@@ -71,6 +72,7 @@ class Randomisation:
         )
 
 
+@checked
 def model_randomisation(
     model: nn.Module,
     inputs: ArrayLike,
@@ -139,7 +141,7 @@ def _steps(model: nn.Module, example: Tensor) -> dict[str, list[nn.Module]]:
     ]
     device, dtype = find_device(model, None)
     try:
-        with evaluating(model), torch.no_grad():
+        with evaluating(model), torch.no_grad(), blaming("model"):
             model(example.to(device=device, dtype=dtype or example.dtype))
     finally:
         for handle in handles:

@@ -40,7 +40,7 @@ from twinlens.core.files import (
 from twinlens.core.probe_table import ProbeTable
 from twinlens.core.progress import Progress
 from twinlens.core.tensors import load_tensors, save_tensors
-from twinlens.errors import DamagedError, RunError, first_line
+from twinlens.errors import DamagedError, RunError, first_line, short_repr
 from twinlens.running.manifest import FORMAT, Manifest
 
 UNTOUCHED = "_untouched"
@@ -152,7 +152,11 @@ class RunDirectory(Generic[M]):
         self._held = ExitStack()
 
     def __enter__(self) -> Self:
-        if self.path.exists() and not self.path.is_dir():
+        try:
+            taken = self.path.exists() and not self.path.is_dir()
+        except OSError as error:  # a name that is too long, or a folder that may not be entered
+            raise RunError(f"`out` {short_repr(str(self.path))} cannot be used: {error.strerror or error}.") from None
+        if taken:
             raise RunError(f"`out` must be a directory; {str(self.path)!r} is a file.")
         try:
             if (self.path / "run.json").exists():
