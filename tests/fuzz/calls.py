@@ -307,7 +307,7 @@ def names_argument(message: str, changed: Mapping[str, str], known: list[str]) -
     """
     words = {word for quoted in re.findall("`([^`]+)`", message) for word in re.split(r"[ .]", quoted)}
     words |= {f"{word}s" for word in words} | ({"spec"} if words & {"model", "data"} else set())
-    words |= {"data"} if words & {"inputs", "labels"} else set()
+    words |= {"data", "training_data", "test_data"} if words & {"inputs", "labels"} else set()
     together = any(label in ARRAYS or label in MODELS or label in FUNCTIONS for label in changed.values())
     mentioned = any(re.search(rf"\b{name}\b", message) for name in changed)
     return bool(words & set(known if together or mentioned or len(changed) > 1 else changed))

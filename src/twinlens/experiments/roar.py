@@ -171,7 +171,9 @@ def roar(
     shares = check_levels("levels", levels, decreasing=False)
     for name, value, (least, most) in (("retrainings", retrainings, (1, 10**6)), ("seed", seed, (-(2**63), 2**63))):
         if not least <= value <= most:
-            raise ValueError(f"`{name}` must be at least {least} and at most {most}; got {value}.")
+            raise ValueError(
+                f"`{name}` must be at {f'least {least}' if value < least else f'most {most}'}; got {value}."
+            )
     with torch.random.fork_rng(), blaming("build"):
         built = build()
     if not isinstance(built, nn.Module):

@@ -109,6 +109,9 @@ def _check(images: Tensor, keep: Tensor, tolerance: float, method: str) -> None:
     if not isinstance(keep, Tensor) or keep.dtype != torch.bool:
         got = keep.dtype if isinstance(keep, Tensor) else type(keep).__name__
         raise TypeError(f"`keep` must be a bool tensor, True where a value is kept; got {got}.")
+    for name, values in (("images", images), ("keep", keep)):
+        if not values.is_meta:
+            check_dense(values, name)
     if not 3 <= images.ndim <= 5:
         raise ValueError(
             f"`images` must be (N, C, *S) with one to three spatial axes; got shape {tuple(images.shape)}."
