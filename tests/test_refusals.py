@@ -5,12 +5,15 @@ import dataclasses
 import io
 import json
 import os
+import subprocess
 import sys
 import zipfile
 
 import numpy as np
 import pytest
 import torch
+from fsspec.implementations.memory import MemoryFileSystem
+from PIL import Image
 
 import twinlens as tl
 from tests.tiny import image_folder, model_file, tiny_model
@@ -444,6 +447,7 @@ def test_numbers_of_unusual_types_are_taken():
         (["report", "RUN", "--figures", "RUN/run.json"], "`figures` 'RUN/run.json' cannot be written: File exists"),
         (["compare", "RUN", "--out", "a" * 300], "`out` 'aaa"),
         (["evaluate", "--out", "a" * 300], "`out` 'aaa"),
+        (["evaluate", "--out", "s3://"], "`out` must be the path of a directory; got 's3://'"),
         (["--nothing"], "unrecognized arguments: --nothing"),
     ],
 )
@@ -459,3 +463,28 @@ def test_flags_are_refused_in_one_line_that_names_them(subject, tmp_path, monkey
     captured = capsys.readouterr()
     assert said in captured.err
     assert captured.err.count("\n") == 1
+
+
+def test_an_object_store_that_cannot_be_reached(monkeypatch):
+    def answer(*_, **__):
+        raise RuntimeError("Unable to locate credentials")
+
+    monkeypatch.setattr(MemoryFileSystem, "info", answer)
+    monkeypatch.setattr(MemoryFileSystem, "exists", answer)
+    with pytest.raises(tl.RunError, match="`out` 'memory://a/b' cannot be used: Unable to locate credentials"):
+        tl.evaluate(tiny_model(), (INPUTS.numpy(), LABELS.numpy()), "random", out="memory://a/b")
+
+
+def test_what_a_library_says_of_a_bad_image_is_not_shown_beside_the_error(subject, tmp_path):
+    image_folder(tmp_path / "images")
+    content = io.BytesIO()
+    Image.fromarray(np.zeros((4, 4, 3), np.uint8)).save(content, "tiff")
+    # the number of samples per pixel, tag 277: type 3, count 1, value 3
+    bent = content.getvalue().replace(b"\x15\x01\x03\x00\x01\x00\x00\x00\x03", b"\x15\x01\x03\x00\x01\x00\x00\x00\x0b")
+    assert bent != content.getvalue()
+    (tmp_path / "images" / "ant" / "bent.tif").write_bytes(bent)
+    words = ["evaluate", *subject[1], "--metrics", "deletion", "--out", str(tmp_path / "run"), "--quiet"]
+    words[words.index("--data") + 1] = str(tmp_path / "images")
+    done = subprocess.run([sys.executable, "-m", "twinlens", *words], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "'ant/bent.tif' cannot be read" in done.stderr

@@ -92,7 +92,7 @@ def attempt(fuzzer, command: str, arguments: list[str], action: argparse.Action 
 def names_option(said: str, action: argparse.Action, text: str) -> bool:
     """Tell whether a line names an option; or, of arguments without a name and of NAME.KEY=VALUE, what was given."""
     quoted = re.findall("`([^`]+)`", said)
-    if any(word == action.dest for each in quoted for word in re.split(r"[ .]", each)):
+    if f"`{action.dest}`" in said or any(word == action.dest for each in quoted for word in re.split(r"[ .]", each)):
         return True
     if any(re.search(rf"{re.escape(flag)}\b", said) for flag in action.option_strings):
         return True

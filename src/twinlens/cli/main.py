@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import logging
 import os
 import platform
 import sys
@@ -167,6 +168,7 @@ def _parser(name: str, command: Command) -> argparse.ArgumentParser:
 
 def _guarded(name: str, arguments: Sequence[str]) -> int:
     try:
+        logging.getLogger("PIL").addHandler(logging.NullHandler())  # the error about a bad image says what it would say
         command = importlib.import_module(f"twinlens.cli.{COMMANDS[name].module}")
         parser = _parser(name, COMMANDS[name])
         getattr(command, f"add_{name}")(parser)

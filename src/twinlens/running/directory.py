@@ -154,8 +154,9 @@ class RunDirectory(Generic[M]):
     def __enter__(self) -> Self:
         try:
             taken = self.path.exists() and not self.path.is_dir()
-        except OSError as error:  # a name that is too long, or a folder that may not be entered
-            raise RunError(f"`out` {short_repr(str(self.path))} cannot be used: {error.strerror or error}.") from None
+        except Exception as error:  # a name that is too long; or no credentials, for which each store has an error
+            reason = (getattr(error, "strerror", None) or first_line(error)).rstrip(".")
+            raise RunError(f"`out` {short_repr(str(self.path))} cannot be used: {reason}.") from error
         if taken:
             raise RunError(f"`out` must be a directory; {str(self.path)!r} is a file.")
         try:
