@@ -513,8 +513,8 @@ def test_a_method_that_fails_leaves_the_others(tmp_path):
 
     asked = {"metrics": ["road_morf"], "out": tmp_path / "run", **OPTIONS}
     with (
-        pytest.warns(UserWarning, match="late fails and is left out: out of ideas"),
-        pytest.raises(RunError, match=r"is incomplete\. late: out of ideas"),
+        pytest.warns(UserWarning, match="late fails and is left out: `method` raised RuntimeError: out of ideas"),
+        pytest.raises(RunError, match=r"is incomplete\. late: `method` raised RuntimeError: out of ideas\."),
     ):
         evaluate(tiny_model(), samples(), {"late": late, "random": "random"}, **asked)
     assert open_evaluation(tmp_path / "run").methods == ["random"]

@@ -1,15 +1,19 @@
 """What cannot work is refused in one line that names the argument: on the command line with exit code 2, in Python as
 ValueError or TypeError."""
 
+import dataclasses
 import io
 import json
 import os
+import subprocess
 import sys
 import zipfile
 
 import numpy as np
 import pytest
 import torch
+from fsspec.implementations.memory import MemoryFileSystem
+from PIL import Image
 
 import twinlens as tl
 from tests.tiny import image_folder, model_file, tiny_model
@@ -159,7 +163,7 @@ def test_arguments_of_attribution(method):
         ({"seed": float("inf")}, "seed"),
         ({"inputs": INPUTS.to_sparse()}, "inputs"),
         ({"inputs": INPUTS.to("meta")}, "inputs"),
-        ({"targets": LABELS.to_sparse()}, "labels"),
+        ({"targets": LABELS.to_sparse()}, "targets"),
     ):
         given = {"inputs": INPUTS, "targets": LABELS, "seed": 0} | changed
         with pytest.raises((ValueError, TypeError), match=f"`{name}`"):
@@ -336,3 +340,152 @@ def test_a_confidence_that_is_none(confidence):
     curve = tl.completeness(tiny_model(), INPUTS, LABELS, MAPS, imputer=tl.ConstantImputer(0.0))
     with pytest.raises(ValueError, match="`confidence` must lie within"):
         curve.interval(confidence, resamples=5)
+
+
+TABLE = tl.probe(tiny_model(), INPUTS, LABELS, MAPS, schedule=tl.Schedule(by="area", order="lerf", levels=(0.9, 0.5)))
+CURVE = tl.completeness(tiny_model(), INPUTS, LABELS, MAPS, thresholds=(0.5,), performance="probability")
+HUGE, ROWS = 10**40, (torch.nn.Linear(5, 3), torch.ones(4, 5))
+
+
+def explain(method, **changed):
+    return tl.METHODS[method](**{"model": tiny_model(), "inputs": INPUTS, "targets": LABELS} | changed)
+
+
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        # options of methods: types, counts and numbers beyond reason, arrays of other shapes
+        ("steps", lambda: explain("integrated_gradients", steps=HUGE)),
+        ("steps", lambda: explain("integrated_gradients", steps=1.5)),
+        ("samples", lambda: explain("ig_sg", samples=2**31)),
+        ("variance", lambda: explain("ig_sg", variance="x")),
+        ("baseline", lambda: explain("integrated_gradients", baseline="x")),
+        ("baseline", lambda: explain("deeplift", baseline=float("inf"))),
+        ("background", lambda: explain("deepshap", background=range(10**12))),
+        ("sigma", lambda: explain("iba", sigma=1e300)),
+        ("sigma", lambda: explain("iba", sigma=1e-300)),
+        ("lr", lambda: explain("extremal_perturbation", lr=-1e300)),
+        ("layer", lambda: explain("gradcam", layer=[])),
+        ("ids", lambda: explain("random", ids=range(10**12))),
+        ("ids", lambda: explain("random", ids=np.array(3))),
+        ("seed", lambda: explain("random", seed={})),
+        ("targets", lambda: explain("saliency", targets=LABELS[:1])),
+        ("inputs", lambda: explain("sobel", inputs=INPUTS.double() * 1e300)),
+        ("coalitions", lambda: explain("kernel_shap", model=ROWS[0], inputs=ROWS[1], coalitions="x")),
+        ("background", lambda: explain("kernel_shap", model=ROWS[0], inputs=ROWS[1], background=[1, 2])),
+        # models and functions of the caller's
+        ("model", lambda: explain("saliency", model=torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(7, 3)))),
+        ("model", lambda: explain("ig_var", model=torch.nn.Module())),
+        ("model", lambda: explain("rise", model=torch.nn.Sequential(torch.nn.Flatten(), torch.nn.LazyLinear(3)))),
+        ("model", lambda: explain("random", model=tiny_model().to("meta"))),
+        ("model", lambda: tl.deletion(lambda: None, INPUTS, LABELS, MAPS)),
+        ("model", lambda: tl.model_randomisation(tiny_model(), INPUTS[..., None], LABELS)),
+        ("method", lambda: tl.attribute(tiny_model(), INPUTS, LABELS, lambda *_, **__: MAPS * torch.nan)),
+        ("method", lambda: tl.model_randomisation(tiny_model(), INPUTS, LABELS, lambda *_, **__: MAPS[:1])),
+        ("imputer", lambda: tl.deletion(tiny_model(), INPUTS, LABELS, MAPS, imputer=lambda: None)),
+        ("performance", lambda: tl.soundness_from_probes(TABLE, performance=ending)),
+        ("performance", lambda: tl.soundness_from_probes(TABLE, performance=lambda a, b: a)),
+        ("build", lambda: tl.roar(lambda: 3, (INPUTS, LABELS), (INPUTS, LABELS), "random")),
+        ("test_data", lambda: tl.roar(tiny_model, (INPUTS, LABELS), 3, "random")),
+        ("retrainings", lambda: tl.roar(tiny_model, (INPUTS, LABELS), (INPUTS, LABELS), "random", retrainings=2**64)),
+        # imputers, schedules, protocols
+        ("sigma", lambda: tl.BlurImputer(sigma="x")),
+        ("sigma", lambda: tl.BlurImputer(sigma=1e300)),
+        ("value", lambda: tl.ConstantImputer([1, 2])),
+        ("value", lambda: tl.ConstantImputer(1e300)),
+        ("noise", lambda: tl.LinearImputer(noise=HUGE)),
+        ("mean", lambda: tl.MeanImputer(b"x")),
+        ("mean", lambda: tl.MeanImputer(torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8))),
+        ("keep", lambda: tl.impute_linear(INPUTS, (MAPS > 0).to_sparse())),
+        ("levels", lambda: tl.Schedule(by="area", order="lerf", levels=3)),
+        ("mass_offset", lambda: dataclasses.replace(tl.PROTOCOLS["soco"], mass_offset=[1])),
+        ("score", lambda: dataclasses.replace(tl.PROTOCOLS["soco"], score="x")),
+        ("cpus_per_unit", lambda: tl.Cluster(cpus_per_unit="x")),
+        ("features", lambda: tl.opposite_schedule(TABLE.settings.schedule, -HUGE)),
+        # tables, curves and statistics
+        ("table", lambda: tl.soundness_from_probes(None)),
+        ("curve", lambda: tl.bootstrap(3)),
+        ("resamples", lambda: tl.bootstrap(CURVE, resamples=HUGE)),
+        ("exchanged", lambda: tl.skill(CURVE, None)),
+        ("controls", lambda: tl.compare({"a": {"c": CURVE}, "b": {"c": CURVE}}, controls=np.array(3))),
+        ("maps", lambda: tl.exchange_maps(3.0, LABELS)),
+        ("labels", lambda: tl.exchange_maps(MAPS, LABELS * torch.nan)),
+        ("maps", lambda: tl.remove_attribution(MAPS.to(torch.complex64))),
+        ("maps", lambda: tl.deletion(tiny_model(), INPUTS, LABELS, np.full((4, 8, 8), 2**64 - 1, dtype=np.uint64))),
+        # models, data and runs
+        ("preprocessing", lambda: load_model("mnist-cnn", weights="none", preprocessing=3.0)),
+        ("data", lambda: tl.evaluate(tiny_model(), 3, ["random"])),
+        ("ids", lambda: tl.from_arrays(INPUTS, LABELS, ids=len)),
+        ("labels", lambda: tl.from_arrays(INPUTS, LABELS.float().to(torch.float8_e4m3fn))),
+        ("path", lambda: tl.open_evaluation("\0")),
+    ],
+)  # fmt: skip
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor:UserWarning", "ignore:Lazy modules:UserWarning")
+def test_what_the_fuzz_suite_found(name, call):
+    with pytest.raises((ValueError, TypeError), match=f"`{name}`") as raised:
+        call()
+    assert len(str(raised.value).splitlines()) == 1
+
+
+def test_numbers_of_unusual_types_are_taken():
+    wide = MAPS.numpy().astype(np.longdouble)
+    assert torch.equal(tl.exchange_maps(wide, LABELS), tl.exchange_maps(MAPS.double(), LABELS))
+    assert tl.from_arrays(INPUTS.bfloat16(), LABELS).read(0).dtype == np.float32
+    assert explain("integrated_gradients", steps=np.int8(3), baseline=0).shape == MAPS.shape
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["evaluate", "--limit"], "argument --limit: expected one argument"),
+        (["evaluate", "--quiet=3"], "argument --quiet: ignored explicit argument '3'"),
+        (["evaluate", "--nothing"], "unrecognized arguments: --nothing"),
+        (["report", "RUN", "--table", "word"], "argument --table: invalid choice: 'word'"),
+        (["report", "RUN", "--out", "\0"], "`out` must be the path of a file or a folder; got '\\x00'"),
+        (["report", "RUN", "--out", "."], "`out` must be the path of a file; got '.'"),
+        (["compare", "RUN", "--out", ""], "`out` must be the path of a file or a folder; got ''"),
+        (["report", "RUN", "--figures", "RUN/run.json"], "`figures` 'RUN/run.json' cannot be written: File exists"),
+        (["compare", "RUN", "--out", "a" * 300], "`out` 'aaa"),
+        (["evaluate", "--out", "a" * 300], "`out` 'aaa"),
+        (["evaluate", "--out", "s3://"], "`out` must be the path of a directory; got 's3://'"),
+        (["evaluate", "\0"], "`\\x00` is no TOML file: embedded null byte"),
+        (["--nothing"], "unrecognized arguments: --nothing"),
+    ],
+)
+def test_flags_are_refused_in_one_line_that_names_them(subject, tmp_path, monkeypatch, capsys, arguments, said):
+    monkeypatch.chdir(tmp_path)
+    if "RUN" in arguments:
+        tl.evaluate(
+            tiny_model(), (INPUTS.numpy(), LABELS.numpy()), "random", metrics="deletion", out="RUN", resamples=9
+        )
+    if arguments[0] == "evaluate":
+        arguments = [*arguments, *subject[1]]
+    assert main(arguments) == 2
+    captured = capsys.readouterr()
+    assert said in captured.err
+    assert captured.err.count("\n") == 1
+
+
+def test_an_object_store_that_cannot_be_reached(monkeypatch):
+    def answer(*_, **__):
+        raise RuntimeError("Unable to locate credentials")
+
+    monkeypatch.setattr(MemoryFileSystem, "info", answer)
+    monkeypatch.setattr(MemoryFileSystem, "exists", answer)
+    with pytest.raises(tl.RunError, match="`out` 'memory://a/b' cannot be used: Unable to locate credentials"):
+        tl.evaluate(tiny_model(), (INPUTS.numpy(), LABELS.numpy()), "random", out="memory://a/b")
+
+
+def test_what_a_library_says_of_a_bad_image_is_not_shown_beside_the_error(subject, tmp_path):
+    image_folder(tmp_path / "images")
+    content = io.BytesIO()
+    Image.fromarray(np.zeros((4, 4, 3), np.uint8)).save(content, "tiff")
+    # the number of samples per pixel, tag 277: type 3, count 1, value 3
+    bent = content.getvalue().replace(b"\x15\x01\x03\x00\x01\x00\x00\x00\x03", b"\x15\x01\x03\x00\x01\x00\x00\x00\x0b")
+    assert bent != content.getvalue()
+    (tmp_path / "images" / "ant" / "bent.tif").write_bytes(bent)
+    words = ["evaluate", *subject[1], "--metrics", "deletion", "--out", str(tmp_path / "run"), "--quiet"]
+    words[words.index("--data") + 1] = str(tmp_path / "images")
+    done = subprocess.run([sys.executable, "-m", "twinlens", *words], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "'ant/bent.tif' cannot be read" in done.stderr

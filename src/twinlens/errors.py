@@ -29,7 +29,7 @@ class DataError(ValueError):
     """A file of the user's that cannot be used; the message is one line that any terminal can print."""
 
     def __init__(self, message: str) -> None:
-        super().__init__(printable_line(message))
+        super().__init__(printable_line(str(message)))
 
 
 class ModelError(ValueError):

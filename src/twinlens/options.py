@@ -226,7 +226,7 @@ class Options(EngineOptions, ExecutionOptions, QuestionOptions, SubjectOptions):
                 raise ValueError(f"`{name}` must be at {'least 1' if count < 1 else f'most {most}'}; got {count}.")
         if not 0 < self.control_share <= 1:
             raise ValueError(f"`control_share` must lie within (0, 1]; got {self.control_share:g}.")
-        if self.out is not None and "\0" in os.fspath(self.out):
+        if self.out is not None and ("\0" in os.fspath(self.out) or os.fspath(self.out).endswith("://")):
             raise ValueError(f"`out` must be the path of a directory; got {os.fspath(self.out)!r}.")
         check_epsilon(self.epsilon)
         check_performance(self.performance)

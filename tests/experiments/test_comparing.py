@@ -46,8 +46,8 @@ def test_areas_have_the_sign_of_the_metric(tiny):
 @pytest.mark.slow
 def test_benchmark(tiny, monkeypatch):
     monkeypatch.setattr(benchmark, "METHODS", ("gradcam", "iba", "extremal_perturbation", "random"))
-    monkeypatch.setattr(tl.METHODS["extremal_perturbation"], "__kwdefaults__", {
-        **tl.METHODS["extremal_perturbation"].__kwdefaults__, "steps": 3,
+    monkeypatch.setattr(tl.METHODS["extremal_perturbation"].__wrapped__, "__kwdefaults__", {
+        **tl.METHODS["extremal_perturbation"].__wrapped__.__kwdefaults__, "steps": 3,
     })  # fmt: skip
     outcome = benchmark.run(tiny, Watch())
     assert [claim.source for claim in outcome.claims] == [

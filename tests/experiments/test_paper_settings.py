@@ -9,7 +9,7 @@ import pytest
 import twinlens as tl
 from tests.experiments.watching import Watch
 from tests.tiny import image_folder
-from twinlens.attribution import METHODS
+from twinlens.attribution import METHODS, options_of
 from twinlens.experiments import (
     EXPERIMENTS,
     ExperimentOptions,
@@ -53,8 +53,9 @@ COSTLY = {"steps": 2, "samples": 2, "rounds": 1, "critic_steps": 1, "critic_nois
 def cheap(monkeypatch):
     """The numbers that only cost time, as small as they can be."""
     for method in METHODS.values():
-        few = {name: count for name, count in COSTLY.items() if name in (method.__kwdefaults__ or {})}
-        monkeypatch.setattr(method, "__kwdefaults__", {**(method.__kwdefaults__ or {}), **few})
+        own = method.__wrapped__  # whose defaults those are
+        few = {name: count for name, count in COSTLY.items() if name in (own.__kwdefaults__ or {})}
+        monkeypatch.setattr(own, "__kwdefaults__", {**(own.__kwdefaults__ or {}), **few})
     monkeypatch.setattr("twinlens.experiments.judging.RESAMPLES", 50)
     monkeypatch.setattr("twinlens.experiments.order_vs_value.RESAMPLES", 50)
     monkeypatch.setattr(pictures_module, "PAPER", dataclasses.replace(PAPER, epochs=1, threads=1))
@@ -125,7 +126,7 @@ def test_options_of_the_paper_are_options_of_the_methods(tmp_path):
     named = dict(module.named_modules())
     for method in tl.METHODS:
         options = paper_options(method, module, "variance")
-        assert set(options) <= set(tl.METHODS[method].__kwdefaults__ or {}), method
+        assert set(options) <= set(options_of(tl.METHODS[method])), method
         assert options.get("layer", "features.28") in named
     # Another network has no such layers, and is explained at its last one.
     assert "layer" not in paper_options("gradcam", VGG16(3, 3, width=1).classifier, "variance")

@@ -143,8 +143,10 @@ def test_a_run_can_be_extended_but_not_changed(tmp_path):
 
 def test_a_method_that_fails_leaves_what_is_done(tmp_path):
     with (
-        pytest.warns(UserWarning, match="bad fails and is left out: no maps today"),
-        pytest.raises(RunError, match=r"is incomplete\. bad: no maps today What is done is kept"),
+        pytest.warns(UserWarning, match="bad fails and is left out: `method` raised RuntimeError: no maps today"),
+        pytest.raises(
+            RunError, match=r"is incomplete\. bad: `method` raised RuntimeError: no maps today\. What is done is kept"
+        ),
     ):
         run(out=tmp_path, methods={"bad": fails, "exact": exact})
     assert [name for name in parts(tmp_path) if "exact" in name]

@@ -46,7 +46,10 @@ def test_zero_maps_and_empty_regions_are_undefined_and_counted(metric):
     assert np.flatnonzero(np.isnan(result.values)).tolist() == [1, 3]
     assert result.undefined == 2
     assert "5 samples, 2 undefined" in repr(result)
-    nothing = metric(np.zeros((2, 3)), np.ones((2, 3), dtype=bool))
+    with pytest.warns(UserWarning, match="`maps` are zero everywhere for all 2 samples"):
+        nothing = metric(np.zeros((2, 3)), np.ones((2, 3), dtype=bool))
+    with pytest.warns(UserWarning, match="`region` is empty for all 5 samples"):
+        metric(random_case(5)[0], np.zeros_like(region))
     assert nothing.mean is None
     assert nothing.interval().value is None
     assert "undefined, 2 samples" in repr(nothing)
@@ -73,7 +76,9 @@ def test_tolerance_is_a_distance_in_pixels(tolerance, hit):
 
 
 def test_tolerance_does_not_fill_an_empty_region():
-    assert np.isnan(pointing_game(np.ones((1, 3, 3)), np.zeros((1, 3, 3), dtype=bool), tolerance=2).values[0])
+    with pytest.warns(UserWarning, match="`region` is empty for all 1 samples"):
+        empty = pointing_game(np.ones((1, 3, 3)), np.zeros((1, 3, 3), dtype=bool), tolerance=2)
+    assert np.isnan(empty.values[0])
 
 
 def test_maps_go_through_the_usual_checks():

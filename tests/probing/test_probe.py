@@ -138,7 +138,7 @@ def test_modes_are_restored_even_when_the_model_fails():
         raise RuntimeError("the model is broken")
 
     model.register_forward_pre_hook(fail)
-    with pytest.raises(RuntimeError, match="the model is broken"):
+    with pytest.raises(ValueError, match="`model` raised RuntimeError: the model is broken"):
         tl.probe(model, inputs, labels, maps, schedule=SCHEDULE)
     assert (model.training, model.dropout.training, model.frozen.training) == (True, True, False)
 

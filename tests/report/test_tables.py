@@ -77,8 +77,13 @@ def test_metrics_with_names_of_ones_own_have_columns_of_their_own(run, tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("evaluations", "kind", "message"), [([], "csv", "`evaluations` must"), ([1], "doc", "`kind` must")]
+    ("evaluations", "kind", "message"),
+    [
+        ([], "csv", "`evaluations` must"),
+        ([1], "csv", "`evaluations` must be a list of Evaluation"),
+        ([], "doc", "`kind` must"),
+    ],
 )
 def test_tables_refuse_what_they_cannot(evaluations, kind, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((ValueError, TypeError), match=message):
         format_table(evaluations, kind)

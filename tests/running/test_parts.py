@@ -274,7 +274,7 @@ def test_nobody_waits_for_a_method_that_fails(tmp_path, monkeypatch):
         raise RuntimeError("out of ideas")
 
     monkeypatch.setattr(parts.time, "sleep", lambda seconds: pytest.fail("waits"))
-    with pytest.warns(UserWarning, match="broken fails"), pytest.raises(RunError, match=r"incomplete\. broken: out of"):
+    with pytest.warns(UserWarning, match="broken fails"), pytest.raises(RunError, match=r"broken: .*: out of"):
         run(tmp_path / "run", "1/2", {"broken": broken})
 
 

@@ -5,6 +5,7 @@ A method is a function `(model, inputs, targets, *, ids=None, seed=0, …its own
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
@@ -29,16 +30,35 @@ from twinlens.attribution.gradients import (
     integrated_gradients,
     saliency,
 )
+from twinlens.attribution.harness import check_numbers
 from twinlens.attribution.perturbation import extremal_perturbation, occlusion, rise
 from twinlens.attribution.shapley import kernel_shap
+from twinlens.core.arguments import check_arguments, checked, kinds_of
 from twinlens.core.arrays import ArrayLike
-from twinlens.core.calling import Labels, Model, check_inputs, refusing_exit
+from twinlens.core.calling import Labels, Model, blaming, check_inputs
 from twinlens.core.maps import AS_IT_IS, check_maps, spatial_shape
 from twinlens.core.randomness import check_seed
 from twinlens.errors import unknown
 
+
+def _method(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Let a method check its arguments, name the model where that fails, and return no map that is not finite."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **named: Any) -> Tensor:
+        args, named = check_arguments(function, args, named)
+        check_numbers(named, kinds_of(function))
+        with blaming("model"):
+            maps = function(*args, **named)
+        if not maps.isfinite().all():
+            raise ValueError("`inputs` lead to NaN or infinity in the maps. Check their normalisation.")
+        return maps
+
+    return call
+
+
 METHODS: dict[str, Callable[..., Tensor]] = {
-    function.__name__: function
+    function.__name__: _method(function)
     for function in (
         saliency,
         input_x_gradient,
@@ -119,11 +139,12 @@ def check_options(method: str, options: Iterable[str]) -> None:
             raise TypeError(f"`{name}` is no option of {method}; {listed}.{hint}")
 
 
+@checked
 def attribute(
     model: Model,
     inputs: ArrayLike,
     targets: Labels,
-    method: str | Callable[..., Any] = "integrated_gradients",
+    method: Any = "integrated_gradients",
     *,
     ids: Sequence[str | int] | None = None,
     seed: int = 0,
@@ -158,8 +179,7 @@ def attribute(
     if method not in METHODS:
         raise unknown("method", method, METHODS, or_else=", or a function")
     check_options(method, options)
-    with refusing_exit("model"):
-        return METHODS[method](model, inputs, targets, ids=ids, seed=seed, **options)
+    return METHODS[method](model, inputs, targets, ids=ids, seed=seed, **options)
 
 
 def _attribute_by(
@@ -174,6 +194,9 @@ def _attribute_by(
     """Explain by a method that is not ours, and check what it returns."""
     reading, own = method.split_options(options, AS_IT_IS)
     given, names = check_inputs(inputs, ids)
-    with refusing_exit("method"):
+    with blaming("method"):
         maps = method(model, given, targets, ids=names, seed=seed, **own)
-    return check_maps(maps, spatial_shape(given.shape), ids=names, **asdict(reading)).float()
+    try:
+        return check_maps(maps, spatial_shape(given.shape), ids=names, **asdict(reading)).float()
+    except (ValueError, TypeError) as error:
+        raise type(error)(f"`method` returned what cannot be used: {error}") from None

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from twinlens.attribution.gradients import ENSEMBLES, baseline_of, combine_copies
 from twinlens.attribution.harness import Request, in_batches, make_request, target_logits
 from twinlens.attribution.rules import rescale_rules
-from twinlens.core.arrays import ArrayLike
+from twinlens.core.arrays import ArrayLike, as_tensor
 from twinlens.core.calling import Labels
 from twinlens.errors import unknown
 
@@ -138,13 +138,15 @@ def _against(
     model: nn.Module, request: Request, background: ArrayLike | None, check: bool
 ) -> Callable[[Request], Tensor]:
     """Return what explains a batch by its mean contributions against all baselines."""
-    given = torch.zeros_like(request.inputs[:1]) if background is None else torch.as_tensor(background)
+    given = torch.zeros_like(request.inputs[:1]) if background is None else as_tensor(background, "background")
     if given.shape[1:] != request.inputs.shape[1:] or len(given) == 0:
         raise ValueError(
             f"`background` must hold baselines shaped like one input {tuple(request.inputs.shape[1:])}; got shape "
             f"{tuple(given.shape)}."
         )
     baselines = given.to(request.inputs)
+    if not baselines.isfinite().all():
+        raise ValueError("`background` must be finite; it holds NaN or infinity.")
 
     def explain(part: Request) -> Tensor:
         total = torch.zeros_like(part.inputs)

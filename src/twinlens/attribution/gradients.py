@@ -22,7 +22,7 @@ from twinlens.attribution.harness import (
     target_logits,
 )
 from twinlens.attribution.rules import excitation_rules, guided_rules
-from twinlens.core.arrays import ArrayLike
+from twinlens.core.arrays import ArrayLike, as_tensor
 from twinlens.core.calling import Labels
 
 
@@ -107,7 +107,9 @@ def guided_backprop(
 
 def baseline_of(baseline: float | ArrayLike, inputs: Tensor) -> Tensor:
     """Return a baseline shaped like one input."""
-    values = torch.as_tensor(baseline, dtype=inputs.dtype, device=inputs.device)
+    values = as_tensor(baseline, "baseline").to(inputs)
+    if not values.isfinite().all():
+        raise ValueError(f"`baseline` must be finite as {inputs.dtype}; it holds NaN or infinity.")
     try:
         return values.expand(inputs.shape[1:])
     except RuntimeError as error:

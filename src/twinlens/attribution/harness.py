@@ -8,10 +8,10 @@ Shapes: N samples, B samples of one batch, C channels, S = spatial shape.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import SupportsIndex
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +24,7 @@ from twinlens.probing.execution import wants_contiguous
 
 # The batches that are fastest on a CPU: less of 224 × 224 pixels leaves cores idle, and more does not fit its caches.
 _BATCH, _CALL_VALUES = 16, 100_000
+_LEAST, _MOST, _MOST_ROWS = 1e-12, 10**6, 2**31  # of numbers; of steps, masks, …; of inputs per call
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,15 +79,18 @@ def make_request(
     if not isinstance(model, nn.Module):
         raise TypeError(f"`model` must be an nn.Module to be explained by its insides; got {type(model).__name__}.")
     given, names = check_inputs(inputs, ids)
-    classes = check_labels(targets, names)
+    classes = check_labels(targets, names, "targets")
     if classes.dtype.kind == "f":
         raise TypeError("`targets` must be integers, the classes to explain; got floating-point numbers.")
     if batch_size is None:
         batch_size = max(_BATCH, _CALL_VALUES // given[0].numel())
     at_least_one(batch_size=batch_size)
     device, dtype = find_device(model, None)
+    cast = given.to(device=device, dtype=dtype or given.dtype)
+    if cast.dtype != given.dtype and not cast.isfinite().all():
+        raise ValueError(f"`inputs` must be finite as {cast.dtype}, the type of the model's weights; some are not.")
     return Request(
-        inputs=given.to(device=device, dtype=dtype or given.dtype),
+        inputs=cast,
         targets=torch.from_numpy(classes).to(device),
         ids=names,
         seed=seed,
@@ -95,12 +99,27 @@ def make_request(
 
 
 def at_least_one(**counts: int) -> None:
-    """Refuse a count below 1, by its name."""
+    """Refuse a count below 1, or beyond what can be done, by its name."""
     for name, value in counts.items():
-        if not isinstance(value, SupportsIndex) or isinstance(value, Tensor):
-            raise TypeError(f"`{name}` must be a whole number; got {type(value).__name__}.")
-        if value < 1:
-            raise ValueError(f"`{name}` must be at least 1; got {value}.")
+        most = _MOST_ROWS if name == "batch_size" else _MOST
+        if not 1 <= value <= most:
+            raise ValueError(f"`{name}` must be at {'least 1' if value < 1 else f'most {most}'}; got {value}.")
+
+
+def check_numbers(options: Mapping[str, Any], kinds: Mapping[str, Any]) -> None:
+    """Refuse options of a method that are counts and not at least one, or numbers beyond reason, by their names.
+
+    Args:
+        options: the options as given.
+        kinds: the type that the method declares for each.
+    """
+    for name, value in options.items():
+        if value is not None and kinds.get(name) in (int, int | None) and name != "seed":
+            at_least_one(**{name: value})
+        if isinstance(value, float) and kinds.get(name) in (float, float | None):
+            least = -_MOST if name == "baseline" else 0
+            if not least <= value <= _MOST or 0 < abs(value) < _LEAST:
+                raise ValueError(f"`{name}` must lie within [{least}, {_MOST}], 0 or beyond {_LEAST:g}; got {value!r}.")
 
 
 def check_images(inputs: Tensor, method: str) -> None:

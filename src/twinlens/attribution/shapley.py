@@ -52,12 +52,17 @@ def kernel_shap(
             f"`inputs` must be tabular rows (samples, features) for kernel_shap; got {tuple(rows.shape)}. "
             "For images use deepshap."
         )
-    classes = check_labels(targets, names)
+    classes = check_labels(targets, names, "targets")
     features = rows.shape[1]
     wanted = 2 * features + 2048 if coalitions is None else coalitions
     if wanted < min(2 * features, 2**features - 2):
         raise ValueError(f"`coalitions` must be at least {2 * features}, twice the number of features; got {wanted}.")
-    absent = as_tensor(np.asarray(background), "background").to(rows).expand(features)
+    absent = as_tensor(background, "background").to(rows)
+    if absent.shape not in ((), (1,), (features,)) or not absent.isfinite().all():
+        raise ValueError(
+            f"`background` must be a number, or one for each of the {features} features, and finite; got shape "
+            f"{tuple(absent.shape)}."
+        )
     maps = torch.zeros(rows.shape, dtype=torch.float32)
     with evaluating(model), torch.no_grad():
         for i, (row, name) in enumerate(zip(rows, names, strict=True)):

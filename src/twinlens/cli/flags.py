@@ -258,7 +258,7 @@ def read_config(path: str) -> Arguments:
     """Read run.toml, refusing keys that are no option; the values are checked by `Options`."""
     try:
         config = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:  # of TOML, of UTF-8, or of a path that cannot be
         raise ValueError(f"`{path}` is no TOML file: {error}") from None
     except RecursionError:
         raise ValueError(f"`{path}` is no TOML file that can be read: it is nested too deeply.") from None

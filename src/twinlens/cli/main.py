@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import logging
 import os
 import platform
 import sys
@@ -14,6 +15,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
+from typing import NoReturn
 
 from twinlens.errors import printable_line, unknown
 
@@ -113,10 +115,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code: 0 for success, 2 for what the user can mend, 130 when interrupted."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     if not given or given[0].startswith("-"):
-        parser = _top_parser()
-        parser.parse_args(given)
-        parser.print_help(sys.stderr)
-        return 2
+        return _without_command(given)
     if given[0] not in COMMANDS:
         _say(f"error: {unknown('command', given[0], COMMANDS)}")
         return 2
@@ -126,10 +125,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _guarded(given[0], given[1:])
 
 
+class _Parser(argparse.ArgumentParser):
+    """Refuses in one line, as everything else does, and not below a usage."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ValueError(f"{message[:1000]}. What there is: {self.prog} --help")
+
+
+def _without_command(given: Sequence[str]) -> int:
+    parser = _top_parser()
+    try:
+        parser.parse_args(given)
+    except ValueError as error:
+        _say(f"error: {error}")
+    else:
+        parser.print_help(sys.stderr)
+    return 2
+
+
 def _top_parser() -> argparse.ArgumentParser:
     width = max(map(len, COMMANDS))
     commands = "\n".join(f"  {name:<{width}}  {command.summary}" for name, command in COMMANDS.items())
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="twinlens",
         usage="twinlens COMMAND [options]",
         description="How far can a feature-attribution map be trusted? Soundness and completeness, measured.\n\n"
@@ -147,7 +164,7 @@ def _versions() -> str:
 
 
 def _parser(name: str, command: Command) -> argparse.ArgumentParser:
-    return argparse.ArgumentParser(
+    return _Parser(
         prog=f"twinlens {name}",
         usage=f"twinlens {name} {command.usage}",
         description=f"{command.summary[0].upper()}{command.summary[1:]}.",
@@ -157,6 +174,7 @@ def _parser(name: str, command: Command) -> argparse.ArgumentParser:
 
 def _guarded(name: str, arguments: Sequence[str]) -> int:
     try:
+        logging.getLogger("PIL").addHandler(logging.NullHandler())  # the error about a bad image says what it would say
         command = importlib.import_module(f"twinlens.cli.{COMMANDS[name].module}")
         parser = _parser(name, COMMANDS[name])
         getattr(command, f"add_{name}")(parser)

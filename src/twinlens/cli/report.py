@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import sys
+from collections.abc import Iterator
 
 from twinlens.cli.printing import print_runs
-from twinlens.errors import printable_line
+from twinlens.errors import RunError, printable_line, short_repr
 from twinlens.report import format_table, write_figures, write_report
 from twinlens.running.directory import tidy_run
 from twinlens.running.run_reader import open_evaluation
@@ -35,12 +37,31 @@ def run_report(given: argparse.Namespace) -> None:
             elif given.table == "markdown":
                 print(f"\n{note}")
     elif given.figures:
-        for path in write_figures(evaluations, given.figures):
-            print(path)
+        with writing_to(given.figures, "figures"):
+            paths = write_figures(evaluations, given.figures)
+        for path in paths:
+            print(printable_line(str(path)))
     else:
         if not given.out:
             tidy_run(evaluations[0].path)
-        print(write_report(evaluations, given.out or evaluations[0].path / "report.html"))
+        with writing_to(given.out, "out"):
+            page = write_report(evaluations, given.out or evaluations[0].path / "report.html")
+        print(printable_line(str(page)))
+
+
+@contextlib.contextmanager
+def writing_to(path: str | None, option: str) -> Iterator[None]:
+    """Name the option whose path cannot be written to."""
+    try:
+        yield
+    except OSError as error:
+        if path is None:
+            raise
+        raise RunError(f"`{option}` {short_repr(path)} cannot be written: {error.strerror or error}.") from error
+    except ValueError as error:
+        if path is None or not str(error).startswith(("`path`", "`directory`")):
+            raise
+        raise ValueError(f"`{option}` {str(error).partition('` ')[2]}") from None
 
 
 def add_compare(parser: argparse.ArgumentParser) -> None:
@@ -58,4 +79,6 @@ def run_compare(given: argparse.Namespace) -> None:
         print(json.dumps({str(e.path): e.overview() for e in evaluations}, indent=1, ensure_ascii=False))
         return
     print_runs(evaluations, verdicts=given.verdicts)
-    print(write_report(evaluations, given.out))
+    with writing_to(given.out, "out"):
+        page = write_report(evaluations, given.out)
+    print(printable_line(str(page)))

@@ -36,7 +36,7 @@ def check_dense(values: Tensor, name: str) -> Tensor:
     return values
 
 
-def as_tensor(values: ArrayLike | Sequence[Any], name: str) -> Tensor:
+def as_tensor(values: ArrayLike | Sequence[Any] | float, name: str) -> Tensor:
     """Turn what a caller passed as argument `name` into a tensor, sharing memory where that is possible.
 
     Example:
@@ -44,16 +44,33 @@ def as_tensor(values: ArrayLike | Sequence[Any], name: str) -> Tensor:
         tensor([1., 2.], dtype=torch.float64)
     """
     if isinstance(values, Tensor):
+        if values.is_complex():
+            raise TypeError(f"`{name}` must hold real numbers; got complex ones.")
         return check_dense(values, name).detach()
     try:
         array = np.asarray(values)
-    except ValueError:  # rows of different lengths
+    except (ValueError, RuntimeError, MemoryError):  # rows of different lengths, or a range without end
         raise TypeError(f"`{name}` must be an array of numbers, with rows of one length; got others.") from None
     if array.dtype.kind not in "biuf":
         raise TypeError(f"`{name}` must hold real numbers; got {type(values).__name__} of dtype {array.dtype}.")
+    if array.dtype.kind == "f" and array.dtype.itemsize > 8:
+        array = array.astype(np.float64)
     if array.dtype.kind == "u" and array.dtype.itemsize > 1:
+        if array.size and array.max() > np.iinfo(np.int64).max:
+            raise TypeError(f"`{name}` must hold numbers of 64 bits with a sign; got {array.max()}.")
         array = array.astype(np.int64)
     # torch wants native byte order, no negative strides, and warns about memory that it may not write to.
     native = array.astype(array.dtype.newbyteorder("="), copy=False)
     shareable = native.flags.writeable and all(step >= 0 for step in native.strides)
     return torch.from_numpy(native if shareable else native.copy())
+
+
+def as_array(values: ArrayLike | Sequence[Any] | float, name: str) -> NDArray[Any]:
+    """Turn what a caller passed as argument `name` into an array, sharing memory where that is possible.
+
+    Example:
+        >>> as_array(torch.ones(2, dtype=torch.bfloat16), "labels")
+        array([1., 1.], dtype=float32)
+    """
+    tensor = as_tensor(values, name).cpu()
+    return (tensor.float() if tensor.dtype is torch.bfloat16 else tensor).numpy()  # which NumPy does not have

@@ -5,6 +5,7 @@ Shapes: N samples, K classes, B rows of a batch, L levels.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
@@ -17,9 +18,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from twinlens.core.answers import SINGLE, as_two, find_logits
-from twinlens.core.arrays import ArrayLike, as_tensor, check_dense
+from twinlens.core.arrays import ArrayLike, as_array, as_tensor, check_dense
 from twinlens.core.maps import check_ids, spatial_shape
-from twinlens.errors import unknown
+from twinlens.errors import first_line, unknown
 
 Model = nn.Module | Callable[[Any], Any]
 Labels = ArrayLike | Sequence[int] | Sequence[float]
@@ -27,6 +28,7 @@ Labels = ArrayLike | Sequence[int] | Sequence[float]
 OUTPUTS = ("auto", "logits", "probabilities")
 ANSWER = ("predicted", "probability", "logit", "target_rank")
 """The columns that are kept of an answer."""
+_NAMED = re.compile(r"`\w+`")
 
 
 @contextmanager
@@ -55,6 +57,35 @@ def refusing_exit(argument: str) -> Iterator[None]:
         ) from error
 
 
+@contextmanager
+def blaming(argument: str) -> Iterator[None]:
+    """Turn what the caller's own code raises, or its attempt to end the whole program, into an error with its name.
+
+    Errors that name an argument are passed on, as are those of files and of memory, which have other remedies.
+    """
+    try:
+        with refusing_exit(argument):
+            yield
+    except (OSError, MemoryError, Warning):
+        raise
+    except Exception as error:
+        if is_out_of_memory(error) or (isinstance(error, (ValueError, TypeError)) and _NAMED.match(str(error))):
+            raise
+        said = first_line(error).rstrip(".")
+        raise ValueError(f"`{argument}` raised {type(error).__name__}: {said}.") from error
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Return whether memory ran out, on whatever device.
+
+    Example:
+        >>> is_out_of_memory(RuntimeError("CUDA out of memory.")), is_out_of_memory(RuntimeError("mat1 and mat2"))
+        (True, False)
+    """
+    text = str(error).lower()
+    return isinstance(error, MemoryError) or "out of memory" in text or "can't allocate memory" in text
+
+
 class Respondent:
     """The model, called in its own way (tensors or arrays, logits or probabilities), its answers checked."""
 
@@ -81,7 +112,7 @@ class Respondent:
 
     def ask(self, batch: Tensor, index: Tensor) -> Tensor:
         """Call the model on a batch of the samples at `index`; return (B, 4), the columns named in `ANSWER`."""
-        with refusing_exit("model"):
+        with blaming("model"):
             if self.on_numpy:
                 answer = torch.as_tensor(np.asarray(self.model(batch.numpy())))
             else:
@@ -200,6 +231,8 @@ def find_device(model: Model, device: str | torch.device | None) -> tuple[torch.
     if not weights:
         return wanted or torch.device("cpu"), floating
     own = weights[0].device
+    if own.type == "meta":
+        raise ValueError("`model` must have its weights in memory; they are on device meta. Load them.")
     if wanted is not None and (wanted.type != own.type or wanted.index not in (None, own.index)):
         raise ValueError(
             f"`device` is {str(wanted)!r}, but the model is on {str(own)!r}. Call model.to({str(wanted)!r})."
@@ -220,17 +253,17 @@ def check_inputs(inputs: ArrayLike, ids: Sequence[str | int] | None) -> tuple[Te
     return given, names
 
 
-def check_labels(labels: Labels, ids: Sequence[str]) -> NDArray[Any]:
-    """Return one label per sample, as int64, or as float64 for regression."""
-    targets = as_tensor(labels, "labels").cpu().numpy()
+def check_labels(labels: Labels, ids: Sequence[str], name: str = "labels") -> NDArray[Any]:
+    """Return one label per sample, as int64, or as float64 for regression; errors call them `name`."""
+    targets = as_array(labels, name)
     if targets.shape != (len(ids),):
         raise ValueError(
-            f"`labels` must hold one number for each of the {len(ids)} samples; got shape {targets.shape}. "
+            f"`{name}` must hold one number for each of the {len(ids)} samples; got shape {targets.shape}. "
             "Of one-hot labels take argmax(1)."
         )
     if targets.dtype.kind == "f" and not np.isfinite(targets).all():
         first = ids[int(np.flatnonzero(~np.isfinite(targets))[0])]
-        raise ValueError(f"`labels` must be finite; that of sample {first!r} is not.")
+        raise ValueError(f"`{name}` must be finite; that of sample {first!r} is not.")
     return targets.astype(np.float64 if targets.dtype.kind == "f" else np.int64)
 
 

@@ -13,13 +13,16 @@ from collections.abc import Sequence
 import numpy as np
 from torch import Tensor
 
+from twinlens.core.arguments import checked
 from twinlens.core.arrays import ArrayLike, Integers, as_tensor
+from twinlens.core.calling import check_labels
 from twinlens.core.maps import check_ids
 from twinlens.core.randomness import stream
 
 _SWAPS = 8  # per sample, after which nothing is left of the order in which classes stood side by side
 
 
+@checked
 def exchange_maps(
     maps: ArrayLike, labels: Sequence[int] | ArrayLike, *, ids: Sequence[str | int] | None = None, seed: int = 0
 ) -> Tensor:
@@ -42,10 +45,12 @@ def exchange_maps(
         [3.0, 4.0, 2.0, 1.0]
     """
     given = as_tensor(maps, "maps")
-    classes = as_tensor(labels, "labels").cpu().numpy()
-    if len(classes) != len(given):
-        raise ValueError(f"`labels` must hold one class per map; got {len(classes)} for {len(given)} maps.")
-    return given[draw_partners(check_ids(ids, len(given)), classes, seed=seed)]
+    if given.dim() == 0 or len(given) < 2:
+        raise ValueError(f"`maps` must hold those of at least two samples; got shape {tuple(given.shape)}.")
+    if given.is_floating_point() and not given.isfinite().all():
+        raise ValueError("`maps` must be finite; some contain NaN or infinity.")
+    names = check_ids(ids, len(given))
+    return given[draw_partners(names, check_labels(labels, names), seed=seed)]
 
 
 def draw_partners(ids: Sequence[str], labels: Sequence[int] | Integers, *, seed: int) -> Integers:

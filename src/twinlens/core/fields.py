@@ -15,22 +15,24 @@ import ast
 import dataclasses
 import inspect
 import math
+import operator
 import os
 import sys
 import textwrap
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
-from twinlens.errors import unknown
+from twinlens.errors import short_repr, unknown
 
 T = TypeVar("T")
 JSON = None | bool | int | float | str | list["JSON"] | dict[str, "JSON"]
 REQUIRED = dataclasses.MISSING
+_MOST_ITEMS = 10**6  # of an option; to list a range of a million million would fill memory
 
 
 @dataclass(frozen=True)
@@ -169,14 +171,17 @@ def describe_type(wanted: Any) -> str:  # noqa: PLR0911 (one return per kind of 
     origin, arguments = get_origin(wanted), get_args(wanted)
     if origin is Literal:
         return " or ".join(map(repr, arguments))
-    if origin in (tuple, list, Sequence):
+    if origin in (tuple, list, Sequence, Collection):
         item = plain.get(arguments[0], "values").removeprefix("a ").replace("text", "name")
+        if item == "values" and isinstance(arguments[0], type):
+            return f"a list of {arguments[0].__name__}"
         return f"a list of {item.removeprefix('whole ')}s" if item != "values" else "a list"
     if isinstance(origin, type) and issubclass(origin, Mapping):
         return "a table"
     if origin is Callable or wanted is Callable:
         return "a function"
-    return getattr(wanted, "__name__", str(wanted))
+    name = getattr(wanted, "__name__", str(wanted))
+    return f"an nn.{name}" if getattr(wanted, "__module__", "").startswith("torch.nn.") else name
 
 
 def convert(value: Any, wanted: Any, name: str) -> Any:
@@ -201,6 +206,18 @@ def convert(value: Any, wanted: Any, name: str) -> Any:
         raise TypeError(f"`{name}` must be {describe_type(wanted)}; got {_short(value)}.") from None
 
 
+def check_types(value: object, *, but: Sequence[str] = ()) -> None:
+    """Check the fields of a frozen dataclass against their declared types, and bring them to their form.
+
+    Args:
+        value: the dataclass, in its `__post_init__`.
+        but: fields with checks of their own.
+    """
+    for field in fields_of(type(value)):
+        if field.name not in but:
+            object.__setattr__(value, field.name, convert(getattr(value, field.name), field.type, field.name))
+
+
 class _MismatchError(Exception):
     """The value is not of the type; whoever knows the field says so."""
 
@@ -212,11 +229,11 @@ def _converted(value: Any, wanted: Any, name: str) -> Any:  # noqa: PLR0911 (one
         return _one_of(value, get_args(wanted), name)
     origin, arguments = get_origin(wanted), get_args(wanted)
     if origin is Literal:
-        if value not in arguments:
+        if type(value) not in map(type, arguments) or value not in arguments:
             raise unknown(name, value, [str(each) for each in arguments])
         return value
-    if origin is tuple or origin is Sequence:
-        return _tuple(value, (arguments[0], Ellipsis) if origin is Sequence else arguments, name)
+    if origin in (tuple, Sequence, Collection):
+        return _tuple(value, arguments if origin is tuple else (arguments[0], Ellipsis), name)
     if isinstance(origin, type) and issubclass(origin, Mapping):
         if not isinstance(value, Mapping):
             raise _MismatchError
@@ -231,10 +248,13 @@ def _simple(value: Any, wanted: Any, origin: Any) -> Any:
         if abs(value) > sys.float_info.max:
             raise _MismatchError
         return float(value)
-    if wanted is int and hasattr(value, "__index__") and not isinstance(value, bool):
-        return int(value)
-    if wanted is float and hasattr(value, "__float__") and hasattr(value, "dtype"):  # a number of NumPy's
-        value = float(value)
+    try:
+        if wanted is int and hasattr(value, "__index__") and not isinstance(value, bool):
+            return operator.index(value)
+        if wanted is float and hasattr(value, "__float__") and hasattr(value, "dtype"):  # a number of NumPy's
+            value = float(value)
+    except (TypeError, ValueError, RuntimeError):  # of arrays that hold several numbers
+        raise _MismatchError from None
     kind = origin or wanted
     if kind is Callable:
         matches = callable(value)
@@ -242,7 +262,7 @@ def _simple(value: Any, wanted: Any, origin: Any) -> Any:
         members = [name for name in vars(kind) if name == "__call__" or not name.startswith("_")]
         matches = all(hasattr(value, name) for name in members)
     elif kind is os.PathLike:
-        matches = isinstance(value, os.PathLike)
+        matches = isinstance(value, os.PathLike) or hasattr(value, "joinpath")  # one of another file system
     else:
         matches = isinstance(value, kind) and not (isinstance(value, bool) and kind is not bool)
     if not matches or (isinstance(value, float) and not math.isfinite(value)):
@@ -270,7 +290,12 @@ def _tuple(value: Any, arguments: Sequence[Any], name: str) -> Any:
         value = [value]
     if isinstance(value, (str, bytes, Mapping)) or not hasattr(value, "__iter__"):
         raise _MismatchError
-    items = list(value)
+    try:
+        if hasattr(value, "__len__") and len(value) > _MOST_ITEMS:
+            raise _MismatchError
+        items = list(value)
+    except TypeError:  # of an array without an axis, or a class
+        raise _MismatchError from None
     kinds = [arguments[0]] * len(items) if arguments[-1] is Ellipsis else list(arguments)
     if len(kinds) != len(items):
         raise _MismatchError
@@ -282,7 +307,7 @@ def _is_union(wanted: Any) -> bool:
 
 
 def _short(value: Any) -> str:
-    text = repr(value)
+    text = short_repr(value)
     return text if len(text) <= 60 else f"{type(value).__name__} {text[:40]}…"
 
 

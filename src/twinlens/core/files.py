@@ -22,6 +22,8 @@ def as_path(path: str | os.PathLike[str]) -> Path:
         ('mine', 'mine')
     """
     given: Any = path
+    if "\0" in str(path) or path == "":
+        raise ValueError(f"`path` must be the path of a file or a folder; got {str(path)!r}.")
     if isinstance(path, str) and "://" in path:
         try:
             upath = importlib.import_module("upath")
@@ -56,6 +58,8 @@ def written_whole(path: str | os.PathLike[str]) -> Iterator[Path]:
         '1 2 3'
     """
     target = as_path(path)
+    if not target.name:
+        raise ValueError(f"`path` must be the path of a file; got {str(target)!r}.")
     if not is_local(target):
         with tempfile.TemporaryDirectory(prefix="twinlens-") as folder:
             unfinished = Path(folder, target.name)

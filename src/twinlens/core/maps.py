@@ -9,8 +9,10 @@ Inputs are (N, C, *S), or (N, D) for tabular rows, which have no channel; maps a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Sequence, Sized
 from dataclasses import dataclass
+from itertools import islice
 from typing import Literal
 
 import torch
@@ -18,7 +20,7 @@ from torch import Tensor
 
 from twinlens.core.arrays import ArrayLike, as_tensor
 from twinlens.core.fields import convert, fields_of
-from twinlens.errors import unknown
+from twinlens.errors import short_repr, unknown
 
 CHANNELS: dict[str, Callable[[Tensor], Tensor]] = {
     "sum": lambda maps: maps.sum(dim=1),
@@ -101,10 +103,14 @@ def check_ids(ids: Sequence[str | int] | None, count: int) -> tuple[str, ...]:
         ('0', '1', '2')
     """
     if ids is not None and not isinstance(ids, Iterable):
-        raise TypeError(f"`ids` must name each of the {count} samples; got {ids!r}.")
-    names = tuple(str(i) for i in (range(count) if ids is None else ids))
+        raise TypeError(f"`ids` must name each of the {count} samples; got {short_repr(ids)}.")
+    try:  # one more than there may be, since some never end
+        names = tuple(str(i) for i in islice(range(count) if ids is None else ids, count + 1))
+    except TypeError:  # of an array without an axis
+        raise TypeError(f"`ids` must name each of the {count} samples; got {short_repr(ids)}.") from None
     if len(names) != count:
-        raise ValueError(f"`ids` must name each of the {count} samples; got {len(names)} ids.")
+        found = len(ids) if isinstance(ids, Sized) else f"{len(names)} or more" if len(names) > count else len(names)
+        raise ValueError(f"`ids` must name each of the {count} samples; got {found} ids.")
     if len(set(names)) != count:
         twice = next(name for k, name in enumerate(names) if name in names[:k])
         raise ValueError(f"`ids` must differ, because ties and noise are drawn from them; {twice!r} occurs twice.")
@@ -139,13 +145,11 @@ def check_maps(
         >>> check_maps(np.array([[[1.0, -2.0], [0.5, 3.0]]]), (2,), ids="a", sign="positive", channels="sum")
         tensor([[1.5000, 1.0000]], dtype=torch.float64)
     """
-    if sign not in SIGNS:
+    if not isinstance(sign, str) or sign not in SIGNS:
         raise unknown("sign", sign, SIGNS)
-    if channels is not None and channels not in CHANNELS:
+    if channels is not None and (not isinstance(channels, str) or channels not in CHANNELS):
         raise unknown("channels", channels, CHANNELS)
     values = as_tensor(maps, "maps")
-    if values.is_complex():
-        raise TypeError("`maps` must be real numbers; got complex ones.")
     if values.dtype not in (torch.float32, torch.float64):
         exact_in_float32 = values.dtype in (
             torch.float16,
@@ -246,3 +250,13 @@ def map_kinds(maps: Tensor) -> list[str]:
     return [
         "zero" if z else "constant" if c else "regular" for z, c in zip(zero.tolist(), constant.tolist(), strict=True)
     ]
+
+
+def warn_of_zeros(maps: Tensor, consequence: str) -> None:
+    """Issue a warning if all maps (N, *S) are zero everywhere, for whoever called a public function."""
+    if not bool(maps.any()):
+        warnings.warn(
+            f"`maps` are zero everywhere for all {len(maps)} samples: they rank no feature above another, and "
+            f"{consequence} is not defined.",
+            stacklevel=4,
+        )

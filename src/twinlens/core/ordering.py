@@ -15,9 +15,10 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
+from twinlens.core.fields import check_types
 from twinlens.core.maps import normalise
 from twinlens.core.randomness import stream
-from twinlens.errors import unknown
+from twinlens.errors import short_repr, unknown
 
 BY = ("area", "value")
 ORDERS = ("lerf", "morf")
@@ -50,6 +51,7 @@ class Schedule:
     """By value only: thresholds are relative to each map's maximum; otherwise they are compared with its values."""
 
     def __post_init__(self) -> None:
+        check_types(self)
         for name, value, known in (
             ("by", self.by, BY),
             ("order", self.order, ORDERS),
@@ -81,8 +83,8 @@ def check_levels(name: str, levels: Iterable[float], *, decreasing: bool, ends: 
     """
     try:
         given = tuple(float(level) for level in levels)
-    except (TypeError, ValueError):
-        raise TypeError(f"`{name}` must be a list of numbers; got {str(levels)[:60]}.") from None
+    except (TypeError, ValueError, OverflowError):
+        raise TypeError(f"`{name}` must be a list of numbers; got {short_repr(levels)}.") from None
     word, order = ("decrease", "descending") if decreasing else ("increase", "ascending")
     inside = "[0, 1]" if ends else "[0, 1)" if decreasing else "(0, 1]"
     if not given:

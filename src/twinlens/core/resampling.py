@@ -21,6 +21,7 @@ from twinlens.core.arrays import Floats
 from twinlens.core.randomness import stream
 
 Number = TypeVar("Number", float, Floats)
+_MOST = 10**6
 _BLOCK = 16_000_000  # counts that are drawn at once: 128 MB
 
 
@@ -100,8 +101,9 @@ def draw_blocks(ids: Sequence[str], resamples: int, seed: int) -> Iterator[Float
         >>> [len(counts) for counts in draw_blocks([str(k) for k in range(40_000)], resamples=1000, seed=0)]
         [400, 400, 200]
     """
-    if resamples < 2:
-        raise ValueError(f"`resamples` must be at least 2; got {resamples}. 1000 is a good number.")
+    if not 2 <= resamples <= _MOST:
+        limit = "least 2" if resamples < 2 else f"most {_MOST}"
+        raise ValueError(f"`resamples` must be at {limit}; got {resamples}. 1000 is a good number.")
     generator = np.random.default_rng(stream(seed, "bootstrap"))
     place = np.argsort(np.argsort(np.asarray(ids)))
     for start in range(0, resamples, size := max(1, _BLOCK // len(ids))):

@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
-from torch import Tensor
 
-from twinlens.core.arrays import ArrayLike
+from twinlens.core.arguments import checked
+from twinlens.core.arrays import ArrayLike, as_array
 from twinlens.core.maps import check_ids
 from twinlens.core.randomness import stream
 from twinlens.data.images import read_image, reading
@@ -93,6 +93,7 @@ class Skipped:
     """Why it cannot be read."""
 
 
+@checked
 def from_arrays(
     inputs: ArrayLike,
     labels: ArrayLike | Sequence[int],
@@ -115,7 +116,7 @@ def from_arrays(
         >>> from_arrays(np.eye(2), [0, 1], ids=["a", "b"]).read(1)
         array([0., 1.], dtype=float32)
     """
-    array = inputs.detach().cpu().numpy() if isinstance(inputs, Tensor) else np.asarray(inputs)
+    array = as_array(inputs, "inputs")
     shape = array.shape
     if array.dtype == np.uint8:
         usable = len(shape) == 3 or (len(shape) == 4 and shape[3] in (1, 3))
@@ -127,8 +128,11 @@ def from_arrays(
             f"(N, C, *S) or (N, D), none of them empty; got {array.dtype} of shape {shape}. "
             "Of uint8 images move the channels last; convert other numbers to float32 and normalise them."
         )
-    names = [f"{i:05d}" for i in range(len(array))] if ids is None else [str(i) for i in ids]
-    targets = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
+    try:
+        names = [f"{i:05d}" for i in range(len(array))] if ids is None else list(check_ids(ids, len(array)))
+    except (ValueError, TypeError) as error:
+        raise DataError(str(error)) from None
+    targets = as_array(labels, "labels")
     if targets.shape not in ((len(array),), (len(array), 1)) or targets.dtype.kind not in "iu":
         raise DataError(
             f"`labels` must hold one integer for each of the {len(array)} samples; got {targets.dtype} of shape "

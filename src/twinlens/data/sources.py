@@ -21,6 +21,7 @@ import numpy as np
 from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
+from twinlens.core.arguments import checked
 from twinlens.core.files import check_unpacked_size
 from twinlens.data.images import reading
 from twinlens.data.samples import LARGEST_LABEL, ImageFiles, Samples, from_arrays, is_text, make_samples, printable
@@ -35,6 +36,7 @@ _MOST_CLASSES = 1_000_000
 _DEEPEST, _MOST_LINKS = 100, 3  # folders in folders, and links to folders on the way to one of them
 
 
+@checked
 def open_data(spec: str, *, classes: str | None = None) -> Samples:
     """Open labelled data by name or path; nothing is decoded yet.
 

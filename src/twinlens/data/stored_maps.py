@@ -95,7 +95,7 @@ def open_maps(path: str, samples: Samples) -> StoredMaps:
         return StoredMaps(name=name, locations=_find_files(path, samples), reader=_read_file)
     if kind not in (".npy", ".npz", ".safetensors"):
         raise DataError(
-            f"Stored maps must be a directory, or a .npy, .npz or .safetensors file; {name} is none of them. "
+            f"`maps` must be a directory, or a .npy, .npz or .safetensors file; {name} is none of them. "
             "Check the spelling of the path."
         )
     archive = _Archive(path=os.path.abspath(path), kind=kind)
@@ -151,8 +151,8 @@ def check_stored(maps: StoredMaps, samples: Samples, spatial: tuple[int, ...], r
     missing = [sample for sample in samples.ids if sample not in maps.locations]
     if missing:
         raise DataError(
-            f"{maps.name} must hold a map of each of the {len(samples)} samples; {len(missing)} have none, the first "
-            f"is '{missing[0]}'. Add them, or leave these samples out."
+            f"`maps`: {maps.name} must hold a map of each of the {len(samples)} samples; {len(missing)} have none, the "
+            f"first is '{missing[0]}'. Add them, or leave these samples out."
         )
     digest = hashlib.blake2b(digest_size=32)
     for place, sample in enumerate(samples.ids):

@@ -33,6 +33,8 @@ from twinlens.running.subject import load_again, model_spec, reopen, reopen_samp
 _WORKERS = 2
 _ARRAY = re.compile(r"\(.*\) [0-9a-f]{32}")  # how run.json describes an option that is an array
 
+_MOST = 10**6  # of samples, sets, epochs and trainings
+
 
 @dataclass(frozen=True, kw_only=True)
 class CheckOptions:
@@ -79,8 +81,8 @@ class CheckOptions:
         for option in fields_of(CheckOptions):
             object.__setattr__(self, option.name, convert(getattr(self, option.name), option.type, option.name))
         for name in ("limit", "subsets", "epochs", "retrainings"):
-            if (count := getattr(self, name)) < 1:
-                raise ValueError(f"`{name}` must be at least 1; got {count}.")
+            if not 1 <= (count := getattr(self, name)) <= _MOST:
+                raise ValueError(f"`{name}` must be at {'least 1' if count < 1 else f'most {_MOST}'}; got {count}.")
         if not self.tolerance >= 0:
             raise ValueError(f"`tolerance` must be a distance >= 0, in pixels; got {self.tolerance:g}.")
         if self.levels is not None:

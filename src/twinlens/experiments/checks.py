@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from twinlens.core.arguments import checked
 from twinlens.core.fields import fields_of, to_json
 from twinlens.core.progress import Progress, Quiet
 from twinlens.core.versions import environment
@@ -154,6 +155,7 @@ CHECKS = {
 """Every check by its name."""
 
 
+@checked
 def run_check(
     evaluation: Evaluation,
     name: str,

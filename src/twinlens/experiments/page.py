@@ -145,10 +145,12 @@ def command(experiment: StoredExperiment) -> str:
     """Return the command that does the experiment again."""
     words = ["twinlens", "reproduce", experiment.name]
     for option in fields_of(ExperimentOptions):
-        value = experiment.options.get(option.name)
+        stored = experiment.options.get(option.name)
+        value = tuple(map(str, stored)) if isinstance(stored, list) else stored  # as JSON holds what was a tuple
         if option.name == "out" or value == option.default:
             continue
-        words += [f"--{option.name}"] if value is True else [f"--{option.name}", str(value)]
+        flag = f"--{option.name.replace('_', '-')}"
+        words += [flag] if value is True else [flag, ",".join(value) if isinstance(value, tuple) else str(value)]
     return shlex.join(words)
 
 

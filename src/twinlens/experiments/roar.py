@@ -25,18 +25,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
+import torch
 from torch import nn
 
 from twinlens.attribution import METHODS
+from twinlens.core.arguments import checked
 from twinlens.core.arrays import ArrayLike, Floats
-from twinlens.core.calling import Labels, best_device
+from twinlens.core.calling import Labels, best_device, blaming
 from twinlens.core.fields import JSON, to_json
 from twinlens.core.functions import describe_function
 from twinlens.core.ordering import check_levels
 from twinlens.core.plotting import new_axes
 from twinlens.core.progress import Progress, Quiet
 from twinlens.core.versions import environment
-from twinlens.errors import RunError, unknown
+from twinlens.errors import RunError, short_repr, unknown
 from twinlens.experiments.roar_job import (
     FunctionRecord,
     RoarJob,
@@ -114,6 +116,7 @@ class RoarCurve:
         return axes
 
 
+@checked
 def roar(
     build: Callable[[], nn.Module],
     training_data: tuple[ArrayLike, Labels],
@@ -166,11 +169,21 @@ def roar(
         True
     """
     shares = check_levels("levels", levels, decreasing=False)
-    if retrainings < 1:
-        raise ValueError(f"`retrainings` must be at least 1; got {retrainings}.")
+    for name, value, (least, most) in (("retrainings", retrainings, (1, 10**6)), ("seed", seed, (-(2**63), 2**63))):
+        if not least <= value <= most:
+            raise ValueError(
+                f"`{name}` must be at {f'least {least}' if value < least else f'most {most}'}; got {value}."
+            )
+    with torch.random.fork_rng(), blaming("build"):
+        built = build()
+    if not isinstance(built, nn.Module):
+        raise TypeError(f"`build` must return an nn.Module; it returned {type(built).__name__}.")
     if engine not in ENGINES:
         raise unknown("engine", engine, ENGINES)
     sources = _find_methods(methods)
+    for name, data in (("training_data", training_data), ("test_data", test_data)):
+        if not isinstance(data, (tuple, list)) or len(data) != 2:
+            raise TypeError(f"`{name}` must be inputs and labels, two arrays; got {short_repr(data)}.")
     train, test = check_split(*training_data, "train"), check_split(*test_data, "test")
     resources = (cluster or Cluster()) if engine == "ray" else None
     here, elsewhere = choose_devices(device, resources)

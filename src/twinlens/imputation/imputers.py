@@ -20,12 +20,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from twinlens.core.arrays import ArrayLike, as_tensor
-from twinlens.core.fields import JSON, from_json, to_json
+from twinlens.core.arguments import checked
+from twinlens.core.arrays import ArrayLike, as_array
+from twinlens.core.fields import JSON, check_types, from_json, to_json
 from twinlens.core.functions import describe_function
 from twinlens.errors import RunError, short_repr, unknown
 from twinlens.imputation.multigrid import solve
 
+_WIDEST = 10_000.0  # features that a blur reaches over three times as far; of more, kernels would fill memory
 _STORED_MEANS = 4096  # numbers of a mean that run.json holds; of more it holds a digest
 
 
@@ -37,6 +39,7 @@ class Imputer(Protocol):
         ...
 
 
+@checked
 def impute_linear(images: Tensor, keep: Tensor, *, tolerance: float = 1e-3, method: str = "auto") -> Tensor:
     """Fill in removed features with the weighted mean of their neighbours, without noise (Rong et al. 2022).
 
@@ -58,6 +61,14 @@ def impute_linear(images: Tensor, keep: Tensor, *, tolerance: float = 1e-3, meth
         tensor(1.)
     """
     return solve(images, keep, tolerance=tolerance, method=method).values
+
+
+def _check_numbers(imputer: object) -> None:
+    """Check the fields of an imputer; numbers must be such as inputs of 32 bits can hold."""
+    check_types(imputer)
+    for name, value in vars(imputer).items():
+        if isinstance(value, float) and abs(value) > torch.finfo(torch.float32).max:
+            raise ValueError(f"`{name}` must be a number of 32 bits; got {value!r}.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +98,7 @@ class LinearImputer:
     inputs, 0 is the mean of the data. A constant map comes to this under removal by value."""
 
     def __post_init__(self) -> None:
+        _check_numbers(self)
         if not self.noise >= 0 or not self.tolerance > 0:
             raise ValueError(
                 f"`noise` must be >= 0 and `tolerance` > 0; got noise={self.noise!r}, tolerance={self.tolerance!r}."
@@ -134,6 +146,9 @@ class ConstantImputer:
     value: float = 0.0
     """The value, in the units of the model's inputs."""
 
+    def __post_init__(self) -> None:
+        _check_numbers(self)
+
     def __call__(self, inputs: Tensor, keep: Tensor, streams: Sequence[int]) -> Tensor:  # noqa: ARG002
         """Replace the features that are not kept."""
         return torch.where(_over_channels(keep, inputs), inputs, self.value)
@@ -153,6 +168,10 @@ class MeanImputer:
     feature (D,). Take it from training data, so that it reveals nothing about the sample. In `evaluate`, the default is
     the mean of the evaluated samples: one number per channel, or per feature of tabular rows."""
 
+    def __post_init__(self) -> None:
+        if self.mean is not None and not np.isfinite(self._values()).all():
+            raise ValueError("`mean` must be finite; it holds NaN or infinity.")
+
     def __repr__(self) -> str:
         # Probe tables compare imputers by what they print, so the numbers have to show, however many there are.
         if self.mean is None:
@@ -161,8 +180,8 @@ class MeanImputer:
         return f"MeanImputer({mean.tolist()})" if mean.size <= 4 else f"MeanImputer({self._digest()})"
 
     def _values(self) -> NDArray[np.float64]:
-        mean = self.mean if isinstance(self.mean, Tensor) else np.asarray(self.mean)
-        return as_tensor(mean, "mean").cpu().numpy().astype(np.float64)
+        assert self.mean is not None
+        return as_array(self.mean, "mean").astype(np.float64)
 
     def _digest(self) -> str:
         mean = self._values()
@@ -178,7 +197,7 @@ class MeanImputer:
         """Replace the features that are not kept."""
         if self.mean is None:
             raise ValueError("`mean` is missing: pass tl.MeanImputer(mean), with the mean of your training data.")
-        mean = torch.as_tensor(self.mean, dtype=inputs.dtype, device=inputs.device)
+        mean = torch.from_numpy(self._values()).to(inputs)
         if mean.dim() == 1 and inputs.dim() > 2 and mean.shape == inputs.shape[1:2]:
             mean = mean.reshape(-1, *[1] * (inputs.dim() - 2))
         elif mean.dim() > 0 and mean.shape != inputs.shape[1:]:
@@ -204,8 +223,9 @@ class BlurImputer:
     border value continues outside."""
 
     def __post_init__(self) -> None:
-        if not self.sigma > 0:
-            raise ValueError(f"`sigma` must be > 0; got {self.sigma!r}.")
+        _check_numbers(self)
+        if not 0 < self.sigma <= _WIDEST:
+            raise ValueError(f"`sigma` must be > 0 and at most {_WIDEST:g}; got {self.sigma!r}.")
 
     def __call__(self, inputs: Tensor, keep: Tensor, streams: Sequence[int]) -> Tensor:  # noqa: ARG002
         """Replace the features that are not kept."""

@@ -26,6 +26,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from twinlens.core.arrays import check_dense
 from twinlens.imputation.linear_system import solve_direct
 
 _LOG = logging.getLogger("twinlens")
@@ -108,6 +109,9 @@ def _check(images: Tensor, keep: Tensor, tolerance: float, method: str) -> None:
     if not isinstance(keep, Tensor) or keep.dtype != torch.bool:
         got = keep.dtype if isinstance(keep, Tensor) else type(keep).__name__
         raise TypeError(f"`keep` must be a bool tensor, True where a value is kept; got {got}.")
+    for name, values in (("images", images), ("keep", keep)):
+        if not values.is_meta:
+            check_dense(values, name)
     if not 3 <= images.ndim <= 5:
         raise ValueError(
             f"`images` must be (N, C, *S) with one to three spatial axes; got shape {tuple(images.shape)}."
@@ -119,6 +123,8 @@ def _check(images: Tensor, keep: Tensor, tolerance: float, method: str) -> None:
         )
     if keep.device != images.device:
         raise ValueError(f"`keep` must be on the device of `images`, {images.device}; got {keep.device}.")
+    check_dense(images, "images")
+    check_dense(keep, "keep")
     if method in ("multigrid", "torch") and images.ndim != 4:
         raise ValueError(
             f"method={method!r} solves images (N, C, H, W); got shape {tuple(images.shape)}. Use 'direct'."

@@ -31,6 +31,7 @@ from torch import Tensor, nn
 
 from twinlens.attribution import attribute
 from twinlens.attribution.harness import at_least_one, undisturbed
+from twinlens.core.arguments import checked
 from twinlens.core.arrays import ArrayLike, Floats
 from twinlens.core.calling import check_inputs, find_device
 from twinlens.core.maps import check_maps, normalise, spatial_shape
@@ -103,6 +104,7 @@ class AxiomTest:
         return interval_of_mean(self.values, self.ids, confidence, resamples=resamples, seed=seed)
 
 
+@checked
 def null_player(
     model: nn.Module,
     features: GeneratedFeatures,
@@ -130,6 +132,7 @@ def null_player(
     return AxiomTest(axiom="null player", values=_row_means(shares), ids=features.ids)
 
 
+@checked
 def class_sensitivity(
     model: nn.Module,
     features: GeneratedFeatures,
@@ -168,6 +171,7 @@ def _row_means(values: Floats) -> Floats:
     return np.asarray(np.divide(total, known.sum(axis=1), out=np.full(len(values), np.nan), where=known.any(axis=1)))
 
 
+@checked
 def generate_features(
     model: nn.Module,
     inputs: ArrayLike,

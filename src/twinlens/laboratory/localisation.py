@@ -8,6 +8,7 @@ Shapes: N samples, S = spatial shape, R resamples.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,8 +18,9 @@ from numpy.typing import NDArray
 from scipy.ndimage import distance_transform_edt
 from torch import Tensor
 
+from twinlens.core.arguments import checked
 from twinlens.core.arrays import ArrayLike, Floats, as_tensor
-from twinlens.core.maps import check_ids, check_maps
+from twinlens.core.maps import check_ids, check_maps, warn_of_zeros
 from twinlens.core.resampling import Interval, interval_of, resample_mean
 
 
@@ -61,6 +63,7 @@ class Localisation:
         return interval_of_mean(self.values, self.ids, confidence, resamples=resamples, seed=seed)
 
 
+@checked
 def attribution_inside(
     maps: ArrayLike,
     region: ArrayLike,
@@ -92,6 +95,7 @@ def attribution_inside(
     return Localisation(metric="Attr%", values=shares, ids=names)
 
 
+@checked
 def pointing_game(
     maps: ArrayLike,
     region: ArrayLike,
@@ -159,4 +163,7 @@ def _check(
         )
     names = check_ids(ids, len(inside))
     values: Tensor = check_maps(maps, tuple(inside.shape[1:]), ids=names, sign=sign, channels=channels)
+    warn_of_zeros(values, "where they point")
+    if not inside.any():
+        warnings.warn(f"`region` is empty for all {len(names)} samples: nothing can lie inside.", stacklevel=3)
     return values.flatten(1).double().cpu().numpy(), inside.flatten(1).cpu().numpy(), names

@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from twinlens.core.arguments import checked
 from twinlens.core.arrays import ArrayLike, as_tensor
 from twinlens.core.maps import check_ids, check_maps, normalise
 from twinlens.core.ordering import rank_features
@@ -34,6 +35,7 @@ _INTRODUCED = (0.0, 0.4)
 _QUANTILE = 0.8  # the value that introduced attribution gets in part of the features
 
 
+@checked
 def remove_attribution(
     maps: ArrayLike,
     scheme: str = "constant",
@@ -70,6 +72,7 @@ def remove_attribution(
     return torch.where(left > 0, left + trace, trace * (1 + left / amount))
 
 
+@checked
 def introduce_attribution(
     maps: ArrayLike,
     scheme: str = "constant",

@@ -22,8 +22,9 @@ from scipy.stats import entropy
 from torch import Tensor, nn
 
 from twinlens.attribution import attribute
+from twinlens.core.arguments import checked
 from twinlens.core.arrays import ArrayLike, Floats, as_tensor
-from twinlens.core.calling import Labels, check_inputs, evaluating, find_device
+from twinlens.core.calling import Labels, blaming, check_inputs, evaluating, find_device
 from twinlens.core.correlation import pearson, spearman
 from twinlens.core.maps import check_maps, spatial_shape
 from twinlens.core.randomness import stream
@@ -31,6 +32,7 @@ from twinlens.core.resampling import Interval
 from twinlens.laboratory.localisation import interval_of_mean
 from twinlens.models.training import USUAL, Training, accuracy, train
 
+_MOST_BINS = 10**6
 SIMILARITIES: dict[str, Callable[[Floats, Floats], Floats]] = {"spearman": spearman, "pearson": pearson}
 """Measures of similarity of two maps: 1 for alike, 0 for unrelated, -1 for opposite."""
 
@@ -75,6 +77,7 @@ class Randomisation:
         )
 
 
+@checked
 def model_randomisation(
     model: nn.Module,
     inputs: ArrayLike,
@@ -124,6 +127,7 @@ def model_randomisation(
     return Randomisation(layers=tuple(steps), values=np.stack(rows), similarity=similarity, ids=names)
 
 
+@checked
 def data_randomisation(
     model: nn.Module,
     networks: Mapping[str, nn.Module],
@@ -171,6 +175,7 @@ def data_randomisation(
     return Randomisation(layers=tuple(networks), values=np.stack(rows), similarity=similarity, ids=names)
 
 
+@checked
 def train_on_permuted_labels(
     build: Callable[[], nn.Module],
     inputs: ArrayLike,
@@ -219,6 +224,7 @@ class ComplexityRise:
         return interval_of_mean(self.values, self.ids, confidence, resamples=resamples, seed=seed)
 
 
+@checked
 def efficient_randomisation(
     model: nn.Module,
     inputs: ArrayLike,
@@ -250,8 +256,8 @@ def efficient_randomisation(
         >>> efficient_randomisation(model, torch.randn(20, 8), [0] * 20, "saliency").before.shape
         (20,)
     """
-    if bins < 2:
-        raise ValueError(f"`bins` must be at least 2; got {bins}.")
+    if not 2 <= bins <= _MOST_BINS:
+        raise ValueError(f"`bins` must lie within [2, {_MOST_BINS}]; got {bins}.")
     given, names = check_inputs(inputs, ids)
     explain = _explainer(given, targets, method, names, seed, options)
     copied = copy.deepcopy(model)
@@ -301,7 +307,7 @@ def _steps(model: nn.Module, example: Tensor) -> dict[str, list[nn.Module]]:
     ]
     device, dtype = find_device(model, None)
     try:
-        with evaluating(model), torch.no_grad():
+        with evaluating(model), torch.no_grad(), blaming("model"):
             model(example.to(device=device, dtype=dtype or example.dtype))
     finally:
         for handle in handles:

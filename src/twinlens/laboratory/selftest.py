@@ -17,6 +17,7 @@ import torch
 from scipy.stats import spearmanr
 from torch import Tensor
 
+from twinlens.core.arguments import checked
 from twinlens.core.arrays import ArrayLike
 from twinlens.core.calling import Labels, Model
 from twinlens.core.fields import replaced
@@ -68,6 +69,7 @@ def degrade(maps: ArrayLike, share: float, *, ids: Sequence[str | int] | None = 
     return worse
 
 
+@checked
 @lists_options()
 def selftest(
     model: Model,

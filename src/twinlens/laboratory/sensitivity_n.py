@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from twinlens.core.arguments import checked
 from twinlens.core.arrays import ArrayLike, Floats, as_tensor
 from twinlens.core.calling import Labels, Model
 from twinlens.core.correlation import pearson
@@ -27,10 +28,11 @@ from twinlens.core.probe_table import ProbeTable
 from twinlens.core.randomness import stream
 from twinlens.core.resampling import Interval
 from twinlens.core.signatures import lists_options
-from twinlens.imputation.imputers import ConstantImputer, Imputer
+from twinlens.imputation.imputers import ConstantImputer, Imputer, find_imputer
 from twinlens.laboratory.localisation import interval_of_mean
 from twinlens.probing.probe import ProbeOptions, Prober
 
+_MOST_SUBSETS = 10**6
 SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8)
 """Sizes n as shares of all features: in the paper, from one feature to about 80%."""
 
@@ -103,6 +105,7 @@ class RandomRemovals:
         return SensitivityN(sizes=self.sizes, values=found, positive=bool((values >= 0).all()), ids=self.ids)
 
 
+@checked
 @lists_options()
 def random_removals(
     model: Model,
@@ -124,8 +127,9 @@ def random_removals(
         subsets: number of sets of each size.
         imputer: fills in removed features; zero, as in the paper, by default.
     """
-    if subsets < 3:
-        raise ValueError(f"`subsets` must be at least 3, for a correlation; got {subsets}.")
+    if not 3 <= subsets <= _MOST_SUBSETS:
+        raise ValueError(f"`subsets` must lie within [3, {_MOST_SUBSETS}], for a correlation; got {subsets}.")
+    imputer = find_imputer(imputer)
     levels = check_levels("shares", shares, decreasing=False)
     prober = Prober(model, inputs, targets, **how)
     features, seed = int(np.prod(prober.spatial)), prober.how["seed"]
@@ -141,6 +145,7 @@ def random_removals(
     return RandomRemovals(sizes=sizes, drops=drops, spatial=prober.spatial, ids=prober.ids, seed=seed)
 
 
+@checked
 def sensitivity_n(
     model: Model,
     inputs: ArrayLike,

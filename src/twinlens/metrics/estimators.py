@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from twinlens.core.arguments import checked
 from twinlens.core.arrays import Floats
 from twinlens.core.ordering import Schedule
 from twinlens.core.probe_table import ProbeTable
@@ -28,6 +29,8 @@ ESTIMATORS = ("paper", "two_sided")
 _USUAL_STEP = 0.02  # share of the features in a step for which epsilon is meant where steps are judged from two sides
 _BLOCK = 256  # samples that are judged at once under many weightings
 _SURE = 1e-12  # probabilities nearer to 0 or 1 than this count as this near, so that log-odds stay finite
+
+_MOST_FEATURES = 2**53  # beyond which shares are not exact
 
 
 def check_epsilon(epsilon: float) -> None:
@@ -205,6 +208,7 @@ def _step_sizes(table: ProbeTable) -> Floats:
     return np.asarray(np.maximum(np.diff(kept, prepend=0), 1.0))
 
 
+@checked
 def opposite_schedule(schedule: Schedule, features: int) -> Schedule:
     """Return the sweep that takes away, most relevant first, what the steps of a soundness sweep add.
 
@@ -214,6 +218,8 @@ def opposite_schedule(schedule: Schedule, features: int) -> Schedule:
         >>> opposite_schedule(Schedule(by="area", order="lerf", levels=(0.8, 0.6, 0.5, 0.0)), features=10).levels
         (0.0, 0.2, 0.4, 0.5)
     """
+    if not 1 <= features <= _MOST_FEATURES:
+        raise ValueError(f"`features` must be at least 1 and at most {_MOST_FEATURES}; got {features}.")
     round_or_floor = round if schedule.rounding == "round" else int
     kept = [features - min(round_or_floor(features * share), features - (share < 1)) for share in schedule.levels]
     counts = sorted({0, *kept[: max(1, len(kept) - 1)]})

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, Unpack
 
+from twinlens.core.arguments import checked
 from twinlens.core.arrays import ArrayLike
 from twinlens.core.calling import Labels, Model
 from twinlens.core.ordering import Schedule
@@ -27,6 +28,7 @@ from twinlens.probing.probe import ProbeOptions, Prober, RankedMaps
 _LEVELS_BETWEEN_LOOKS = 8  # levels probed before performance is compared with `stop_at`
 
 
+@checked
 @lists_options()
 def measure_metric(
     metric: Metric, model: Model, inputs: ArrayLike, labels: Labels, maps: ArrayLike, **how: Unpack[ProbeOptions]
@@ -56,6 +58,7 @@ def _tables(
     return probe_metric(metric, prober, prober.rank(maps))
 
 
+@checked
 @lists_options(Soundness)
 def soundness(
     model: Model,
@@ -128,6 +131,7 @@ def _probe_until(level: float, metric: Soundness, prober: Prober, ranked: Ranked
     return table
 
 
+@checked
 @lists_options(Completeness)
 def completeness(
     model: Model,
@@ -165,6 +169,7 @@ def completeness(
     return metric.read(_tables(metric, model, inputs, labels, maps, how))
 
 
+@checked
 @lists_options(Road)
 def road(
     model: Model,
@@ -205,6 +210,7 @@ def road(
     return metric.read(_tables(metric, model, inputs, labels, maps, how))
 
 
+@checked
 @lists_options(Deletion)
 def deletion(
     model: Model,
@@ -238,6 +244,7 @@ def deletion(
     return metric.read(_tables(metric, model, inputs, labels, maps, how))
 
 
+@checked
 @lists_options(Insertion)
 def insertion(
     model: Model,

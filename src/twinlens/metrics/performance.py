@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twinlens.core.arrays import Floats
+from twinlens.core.calling import blaming
 from twinlens.core.probe_table import ProbeTable
 from twinlens.errors import unknown
 from twinlens.metrics.protocols import Protocol
@@ -136,10 +137,11 @@ def _squared_error(table: ProbeTable, name: str) -> Measured:
 
 
 def _custom(table: ProbeTable, performance: Callable[[ProbeTable], NDArray[Any]]) -> Measured:
-    returned, levels = performance(table), len(table.levels)
+    with blaming("performance"):
+        returned, levels = performance(table), len(table.levels)
     try:
         values = np.asarray(returned, dtype=np.float64)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RuntimeError):
         raise TypeError(f"`performance` must return numbers; it returned {type(returned).__name__}.") from None
     name = getattr(performance, "__name__", "custom")
     if values.shape not in ((levels,), table.kept_mass.shape):

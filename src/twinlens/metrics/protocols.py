@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from twinlens.core.fields import check_types
+from twinlens.core.ordering import ROUNDINGS
 from twinlens.errors import unknown
 
 
@@ -51,6 +53,15 @@ class Protocol:
     rounding: str
     """How a share of features becomes a count: "round" or "floor"."""
 
+    def __post_init__(self) -> None:
+        check_types(self)
+        for name, known in (("score", ("probability", "logit")), ("rounding", ROUNDINGS)):
+            if getattr(self, name) not in known:
+                raise unknown(name, getattr(self, name), known)
+        for name in ("mass_offset", "count_offset"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"`{name}` must lie within [0, 1); got {getattr(self, name)!r}.")
+
 
 PROTOCOLS = {
     "paper": Protocol(
@@ -83,6 +94,6 @@ def find_protocol(protocol: str | Protocol) -> Protocol:
     """Look up a protocol by name, or return the one passed."""
     if isinstance(protocol, Protocol):
         return protocol
-    if protocol not in PROTOCOLS:
+    if not isinstance(protocol, str) or protocol not in PROTOCOLS:
         raise unknown("protocol", protocol, PROTOCOLS, or_else=", or a Protocol")
     return PROTOCOLS[protocol]

@@ -14,6 +14,7 @@ from typing import Literal, TypeVar
 
 import numpy as np
 
+from twinlens.core.arguments import checked
 from twinlens.core.ordering import Schedule, check_levels
 from twinlens.core.probe_table import ProbeTable
 from twinlens.imputation.imputers import BlurImputer, ConstantImputer, Imputer, LinearImputer
@@ -253,6 +254,7 @@ def removal_sweep(metric: Road | Deletion | Insertion, order: str, imputer: Impu
     return (Sweep(schedule=schedule, imputer=imputer),)
 
 
+@checked
 def completeness_from_probes(
     table: ProbeTable,
     *,
@@ -274,6 +276,7 @@ def completeness_from_probes(
     return _loss(CompletenessCurve, table, performance, protocol, by="value", untouched=1.0)
 
 
+@checked
 def removal_from_probes(
     table: ProbeTable, *, performance: Performance = "accuracy", protocol: str | Protocol = "paper"
 ) -> RemovalCurve:

@@ -12,6 +12,7 @@ from typing import Literal
 
 import numpy as np
 
+from twinlens.core.arguments import checked
 from twinlens.core.fields import convert, fields_of
 from twinlens.core.ordering import Schedule, check_levels
 from twinlens.core.probe_table import ProbeTable
@@ -139,6 +140,7 @@ def check_fields(metric: object) -> None:
     find_protocol(metric.protocol)  # type: ignore[attr-defined]
 
 
+@checked
 def soundness_from_probes(
     table: ProbeTable,
     *,

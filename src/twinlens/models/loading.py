@@ -11,6 +11,7 @@ import dataclasses
 import hashlib
 import importlib
 import importlib.util
+import os
 import pickle
 import re
 import sys
@@ -26,10 +27,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from twinlens.core.arguments import checked
 from twinlens.core.arrays import check_dense
 from twinlens.core.calling import best_device, refusing_exit
 from twinlens.core.files import check_unpacked_size
-from twinlens.errors import ModelError, first_line, unknown
+from twinlens.errors import ModelError, first_line, short_repr, unknown
 from twinlens.models.mnist_cnn import trained_cnn
 from twinlens.models.preprocessing import Preprocessing
 
@@ -66,6 +68,7 @@ class LoadedModel:
         return found.hexdigest()
 
 
+@checked
 def load_model(
     spec: str,
     *,
@@ -163,8 +166,8 @@ def load_weights(module: nn.Module, path: str) -> None:
 
 def read_state(path: str) -> dict[str, Any]:
     """Read a state dict: tensors by name. A file that holds anything else, such as code, is refused."""
-    if not Path(path).is_file():
-        raise ModelError(f"`weights` must be a file, 'default' or 'none'; there is no file {path!r}.")
+    if not os.path.isfile(path):  # which takes a name that is too long, unlike that of pathlib
+        raise ModelError(f"`weights` must be a file, 'default' or 'none'; there is no file {short_repr(path)}.")
     try:
         check_unpacked_size(path)
         if path.endswith(".safetensors"):

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from twinlens.core.arrays import ArrayLike, as_tensor
 from twinlens.core.calling import Labels, best_device, evaluating
+from twinlens.core.fields import check_types
 from twinlens.core.randomness import stream
 from twinlens.probing.execution import using_threads
 
@@ -55,6 +56,7 @@ class Training:
     is."""
 
     def __post_init__(self) -> None:
+        check_types(self)
         for name in ("epochs", "batch_size"):
             if getattr(self, name) < 1:
                 raise ValueError(f"`{name}` must be at least 1; got {getattr(self, name)}.")

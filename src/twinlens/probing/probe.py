@@ -8,39 +8,41 @@ Shapes: N samples, L levels, F features, B rows of a batch, each a (sample, leve
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
-from typing import Annotated, Any, SupportsIndex, TypedDict, Unpack
+from typing import Annotated, Any, TypedDict, Unpack
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from twinlens.core.arguments import checked
 from twinlens.core.arrays import ArrayLike, Floats, check_dense
 from twinlens.core.calling import (
     ANSWER,
     Labels,
     Model,
     Respondent,
+    blaming,
     check_inputs,
     check_labels,
     evaluating,
-    refusing_exit,
+    is_out_of_memory,
 )
-from twinlens.core.fields import Default, filled
-from twinlens.core.maps import check_maps, map_kinds, read_as, spatial_shape
+from twinlens.core.fields import Default, convert, filled
+from twinlens.core.maps import check_maps, map_kinds, read_as, spatial_shape, warn_of_zeros
 from twinlens.core.ordering import Ranking, Schedule, count_removed, keep_features, kept_mass, rank_features
 from twinlens.core.probe_table import ProbeSettings, ProbeTable
 from twinlens.core.progress import Bars, Progress
 from twinlens.core.randomness import check_seed, stream
 from twinlens.core.signatures import lists_options
-from twinlens.imputation.imputers import Imputer, LinearImputer
+from twinlens.imputation.imputers import Imputer, LinearImputer, find_imputer
 
 _CHUNK = 16  # samples whose rankings and answers are on the device at a time
 _BATCH_VALUES = 5_000_000  # input values per automatic batch: 33 images of 224 × 224 × 3
+_MOST_ROWS = 2**31
 _KEPT_RANKS = 5_000_000  # features whose ranks are kept from one sweep to the next: 60 MB
 
 
@@ -77,6 +79,7 @@ class ProbeOptions(TypedDict, total=False):
     """Show a progress bar, or pass an object that receives the progress."""
 
 
+@checked
 @lists_options()
 def probe(
     model: Model,
@@ -115,6 +118,7 @@ def probe(
         >>> table.logit
         array([[6., 3., 1.]])
     """
+    imputer = find_imputer(imputer)
     prober = Prober(model, inputs, labels, **how)
     ranked = prober.rank(maps, warn=any(schedule.levels))  # where nothing is removed, ranks do not matter
     return prober.sweep(ranked, schedule, imputer, untouched=untouched)
@@ -171,11 +175,7 @@ class Prober:
         values = check_maps(maps, self.spatial, ids=self.ids, **asdict(self.reading))
         ranked = RankedMaps(values, self.ids, how["seed"])
         if warn and set(ranked.kinds) == {"zero"}:
-            warnings.warn(
-                f"`maps` are zero everywhere for all {len(self.ids)} samples: they rank no feature above another, and "
-                "soundness is not defined.",
-                stacklevel=2,
-            )
+            warn_of_zeros(values, "soundness")
         return ranked
 
     def sweep(
@@ -309,7 +309,7 @@ class _Sweep:
         keep = keep.reshape(-1, *settings.spatial)
         streams = [stream(settings.seed, names[a], levels[b]) for a, b in zip(sample, level, strict=True)]
         chosen = inputs.index_select(0, i)
-        with refusing_exit("imputer"):
+        with blaming("imputer"):
             imputed = self.imputer(chosen, keep, streams)
         if not isinstance(imputed, Tensor) or imputed.shape != chosen.shape:
             what = f"shape {tuple(imputed.shape)}" if isinstance(imputed, Tensor) else type(imputed).__name__
@@ -317,8 +317,7 @@ class _Sweep:
         return self.respondent.ask(check_dense(imputed, "imputer"), i + start)
 
     def _halve(self, error: Exception) -> None:
-        text = str(error).lower()
-        if not (isinstance(error, MemoryError) or "out of memory" in text or "can't allocate memory" in text):
+        if not is_out_of_memory(error):
             raise error
         if self.rows == 1:
             raise MemoryError(
@@ -340,8 +339,7 @@ def _untouched_answers(table: ProbeTable, ids: tuple[str, ...]) -> Floats:
 def _check_batch_size(batch_size: int | None, inputs: Tensor) -> int:
     if batch_size is None:
         return max(1, min(4096, _BATCH_VALUES // inputs[0].numel()))
-    if not isinstance(batch_size, SupportsIndex):
-        raise TypeError(f"`batch_size` must be a whole number; got {batch_size!r}.")
-    if batch_size.__index__() < 1:
-        raise ValueError(f"`batch_size` must be at least 1; got {batch_size}.")
-    return batch_size.__index__()
+    rows: int = convert(batch_size, int, "batch_size")
+    if not 1 <= rows <= _MOST_ROWS:
+        raise ValueError(f"`batch_size` must be at least 1 and at most {_MOST_ROWS}; got {rows}.")
+    return rows

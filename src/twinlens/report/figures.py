@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from twinlens.core.arguments import checked
 from twinlens.core.arrays import Floats
+from twinlens.core.files import as_path, is_local
 from twinlens.core.plotting import draw_arrow, import_pyplot, marker_fill
 from twinlens.metrics.removal import Completeness
 from twinlens.metrics.soundness import Soundness
@@ -51,6 +53,7 @@ _STYLE: Any = {
 }
 
 
+@checked
 def write_figures(evaluations: Sequence[Evaluation], directory: str | os.PathLike[str]) -> list[Path]:
     """Write every chart as PDF, SVG and PNG, for one column and for two. The same results give the same bytes.
 
@@ -61,7 +64,9 @@ def write_figures(evaluations: Sequence[Evaluation], directory: str | os.PathLik
     Returns:
         The files, such as plane-one-column.pdf.
     """
-    folder, styles = Path(directory), method_styles(evaluations)
+    folder, styles = as_path(directory), method_styles(evaluations)
+    if not is_local(folder):
+        raise ValueError(f"`directory` must be on this machine; got {str(directory)!r}.")
     folder.mkdir(parents=True, exist_ok=True)
     files = []
     for evaluation, label in zip(evaluations, run_labels(evaluations), strict=True):

@@ -16,6 +16,7 @@ from importlib import resources
 from importlib.metadata import version
 from pathlib import Path
 
+from twinlens.core.arguments import checked
 from twinlens.core.fields import JSON, to_json
 from twinlens.core.files import as_path, written_whole
 from twinlens.report.explorer import describe_samples
@@ -28,6 +29,7 @@ _ESCAPED = "<>&\u2028\u2029"
 _PICTURES = 5_500_000  # bytes of pictures in a page, which keeps it below 8 MB with everything else
 
 
+@checked
 def write_report(evaluations: Sequence[Evaluation], path: str | os.PathLike[str]) -> Path:
     """Write the report of one run, or of several side by side, as one HTML file that needs nothing else.
 

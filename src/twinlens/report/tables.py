@@ -8,6 +8,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from twinlens.core.arguments import checked
 from twinlens.core.files import csv_text
 from twinlens.errors import unknown
 from twinlens.report.run_summary import run_labels
@@ -44,6 +45,7 @@ class _Row:
     """Metrics by which it is better than every other method, beyond doubt."""
 
 
+@checked
 def format_table(evaluations: Sequence[Evaluation], kind: str) -> str:
     r"""Format the areas of all curves as a table, one row per run and method.
 

@@ -41,7 +41,7 @@ from twinlens.core.files import (
 from twinlens.core.probe_table import ProbeTable
 from twinlens.core.progress import Progress
 from twinlens.core.tensors import load_tensors, save_tensors
-from twinlens.errors import DamagedError, RunError, first_line
+from twinlens.errors import DamagedError, RunError, first_line, short_repr
 from twinlens.running.manifest import FORMAT, Manifest
 
 UNTOUCHED = "_untouched"
@@ -153,7 +153,12 @@ class RunDirectory(Generic[M]):
         self._held = ExitStack()
 
     def __enter__(self) -> Self:
-        if self.path.exists() and not self.path.is_dir():
+        try:
+            taken = self.path.exists() and not self.path.is_dir()
+        except Exception as error:  # a name that is too long; or no credentials, for which each store has an error
+            reason = (getattr(error, "strerror", None) or first_line(error)).rstrip(".")
+            raise RunError(f"`out` {short_repr(str(self.path))} cannot be used: {reason}.") from error
+        if taken:
             raise RunError(f"`out` must be a directory; {str(self.path)!r} is a file.")
         try:
             if (self.path / "run.json").exists():

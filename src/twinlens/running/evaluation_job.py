@@ -21,7 +21,7 @@ from torch import Tensor
 from twinlens.attribution import METHODS
 from twinlens.attribution.adapters import Adapted
 from twinlens.core.answers import SINGLE, answering_logits
-from twinlens.core.calling import find_device, refusing_exit
+from twinlens.core.calling import blaming, find_device
 from twinlens.core.exchange import draw_controlled, draw_partners
 from twinlens.core.maps import check_maps, spatial_shape
 from twinlens.core.ordering import Schedule
@@ -304,7 +304,7 @@ class EvaluationWorker:
     def _call(
         self, explain: Callable[..., T], samples: Samples, inputs: Tensor, /, *more: object, **options: object
     ) -> T:
-        with refusing_exit("model"):
+        with blaming("method" if isinstance(explain, Adapted) else "model"):
             seed = self.job.run.manifest.seed
             return explain(self.job.model.module, inputs, samples.labels, *more, ids=samples.ids, seed=seed, **options)
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 import torch
 
+from twinlens.core.arguments import checked
 from twinlens.core.fields import JSON, convert, from_json, to_json
 from twinlens.core.files import read_whole
 from twinlens.core.plotting import COLOURS, draw_arrow, html_table, marker_fill, new_axes
@@ -311,6 +312,7 @@ def _skill(results: Results, method: str, metric: str) -> str:
     return f"<span style='color:{colour}'>{sign}{control.skill:+z.3f}</span>{ends}"
 
 
+@checked
 def open_evaluation(path: str | os.PathLike[str]) -> Evaluation:
     """Open the results of a run that has ended."""
     run = read_run(path)

@@ -21,7 +21,7 @@ from twinlens.core.calling import evaluating, find_device, refusing_exit
 from twinlens.data.inputs import load_inputs
 from twinlens.data.samples import Samples, Skipped, check, from_arrays, subset
 from twinlens.data.sources import open_data
-from twinlens.errors import DataError, RunError, first_line
+from twinlens.errors import DataError, RunError, first_line, short_repr
 from twinlens.imputation.imputers import ConstantImputer, Imputer, LinearImputer, MeanImputer, find_imputer
 from twinlens.metrics.catalogue import Metric
 from twinlens.models.loading import LoadedModel, comes_from_a_library, load_model
@@ -140,6 +140,8 @@ def _open_samples(data: DataSource, classes: str | None) -> Samples:
         return open_data(os.fspath(data), classes=classes)
     if classes is not None:
         raise ValueError("`classes` belongs to data that is opened by its path; name the classes of your own samples.")
+    if not isinstance(data, (Samples, tuple, list)) or (not isinstance(data, Samples) and len(data) != 2):
+        raise TypeError(f"`data` must be a path, samples, or inputs and labels as two arrays; got {short_repr(data)}.")
     return data if isinstance(data, Samples) else from_arrays(*data)
 
 

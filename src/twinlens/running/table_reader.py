@@ -5,8 +5,10 @@ Shapes: N samples.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import cached_property, partial
+from pathlib import Path
 
 from twinlens.core.arrays import Integers
 from twinlens.core.exchange import draw_controlled
@@ -29,6 +31,8 @@ class TableReader:
         self.features = run.manifest.data.features
         self._tables: dict[tuple[str, str], ProbeTable] = {}
         self._controlled: dict[float, Integers] = {}
+        self._seen: set[Path] = set()
+        """Folders whose parts are all there."""
         levels = sum(len(sweep.schedule.levels) for sweep in self.manifest.sweeps)
         self._keeps = self.manifest.data.samples * levels * len(self.manifest.methods) <= _KEPT_ROWS
 
@@ -74,7 +78,7 @@ class TableReader:
 
     def complete(self, method: str) -> bool:
         """Tell whether a method has maps of all samples."""
-        return all(self.run.maps_part(method, shard).exists() for shard in range(self.manifest.shards))
+        return self._whole(range(self.manifest.shards), lambda shard: self.run.maps_part(method, shard))
 
     def incomplete(self, metrics: Mapping[str, Metric]) -> dict[str, tuple[str, ...]]:
         """Return the methods without all maps, or without the probes of a metric, each with the metrics it lacks."""
@@ -95,8 +99,21 @@ class TableReader:
             sweep
             for sweep in self.manifest.sweeps
             if (method, sweep.name) in self._tables
-            or all(self.run.probes_part(method, sweep.name, shard).exists() for shard in self._shards(sweep))
+            or self._whole(self._shards(sweep), partial(self.run.probes_part, method, sweep.name))
         ]
+
+    def _whole(self, shards: Sequence[int], part: Callable[[int], Path]) -> bool:
+        """Tell whether a folder holds the parts of these shards: by one listing, and not by a request for each part.
+
+        What was whole once stays so: parts are never taken back.
+        """
+        folder = part(0).parent
+        if folder not in self._seen:
+            with suppress(FileNotFoundError, NotADirectoryError):
+                names = {file.name for file in folder.iterdir()}
+                if names.issuperset(part(shard).name for shard in shards):
+                    self._seen.add(folder)
+        return folder in self._seen
 
     def _shards(self, sweep: SweepRecord) -> list[int]:
         """List the shards of which a sweep has parts: on exchanged maps those with samples of the control."""

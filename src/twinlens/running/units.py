@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
+from twinlens.core.fields import check_types
 from twinlens.core.progress import Progress
 
 UNTOUCHED = "untouched inputs"
@@ -81,6 +82,7 @@ class Cluster:
     """Threads within one operation of torch; as many as CPUs where it is None."""
 
     def __post_init__(self) -> None:
+        check_types(self)
         if not self.cpus_per_unit > 0:
             raise ValueError(f"`cpus_per_unit` must be greater than 0; got {self.cpus_per_unit:g}.")
         gpus = self.gpus_per_unit

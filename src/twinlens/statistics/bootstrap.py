@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.spatial.distance import directed_hausdorff
 
+from twinlens.core.arguments import checked
 from twinlens.core.arrays import Floats
 from twinlens.core.resampling import Interval, band, draw_blocks, interval_of
 from twinlens.metrics.curves import Curve, RemovalCurve
@@ -161,6 +162,7 @@ def kind_of(curve: Curve) -> str:
     return "soundness" if isinstance(curve, SoundnessCurve) else "completeness"
 
 
+@checked
 def bootstrap(curve: Curve, *, resamples: int = 1000, seed: int = 0) -> Bootstrap:
     """Resample the samples of a curve, from its probe table; every decision is taken anew in each resample.
 

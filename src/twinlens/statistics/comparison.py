@@ -14,6 +14,7 @@ from itertools import combinations
 
 import numpy as np
 
+from twinlens.core.arguments import checked
 from twinlens.core.arrays import Floats
 from twinlens.core.resampling import around, check_confidence, interval_of
 from twinlens.metrics.curves import Curve
@@ -24,6 +25,7 @@ from twinlens.statistics.verdicts import Comparison, Pair, Standing
 Curves = Mapping[str, Curve] | Mapping[str, Mapping[str, Curve]]
 
 
+@checked
 def compare(
     curves: Curves,
     *,

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from twinlens.core.arguments import checked
 from twinlens.core.resampling import around, check_confidence
 from twinlens.metrics.curves import Curve
 from twinlens.statistics.bootstrap import Bootstrap, bootstrap
@@ -56,6 +57,7 @@ class Skill:
         )
 
 
+@checked
 def skill(
     own: Curve | Bootstrap,
     exchanged: Curve | Bootstrap,

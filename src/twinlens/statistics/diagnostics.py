@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from twinlens.core.arguments import checked
 from twinlens.core.arrays import ArrayLike, Floats, Integers
 from twinlens.core.maps import check_maps
 from twinlens.core.ordering import Schedule, count_removed, rank_features
@@ -41,6 +42,7 @@ class Finding:
         return f"{self.kind}: {self.value:.3g}" + (f". {self.message}" if self.message else "")
 
 
+@checked
 def diagnose(
     result: Curve | ProbeTable, *, maps: ArrayLike | None = None, epsilon: float | None = None
 ) -> tuple[Finding, ...]:

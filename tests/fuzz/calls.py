@@ -1,0 +1,386 @@
+"""Public functions and classes: one valid call of each, of which one or two arguments are replaced by nasty values.
+
+Whoever adds a public name adds a valid call of it here; a test holds that.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import shutil
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import nn
+
+import twinlens as tl
+from tests.fuzz.values import ARRAYS, FUNCTIONS, MODELS, PLAIN, OwnError
+from tests.tiny import tiny_model
+from twinlens.models.training import Training
+
+PAIRS = {"count": 4, "steps": 300}
+FEW = {"levels": (0.9, 0.5, 0.1)}
+OPTIONS: dict[str, dict[str, Any]] = {
+    "integrated_gradients": {"steps": 3},
+    "ig_sg": {"steps": 2, "samples": 2},
+    "ig_sq": {"steps": 2, "samples": 2},
+    "ig_var": {"steps": 2, "samples": 2},
+    "deepshap": {"samples": 2},
+    "occlusion": {"window": 4, "stride": 4},
+    "rise": {"masks": 10, "cells": 3},
+    "extremal_perturbation": {"steps": 3, "levels": 3},
+    "iba": {"steps": 2, "noise": 2},
+    "input_iba": {"steps": 2, "noise": 2, "rounds": 1, "critic_steps": 1, "critic_noise": 2, "feature_steps": 2},
+    "kernel_shap": {"coalitions": 20, "model": nn.Linear(5, 3), "inputs": torch.arange(20.0).reshape(4, 5)},
+}
+"""Options of methods that would take long with their own."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """A valid call."""
+
+    function: Callable[..., Any]
+    given: Mapping[str, Any]
+    then: Callable[[Any], Any] = field(default=lambda made: made)
+    """Uses what was made, so that a mistake in it comes to light."""
+
+
+class Subject:
+    """What valid calls are made of: a model, samples, maps, tables, curves, and a run."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.run = folder, folder / "run"
+        random = torch.Generator().manual_seed(5)
+        self.model, self.inputs = tiny_model(), torch.randn(4, 3, 8, 8, generator=random)
+        self.labels, self.maps = torch.tensor([0, 1, 2, 0]), torch.rand(4, 8, 8, generator=random)
+        self.keep = self.maps > 0.4
+        self.subject = {"model": self.model, "inputs": self.inputs, "labels": self.labels, "maps": self.maps}
+        self.explained = {"model": self.model, "inputs": self.inputs, "targets": self.labels}
+        self.table = tl.probe(**self.subject, schedule=self.schedule(FEW["levels"]))
+        self.opposite = tl.probe(**self.subject, schedule=tl.opposite_schedule(self.schedule(FEW["levels"]), 64))
+        falling = tl.Schedule(by="value", order="morf", levels=(1.0, 0.5, 0.1))
+        self.by_value = tl.probe(**self.subject, schedule=falling)
+        self.by_rank = tl.probe(**self.subject, schedule=tl.Schedule(by="area", order="morf", levels=(0.0, 0.5, 0.9)))
+        self.curve = tl.completeness_from_probes(self.by_value, performance="probability")
+        exchanged = tl.probe(**self.subject | {"maps": self.maps.roll(1, 0)}, schedule=falling)
+        self.other = tl.completeness_from_probes(exchanged, performance="probability")
+
+    @staticmethod
+    def schedule(levels):
+        return tl.Schedule(by="area", order="lerf", levels=levels)
+
+    @cached_property
+    def evaluation(self):
+        return tl.open_evaluation(self.run)
+
+    @cached_property
+    def features(self):
+        return tl.generate_features(self.by_colour, self.inputs, **PAIRS)
+
+    @cached_property
+    def by_colour(self):
+        """A model for which patches of two colours do not disturb each other."""
+        last = nn.Linear(3, 3, bias=False)
+        last.weight.data = 30 * torch.eye(3)
+        return nn.Sequential(nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), last)
+
+    def fresh_run(self) -> Path:
+        """Copy the run to where a case may write."""
+        shutil.rmtree(self.folder / "new", ignore_errors=True)
+        return Path(shutil.copytree(self.run, self.folder / "new"))
+
+
+def _fields(value: object) -> dict[str, Any]:
+    return {each.name: getattr(value, each.name) for each in fields(value)}
+
+
+def _curve(s: Subject, metric: tl.Metric) -> Any:
+    return tl.measure_metric(metric, **s.subject)
+
+
+CALLS: dict[str, Callable[[Subject], Call]] = {
+    # imputers
+    "BlurImputer": lambda s: Call(tl.BlurImputer, {"sigma": 2.0}, lambda i: i(s.inputs, s.keep, range(4))),
+    "ConstantImputer": lambda s: Call(tl.ConstantImputer, {"value": 1.0}, lambda i: i(s.inputs, s.keep, range(4))),
+    "LinearImputer": lambda s: Call(tl.LinearImputer, {"noise": 0.1}, lambda i: i(s.inputs, s.keep, range(4))),
+    "MeanImputer": lambda s: Call(tl.MeanImputer, {"mean": s.inputs[0]}, lambda i: i(s.inputs, s.keep, range(4))),
+    "impute_linear": lambda s: Call(tl.impute_linear, {"images": s.inputs, "keep": s.keep}),
+    # metrics, and what they are made of
+    "Soundness": lambda s: Call(tl.Soundness, FEW, lambda m: _curve(s, m)),
+    "Completeness": lambda s: Call(tl.Completeness, {"thresholds": (0.5, 0.1)}, lambda m: _curve(s, m)),
+    "Road": lambda s: Call(tl.Road, {"levels": (0.5, 0.9)}, lambda m: _curve(s, m)),
+    "Deletion": lambda s: Call(tl.Deletion, {"levels": (0.5, 0.9)}, lambda m: _curve(s, m)),
+    "Insertion": lambda s: Call(tl.Insertion, {"levels": (0.5, 0.9)}, lambda m: _curve(s, m)),
+    "Schedule": lambda s: Call(
+        tl.Schedule,
+        {"by": "area", "order": "morf", "levels": (0.5,)},
+        lambda made: tl.probe(**s.subject, schedule=made),
+    ),
+    "Protocol": lambda s: Call(
+        tl.Protocol, _fields(tl.PROTOCOLS["soco"]), lambda made: tl.soundness_from_probes(s.table, protocol=made)
+    ),
+    "soundness": lambda s: Call(tl.soundness, s.subject | FEW),
+    "completeness": lambda s: Call(tl.completeness, s.subject | {"thresholds": (0.5, 0.1)}),
+    "road": lambda s: Call(tl.road, s.subject | {"levels": (0.5, 0.9)}),
+    "deletion": lambda s: Call(tl.deletion, s.subject | {"levels": (0.5, 0.9)}),
+    "insertion": lambda s: Call(tl.insertion, s.subject | {"levels": (0.5, 0.9)}),
+    "measure_metric": lambda s: Call(tl.measure_metric, {"metric": tl.Deletion(levels=(0.5,)), **s.subject}),
+    "probe": lambda s: Call(tl.probe, s.subject | {"schedule": s.schedule((0.9, 0.5))}),
+    "opposite_schedule": lambda s: Call(tl.opposite_schedule, {"schedule": s.schedule((0.9, 0.5)), "features": 64}),
+    "soundness_from_probes": lambda s: Call(tl.soundness_from_probes, {"table": s.table}),
+    "completeness_from_probes": lambda s: Call(tl.completeness_from_probes, {"table": s.by_value}),
+    "removal_from_probes": lambda s: Call(tl.removal_from_probes, {"table": s.by_rank}),
+    # statistics
+    "bootstrap": lambda s: Call(tl.bootstrap, {"curve": s.curve, "resamples": 9}, lambda made: made.area_interval()),
+    "compare": lambda s: Call(
+        tl.compare, {"curves": {"a": {"c": s.curve}, "b": {"c": s.other}}, "resamples": 9}, lambda made: made.pairs
+    ),
+    "skill": lambda s: Call(tl.skill, {"own": s.curve, "exchanged": s.other, "resamples": 9}),
+    "sensitivity": lambda s: Call(tl.sensitivity, {"table": s.table, "opposite": s.opposite}),
+    "diagnose": lambda s: Call(tl.diagnose, {"result": s.curve, "maps": s.maps}),
+    # attribution
+    "attribute": lambda s: Call(tl.attribute, s.explained | {"method": "saliency"}),
+    "exchange_maps": lambda s: Call(tl.exchange_maps, {"maps": s.maps, "labels": s.labels}),
+    # laboratory
+    "selftest": lambda s: Call(
+        tl.selftest, s.subject | {"shares": (0.0, 1.0), "levels": (0.9, 0.5), "metrics": ["soundness", "deletion"]}
+    ),
+    "model_randomisation": lambda s: Call(
+        tl.model_randomisation, s.explained | {"method": "saliency"}, lambda made: made.to_frame()
+    ),
+    "efficient_randomisation": lambda s: Call(tl.efficient_randomisation, s.explained | {"method": "saliency"}),
+    "data_randomisation": lambda s: Call(
+        tl.data_randomisation, s.explained | {"networks": {"other": tiny_model()}, "method": "saliency"}
+    ),
+    "train_on_permuted_labels": lambda s: Call(
+        tl.train_on_permuted_labels,
+        {"build": tiny_model, "inputs": s.inputs, "labels": s.labels, "training": Training(epochs=1)},
+    ),
+    "random_removals": lambda s: Call(
+        tl.random_removals, s.explained | {"shares": (0.5,), "subsets": 3}, lambda made: made.correlate(s.maps)
+    ),
+    "sensitivity_n": lambda s: Call(tl.sensitivity_n, s.explained | {"maps": s.maps, "shares": (0.5,), "subsets": 3}),
+    "generate_features": lambda s: Call(tl.generate_features, {"model": s.by_colour, "inputs": s.inputs, **PAIRS}),
+    "null_player": lambda s: Call(tl.null_player, {"model": s.by_colour, "features": s.features, "method": "saliency"}),
+    "class_sensitivity": lambda s: Call(
+        tl.class_sensitivity, {"model": s.by_colour, "features": s.features, "method": "saliency"}
+    ),
+    "run_check": lambda s: Call(
+        tl.run_check,
+        {
+            "evaluation": tl.open_evaluation(s.fresh_run()),
+            "name": "sensitivity-n",
+            "methods": ("random",),
+            "options": tl.CheckOptions(limit=4, subsets=3),
+            "model": f"{s.folder}/tiny_model.py:build",
+        },
+    ),
+    "CheckOptions": lambda s: Call(tl.CheckOptions, {}),
+    "introduce_attribution": lambda s: Call(tl.introduce_attribution, {"maps": s.maps}),
+    "remove_attribution": lambda s: Call(tl.remove_attribution, {"maps": s.maps}),
+    "attribution_inside": lambda s: Call(tl.attribution_inside, {"maps": s.maps, "region": s.keep}),
+    "pointing_game": lambda s: Call(tl.pointing_game, {"maps": s.maps, "region": s.keep}),
+    "roar": lambda s: Call(
+        tl.roar,
+        {
+            "build": tiny_model,
+            "training_data": (s.inputs, s.labels),
+            "test_data": (s.inputs, s.labels),
+            "methods": ["random"],
+            "levels": (0.5,),
+            "training": Training(epochs=1),
+            "out": s.folder / "new",
+        },
+    ),
+    # runs
+    "Options": lambda s: Call(tl.Options, {}),
+    "Cluster": lambda s: Call(tl.Cluster, {}),
+    "evaluate": lambda s: Call(
+        tl.evaluate,
+        {
+            "model": s.model,
+            "data": (s.inputs.numpy(), s.labels.numpy()),
+            "methods": ["random"],
+            "metrics": [tl.Deletion(levels=(0.5,))],
+            "batch_size": 8,
+            "memory_format": "contiguous",
+            "resamples": 9,
+            "out": s.folder / "new",
+        },
+    ),
+    "open_evaluation": lambda s: Call(tl.open_evaluation, {"path": s.run}),
+    "format_table": lambda s: Call(tl.format_table, {"evaluations": [s.evaluation], "kind": "csv"}),
+    "write_figures": lambda s: Call(
+        tl.write_figures, {"evaluations": [s.evaluation], "directory": s.folder / "new" / "figures"}
+    ),
+    "write_report": lambda s: Call(
+        tl.write_report, {"evaluations": [s.evaluation], "path": s.folder / "new" / "page.html"}
+    ),
+    # models and data
+    "load_model": lambda s: Call(tl.load_model, {"spec": f"{s.folder}/tiny_model.py:build"}),
+    "open_data": lambda s: Call(tl.open_data, {"spec": str(s.folder / "images")}),
+    "from_arrays": lambda s: Call(tl.from_arrays, {"inputs": s.inputs, "labels": s.labels}),
+    "Preprocessing": lambda s: Call(
+        tl.Preprocessing, {"resize": 9, "crop": 8}, lambda made: made(tl.open_data(str(s.folder / "images")).read(0))
+    ),
+    **{name: lambda s, name=name: Call(getattr(tl, name), {"message": "x"}) for name in ("DataError",)},
+    **{name: lambda s, name=name: Call(getattr(tl, name), {}) for name in ("ModelError", "RunError")},
+    # what functions return: made by them, and by nobody else
+    "AxiomTest": lambda s: Call(tl.AxiomTest, {"axiom": "null player", "values": np.ones(2), "ids": ("a", "b")}),
+    "Check": lambda s: Call(
+        tl.Check,
+        {
+            **dict.fromkeys(("name", "title", "question", "source", "reading"), "x"),
+            "columns": (),
+            "samples": 3,
+            "methods": {},
+            "versions": {},
+        },
+    ),
+    "ComplexityRise": lambda s: Call(tl.ComplexityRise, {"before": np.ones(2), "after": np.ones(2), "ids": ("a", "b")}),
+    "GeneratedFeatures": lambda s: Call(tl.GeneratedFeatures, _fields(s.features)),
+    "RandomRemovals": lambda s: Call(
+        tl.RandomRemovals, _fields(tl.random_removals(**s.explained, shares=(0.5,), subsets=3))
+    ),
+    "SensitivityN": lambda s: Call(
+        tl.SensitivityN, _fields(tl.sensitivity_n(**s.explained, maps=s.maps, shares=(0.5,), subsets=3))
+    ),
+    "Bootstrap": lambda s: Call(tl.Bootstrap, _fields(tl.bootstrap(s.curve, resamples=3))),
+    "Comparison": lambda s: Call(tl.Comparison, {"confidence": 0.9, "standings": (), "pairs": (), "pareto": {}}),
+    "CompletenessCurve": lambda s: Call(tl.CompletenessCurve, _fields(s.curve)),
+    "Evaluation": lambda s: Call(tl.Evaluation, _fields(s.evaluation)),
+    "Finding": lambda s: Call(tl.Finding, {"kind": "x", "value": 1.0}),
+    "Interval": lambda s: Call(tl.Interval, {"value": 0.5, "low": 0.1, "high": 0.9, "confidence": 0.95}),
+    "LoadedModel": lambda s: Call(tl.LoadedModel, {"name": "x", "module": s.model}),
+    "Localisation": lambda s: Call(tl.Localisation, _fields(tl.pointing_game(s.maps, s.keep))),
+    "ProbeTable": lambda s: Call(tl.ProbeTable, _fields(s.table)),
+    "Randomisation": lambda s: Call(
+        tl.Randomisation, {"layers": ("a",), "values": np.ones((1, 4)), "similarity": "spearman", "ids": tuple("abcd")}
+    ),
+    "RemovalCurve": lambda s: Call(tl.RemovalCurve, _fields(tl.removal_from_probes(s.by_rank))),
+    "Results": lambda s: Call(tl.Results, _fields(s.evaluation.results)),
+    "RoarCurve": lambda s: Call(
+        tl.RoarCurve, {"method": "a", "levels": np.ones(2), "performance": np.ones((1, 2)), "baseline": np.ones(1)}
+    ),
+    "Samples": lambda s: Call(tl.Samples, _fields(tl.from_arrays(s.inputs, s.labels))),
+    "Skill": lambda s: Call(tl.Skill, _fields(tl.skill(s.curve, s.other, resamples=3))),
+    "SoundnessCurve": lambda s: Call(tl.SoundnessCurve, _fields(tl.soundness_from_probes(s.table))),
+    # methods of attribution, which are called by name, too
+    **{
+        f"METHODS[{name!r}]": lambda s, name=name: Call(tl.METHODS[name], s.explained | OPTIONS.get(name, {}))
+        for name in tl.METHODS
+    },
+    **{
+        f"attribute {name}": lambda s, name=name: Call(
+            lambda **given: tl.attribute(method=name, **given), s.explained | OPTIONS.get(name, {})
+        )
+        for name in tl.METHODS
+    },
+}
+"""From each public name to a valid call of it."""
+
+
+def uncalled() -> list[str]:
+    """List public names without a valid call; protocols are implemented, and not called."""
+    called = {name for name in tl.__all__ if callable(getattr(tl, name)) and name != "Metric"}
+    called -= {name for name in called if getattr(getattr(tl, name), "_is_protocol", False)}
+    return sorted(called - set(CALLS))
+
+
+def parameters_of(name: str, call: Call) -> list[str]:
+    """List the arguments that a call can have."""
+    function = tl.METHODS[name.removeprefix("attribute ")] if name.startswith("attribute ") else call.function
+    try:
+        found = inspect.signature(function).parameters.values()
+    except ValueError:  # of a builtin
+        return list(call.given)
+    return [p.name for p in found if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
+
+
+def bad_value(pick: Callable[[Any], Any], name: str, before: object) -> tuple[str, Any]:
+    """Pick a nasty value for an argument, by its name and by what is valid there; return its label and the value."""
+    if isinstance(before, torch.Tensor) and pick(range(5)):
+        label = pick(list(ARRAYS))
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # that torch will not have such tensors for ever
+                return label, ARRAYS[label](before)
+        except (RuntimeError, TypeError, ValueError, NotImplementedError):  # there is no such tensor of this type
+            return "None", None
+    kinds = [PLAIN]
+    if name in ("model", "module"):
+        kinds = [PLAIN, MODELS, MODELS, FUNCTIONS]
+    elif name in ("imputer", "performance", "method", "build", "progress", "reader", "fingerprint"):
+        kinds = [PLAIN, FUNCTIONS, FUNCTIONS]
+    table = pick(kinds)
+    label = pick(list(table))
+    return label, table[label]()
+
+
+def call_case(fuzzer) -> str:
+    """One call with one or two arguments replaced."""
+    name = fuzzer.pick(list(CALLS))
+    call = CALLS[name](fuzzer.subject)
+    known = parameters_of(name, call)
+    if not known:
+        return fuzzer.outcome("calls", name, lambda: 0)
+    changed: dict[str, str] = {}
+    given = dict(call.given)
+    for _ in range(1 if fuzzer.rng.random() < 0.8 else 2):
+        argument = fuzzer.pick(known)
+        changed[argument], given[argument] = bad_value(fuzzer.pick, argument, call.given.get(argument))
+    return fuzzer.outcome("calls", f"{name}({changed})", lambda: attempt(call, given, changed, known))
+
+
+def attempt(call: Call, given: Mapping[str, Any], changed: Mapping[str, str], known: list[str]) -> int:
+    """Do a call, and return 0 if it is accepted and 2 if it is refused clearly; raise whatever else happens."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            result = call.then(call.function(**given))
+        except OwnError:
+            return 2
+        except (ValueError, TypeError, OSError) as error:
+            paths = [repr(given[name])[1:-1] for name in changed if isinstance(given[name], (str, Path))]
+            named = names_argument(str(error), changed, known) or any(path in str(error) for path in paths)
+            if not named and not isinstance(error.__cause__, OwnError):
+                raise AssertionError(f"no argument is named: {type(error).__name__}: {error}") from error
+            raise
+    if not inspect.isclass(call.function) and undefined(result) and not caught:
+        raise AssertionError("NaN without a word")
+    return 0
+
+
+def names_argument(message: str, changed: Mapping[str, str], known: list[str]) -> bool:
+    """Tell whether a message names the argument that was changed, or another one that has to fit it.
+
+    Arrays and models have to fit all others; a number fits those that are mentioned beside it.
+    """
+    words = {word for quoted in re.findall("`([^`]+)`", message) for word in re.split(r"[ .]", quoted)}
+    words |= {f"{word}s" for word in words} | ({"spec"} if words & {"model", "data"} else set())
+    words |= {"data", "training_data", "test_data"} if words & {"inputs", "labels"} else set()
+    together = any(label in ARRAYS or label in MODELS or label in FUNCTIONS for label in changed.values())
+    mentioned = any(re.search(rf"\b{name}\b", message) for name in changed)
+    return bool(words & set(known if together or mentioned or len(changed) > 1 else changed))
+
+
+def undefined(result: object) -> bool:
+    """Tell whether a result is NaN: a map anywhere, a curve or a number everywhere."""
+    if isinstance(result, torch.Tensor):
+        return result.is_floating_point() and bool(result.isnan().any())
+    if isinstance(result, pd.DataFrame):
+        numbers = result.select_dtypes("number")
+        return bool(numbers.size and numbers.isna().all(axis=None))
+    if is_dataclass(result):
+        result = getattr(result, "values", getattr(result, "value", None))
+    if isinstance(result, (float, np.ndarray)) and np.asarray(result).dtype.kind == "f":
+        return bool(np.size(result) and np.isnan(result).all())
+    return False
