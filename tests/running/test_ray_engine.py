@@ -210,7 +210,7 @@ def test_a_poisoned_sample_is_reported(tmp_path, cluster, expected):
     poison = tmp_path / "poison"
     poison.touch()
     asked = {"methods": methods(poison=str(poison)), "out": tmp_path / "run", **OPTIONS}
-    reason = r"shard 2 \(samples '00008', '00009', '00010', '00011'\) failed 3 times: sample 00009 is poisoned"
+    reason = r"shard 2 \(samples '00008', '00009', '00010', '00011'\) failed 3 times: .*: sample 00009 is poisoned\."
     with (
         pytest.warns(UserWarning, match=f"bright: {reason}"),
         pytest.raises(RunError, match=rf"is incomplete\. bright: {reason} What is done is kept"),

@@ -105,11 +105,11 @@ def _folder(spec: str, indices: dict[str, int] | None) -> Samples:
     inhabited = {name.split("/", 1)[0] for name in names}
     for folder in folders:
         if not is_text(folder):
-            raise DataError(f"The class folder '{printable(folder)}' must have a name in UTF-8. Rename it.")
+            raise DataError(f"`data`: the class folder '{printable(folder)}' must have a name in UTF-8. Rename it.")
         if folder not in inhabited:
             raise DataError(
-                f"The class folder '{folder}' of '{spec}' must hold images ({' '.join(sorted(IMAGE_SUFFIXES))}); it "
-                "holds none. Fill or remove it."
+                f"`data`: the class folder '{folder}' of '{spec}' must hold images "
+                f"({' '.join(sorted(IMAGE_SUFFIXES))}); it holds none. Fill or remove it."
             )
         if indices is not None and folder not in indices:
             raise DataError(
