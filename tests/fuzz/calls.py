@@ -22,10 +22,11 @@ from torch import nn
 
 import twinlens as tl
 from tests.fuzz.values import ARRAYS, FUNCTIONS, MODELS, PLAIN, OwnError
+from tests.laboratory.test_generated_features import Colours, examples
 from tests.tiny import tiny_model
 from twinlens.models.training import Training
 
-PAIRS = {"count": 4, "steps": 300}
+PAIRS = {"model": Colours(), "inputs": examples(), "count": 4, "steps": 300}
 FEW = {"levels": (0.9, 0.5, 0.1)}
 OPTIONS: dict[str, dict[str, Any]] = {
     "integrated_gradients": {"steps": 3},
@@ -83,14 +84,7 @@ class Subject:
 
     @cached_property
     def features(self):
-        return tl.generate_features(self.by_colour, self.inputs, **PAIRS)
-
-    @cached_property
-    def by_colour(self):
-        """A model for which patches of two colours do not disturb each other."""
-        last = nn.Linear(3, 3, bias=False)
-        last.weight.data = 30 * torch.eye(3)
-        return nn.Sequential(nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), last)
+        return tl.generate_features(**PAIRS)
 
     def fresh_run(self) -> Path:
         """Copy the run to where a case may write."""
@@ -168,10 +162,10 @@ CALLS: dict[str, Callable[[Subject], Call]] = {
         tl.random_removals, s.explained | {"shares": (0.5,), "subsets": 3}, lambda made: made.correlate(s.maps)
     ),
     "sensitivity_n": lambda s: Call(tl.sensitivity_n, s.explained | {"maps": s.maps, "shares": (0.5,), "subsets": 3}),
-    "generate_features": lambda s: Call(tl.generate_features, {"model": s.by_colour, "inputs": s.inputs, **PAIRS}),
-    "null_player": lambda s: Call(tl.null_player, {"model": s.by_colour, "features": s.features, "method": "saliency"}),
+    "generate_features": lambda s: Call(tl.generate_features, PAIRS),
+    "null_player": lambda s: Call(tl.null_player, {"model": Colours(), "features": s.features, "method": "saliency"}),
     "class_sensitivity": lambda s: Call(
-        tl.class_sensitivity, {"model": s.by_colour, "features": s.features, "method": "saliency"}
+        tl.class_sensitivity, {"model": Colours(), "features": s.features, "method": "saliency"}
     ),
     "run_check": lambda s: Call(
         tl.run_check,
