@@ -159,6 +159,22 @@ def test_a_run_that_began_meanwhile_is_not_written_over(store):
             late.start(wanted)
 
 
+def test_a_run_that_began_just_now_is_not_taken_for_other_files(store, monkeypatch):
+    """Another process begins between two questions to the store."""
+    make_run("s3://bucket/runs/model")
+    wanted, looks = open_evaluation("s3://bucket/runs/model").run.manifest, RunDirectory._holds_other_files
+    with RunDirectory("s3://bucket/runs/slow", Manifest) as late:
+
+        def look(directory):
+            monkeypatch.setattr(RunDirectory, "_holds_other_files", looks)
+            make_run("s3://bucket/runs/slow")
+            return looks(directory)
+
+        monkeypatch.setattr(RunDirectory, "_holds_other_files", look)
+        with pytest.raises(RunError, match="Another twinlens has just begun a run"):
+            late.start(wanted)
+
+
 @pytest.mark.kills
 def test_kills_change_nothing(store, whole):
     """Killed at random moments and started again, a run in a bucket ends with the bytes of one on this machine."""

@@ -188,11 +188,12 @@ class RunDirectory(Generic[M]):
         if self.manifest is None:
             make_folder(self.path)
             self._hold()
+            others = self._holds_other_files()  # asked first: of those of another process, run.json is there before all
             if (self.path / "run.json").exists():  # what is wanted was planned without knowing of it
                 raise RunError(
                     f"Another twinlens has just begun a run in `out` {str(self.path)!r}. Start this one again."
                 )
-            if self._holds_other_files():
+            if others:
                 raise self._refusal()
         run = Run(self.path, self._joined(wanted))
         if run.manifest != self.manifest:
