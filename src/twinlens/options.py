@@ -17,7 +17,7 @@ from typing import Any, Literal, ParamSpec, Protocol, TypeVar
 from torch import nn
 
 from twinlens.core.arrays import ArrayLike
-from twinlens.core.fields import convert, fields_of
+from twinlens.core.fields import check_count, check_types, fields_of
 from twinlens.core.maps import ReadingOptions
 from twinlens.core.ordering import check_levels
 from twinlens.core.progress import Progress
@@ -217,13 +217,10 @@ class Options(EngineOptions, ExecutionOptions, QuestionOptions, SubjectOptions):
     """
 
     def __post_init__(self) -> None:
-        for option in fields_of(Options):
-            if option.name not in ("metrics", "imputer"):  # which have checks of their own
-                checked = convert(getattr(self, option.name), option.type, option.name)
-                object.__setattr__(self, option.name, checked)
+        check_types(self, but=("metrics", "imputer"))
         for name, most in _COUNTS.items():
-            if (count := getattr(self, name)) is not None and not 1 <= count <= most:
-                raise ValueError(f"`{name}` must be at {'least 1' if count < 1 else f'most {most}'}; got {count}.")
+            if (count := getattr(self, name)) is not None:
+                check_count(name, count, most)
         if not 0 < self.control_share <= 1:
             raise ValueError(f"`control_share` must lie within (0, 1]; got {self.control_share:g}.")
         if self.out is not None and ("\0" in os.fspath(self.out) or os.fspath(self.out).endswith("://")):

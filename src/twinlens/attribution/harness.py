@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from twinlens.core.answers import answering_logits
 from twinlens.core.arrays import ArrayLike
 from twinlens.core.calling import Labels, check_inputs, check_labels, evaluating, find_device
+from twinlens.core.fields import check_count
 from twinlens.core.randomness import stream
 from twinlens.probing.execution import wants_contiguous
 
@@ -101,9 +102,7 @@ def make_request(
 def at_least_one(**counts: int) -> None:
     """Refuse a count below 1, or beyond what can be done, by its name."""
     for name, value in counts.items():
-        most = _MOST_ROWS if name == "batch_size" else _MOST
-        if not 1 <= value <= most:
-            raise ValueError(f"`{name}` must be at {'least 1' if value < 1 else f'most {most}'}; got {value}.")
+        check_count(name, value, _MOST_ROWS if name == "batch_size" else _MOST)
 
 
 def check_numbers(options: Mapping[str, Any], kinds: Mapping[str, Any]) -> None:

@@ -218,6 +218,19 @@ def check_types(value: object, *, but: Sequence[str] = ()) -> None:
             object.__setattr__(value, field.name, convert(getattr(value, field.name), field.type, field.name))
 
 
+def check_count(name: str, value: int, most: int) -> None:
+    """Refuse a count below 1, or beyond what can be done, by its name.
+
+    Example:
+        >>> check_count("limit", 0, 100)
+        Traceback (most recent call last):
+            ...
+        ValueError: `limit` must be at least 1; got 0.
+    """
+    if not 1 <= value <= most:
+        raise ValueError(f"`{name}` must be at {'least 1' if value < 1 else f'most {most}'}; got {value}.")
+
+
 class _MismatchError(Exception):
     """The value is not of the type; whoever knows the field says so."""
 

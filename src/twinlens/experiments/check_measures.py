@@ -82,17 +82,8 @@ def model_randomisation(subject: CheckSubject) -> Measured:
     layers: list[str] = []
 
     def measure(name: str) -> MethodCheck:
-        method, options = subject.method(name)
-        found = randomisation.model_randomisation(
-            subject.model,
-            subject.inputs,
-            subject.samples.labels,
-            method,
-            similarity=subject.options.similarity,
-            ids=subject.samples.ids,
-            seed=subject.seed,
-            **options,
-        )
+        similarity = subject.options.similarity
+        found = subject.measure(randomisation.model_randomisation, name, similarity=similarity)
         layers[:] = found.layers
         course = tuple(_mean(row, found.ids, subject.seed) for row in found.values)
         return MethodCheck(values=course[-1:], course=course)
@@ -105,16 +96,7 @@ def efficient_randomisation(subject: CheckSubject) -> Measured:
     """Rise of complexity after all layers are random."""
 
     def measure(name: str) -> MethodCheck:
-        method, options = subject.method(name)
-        found = randomisation.efficient_randomisation(
-            subject.model,
-            subject.inputs,
-            subject.samples.labels,
-            method,
-            ids=subject.samples.ids,
-            seed=subject.seed,
-            **options,
-        )
+        found = subject.measure(randomisation.efficient_randomisation, name)
         columns = (found.values, found.before, found.after)
         return MethodCheck(values=tuple(_mean(column, found.ids, subject.seed) for column in columns))
 
@@ -133,18 +115,8 @@ def data_randomisation(subject: CheckSubject) -> Measured:
     again = train(subject.build, inputs, labels, training=training, seed=seed, device=device)
 
     def measure(name: str) -> MethodCheck:
-        method, options = subject.method(name)
-        found = randomisation.data_randomisation(
-            subject.model,
-            {"permuted": permuted, "true": again},
-            subject.inputs,
-            subject.samples.labels,
-            method,
-            similarity=subject.options.similarity,
-            ids=subject.samples.ids,
-            seed=seed,
-            **options,
-        )
+        networks, similarity = {"permuted": permuted, "true": again}, subject.options.similarity
+        found = subject.measure(randomisation.data_randomisation, name, networks=networks, similarity=similarity)
         return MethodCheck(values=tuple(_mean(row, found.ids, seed) for row in found.values))
 
     methods, notes = subject.each(measure)

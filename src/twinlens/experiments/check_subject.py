@@ -9,13 +9,13 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from twinlens.core.fields import convert, fields_of
+from twinlens.core.fields import check_count, check_types
 from twinlens.core.ordering import check_levels
 from twinlens.core.progress import Progress, Quiet
 from twinlens.data.inputs import load_inputs
@@ -30,9 +30,10 @@ from twinlens.running.methods import find_methods
 from twinlens.running.run_reader import Evaluation
 from twinlens.running.subject import load_again, model_spec, reopen, reopen_samples
 
+T = TypeVar("T")
+
 _WORKERS = 2
 _ARRAY = re.compile(r"\(.*\) [0-9a-f]{32}")  # how run.json describes an option that is an array
-
 _MOST = 10**6  # of samples, sets, epochs and trainings
 
 
@@ -78,11 +79,9 @@ class CheckOptions:
     """Directory that keeps each trained network's accuracy, so that ROAR can go on after an interruption."""
 
     def __post_init__(self) -> None:
-        for option in fields_of(CheckOptions):
-            object.__setattr__(self, option.name, convert(getattr(self, option.name), option.type, option.name))
+        check_types(self)
         for name in ("limit", "subsets", "epochs", "retrainings"):
-            if not 1 <= (count := getattr(self, name)) <= _MOST:
-                raise ValueError(f"`{name}` must be at {'least 1' if count < 1 else f'most {_MOST}'}; got {count}.")
+            check_count(name, getattr(self, name), _MOST)
         if not self.tolerance >= 0:
             raise ValueError(f"`tolerance` must be a distance >= 0, in pixels; got {self.tolerance:g}.")
         if self.levels is not None:
@@ -197,6 +196,20 @@ class CheckSubject:
         if found.needs_reference:
             options["reference"] = self._reference
         return record.method, options
+
+    def measure(self, test: Callable[..., T], name: str, **more: Any) -> T:
+        """Make a test that explains the samples by a method, with arguments of its own."""
+        method, options = self.method(name)
+        return test(
+            self.model,
+            inputs=self.inputs,
+            targets=self.samples.labels,
+            method=method,
+            ids=self.samples.ids,
+            seed=self.seed,
+            **more,
+            **options,
+        )
 
     @cached_property
     def _reference(self) -> Tensor:

@@ -12,34 +12,13 @@ from twinlens.core.versions import environment
 from twinlens.errors import unknown
 from twinlens.experiments import check_measures as measures
 from twinlens.experiments.check_subject import CheckOptions, CheckSubject, choose_methods
-from twinlens.running.checks import Check, CheckColumn, store_check
+from twinlens.running.checks import Check, CheckColumn, CheckText, store_check
 from twinlens.running.run_reader import Evaluation
 
 
 @dataclass(frozen=True, kw_only=True)
-class CheckKind:
+class CheckKind(CheckText):
     """One check: what it asks, and how it is made."""
-
-    title: str
-    """Its name in the literature."""
-
-    question: str
-    """What it asks."""
-
-    source: str
-    """Where it was published."""
-
-    reading: str
-    """How its numbers are to be read."""
-
-    columns: tuple[CheckColumn, ...]
-    """What it measures."""
-
-    step_title: str | None = None
-    """What goes on from step to step."""
-
-    course_title: str | None = None
-    """What is measured at each step."""
 
     options: tuple[str, ...]
     """The options that it has."""
@@ -197,13 +176,7 @@ def run_check(
     found = kind.measure(subject)
     check = Check(
         name=name,
-        title=kind.title,
-        question=kind.question,
-        source=kind.source,
-        reading=kind.reading,
-        columns=kind.columns,
-        step_title=kind.step_title,
-        course_title=kind.course_title,
+        **{text.name: getattr(kind, text.name) for text in fields_of(CheckText)},
         steps=found.steps,
         options={option: to_json(getattr(given, option)) for option in kind.options} | {"seed": subject.seed},
         samples=found.samples,

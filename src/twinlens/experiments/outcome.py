@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from twinlens.core.fields import convert, fields_of
+from twinlens.core.fields import check_types, convert
 from twinlens.core.progress import Progress
 
 if TYPE_CHECKING:
@@ -64,8 +64,7 @@ class ExperimentOptions:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "out", Path(convert(self.out, str | os.PathLike[str], "out")))
-        for option in fields_of(ExperimentOptions):
-            object.__setattr__(self, option.name, convert(getattr(self, option.name), option.type, option.name))
+        check_types(self)
         if self.limit is not None and self.limit < 1:
             raise ValueError(f"`limit` must be at least 1; got {self.limit}.")
 

@@ -78,14 +78,8 @@ class MethodCheck:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Check:
-    """A check of a run: what it asks, how, and what came out."""
-
-    format: int = _FORMAT
-    """Version of the layout."""
-
-    name: str
-    """Its name on the command line."""
+class CheckText:
+    """What a check is about."""
 
     title: str
     """Its name in the literature."""
@@ -107,6 +101,17 @@ class Check:
 
     course_title: str | None = None
     """What is measured at each step."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check(CheckText):
+    """A check of a run: what it asks, how, and what came out."""
+
+    format: int = _FORMAT
+    """Version of the layout."""
+
+    name: str
+    """Its name on the command line."""
 
     steps: tuple[str, ...] = ()
     """The steps."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from twinlens.attribution import METHODS, check_options, find_ensemble, needs_reference
 from twinlens.attribution.adapters import Adapted, adapt
-from twinlens.core.fields import JSON, convert, fields_of, replaced
+from twinlens.core.fields import JSON, convert, replaced
 from twinlens.core.functions import describe_function
 from twinlens.core.maps import AS_IT_IS, Reading, ReadingOptions
 from twinlens.data.stored_maps import StoredMaps, check_stored, maps_from_array, open_maps
@@ -154,11 +154,8 @@ def join_methods(methods: Mapping[str, Method], maps: Mapping[str, Method]) -> d
     return {**methods, **maps}
 
 
-_READING = {field.name: field.default for field in fields_of(Reading)}
-
-
 def _not_default(reading: Reading) -> dict[str, str | None]:
-    return {name: value for name in _READING if (value := getattr(reading, name)) != _READING[name]}
+    return {name: value for name, value in asdict(reading).items() if value != getattr(AS_IT_IS, name)}
 
 
 def _described(options: Mapping[str, object]) -> dict[str, JSON]:
