@@ -45,8 +45,10 @@ def evaluate(  # noqa: D417 (the options are listed where they are declared)
     metric or imputer computes only what is missing; another question, such as another epsilon, calls no model at all.
 
     Args:
-        model: a spec such as "timm:resnet50" (see `twinlens.load_model`), or a module that returns logits.
-        data: a spec such as a folder of images (see `twinlens.open_data`), or inputs with labels.
+        model: a spec such as "timm:resnet50" (see `twinlens.load_model`); a module, or any function from a batch, that
+            returns logits; a fitted estimator or pipeline of scikit-learn.
+        data: a spec such as a folder of images (see `twinlens.open_data`), inputs with labels, or a data set or loader
+            of torch. Floating-point labels mean regression.
         methods: names in `METHODS`; or a table from names of your own to a name, a function `(model, inputs, targets)`,
             an attribution of Captum, an object of pytorch-grad-cam, `quantus.explain`, or a table with a "method" and
             its options.
@@ -92,6 +94,7 @@ def evaluate(  # noqa: D417 (the options are listed where they are declared)
             methods=sources,
             sweeps=needed_sweeps(plan.wanted, run.manifest.sweeps),
             workers=options.workers,
+            target=options.target,
             reload=_reload(model, options),
         )
 

@@ -16,7 +16,7 @@ from typing import Any, Literal, ParamSpec, Protocol, TypeVar
 
 from torch import nn
 
-from twinlens.core.arrays import ArrayLike
+from twinlens.core.answers import Target
 from twinlens.core.fields import check_count, check_types, fields_of
 from twinlens.core.maps import ReadingOptions
 from twinlens.core.ordering import check_levels
@@ -32,8 +32,12 @@ from twinlens.metrics.protocols import Protocol as FinePrint
 from twinlens.metrics.protocols import find_protocol
 from twinlens.models.loading import PRETRAINED, LoadedModel
 
-ModelSource = str | nn.Module | LoadedModel
-DataSource = str | os.PathLike[str] | Samples | tuple[ArrayLike, ArrayLike]
+ModelSource = str | nn.Module | LoadedModel | Callable[[Any], Any] | Any
+"""A spec, a module, a function from a batch to its answers, or a fitted estimator of scikit-learn."""
+
+DataSource = str | os.PathLike[str] | Samples | tuple[Any, Any] | Any
+"""A spec, samples, inputs and labels as two arrays, or a data set or loader of torch."""
+
 Methods = str | Sequence[str] | Mapping[str, str | Callable[..., Any] | Mapping[str, Any]]
 """Names; or from names of the user's to a name, a function or an object of another library, or a table of both."""
 
@@ -91,6 +95,15 @@ class SubjectOptions:
     preprocessing: Mapping[str, Any] = field(default_factory=dict)
     """Fields of `Preprocessing` that replace the model's own: resize, crop, squash, interpolation, mean, std."""
 
+    output: Literal["auto", "logits", "probabilities", "multi_label"] = "auto"
+    """What the model returns: logits, probabilities, or multi_label, a logit for each class that may be present beside
+    others, of which labels name the one that is explained; probabilities of an estimator of scikit-learn or a function
+    on NumPy arrays, and logits of everything else by default."""
+
+    target: Target | None = None
+    """In Python, a function from what the model returns to one score per sample, for detection, segmentation and
+    whatever else has no class; labels then play no part, and `performance` is "score"."""
+
     limit: int | None = None
     """Evaluate this many samples, drawn by the seed; all by default."""
 
@@ -124,11 +137,11 @@ class QuestionOptions(ReadingOptions):
 
     performance: Performance = "accuracy"
     """Measure of performance for metrics given by name: accuracy, probability, logit, score, top5,
-    balanced_accuracy."""
+    balanced_accuracy; r2, neg_mse or score for regression and for a `target`."""
 
     imputer: str | Mapping[str, Any] | Imputer | None = None
-    """What stands in the place of removed features: linear, constant, mean or blur; linear for images, zero for tabular
-    rows by default. Deletion and insertion have their own."""
+    """What stands in the place of removed features: linear, constant, mean or blur; linear for images, the mean
+    of the samples for tabular rows by default. On images deletion and insertion have their own."""
 
     control: Literal["shuffled", "all", "none"] = "shuffled"
     """Measure each metric on maps exchanged between the samples, too, and with it the skill: what a method knows of

@@ -27,7 +27,8 @@ def kernel_shap(
     ids: Sequence[str | int] | None = None,
     seed: int = 0,
     batch_size: int = 4096,
-    background: float | ArrayLike = 0.0,
+    background: float | ArrayLike | None = None,
+    reference: ArrayLike | None = None,
     coalitions: int | None = None,
 ) -> Tensor:
     """KernelSHAP (Lundberg & Lee 2017) on tabular rows, its positive part.
@@ -42,7 +43,9 @@ def kernel_shap(
         ids: one name per sample, by which its coalitions are drawn.
         seed: seed of the coalitions.
         batch_size: rows per call of the model.
-        background: values of absent features: a number, or (D,), such as the mean of the training data.
+        background: values of absent features: a number, or (D,), such as the mean of the training data; by default the
+            mean of the reference, and zero without one.
+        reference: (M, D) other rows; `evaluate` draws them from the data.
         coalitions: how many coalitions of each sample are evaluated; by default 2 D + 2048, as in the authors' code, or
             all of them if there are no more than that.
     """
@@ -57,6 +60,8 @@ def kernel_shap(
     wanted = 2 * features + 2048 if coalitions is None else coalitions
     if wanted < min(2 * features, 2**features - 2):
         raise ValueError(f"`coalitions` must be at least {2 * features}, twice the number of features; got {wanted}.")
+    if background is None:
+        background = 0.0 if reference is None else as_tensor(reference, "reference").double().mean(dim=0)
     absent = as_tensor(background, "background").to(rows)
     if absent.shape not in ((), (1,), (features,)) or not absent.isfinite().all():
         raise ValueError(

@@ -22,7 +22,7 @@ Arguments = dict[str, object]
 
 SUBJECT = ("model", "data", "methods")
 _SPELLINGS = {"compiled": ("--compile",)}
-_UNFLAGGED = ("progress",)
+_UNFLAGGED = ("progress", "target")
 _METAVARS = {int: "N", float: "X", str: "TEXT"}
 _SPECIAL = {
     "metrics": "A,B,…",

@@ -1,22 +1,42 @@
-"""Answers of models: where their logits are, and what a single one means.
+"""Answers of models: where their logits are, what a single one means, and scores that are made of them.
 
 Shapes: N samples, K classes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
+CLASSIFICATION, REGRESSION = "classification", "regression"
 PLAIN = "logits"
 """A tensor (N, K), which needs no reading."""
 
 SINGLE = "one logit"
 """A tensor (N, 1) or (N,): the logit of class 1 of two."""
+
+
+SCORE = "score"
+"""A tensor (N,) that a function of the user's makes of what the model returns."""
+
+Target = Callable[[Any], Tensor]
+"""From what a model returns for N inputs to one score for each of them, (N,)."""
+
+
+def task_of(labels: NDArray[Any]) -> str:
+    """Return the kind of model by the type of its labels: values mean regression, integers are classes.
+
+    Example:
+        >>> import numpy as np
+        >>> task_of(np.array([0.5, 1.5])), task_of(np.array([0, 1]))
+        ('regression', 'classification')
+    """
+    return REGRESSION if labels.dtype.kind == "f" else CLASSIFICATION
 
 
 def find_logits(answer: Any) -> tuple[Any, str]:
@@ -56,13 +76,30 @@ def as_two(logit: Tensor) -> Tensor:
     return torch.stack([-half, half], dim=1)
 
 
+def score_of(answer: Any, target: Target, count: int) -> Tensor:
+    """Return the scores (N, 1) that a function of the user's makes of an answer about `count` inputs.
+
+    Example:
+        >>> score_of({"boxes": torch.eye(2)}, lambda answer: answer["boxes"].sum(dim=1), 2)
+        tensor([[1.],
+                [1.]])
+    """
+    found = target(answer)
+    if not isinstance(found, Tensor) or found.shape not in ((count,), (count, 1)):
+        what = f"shape {tuple(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
+        raise ValueError(f"`target` must return one score for each of {count} inputs, a tensor; it returned {what}.")
+    return found.reshape(-1, 1)
+
+
 class _ReadAnswer:
     """A forward hook: turns what a model returns into logits (N, K)."""
 
-    def __init__(self, single: bool) -> None:
-        self.single = single
+    def __init__(self, single: bool, target: Target | None) -> None:
+        self.single, self.target = single, target
 
-    def __call__(self, _: nn.Module, __: Any, answer: Any) -> Tensor | None:
+    def __call__(self, _: nn.Module, inputs: Any, answer: Any) -> Tensor | None:
+        if self.target is not None:
+            return score_of(answer, self.target, len(inputs[0]))
         found, place = find_logits(answer)
         if place == PLAIN or not isinstance(found, Tensor):
             return None
@@ -72,12 +109,18 @@ class _ReadAnswer:
 
 
 @contextmanager
-def answering_logits(model: object, *, single: bool = False) -> Iterator[None]:
-    """Let a module return logits, whatever they were wrapped in; with `single`, two of them for one."""
+def answering_logits(model: object, *, single: bool = False, target: Target | None = None) -> Iterator[None]:
+    """Let a module return logits (N, K), whatever they were wrapped in.
+
+    Args:
+        model: the module; anything else is left as it is.
+        single: return two logits where the model has one, of class 1 of two.
+        target: return the scores (N, 1) that this makes of the answers instead.
+    """
     if not isinstance(model, nn.Module):
         yield
         return
-    handle = model.register_forward_hook(_ReadAnswer(single))
+    handle = model.register_forward_hook(_ReadAnswer(single, target))
     try:
         yield
     finally:

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from twinlens.core.answers import SINGLE, as_two, find_logits
+from twinlens.core.answers import REGRESSION, SINGLE, Target, as_two, find_logits, score_of, task_of
 from twinlens.core.arrays import ArrayLike, as_array, as_tensor, check_dense
 from twinlens.core.maps import check_ids, spatial_shape
 from twinlens.errors import first_line, unknown
@@ -25,7 +25,7 @@ from twinlens.errors import first_line, unknown
 Model = nn.Module | Callable[[Any], Any]
 Labels = ArrayLike | Sequence[int] | Sequence[float]
 
-OUTPUTS = ("auto", "logits", "probabilities")
+OUTPUTS = ("auto", "logits", "probabilities", "multi_label")
 ANSWER = ("predicted", "probability", "logit", "target_rank")
 """The columns that are kept of an answer."""
 _NAMED = re.compile(r"`\w+`")
@@ -98,16 +98,19 @@ class Respondent:
         output: str,
         on_numpy: bool,
         device: str | torch.device | None,
+        target: Target | None = None,
     ) -> None:
         if output not in OUTPUTS:
             raise unknown("output", output, OUTPUTS)
-        self.model, self.labels, self.ids = model, labels, ids
+        self.model, self.ids, self.target = model, ids, target
+        self.labels = labels if target is None else labels.astype(np.float64)
         self.on_numpy = on_numpy and not isinstance(model, nn.Module)
         self.probabilities = output == "probabilities" or (output == "auto" and self.on_numpy)
-        self.regression = labels.dtype.kind == "f"
+        self.multi_label = output == "multi_label"
+        self.regression = task_of(self.labels) == REGRESSION
         self.device, self.dtype = find_device(model, device)
         self.real = torch.float32 if self.device.type == "mps" else torch.float64
-        self.label = torch.from_numpy(labels).to(self.device)
+        self.label = torch.from_numpy(self.labels).to(self.device)
         self.classes: int | None = None
 
     def ask(self, batch: Tensor, index: Tensor) -> Tensor:
@@ -117,6 +120,9 @@ class Respondent:
                 answer = torch.as_tensor(np.asarray(self.model(batch.numpy())))
             else:
                 answer = self.model(batch if self.dtype is None else batch.to(self.dtype))
+        if self.target is not None:
+            with blaming("target"):
+                answer = score_of(answer, self.target, len(batch))
         answer, place = find_logits(answer)
         if not isinstance(answer, Tensor):
             raise TypeError(
@@ -136,6 +142,8 @@ class Respondent:
             )
         self._check_classes(answer.shape[1])
         target = self.label[index][:, None]
+        if self.multi_label:
+            return _present(answer.gather(1, target), target)
         if self.probabilities:
             _check_probabilities(answer)
             probability = answer.gather(1, target)
@@ -189,6 +197,12 @@ class Respondent:
                 f"`model` returned NaN or infinity for sample {names[sample]!r} at level {levels[level]:g}. Check the "
                 "normalisation of `inputs`, and the model in float32."
             )
+
+
+def _present(logit: Tensor, target: Tensor) -> Tensor:
+    """Return the answer (B, 4) about a class that may be present beside others; class -1 is predicted if it is not."""
+    absent = logit <= 0
+    return torch.cat([torch.where(absent, -1, target), logit.sigmoid(), logit, absent], dim=1)
 
 
 def best_device(device: str | None) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-_DEEPEST = 6  # of what a function reads: further away, types alone are told apart
+_DEEPEST = 12  # of what a function reads: further away, types alone are told apart
 _MOST_ITEMS = 10_000
 
 
@@ -131,7 +131,15 @@ class _Fingerprint:
             self._text(" ".join(sorted(map(str, value))))
         else:
             self.add(type(value), depth + 1)
-            self._items(getattr(value, "__dict__", {}), depth)
+            self._items(getattr(value, "__dict__", None) or self._state(value), depth)
+
+    def _state(self, value: Any) -> Mapping[Any, Any]:
+        """Return what a compiled object, such as a tree of scikit-learn, holds."""
+        try:
+            state = value.__getstate__()
+        except Exception:  # whatever a library of others does
+            return {}
+        return state if isinstance(state, Mapping) else {} if state is None else {"state": state}
 
 
 def _installed(function: types.FunctionType) -> bool:

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from twinlens.core.answers import task_of
 from twinlens.core.arrays import Floats, Integers
 from twinlens.core.files import at_hand, written_whole
 from twinlens.core.maps import AS_IT_IS, Reading
@@ -93,7 +94,7 @@ class ProbeTable:
     @property
     def task(self) -> str:
         """The kind of model by the type of its labels: "classification" or "regression"."""
-        return "regression" if self.labels.dtype.kind == "f" else "classification"
+        return task_of(self.labels)
 
     @property
     def correct(self) -> NDArray[np.bool_]:

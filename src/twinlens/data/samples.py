@@ -16,14 +16,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
 from twinlens.core.arguments import checked
-from twinlens.core.arrays import ArrayLike, as_array
+from twinlens.core.arrays import ArrayLike, Floats, as_array
+from twinlens.core.calling import Labels
 from twinlens.core.maps import check_ids
 from twinlens.core.randomness import stream
 from twinlens.data.images import read_image, reading
@@ -49,8 +50,8 @@ class Samples:
     ids: tuple[str, ...]
     """One stable name per sample: the path relative to the data set, a stored id, or the position."""
 
-    labels: NDArray[np.int64]
-    """(N,) class of each sample."""
+    labels: NDArray[Any]
+    """(N,) class of each sample as int64, or its value as float64 for regression."""
 
     classes: tuple[str, ...] | None
     """Names of the classes by index, where they are known."""
@@ -96,7 +97,7 @@ class Skipped:
 @checked
 def from_arrays(
     inputs: ArrayLike,
-    labels: ArrayLike | Sequence[int],
+    labels: Labels,
     *,
     ids: Sequence[str | int] | None = None,
     classes: Sequence[str] | None = None,
@@ -107,7 +108,7 @@ def from_arrays(
     Args:
         inputs: uint8 (N, H, W) or (N, H, W, 1 or 3) are images; floating-point (N, C, *S) or (N, D) are inputs as the
             model expects them, normalised.
-        labels: (N,) classes as integers.
+        labels: (N,) classes as integers; floating-point labels are the values of a regression.
         ids: one name per sample; by default its position, such as "00017".
         classes: names of the classes by index.
         name: name of the data set.
@@ -133,9 +134,9 @@ def from_arrays(
     except (ValueError, TypeError) as error:
         raise DataError(str(error)) from None
     targets = as_array(labels, "labels")
-    if targets.shape not in ((len(array),), (len(array), 1)) or targets.dtype.kind not in "iu":
+    if targets.shape not in ((len(array),), (len(array), 1)) or targets.dtype.kind not in "iuf":
         raise DataError(
-            f"`labels` must hold one integer for each of the {len(array)} samples; got {targets.dtype} of shape "
+            f"`labels` must hold one number for each of the {len(array)} samples; got {targets.dtype} of shape "
             f"{targets.shape}. Of one-hot labels take argmax(1); convert class numbers to int64."
         )
     known = None if classes is None else tuple(str(c) for c in classes)
@@ -185,7 +186,7 @@ def check(
                 name = samples.ids[place]
                 if isinstance(outcome, bytes):
                     good.append(place)
-                    digest.update(json.dumps([name, int(samples.labels[place])]).encode() + outcome)
+                    digest.update(json.dumps([name, samples.labels[place].item()]).encode() + outcome)
                 elif skip_bad:
                     skipped.append(Skipped(id=name, reason=str(outcome)))
                 else:
@@ -255,12 +256,22 @@ class ArrayInputs:
         return hashlib.blake2b(kind + sample.tobytes(), digest_size=32).digest()
 
 
+class Source(Protocol):
+    """What reads samples by their positions."""
+
+    def reader(self, position: int) -> Image.Image | NDArray[np.float32]:
+        """Read one image or input."""
+
+    def fingerprint(self, position: int) -> bytes:
+        """Hash the content of one sample."""
+
+
 def make_samples(
     name: str,
     ids: Sequence[str],
-    labels: Sequence[int] | NDArray[np.integer],
+    labels: Sequence[int] | NDArray[Any],
     classes: tuple[str, ...] | None,
-    source: ImageFiles | ArrayInputs | Samples,
+    source: Source,
 ) -> Samples:
     """Build samples from a source; ids and labels are checked here and nowhere else."""
     try:
@@ -270,18 +281,36 @@ def make_samples(
     for text in (*names, *(classes or ())):
         if not is_text(text):
             raise DataError(f"Ids and class names must be text that UTF-8 can encode; '{text}' is not. Rename it.")
+    given = np.asarray(labels)
+    if given.dtype.kind == "f":
+        return _built(name, names, _check_values(given, names), None, source)
     for sample, label in zip(names, labels, strict=True):
         if not 0 <= label <= (LARGEST_LABEL if classes is None else len(classes) - 1):
             highest = "" if classes is None else f" to {len(classes) - 1}, since {len(classes)} classes are named"
             raise DataError(
                 f"`labels` must be class indices from 0{highest}; that of sample '{sample}' is {label}. Correct it."
             )
+    return _built(name, names, given.astype(np.int64), classes, source)
+
+
+def _check_values(labels: NDArray[Any], ids: Sequence[str]) -> Floats:
+    """Return the labels of a regression, which must be finite."""
+    values: Floats = labels.astype(np.float64)
+    for sample, value in zip(ids, values, strict=True):
+        if not np.isfinite(value):
+            raise DataError(f"`labels` must be finite; that of sample '{sample}' is {value}. Correct it.")
+    return values
+
+
+def _built(
+    name: str, ids: tuple[str, ...], labels: NDArray[Any], classes: tuple[str, ...] | None, source: Source
+) -> Samples:
     return Samples(
         name=printable(name),
-        ids=names,
-        labels=np.asarray(labels).astype(np.int64),
+        ids=ids,
+        labels=labels,
         classes=classes,
-        positions=np.arange(len(names)),
+        positions=np.arange(len(ids)),
         reader=source.reader,
         fingerprint=source.fingerprint,
     )

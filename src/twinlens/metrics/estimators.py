@@ -229,7 +229,8 @@ def opposite_schedule(schedule: Schedule, features: int) -> Schedule:
 def step_effects(table: ProbeTable, opposite: ProbeTable) -> Floats:
     """Measure what the features of each step do for their sample, (N, L), in shares of its range of log-odds.
 
-    A step is looked at from two sides: what the log-odds of the target gain when its features join the more relevant
+    Of a regression model, or of scores, the predicted value stands in the place of the log-odds. A step is looked at
+    from two sides: what the log-odds of the target gain when its features join the more relevant
     ones, and what they lose when its features are taken from the less relevant ones. The effect is the mean of both.
     Were the step a player in a game, this would be its Shapley value, exactly so if features interact in pairs at most:
     one of two partners is in each context. The first step has no side to join, the last one none to be taken from;
@@ -242,7 +243,7 @@ def step_effects(table: ProbeTable, opposite: ProbeTable) -> Floats:
     _refuse_other_probes(table, opposite)
     features = math.prod(table.settings.spatial)
     kept = features - table.removed[0]
-    joined, left = _log_odds(table), _log_odds(opposite)
+    joined, left = _evidence(table), _evidence(opposite)
     gain = np.diff(joined, axis=1, prepend=np.nan)
     at_count = {int(count): column for column, count in enumerate(opposite.removed[0])}
     loss = np.full_like(gain, np.nan)
@@ -256,14 +257,14 @@ def step_effects(table: ProbeTable, opposite: ProbeTable) -> Floats:
     return np.asarray(np.divide(effect, spread, out=np.zeros_like(effect), where=spread > 0))
 
 
-def _log_odds(table: ProbeTable) -> Floats:
+def _evidence(table: ProbeTable) -> Floats:
+    if table.task == "regression":
+        return table.predicted
     probability = np.clip(table.probability, _SURE, 1 - _SURE)
     return np.asarray(np.log(probability) - np.log1p(-probability))
 
 
 def _refuse_other_probes(table: ProbeTable, opposite: ProbeTable) -> None:
-    if table.task != "classification":
-        raise ValueError("`estimator` 'two_sided' works with log-odds, and a regression model has none; use 'paper'.")
     settings = opposite.settings
     wanted = opposite_schedule(table.settings.schedule, math.prod(table.settings.spatial))
     same = dataclasses.replace(settings, schedule=table.settings.schedule) == table.settings

@@ -176,9 +176,12 @@ _CLASSIFICATION: dict[str, Callable[[ProbeTable, str, Protocol], Measured]] = {
 _REGRESSION: dict[str, Callable[[ProbeTable, str, Protocol], Measured]] = {
     "r2": lambda table, name, _: _squared_error(table, name),
     "neg_mse": lambda table, name, _: _squared_error(table, name),
+    "score": lambda table, name, _: _scores(table.predicted, name),
 }
-MEASURES = (*_CLASSIFICATION, "top5", *_REGRESSION)
+MEASURES = (*dict.fromkeys((*_CLASSIFICATION, "top5", *_REGRESSION)),)
 """The names that `performance` may have; "top5" stands for any "top" with a number."""
+_BY_TASK = {"classification": _CLASSIFICATION, "regression": _REGRESSION}
+_TOP = r"top([1-9][0-9]*)"
 
 
 def check_performance(performance: Performance) -> Performance:
@@ -191,7 +194,7 @@ def check_performance(performance: Performance) -> Performance:
         ValueError: `performance` must be one of accuracy, balanced_accuracy, probability, logit, score, top5, r2,
         neg_mse, or a function of the probe table; got 'acuracy'. Did you mean 'accuracy'?
     """
-    if isinstance(performance, str) and performance not in MEASURES and not re.fullmatch("top[1-9][0-9]*", performance):
+    if isinstance(performance, str) and performance not in MEASURES and not re.fullmatch(_TOP, performance):
         raise unknown("performance", performance, MEASURES, or_else=", or a function of the probe table")
     return performance
 
@@ -202,19 +205,30 @@ def measure(table: ProbeTable, performance: Performance, protocol: Protocol) -> 
     Args:
         table: the probe table.
         performance: one of `MEASURES`: "accuracy", "top5", "balanced_accuracy" (decided over the data set), "score",
-            "probability", "logit" (decided for each sample), "r2", "neg_mse" (regression); or a callable from the
-            table to an array (L,), decided over the data set, or (N, L), decided for each sample.
+            "probability", "logit" (decided for each sample), "r2", "neg_mse" (regression, where "score" is the
+            predicted value); or a callable from the table to an array (L,), decided over the data set, or (N, L),
+            decided for each sample.
         protocol: decides what "score" means and how an accuracy is divided.
     """
     if callable(performance):
         return _custom(table, performance)
-    top = re.fullmatch(r"top(\d+)", performance)
-    if top and int(top[1]) > 0 and table.task == "classification":
+    check_measure(performance, table.task)
+    if top := re.fullmatch(_TOP, performance):
         return _proportion(table.target_rank < int(top[1]), performance, protocol)
-    measures = _CLASSIFICATION if table.task == "classification" else _REGRESSION
-    if performance not in measures:
-        names = [*measures, "top5"] if table.task == "classification" else list(measures)
-        raise unknown(
-            "performance", performance, names, or_else=f" for a {table.task} model, or a function of the probe table"
-        )
-    return measures[performance](table, performance, protocol)
+    return _BY_TASK[table.task][performance](table, performance, protocol)
+
+
+def check_measure(performance: Performance, task: str) -> None:
+    """Refuse a measure that a kind of model does not have.
+
+    Example:
+        >>> check_measure("accuracy", "regression")
+        Traceback (most recent call last):
+            ...
+        ValueError: `performance` must be one of r2, neg_mse, score for a regression model, or a function of the probe
+        table; got 'accuracy'.
+    """
+    names = [*_BY_TASK[task], *(["top5"] if task == "classification" else [])]
+    if callable(performance) or performance in names or (len(names) > 3 and re.fullmatch(_TOP, performance)):
+        return
+    raise unknown("performance", performance, names, or_else=f" for a {task} model, or a function of the probe table")

@@ -181,9 +181,9 @@ class Deletion:
         check_removal(self)
 
     def bound(self, main: Imputer, *, neighbours: bool) -> Deletion:
-        """Return the metric with its own imputer, a constant."""
-        del main, neighbours
-        return self if self.imputer is not None else dataclasses.replace(self, imputer=ConstantImputer(0.0))
+        """Return the metric with its own imputer, a constant; the run's where features have no neighbours."""
+        own = ConstantImputer(0.0) if neighbours else main
+        return self if self.imputer is not None else dataclasses.replace(self, imputer=own)
 
     def sweeps(self, features: int) -> tuple[Sweep, ...]:
         """Return the probes that it needs."""
@@ -206,7 +206,7 @@ class Insertion:
     """What is lost; the measures are those of soundness."""
 
     imputer: Imputer | None = None
-    """What features are inserted into; a blurred copy by default, zero for tabular rows, whatever the run's imputer."""
+    """What features are inserted into; a blurred copy by default, or the run's imputer for tabular rows."""
 
     protocol: str | Protocol = "paper"
     """The fine print: "paper" follows the paper's text, "soco" the code that its authors published."""
@@ -226,9 +226,8 @@ class Insertion:
         check_removal(self)
 
     def bound(self, main: Imputer, *, neighbours: bool) -> Insertion:
-        """Return the metric with its own imputer: a blur, or a constant where features have no neighbours."""
-        del main
-        own = BlurImputer() if neighbours else ConstantImputer(0.0)
+        """Return the metric with its own imputer, a blur; the run's where features have no neighbours."""
+        own = BlurImputer() if neighbours else main
         return self if self.imputer is not None else dataclasses.replace(self, imputer=own)
 
     def sweeps(self, features: int) -> tuple[Sweep, ...]:

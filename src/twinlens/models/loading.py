@@ -55,6 +55,9 @@ class LoadedModel:
     classes: tuple[str, ...] | None = None
     """Names of the classes by index, where they are known."""
 
+    scale: str = "logits"
+    """What the network returns: "logits", "probabilities", or "multi_label" logits, each of a class for itself."""
+
     def digest(self) -> str:
         """Hash the model by content: its structure, and all its weights and buffers."""
         found = hashlib.blake2b(repr(self.module).encode(), digest_size=16)

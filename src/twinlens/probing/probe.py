@@ -18,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from twinlens.core.answers import Target
 from twinlens.core.arguments import checked
 from twinlens.core.arrays import ArrayLike, Floats, check_dense
 from twinlens.core.calling import (
@@ -59,8 +60,13 @@ class ProbeOptions(TypedDict, total=False):
     """How maps of another size are brought to that of the inputs: "bilinear" or "nearest"; refused by default."""
 
     output: Annotated[str, Default("auto")]
-    """What the model returns: "logits" or "probabilities"; "auto" expects probabilities of a callable on NumPy arrays
-    and logits of everything else."""
+    """What the model returns: "logits", "probabilities", or "multi_label", a logit for each class that may be present
+    beside others, of which labels name the one that is explained; "auto" expects probabilities of a callable on NumPy
+    arrays and logits of everything else."""
+
+    target: Annotated[Target | None, Default(None)]
+    """From what the model returns to one score per sample, for detection, segmentation and whatever else has no
+    class; labels then play no part, and `performance` is "score"."""
 
     ids: Annotated[Sequence[str | int] | None, Default(None)]
     """One name per sample, by which ties and noise are drawn; 0 … N-1 by default."""
@@ -162,6 +168,7 @@ class Prober:
             output=how["output"],
             on_numpy=not isinstance(inputs, Tensor),
             device=how["device"],
+            target=how["target"],
         )
 
     def rank(self, maps: ArrayLike, *, warn: bool = True) -> RankedMaps:

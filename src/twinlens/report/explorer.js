@@ -154,8 +154,12 @@ function subject(sample) {
       element(
         'p',
         {},
-        sample.correct ? 'Recognised' : element('span', {}, 'Taken for ', name(sample.predicted)),
-        `, ${percent(sample.probability)} for its class, with nothing removed.`,
+        ...(isNumber(sample.probability)
+          ? [
+              sample.correct ? 'Recognised' : element('span', {}, 'Taken for ', name(sample.predicted)),
+              `, ${percent(sample.probability)} for its class, with nothing removed.`,
+            ]
+          : ['The model says ', name(sample.predicted), ' with nothing removed.']),
       ),
       element('p', { class: 'quiet' }, `${sample.reason}.`),
     ),
@@ -213,18 +217,24 @@ function showLevel(stage, { levels: shown }, { sample, k }) {
       image.src = frames[k];
       image.alt = `Input as the model sees it, ${method}, level ${shown[k]}`;
     }
+    const meter = made.querySelector('meter');
+    meter.hidden = !isNumber(probability[k]);
+    if (meter.hidden) {
+      made.querySelector('.said').replaceChildren(name(predicted[k]));
+      continue;
+    }
     made.querySelector('.said').replaceChildren(correct[k] ? '✓ ' : '✗ ', name(predicted[k]));
     made.querySelector('.answer').classList.toggle('wrong', !correct[k]);
     made.querySelector('b').textContent = percent(probability[k]);
-    const meter = made.querySelector('meter');
-    meter.value = probability[k] ?? 0;
+    meter.value = probability[k];
     meter.setAttribute('aria-label', `Probability of ${sample.label}`);
   }
 }
 
 /** The probability of the sample's class over all levels, with a line where the slider stands. */
 function courseOption(run, state) {
-  const { by, levels: shown } = run.explorer;
+  const { by, levels: shown, answer } = run.explorer;
+  const likely = answer === 'probability';
   return colours => {
     const methods = run.methods
       .map(method => method.name)
@@ -238,14 +248,17 @@ function courseOption(run, state) {
       lineStyle: { color: colours.text, width: 1.5, type: 'solid' },
     };
     return {
-      ...frame(colours, 'Probability of the class of the chosen sample as features are removed.'),
+      ...frame(
+        colours,
+        `${likely ? 'Probability of the class' : 'Predicted value'} of the chosen sample as features are removed.`,
+      ),
       tooltip: {
         ...tooltip(colours),
         trigger: 'axis',
         formatter: items =>
           hoverTable(
             `${by === 'value' ? 'threshold' : 'share removed'} ${decimal(items[0].axisValue, 2)}`,
-            items.map(item => [item.seriesName, percent(item.data[1]), null]),
+            items.map(item => [item.seriesName, likely ? percent(item.data[1]) : decimal(item.data[1], 3), null]),
           ),
       },
       xAxis: axis(
@@ -254,7 +267,9 @@ function courseOption(run, state) {
         colours,
         { inverse: by === 'value' },
       ),
-      yAxis: axis('probability', { min: 0, max: 1, interval: 0.25 }, colours, { nameGap: 36 }),
+      yAxis: axis(likely ? 'probability' : 'predicted value', likely ? { min: 0, max: 1, interval: 0.25 } : {}, colours, {
+        nameGap: 36,
+      }),
       series: methods.map((method, k) => {
         const { colour, dash } = styleOf(method);
         return {

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from twinlens.core.answers import REGRESSION
 from twinlens.core.fields import JSON, to_json
 from twinlens.core.ordering import Schedule, count_removed, keep_features, rank_features
 from twinlens.core.probe_table import ProbeTable
@@ -77,9 +78,18 @@ class _Scene:
         return Shades.before_preprocessing(preprocessing.mean, preprocessing.std)
 
     def class_name(self, index: float) -> str:
-        """Return the name of a class, or its number."""
-        classes = self.evaluation.results.model.classes
-        return classes[int(index)] if classes and int(index) < len(classes) else f"class {index:g}"
+        """Return the name of a class, or its number; of a regression model, the value."""
+        about = self.evaluation.results.model
+        if about.task == REGRESSION:
+            return f"{index:.4g}"
+        if index < 0:
+            return "not its class"
+        return about.classes[int(index)] if about.classes and int(index) < len(about.classes) else f"class {index:g}"
+
+    @property
+    def answer(self) -> str:
+        """What is shown of each answer: the column of the probe table."""
+        return "predicted" if self.evaluation.results.model.task == REGRESSION else "probability"
 
 
 def describe_samples(evaluation: Evaluation, *, budget: int) -> dict[str, JSON]:
@@ -97,6 +107,7 @@ def describe_samples(evaluation: Evaluation, *, budget: int) -> dict[str, JSON]:
         return {"note": scene, "samples": []}
     schedule, count = scene.schedule, len(scene.selected.samples)
     return {
+        "answer": scene.answer,
         "note": _note(scene),
         "metric": scene.metric,
         "judged": _judges(scene),
@@ -242,7 +253,7 @@ def _answers(scene: _Scene, place: int, method: str, uris: Mapping[tuple[str, ..
         "correct": [bool(table.correct[place, column]) for column in columns],
         "probability": [_number(table.probability[place, column]) for column in columns],
         "removed": [int(table.removed[place, column]) for column in columns],
-        "course": [[level, _number(table.probability[place, place_of(level)])] for level in scene.levels],
+        "course": [[level, _number(getattr(table, scene.answer)[place, place_of(level)])] for level in scene.levels],
     }
 
 

@@ -15,7 +15,7 @@ function header() {
     element('p', { class: 'brand' }, 'twinlens'),
     element('h1', {}, ...title),
     element('p', { class: 'lead' }, several ? `${content.runs.length} runs side by side. ${QUESTIONS}` : QUESTIONS),
-    several ? null : element('p', { class: 'quiet' }, `${first.samples} samples, accuracy ${percent(first.accuracy)}`),
+    several ? null : element('p', { class: 'quiet' }, `${first.samples} samples, ${first.quality}`),
   );
 }
 

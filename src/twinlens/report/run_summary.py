@@ -42,7 +42,7 @@ def describe_run(evaluation: Evaluation, label: str) -> dict[str, JSON]:
         "model": results.model.name,
         "data": results.data.name,
         "samples": results.data.samples,
-        "accuracy": results.accuracy,
+        "quality": results.describe_quality(),
         "facts": to_json(_facts(evaluation)),
         "warnings": to_json(warnings),
         "headlines": to_json(find_headlines(results)),
@@ -128,7 +128,7 @@ def _facts(evaluation: Evaluation) -> list[tuple[str, str]]:
     identity = f"weights {results.model.digest[:8]}, data {data.digest[:8]}, seed {results.seed}"
     return [
         ("Samples", f"{data.samples:,}{skipped}"),
-        ("Accuracy", f"{results.accuracy:.1%} with nothing removed"),
+        ("The model", f"{results.describe_quality()} with nothing removed"),
         *([("Protocol", _asked(results))] if results.question.metrics else []),
         ("Imputation", _imputation(results)),
         ("Date", f"{written.day} {written:%B %Y}, {written:%H:%M} UTC"),

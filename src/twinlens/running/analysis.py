@@ -12,9 +12,11 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from twinlens.attribution import CONTROLS
+from twinlens.core.answers import CLASSIFICATION
 from twinlens.core.arrays import Floats
 from twinlens.core.probe_table import ProbeTable
 from twinlens.metrics.catalogue import Metric
@@ -22,7 +24,7 @@ from twinlens.metrics.performance import measure
 from twinlens.metrics.protocols import find_protocol
 from twinlens.metrics.soundness import Soundness
 from twinlens.metrics.soundness_curve import SoundnessCurve
-from twinlens.running.manifest import Question
+from twinlens.running.manifest import ModelRecord, Question
 from twinlens.running.pairs_table import pairs_digest, pairs_text
 from twinlens.running.results import CONFIDENCE, ControlResults, CurveResults, Diagnostic, MethodResults, Results
 from twinlens.running.table_reader import TableReader
@@ -145,7 +147,8 @@ def combine(
         data=manifest.data,
         seed=manifest.seed,
         question=question,
-        accuracy=float(reader.untouched.correct.mean()),
+        accuracy=float(reader.untouched.correct.mean()) if reader.untouched.task == CLASSIFICATION else math.nan,
+        quality=_quality(reader.untouched, manifest.model),
         soundness_up_to=area_limits(metrics, reader.untouched),
         methods={name: found.results for name, found in methods.items()},
         incomplete=reader.incomplete(metrics),
@@ -163,6 +166,17 @@ def combine(
     results = dataclasses.replace(results, warnings=tuple(find_warnings(results)))
     shares = {name: found.false_share for name, found in methods.items() if found.false_share is not None}
     return Analysis(results=results, pairs=pairs, false_share=shares)
+
+
+def _quality(untouched: ProbeTable, model: ModelRecord) -> dict[str, float]:
+    """Return how well a regression model does with nothing removed."""
+    if untouched.task == CLASSIFICATION:
+        return {}
+    values = untouched.predicted[:, 0]
+    if model.target is not None or np.ptp(untouched.labels) == 0:
+        return {"mean score": float(values.mean())}
+    error, spread = np.mean((values - untouched.labels) ** 2), np.var(untouched.labels)
+    return {"R²": float(1 - error / spread)}
 
 
 def area_limits(metrics: Mapping[str, Metric], untouched: ProbeTable) -> dict[str, float]:

@@ -10,17 +10,19 @@ import dataclasses
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from twinlens.attribution import METHODS
 from twinlens.attribution.adapters import Adapted
-from twinlens.core.answers import SINGLE, answering_logits
+from twinlens.core.answers import CLASSIFICATION, SINGLE, Target, answering_logits
 from twinlens.core.calling import blaming, find_device
 from twinlens.core.exchange import draw_controlled, draw_partners
 from twinlens.core.maps import check_maps, spatial_shape
@@ -61,6 +63,8 @@ class EvaluationJob:
     methods: Mapping[str, Method]
     sweeps: Sequence[tuple[SweepRecord, Imputer]]
     workers: int
+    target: Target | None = None
+    """Makes scores of what the model returns."""
     reload: Callable[[], LoadedModel] | None = None
     """How other processes load the model; without it they are sent the module."""
 
@@ -250,6 +254,8 @@ class EvaluationWorker:
             ids=samples.ids,
             seed=manifest.seed,
             batch_size=manifest.execution.batch_size,
+            output=manifest.model.scale,
+            target=self.job.target,
         )
 
     def _make_untouched(self, shard: int) -> None:
@@ -290,10 +296,11 @@ class EvaluationWorker:
         options = dict(method.options)
         if method.needs_reference:  # what is usual must not depend on which samples share a shard
             options["reference"] = self._reference
-        if isinstance(method.source, Adapted):
+        if type(method.source) is Adapted:  # a function of the user's, which knows what the model returns
             return {method.name: self._call(method.source, samples, inputs, **options)}
-        single = self.job.run.manifest.model.output.endswith(SINGLE)
-        with answering_logits(self.job.model.module, single=single):
+        with self._answering():
+            if isinstance(method.source, Adapted):
+                return {method.name: self._call(method.source, samples, inputs, **options)}
             if not (kinds := self._siblings(method, shard)):
                 return {method.name: self._call(METHODS[method.source], samples, inputs, **options)}
             assert method.ensemble is not None
@@ -301,12 +308,22 @@ class EvaluationWorker:
             made = self._call(method.ensemble[0], samples, inputs, sorted({*kinds.values()}), **options)
         return {name: made[kind] for name, kind in kinds.items()}
 
+    def _answering(self) -> AbstractContextManager[None]:
+        """Let the model return logits (B, K): two for one of two classes; the value itself where that is explained."""
+        about = self.job.run.manifest.model
+        single = about.output.endswith(SINGLE) and about.task == CLASSIFICATION
+        return answering_logits(self.job.model.module, single=single, target=self.job.target)
+
     def _call(
         self, explain: Callable[..., T], samples: Samples, inputs: Tensor, /, *more: object, **options: object
     ) -> T:
         with blaming("method" if isinstance(explain, Adapted) else "model"):
-            seed = self.job.run.manifest.seed
-            return explain(self.job.model.module, inputs, samples.labels, *more, ids=samples.ids, seed=seed, **options)
+            manifest = self.job.run.manifest
+            # A value is the only one of its sample.
+            targets = samples.labels if manifest.model.task == CLASSIFICATION else np.zeros(len(samples), np.int64)
+            return explain(
+                self.job.model.module, inputs, targets, *more, ids=samples.ids, seed=manifest.seed, **options
+            )
 
     def _siblings(self, method: Method, shard: int) -> dict[str, str]:
         """Return which ensembles of the same noisy copies are missing, with the method's own; none if that is all."""

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from twinlens.core.answers import PLAIN
+from twinlens.core.answers import CLASSIFICATION, PLAIN
 from twinlens.core.fields import JSON, to_json
 from twinlens.core.ordering import Schedule
 from twinlens.data.samples import Skipped
@@ -44,6 +44,15 @@ class ModelRecord:
 
     output: str = PLAIN
     """Where its logits are: "logits", which it returns, or a field, such as ".logits"; "one logit" of two classes."""
+
+    scale: str = PLAIN
+    """What they are: "logits", "probabilities", or "multi_label" logits."""
+
+    target: str | None = None
+    """The function that makes one score per sample of what it returns, and a hash of it."""
+
+    task: str = CLASSIFICATION
+    """"classification"; "regression" where labels or scores are values."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -121,7 +122,10 @@ class Results:
     """What was asked."""
 
     accuracy: float
-    """Accuracy with nothing removed."""
+    """Accuracy with nothing removed; NaN for a regression model."""
+
+    quality: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    """What stands in the place of accuracy for a regression model, with nothing removed: r2, or the mean score."""
 
     soundness_up_to: Mapping[str, float]
     """By metric, the predictive level up to which areas of the paper's soundness are taken: nine tenths of the
@@ -150,6 +154,11 @@ class Results:
 
     pairs_digest: str | None = None
     """Digest of pairs.csv, which has each pair of methods by each metric; None where nothing was compared."""
+
+    def describe_quality(self) -> str:
+        """Describe how well the model does with nothing removed; nothing where that is not known yet."""
+        known = [] if math.isnan(self.accuracy) else [f"accuracy {self.accuracy:.1%}"]
+        return ", ".join([*known, *(f"{name} {value:.3g}" for name, value in self.quality.items())])
 
     @property
     def controls(self) -> list[str]:

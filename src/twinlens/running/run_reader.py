@@ -83,9 +83,8 @@ class Evaluation:
     @property
     def title(self) -> str:
         """What was evaluated, in a line."""
-        data, known = self.results.data, not math.isnan(self.results.accuracy)
-        accuracy = f"accuracy {self.results.accuracy:.1%}" if known else "no results yet"
-        return f"{self.results.model.name} on {data.samples} samples of {data.name}: {accuracy}"
+        data, quality = self.results.data, self.results.describe_quality() or "no results yet"
+        return f"{self.results.model.name} on {data.samples} samples of {data.name}: {quality}"
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw the soundness–completeness plane.

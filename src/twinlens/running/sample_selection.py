@@ -39,8 +39,8 @@ class SelectedSample:
     position: int
     """Its place among the samples of the run."""
 
-    label: int
-    """Its class."""
+    label: float
+    """Its class, or its value."""
 
     reason: str
     """Why it was selected, in a few words."""
@@ -86,7 +86,7 @@ def write_selection(job: EvaluationJob, false_share: Mapping[str, Floats], named
     selected = select_samples(job.run, job.samples.ids, false_share, named)
     part = job.samples.take(list(selected))
     samples = [
-        SelectedSample(id=name, position=position, label=int(label), reason=selected[position])
+        SelectedSample(id=name, position=position, label=label.item(), reason=selected[position])
         for name, position, label in zip(part.ids, selected, part.labels, strict=True)
     ]
     images = isinstance(part.read(0), Image.Image)

@@ -13,17 +13,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from twinlens.core.answers import SINGLE, find_logits
-from twinlens.core.calling import evaluating, find_device, refusing_exit
+from twinlens.core.answers import REGRESSION, SCORE, SINGLE, Target, find_logits, score_of, task_of
+from twinlens.core.calling import blaming, evaluating, find_device, refusing_exit
+from twinlens.core.functions import describe_function
+from twinlens.data.datasets import from_dataset, is_dataset
 from twinlens.data.inputs import load_inputs
 from twinlens.data.samples import Samples, Skipped, check, from_arrays, subset
 from twinlens.data.sources import open_data
 from twinlens.errors import DataError, RunError, first_line, short_repr
-from twinlens.imputation.imputers import ConstantImputer, Imputer, LinearImputer, MeanImputer, find_imputer
+from twinlens.imputation.imputers import Imputer, LinearImputer, MeanImputer, find_imputer
 from twinlens.metrics.catalogue import Metric
+from twinlens.metrics.performance import check_measure
+from twinlens.models.functions import find_estimator, from_function
 from twinlens.models.loading import LoadedModel, comes_from_a_library, load_model
 from twinlens.options import DataSource, ModelSource, Options, SubjectOptions
 from twinlens.probing.execution import tune
@@ -61,6 +66,12 @@ class Subject:
     output: str
     """Where the logits are in what the model returns."""
 
+    target: Target | None
+    """What makes scores of it instead."""
+
+    task: str
+    """"classification" or "regression"."""
+
     @cached_property
     def model_record(self) -> ModelRecord:
         """The model as run.json holds it."""
@@ -70,6 +81,9 @@ class Subject:
             preprocessing=self.model.preprocessing,
             classes=self.model.classes or self.samples.classes,
             output=self.output,
+            scale=self.model.scale,
+            target=None if self.target is None else " ".join(describe_function(self.target).values()),
+            task=self.task,
         )
 
     @cached_property
@@ -90,14 +104,17 @@ def open_subject(
     """Load the model, read every sample once, and call the model once, so that nothing fails later.
 
     Args:
-        model: a spec such as "timm:resnet50", or a module that returns logits.
-        data: a spec such as a folder of images, or inputs with labels.
+        model: as for `evaluate`.
+        data: as for `evaluate`.
         options: what is asked.
         device: where a model that is given by its spec is put.
         there: the manifest of the run that goes on, with which the model need not be called.
     """
-    everything = _open_samples(data, options.classes)
-    loaded = _open_model(model, options, device)
+    everything = _open_samples(data, model, options)
+    arrays = isinstance(data, (tuple, list)) and not isinstance(data[0], Tensor)
+    loaded = _open_model(model, options, device, on_arrays=arrays)
+    task = task_of(everything.labels) if options.target is None else REGRESSION
+    _check_performance(options, task)
     chosen = everything if options.limit is None else subset(everything, options.limit, options.seed)
     samples, skipped, digest = check(
         chosen,
@@ -106,7 +123,7 @@ def open_subject(
         check_size=loaded.preprocessing.check_size,
     )
     example = load_inputs(samples.take([0]), loaded, workers=1)
-    output = there.model.output if there else _check_fit(loaded, samples, example, options.classes)
+    output = there.model.output if there else _check_fit(loaded, samples, example, options)
     return Subject(
         model=loaded,
         everything=everything,
@@ -115,37 +132,55 @@ def open_subject(
         digest=digest,
         example=example,
         output=output,
+        target=options.target,
+        task=task,
     )
 
 
-def _open_model(model: ModelSource, options: SubjectOptions, device: str | None) -> LoadedModel:
+def _open_model(model: ModelSource, options: SubjectOptions, device: str | None, *, on_arrays: bool) -> LoadedModel:
     if isinstance(model, str):
-        return load_model(
+        loaded = load_model(
             model,
             weights=options.weights,
             preprocessing=options.preprocessing,
             device=device,
             allow_code=options.allow_code,
         )
-    if isinstance(model, nn.Module):
+    elif isinstance(model, LoadedModel):
+        loaded = model
+    elif isinstance(model, nn.Module):
         find_device(model, device)
-        model = LoadedModel(name=type(model).__qualname__, module=model)
-    if not isinstance(model, LoadedModel):
-        raise TypeError(f"`model` must be a spec such as 'timm:resnet50' or an nn.Module; got {type(model).__name__}.")
-    return dataclasses.replace(model, preprocessing=model.preprocessing.changed(options.preprocessing))
+        loaded = LoadedModel(name=type(model).__qualname__, module=model)
+    else:
+        loaded = from_function(model, on_arrays=on_arrays)
+    scale = loaded.scale if options.output == "auto" else options.output
+    return dataclasses.replace(loaded, preprocessing=loaded.preprocessing.changed(options.preprocessing), scale=scale)
 
 
-def _open_samples(data: DataSource, classes: str | None) -> Samples:
+def _open_samples(data: DataSource, model: ModelSource, options: SubjectOptions) -> Samples:
     if isinstance(data, (str, os.PathLike)):
-        return open_data(os.fspath(data), classes=classes)
-    if classes is not None:
+        return open_data(os.fspath(data), classes=options.classes)
+    if options.classes is not None:
         raise ValueError("`classes` belongs to data that is opened by its path; name the classes of your own samples.")
-    if not isinstance(data, (Samples, tuple, list)) or (not isinstance(data, Samples) and len(data) != 2):
-        raise TypeError(f"`data` must be a path, samples, or inputs and labels as two arrays; got {short_repr(data)}.")
-    return data if isinstance(data, Samples) else from_arrays(*data)
+    if isinstance(data, Samples):
+        return data
+    if is_dataset(data):
+        return from_dataset(data)
+    if not isinstance(data, (tuple, list)) or len(data) != 2:
+        raise TypeError(
+            "`data` must be a path, samples, a data set or loader of torch, or inputs and labels as two arrays; got "
+            f"{short_repr(data)}."
+        )
+    inputs, labels = data
+    if labels is None and options.target is not None:
+        labels = np.zeros(len(inputs))
+    estimator = find_estimator(model)
+    if estimator is None or labels is None:
+        return from_arrays(inputs, labels)
+    return from_arrays(inputs, estimator.indices(labels), classes=estimator.class_names)
 
 
-def _check_fit(model: LoadedModel, samples: Samples, example: Tensor, classes: str | None) -> str:
+def _check_fit(model: LoadedModel, samples: Samples, example: Tensor, options: SubjectOptions) -> str:
     """Call the model once, refuse labels that cannot be meant for it, and return where its logits are."""
     device, dtype = find_device(model.module, None)
     with evaluating(model.module), torch.inference_mode():
@@ -157,14 +192,30 @@ def _check_fit(model: LoadedModel, samples: Samples, example: Tensor, classes: s
                 f"`model` {model.name} fails on an input of shape {tuple(example.shape)}: {first_line(error)} Check "
                 "the size and the channels that it expects."
             ) from error
+        if options.target is not None:
+            with blaming("target"):
+                score_of(answer, options.target, 1)
+            return SCORE
     logits, output = find_logits(answer)
-    single = output.endswith(SINGLE)
+    single, values = output.endswith(SINGLE), task_of(samples.labels) == REGRESSION
     if not isinstance(logits, Tensor) or not (single or logits.dim() == 2):
         raise TypeError(
             f"`model` {model.name} must return logits (samples, classes), or have them as `logits` or as its first "
-            "item; it returned something else."
+            "item; it returned something else. Of whatever it returns, `target` makes a score per sample."
         )
-    outputs, folders = 2 if single else logits.shape[1], samples.classes
+    if values and not single:
+        raise DataError(
+            f"`data` has floating-point labels, which mean regression, and the model returns {logits.shape[1]} values "
+            "per sample. For classes convert the labels to integers."
+        )
+    if not values:
+        _check_classes(samples, 2 if single else logits.shape[1], options.classes)
+    return output
+
+
+def _check_classes(samples: Samples, outputs: int, classes: str | None) -> None:
+    """Refuse labels that are not among the model's classes."""
+    folders = samples.classes
     if samples.name.startswith("folder:") and classes is None and folders is not None and len(folders) != outputs:
         raise DataError(
             f"`data` holds {len(folders)} class folders and the model knows {outputs} classes, so their numbers are "
@@ -173,13 +224,24 @@ def _check_fit(model: LoadedModel, samples: Samples, example: Tensor, classes: s
     if (largest := int(samples.labels.max())) >= outputs:
         name = samples.ids[int(samples.labels.argmax())]
         raise DataError(f"`data` has label {largest} (sample '{name}'), and the model knows 0 to {outputs - 1}.")
-    return output
+
+
+def _check_performance(options: Options, task: str) -> None:
+    """Refuse metrics by a measure that the kind of model does not have, before any work."""
+    for metric in options.metric_values().values():
+        try:
+            check_measure(metric.performance, task)
+        except ValueError as error:
+            why = "labels are floating-point" if options.target is None else "`target` makes scores"
+            raise ValueError(
+                f"{error} The model is one for {task} because {why}." if task == REGRESSION else f"{error}"
+            ) from None
 
 
 def choose_imputer(subject: Subject, options: Options) -> Imputer:
-    """Return the imputer of the run: the one named, or linear for images and zero for tabular rows."""
+    """Return the imputer of the run: the one named, or linear for images and the samples' mean for tabular rows."""
     if options.imputer is None:
-        return LinearImputer() if subject.data.has_neighbours else ConstantImputer(0.0)
+        return LinearImputer() if subject.data.has_neighbours else with_mean(MeanImputer(), subject, options.workers)
     return with_mean(find_imputer(options.imputer), subject, options.workers)
 
 

@@ -1,0 +1,217 @@
+"""Data sets and loaders of torch as samples, read one at a time.
+
+Shapes: N samples, C channels, S = spatial shape, D features of a tabular row; images are H × W.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from threading import Lock
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler, default_collate
+
+from twinlens.core.arrays import as_array
+from twinlens.data.images import reading
+from twinlens.data.samples import ArrayInputs, Samples, from_arrays, make_samples
+from twinlens.errors import DataError
+
+_INPUT_KEYS = ("pixel_values", "image", "img", "inputs", "input", "x")
+_LABEL_KEYS = ("labels", "label", "target", "y")
+_READ_TWICE = 3  # samples, to see that they stay the same
+
+
+def is_dataset(data: object) -> bool:
+    """Return whether samples can be read of something one by one: a data set, a loader, or what behaves like one."""
+    if isinstance(data, (DataLoader, IterableDataset)):
+        return True
+    plain = (str, bytes, list, tuple, Mapping, np.ndarray, Tensor)
+    return not isinstance(data, plain) and hasattr(data, "__getitem__") and hasattr(data, "__len__")
+
+
+def from_dataset(data: Any) -> Samples:
+    """Open a data set or a loader as samples.
+
+    A data set is read at random, one sample at a time, and never held in memory. Of a loader over such a data set, the
+    data set is read; whatever else a loader or an iterable data set yields is read once into a temporary file.
+
+    Args:
+        data: items are an input and a label, as a tuple or by name, such as "image" and "label". Inputs are as for
+            `from_arrays`, or images of Pillow.
+
+    Example:
+        >>> from torch.utils.data import TensorDataset
+        >>> import torch
+        >>> from_dataset(TensorDataset(torch.eye(2), torch.tensor([1, 0]))).labels
+        array([1, 0])
+    """
+    if not isinstance(data, DataLoader):
+        return _from_items(data) if isinstance(data, IterableDataset) else _from_positions(data, range(len(data)))
+    dataset, drawn = data.dataset, data.sampler
+    reads_items = not isinstance(dataset, IterableDataset) and data.collate_fn is default_collate
+    if reads_items and isinstance(drawn, (SequentialSampler, RandomSampler)):
+        return _from_positions(dataset, range(len(dataset)))  # type: ignore[arg-type]
+    if isinstance(drawn, RandomSampler):
+        raise DataError(
+            "`data` is a loader that shuffles and has a collate_fn of its own, so that its samples have no order. Pass "
+            "shuffle=False."
+        )
+    return _from_items(sample for batch in data for sample in _unbatched(batch))
+
+
+def _from_positions(dataset: Any, positions: Sequence[int]) -> Samples:
+    ids = [f"{position:05d}" for position in positions]
+    source = DatasetInputs(dataset, ids)
+    for position in positions[:_READ_TWICE]:
+        if source.fingerprint(position) != source.fingerprint(position):
+            raise DataError(
+                f"`data` returns another input each time that sample '{ids[position]}' is read, as random crops or "
+                "flips do. Pass the data set with the transforms of evaluation."
+            )
+    source.labels = _known_labels(dataset, len(ids))
+    if source.labels is None:
+        source.labels = _as_labels([source.item(position)[1] for position in positions], ids)
+    return make_samples(type(dataset).__qualname__, ids, source.labels, _class_names(dataset), source)
+
+
+def _known_labels(dataset: Any, count: int) -> NDArray[Any] | None:
+    """Return the labels that a data set lists, as those of torchvision do, so that it need not be read for them."""
+    if getattr(dataset, "target_transform", None) is not None or not hasattr(dataset, "targets"):
+        return None
+    try:
+        labels = as_array(dataset.targets, "targets")
+    except TypeError:
+        return None
+    return labels if labels.shape == (count,) and labels.dtype.kind in "iu" else None
+
+
+def _class_names(dataset: Any) -> tuple[str, ...] | None:
+    names = getattr(dataset, "classes", None)
+    if not isinstance(names, (list, tuple)) or not names or not all(isinstance(name, str) for name in names):
+        return None
+    return tuple(names)
+
+
+class DatasetInputs:
+    """The items of a data set by position. One at a time: few data sets say whether they can be read by two threads."""
+
+    def __init__(self, dataset: Any, ids: Sequence[str]) -> None:
+        self.dataset, self.ids = dataset, tuple(ids)
+        self.labels: NDArray[Any] | None = None
+        self._lock = Lock()
+
+    def __getstate__(self) -> dict[str, object]:
+        """Return what another process needs."""
+        return {name: value for name, value in self.__dict__.items() if name != "_lock"}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        """Restore what another process sent."""
+        self.__dict__.update(state)
+        self._lock = Lock()
+
+    def item(self, position: int) -> tuple[Image.Image | NDArray[Any], object]:
+        """Read the input and the label of one sample."""
+        with self._lock, reading(f"sample {self.ids[position]}", "Repair the data set or leave it out."):
+            return _split(self.dataset[position], self.ids[position])
+
+    def reader(self, position: int) -> Image.Image | NDArray[np.float32]:
+        """Read one image or input."""
+        sample, label = self.item(position)
+        if (
+            self.labels is not None
+            and _as_labels([label], self.ids[position : position + 1])[0] != self.labels[position]
+        ):
+            raise DataError(
+                f"Sample '{self.ids[position]}' has label {label}, and `targets` of the data set say "
+                f"{self.labels[position]}. Correct one of them."
+            )
+        if isinstance(sample, Image.Image):
+            return sample
+        return ArrayInputs(sample[None], self.ids[position : position + 1]).reader(0)
+
+    def fingerprint(self, position: int) -> bytes:
+        """Hash the content of one sample."""
+        sample, _ = self.item(position)
+        array = np.ascontiguousarray(sample)
+        return hashlib.blake2b(f"{array.dtype.str}{array.shape}".encode() + array.tobytes(), digest_size=32).digest()
+
+
+def _from_items(items: Iterable[object]) -> Samples:
+    """Read a stream of items once, into a file that the system removes."""
+    labels: list[object] = []
+    first = None
+    with tempfile.TemporaryFile() as file:
+        for position, item in enumerate(items):
+            sample, label = _split(item, name := f"{position:05d}")
+            array = np.ascontiguousarray(sample)
+            kind = (array.dtype, array.shape)
+            if first is not None and kind != first:
+                raise DataError(
+                    f"All inputs of `data` must be alike; sample '{name}' is {kind[0]} of shape {kind[1]}, the first "
+                    f"{first[0]} of shape {first[1]}."
+                )
+            first = kind
+            file.write(array.tobytes())
+            labels.append(label)
+        if first is None:
+            raise DataError("`data` must hold at least one sample; got none.")
+        file.flush()
+        # Stays there as long as it is mapped.
+        stored = np.memmap(file, dtype=first[0], mode="r+", shape=(len(labels), *first[1]))
+    return from_arrays(stored, _as_labels(labels, [f"{k:05d}" for k in range(len(labels))]), name="stream")
+
+
+def _split(item: object, name: str) -> tuple[Image.Image | NDArray[Any], object]:
+    """Return the input and the label of an item."""
+    found: list[Any]
+    if isinstance(item, Mapping):
+        found = [next((item[key] for key in keys if key in item), None) for keys in (_INPUT_KEYS, _LABEL_KEYS)]
+    else:
+        found = list(item[:2]) if isinstance(item, (tuple, list)) else []
+    if len(found) != 2 or found[0] is None or found[1] is None:
+        raise DataError(
+            f"`data` must yield an input and a label, as a tuple or by names such as 'image' and 'label'; sample "
+            f"'{name}' is {type(item).__name__}{f' of {sorted(map(str, item))}' if isinstance(item, Mapping) else ''}."
+        )
+    sample, label = found
+    if isinstance(sample, Image.Image):
+        if sample.mode not in ("L", "RGB"):
+            raise DataError(f"Sample '{name}' must be an image of mode L or RGB; it is {sample.mode}. Convert it.")
+        return sample, label
+    array = as_array(sample, "data")
+    if array.dtype == np.uint8 and array.ndim == 3 and array.shape[0] in (1, 3) and array.shape[2] not in (1, 3):
+        array = array.transpose(1, 2, 0)  # as torchvision reads images
+    if array.dtype.kind != "f" and not (array.dtype == np.uint8 and array.ndim in (2, 3)):
+        raise DataError(
+            f"Inputs of `data` must be floating-point, as the model expects them, or 8-bit images; sample '{name}' is "
+            f"{array.dtype} of shape {array.shape}. Convert it."
+        )
+    return array, label
+
+
+def _unbatched(batch: object) -> Iterator[object]:
+    """Take a batch of a loader apart."""
+    if isinstance(batch, Mapping):
+        keys = [key for key in batch if key in (*_INPUT_KEYS, *_LABEL_KEYS)]
+        yield from ({key: batch[key][k] for key in keys} for k in range(len(batch[keys[0]]) if keys else 0))
+    elif isinstance(batch, (tuple, list)) and len(batch) >= 2:
+        yield from zip(batch[0], batch[1], strict=True)
+    else:
+        yield batch
+
+
+def _as_labels(labels: Sequence[object], ids: Sequence[str]) -> NDArray[Any]:
+    """Return labels as one array of integers, or of floating-point numbers for regression."""
+    found = []
+    for name, label in zip(ids, labels, strict=True):
+        array = np.asarray(label.cpu() if isinstance(label, Tensor) else label)
+        if array.size != 1 or array.dtype.kind not in "iuf":
+            raise DataError(f"Labels of `data` must be one number each; that of sample '{name}' is {label!r}.")
+        found.append(array.reshape(-1)[0])
+    return np.asarray(found)
