@@ -29,9 +29,9 @@ LAYERS = (
     "laboratory",
     "options",
     "running",
+    "report",
     "evaluation",
     "integrations",
-    "report",
     "experiments",
     "cli",
 )

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
@@ -13,10 +14,12 @@ from typing import TypeVar
 from twinlens.attribution.adapters import Adapted
 from twinlens.core.files import as_path, is_local
 from twinlens.core.progress import Bars, Progress, Quiet
+from twinlens.data.stored_maps import StoredMaps
 from twinlens.errors import DamagedError, RunError
 from twinlens.models.loading import LoadedModel, load_model
 from twinlens.options import DataSource, Methods, ModelSource, Options, takes_options
 from twinlens.probing.execution import using_threads
+from twinlens.report import write_report
 from twinlens.running.analysis import MethodAnalysis, analyse_method
 from twinlens.running.directory import ChangedError, Run, RunDirectory, SharedDirectory, discard
 from twinlens.running.engines import ENGINES, Failures
@@ -30,9 +33,10 @@ from twinlens.running.run_reader import Evaluation, add_timings, unfinished_eval
 from twinlens.running.sample_selection import check_shown, write_selection
 from twinlens.running.subject import choose_execution, choose_imputer, open_subject
 from twinlens.running.table_reader import TableReader
-from twinlens.running.units import UNTOUCHED, Cluster
+from twinlens.running.units import UNTOUCHED, Cluster, Unit
 
 T = TypeVar("T")
+_LOG = logging.getLogger("twinlens")
 
 
 @takes_options(Options)
@@ -54,8 +58,12 @@ def evaluate(  # noqa: D417 (the options are listed where they are declared)
             its options.
 
     Returns:
-        The results, which are also in the run directory. For a `part` of a run that is not whole yet they hold no
-        method, and `incomplete` names all of them.
+        The results, which are also in the run directory; a directory that was named gets a page, report.html, too. Of
+        several methods some may have failed: `failures` says why. For a `part` of a run that is not whole yet the
+        results hold no method, and `incomplete` names all of them.
+
+    Raises:
+        RunError: if every method failed, or any of them and `strict` is asked for. What was done is kept.
     """
     named = find_methods(methods, options)
     cluster, part = choose_cluster(options), options.own_part
@@ -94,6 +102,7 @@ def evaluate(  # noqa: D417 (the options are listed where they are declared)
             methods=sources,
             sweeps=needed_sweeps(plan.wanted, run.manifest.sweeps),
             workers=options.workers,
+            segments=subject.segments,
             target=options.target,
             reload=_reload(model, options),
         )
@@ -112,10 +121,20 @@ def evaluate(  # noqa: D417 (the options are listed where they are declared)
             return evaluation, failures
 
         evaluation, failures = _repairing(job, progress, finish)
-    if failures:
-        reasons = "; ".join(f"{name}: {error}" for name, error in failures.items())
-        raise RunError(f"{run} is incomplete. {reasons} What is done is kept.") from next(iter(failures.values()))
-    return evaluation
+    _LOG.info("Results of %s in %s", ", ".join(evaluation.methods) or "no method yet", evaluation.path)
+    if failures and (options.strict or not evaluation.methods):
+        raise incomplete(evaluation.run, failures)
+    if options.out is not None and evaluation.metrics and evaluation.methods:
+        write_report([evaluation], evaluation.path / "report.html")
+    return dataclasses.replace(evaluation, failures=failures)
+
+
+def incomplete(run: Run[Manifest], failures: Mapping[str, Exception]) -> RunError:
+    """Return the error that says which methods failed, and why."""
+    reasons = "; ".join(f"{name}: {error}" for name, error in failures.items())
+    made = RunError(f"{run} is incomplete. {reasons} What is done is kept.")
+    made.__cause__ = next(iter(failures.values()))
+    return made
 
 
 def _start(
@@ -142,7 +161,11 @@ def _do_units(job: EvaluationJob, options: Options, cluster: Cluster | None, pro
     """Make what is missing of a run, or of a part of it, and return why methods failed."""
     execution, part = job.run.manifest.execution.execution, options.own_part
     units = job.units() if part is None else share_of(job.units(), part)
-    progress.begin(job.rows(units), execution.describe())
+    reused = _reused(job, units)
+    again = f" Reused maps of {', '.join(reused)}." if reused else ""
+    note = f"{execution.describe()}{again} Run directory: {job.run.path}"
+    progress.begin(job.rows(units), note)
+    _LOG.info("%s", note)
     with using_threads(execution.threads):
         if part is not None:
             failures, seconds = run_part(job, part, progress)
@@ -153,6 +176,20 @@ def _do_units(job: EvaluationJob, options: Options, cluster: Cluster | None, pro
     if UNTOUCHED in failures:  # without which there are no results
         raise RunError(f"{job.run} is incomplete. {failures[UNTOUCHED]} What is done is kept.")
     return failures
+
+
+def _reused(job: EvaluationJob, units: Sequence[Unit]) -> list[str]:
+    """Name the methods whose maps are all there already."""
+    needed: dict[str, list[int]] = {}
+    for unit in units:
+        if unit.method is not None and unit.stage == 0:
+            needed.setdefault(unit.method, []).append(unit.shard)
+    return [
+        name
+        for name, shards in needed.items()
+        if all(job.run.maps_part(name, shard).exists() for shard in shards)
+        and not isinstance(job.methods[name].source, StoredMaps)
+    ]
 
 
 def _repairing(job: EvaluationJob, progress: Progress, work: Callable[[], T]) -> T:
@@ -205,6 +242,6 @@ def _at_rest(methods: Mapping[str, Method]) -> Iterator[None]:
 def _showing(progress: bool | Progress) -> Iterator[Progress]:
     if progress is True:
         with Bars() as bars:
-            yield bars
+            yield bars if bars.shown else Quiet()
     else:
         yield progress or Quiet()

@@ -125,6 +125,11 @@ class QuestionOptions(ReadingOptions):
     """Maps made elsewhere: from a name to a folder, .npy, .npz or .safetensors file, or in Python to an array (N, *S)
     in the order of the samples; or to a table of "maps" and how they are read, by sign, channels and resize."""
 
+    segments: Any = None
+    """Features that are more than single places: "slic" or "slic:100" for superpixels of images, or in Python (N, *S)
+    integers in the order of the samples, negative where a place always stays. Maps are averaged over each segment,
+    levels count segments, and they are imputed as a whole."""
+
     protocol: str | FinePrint = "paper"
     """Fine print of metrics given by name: "paper" follows the paper's text, "soco" the code that its authors
     published."""
@@ -190,8 +195,12 @@ class ExecutionOptions:
     workers: int = 2
     """Threads that read images."""
 
-    progress: bool | Progress = False
-    """Whether to show progress bars, or what receives the progress."""
+    strict: bool = False
+    """Raise an error if any method fails; otherwise the results hold those that did not, and `failures` why the others
+    did."""
+
+    progress: bool | Progress = True
+    """Whether to show progress bars on a terminal or in a notebook, or what receives the progress."""
 
 
 @dataclass(frozen=True, kw_only=True)

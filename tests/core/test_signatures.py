@@ -64,7 +64,9 @@ def check_lists(function, declared):
 @pytest.mark.parametrize("name", PROBING)
 def test_functions_that_probe_list_the_options_of_probing(name):
     listed = check_lists(PROBING[name], ProbeOptions)
-    assert listed == ["sign", "channels", "resize", "output", "ids", "seed", "batch_size", "device", "progress"]
+    assert listed == [
+        "sign", "channels", "resize", "output", "target", "segments", "ids", "seed", "batch_size", "device", "progress",
+    ]  # fmt: skip
 
 
 def test_soundness_lists_its_own_options_too():

@@ -207,9 +207,9 @@ def test_metrics_take_the_imputer_of_the_run_where_they_have_none():
     main = tl.ConstantImputer(3.0)
     for name in ("soundness", "soundness_two_sided", "completeness", "road_morf", "road_lerf"):
         assert METRICS[name].bound(main, neighbours=True).imputer == main
-    for neighbours, blur in ((True, tl.BlurImputer()), (False, tl.ConstantImputer(0.0))):
-        assert METRICS["deletion"].bound(main, neighbours=neighbours).imputer == tl.ConstantImputer(0.0)
-        assert METRICS["insertion"].bound(main, neighbours=neighbours).imputer == blur
+    for name, own in (("deletion", tl.ConstantImputer(0.0)), ("insertion", tl.BlurImputer())):
+        assert METRICS[name].bound(main, neighbours=True).imputer == own
+        assert METRICS[name].bound(main, neighbours=False).imputer == main
     for metric in METRICS.values():
         own = dataclasses.replace(metric, imputer=tl.LinearImputer(noise=0.5))
         assert own.bound(main, neighbours=False) == own

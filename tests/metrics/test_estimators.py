@@ -311,5 +311,14 @@ def test_wrong_second_tables_are_refused():
     wrong = dataclasses.replace(opposite, settings=dataclasses.replace(opposite.settings, schedule=schedule))
     with pytest.raises(ValueError, match="by area, most relevant first"):
         tl.soundness_from_probes(table, opposite=wrong, **ask)
-    with pytest.raises(ValueError, match="a regression model has none; use 'paper'"):
-        tl.soundness(lambda x: x.sum(1), x, x.sum(1), x, imputer=ZERO, performance="r2", estimator="two_sided")
+
+
+def test_two_sides_of_a_predicted_value():
+    x = torch.tensor([[4.0, 3.0, 2.0, 1.0]] * 3) + torch.arange(3.0)[:, None]
+    weights = torch.tensor([1.0, 1.0, 0.0, 0.0])
+    maps = torch.tensor([[4.0, 3.0, 2.0, 1.0]]).expand(3, -1)  # of which 0.3 lies on what is not read
+    curve = tl.soundness(
+        lambda x: x @ weights, x, (x @ weights).double(), maps, imputer=ZERO, performance="r2", estimator="two_sided",
+        levels=(0.75, 0.5, 0.25, 0.0),
+    )  # fmt: skip
+    assert curve.values == pytest.approx([1.0, 1.0, 7 / 9, 0.7])

@@ -13,6 +13,7 @@ from twinlens.errors import unknown
 from twinlens.imputation.imputers import Imputer, find_imputer
 from twinlens.metrics.catalogue import METRICS, Metric
 from twinlens.options import Options
+from twinlens.report import write_report
 from twinlens.running.run_reader import open_evaluation
 
 ASKED = ("metrics", "protocol", "levels", "epsilon", "performance", "imputer", "resamples")
@@ -45,7 +46,10 @@ def run_ask(given: argparse.Namespace) -> None:
     asked = change_metrics(metrics, shared, [text for text in texts if split_option(text)[0] != "imputer"])
     if checked.imputer is not None:
         asked = with_imputer(asked, find_imputer(checked.imputer))
-    show(evaluation.ask(asked, resamples=checked.resamples if "resamples" in flags else None), given)
+    answered = evaluation.ask(asked, resamples=checked.resamples if "resamples" in flags else None)
+    if answered.metrics and answered.methods:
+        write_report([answered], answered.path / "report.html")
+    show(answered, given)
 
 
 def with_imputer(metrics: Mapping[str, Metric], imputer: Imputer) -> dict[str, Metric]:

@@ -16,9 +16,8 @@ from twinlens.cli.flags import Arguments, add_options, read_arguments
 from twinlens.cli.printing import print_evaluation, print_warnings
 from twinlens.core.progress import Bars
 from twinlens.errors import unknown
-from twinlens.evaluation import evaluate
+from twinlens.evaluation import evaluate, incomplete
 from twinlens.options import Options
-from twinlens.report import write_report
 from twinlens.running.run_reader import Evaluation
 
 
@@ -90,13 +89,13 @@ def _run(arguments: Arguments, given: argparse.Namespace) -> None:
         # What text and TOML gave is checked by `Options`, option by option.
         evaluation: Evaluation = cast("Any", evaluate)(**arguments, progress=progress)
     show(evaluation, given)
+    if evaluation.failures:
+        raise incomplete(evaluation.run, evaluation.failures)
 
 
 def show(evaluation: Evaluation, given: argparse.Namespace) -> None:
-    """Write the page of an evaluation, and print its table or its summary as JSON."""
+    """Print the table of an evaluation, or its summary as JSON."""
     whole = bool(evaluation.methods)  # and otherwise parts are missing
-    if evaluation.metrics and whole:
-        write_report([evaluation], evaluation.path / "report.html")
     if given.json:
         print(json.dumps(evaluation.overview(), indent=1, ensure_ascii=False))
     elif not given.quiet and not whole:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -28,7 +29,7 @@ from twinlens.core.maps import AS_IT_IS, Reading
 from twinlens.core.ordering import Schedule
 from twinlens.errors import DamagedError, first_line
 
-FORMAT = 3
+FORMAT = 4
 _ROWS = ("removed", "kept_mass", "predicted", "probability", "logit", "target_rank")
 
 
@@ -50,6 +51,9 @@ class ProbeSettings:
 
     reading: Reading = AS_IT_IS
     """How the maps were read."""
+
+    segmented: bool = False
+    """Whether segments joined places of the maps to features."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -85,6 +89,15 @@ class ProbeTable:
 
     target_rank: Integers
     """(N, L) number of classes that the model puts before the target class; -1 for a regression model."""
+
+    features: Integers | None = None
+    """(N,) number of features of each sample where segments join places of a map; None where each place is one."""
+
+    @property
+    def counts(self) -> Integers:
+        """(N,) number of features of each sample."""
+        places = math.prod(self.settings.spatial)
+        return np.full(len(self), places) if self.features is None else self.features
 
     @property
     def levels(self) -> Floats:
@@ -124,6 +137,7 @@ class ProbeTable:
             and self.ids == other.ids
             and self.map_kinds == other.map_kinds
             and np.array_equal(self.labels, other.labels)
+            and np.array_equal(self.counts, other.counts)
             and all(np.array_equal(getattr(self, n), getattr(other, n), equal_nan=True) for n in _ROWS)
         )
 
@@ -141,6 +155,7 @@ class ProbeTable:
             ids=tuple(self.ids[i] for i in index),
             map_kinds=tuple(self.map_kinds[i] for i in index),
             labels=self.labels[index],
+            features=None if self.features is None else self.features[index],
             **self._rows(lambda name: getattr(self, name)[index]),
         )
 
@@ -165,6 +180,7 @@ class ProbeTable:
             ids=tuple(ids),
             map_kinds=tuple(kind for table in tables for kind in table.map_kinds),
             labels=np.concatenate([table.labels for table in tables]),
+            features=None if first.features is None else np.concatenate([table.counts for table in tables]),
             **ProbeTable._rows(lambda name: np.concatenate([getattr(table, name) for table in tables])),
         )
 
@@ -213,18 +229,22 @@ class ProbeTable:
     def to_frame(self) -> pd.DataFrame:
         """Return the table in long form, one row per sample and level."""
         n, levels = len(self), self.levels
-        per_sample = {"sample": self.ids, "label": self.labels, "map_kind": self.map_kinds}
+        per_sample = {"sample": self.ids, "label": self.labels, "map_kind": self.map_kinds, **self._segmented}
         columns: dict[str, Any] = {name: np.repeat(np.asarray(v), len(levels)) for name, v in per_sample.items()}
         columns["level"] = np.tile(levels, n)
         columns |= {name: getattr(self, name).ravel() for name in _ROWS}
         columns |= {"added_mass": self.added_mass.ravel(), "correct": self.correct.ravel()}
         return pd.DataFrame(columns)
 
+    @property
+    def _segmented(self) -> dict[str, Integers]:
+        return {} if self.features is None else {"features": self.features}
+
     def digest(self) -> str:
         """Hash the content: settings, samples and all answers."""
         about = [dataclasses.asdict(self.settings), self.ids, self.map_kinds]
         found = hashlib.blake2b(json.dumps(about, sort_keys=True).encode(), digest_size=16)
-        for name in ("labels", *_ROWS):
+        for name in ("labels", *self._segmented, *_ROWS):
             values = getattr(self, name)
             if values.dtype.kind == "f":  # of NaN there are many in memory and one in Parquet
                 values = np.where(np.isnan(values), np.nan, values)
@@ -282,6 +302,7 @@ class ProbeTable:
             ids=tuple(names),
             map_kinds=tuple(kinds),
             labels=column["label"][::levels].copy(),
+            features=arrow.column("features").to_numpy()[::levels].copy() if settings.segmented else None,
             **ProbeTable._rows(lambda name: column[name].reshape(-1, levels)),
         )
         if table.digest() != digest:

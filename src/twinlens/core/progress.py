@@ -54,7 +54,7 @@ class Bars:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
 
         self._console: Console = Console(stderr=True)
-        self._shown = shown and self._console.is_terminal
+        self._shown = shown and (self._console.is_terminal or self._console.is_jupyter)
         self._bars: RichBars = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -66,6 +66,11 @@ class Bars:
             disable=not self._shown,
         )
         self._tasks: dict[str, TaskID] = {}
+
+    @property
+    def shown(self) -> bool:
+        """Whether there is a terminal or a notebook to draw on."""
+        return self._shown
 
     def __enter__(self) -> Bars:
         self._bars.start()

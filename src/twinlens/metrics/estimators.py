@@ -11,12 +11,13 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from twinlens.core.arguments import checked
-from twinlens.core.arrays import Floats
+from twinlens.core.arrays import Floats, Integers
 from twinlens.core.ordering import Schedule
 from twinlens.core.probe_table import ProbeTable
 from twinlens.errors import unknown
@@ -89,9 +90,9 @@ class Judge:
         self.kept, self.added = table.kept_mass, table.added_mass
         self.mass = table.kept_mass + protocol.mass_offset
         self.effects = None if estimator == "paper" or opposite is None else step_effects(table, opposite)
-        self.features = math.prod(table.settings.spatial)
+        self.features: NDArray[Any] = table.counts[:, None] if table.settings.segmented else table.counts[0]
         self.sizes = _step_sizes(table)
-        self.extrapolate = extrapolate and self.effects is not None and len(self.sizes) > 1
+        self.extrapolate = extrapolate and self.effects is not None and self.sizes.shape[-1] > 1
         gain = self.measured.gain if self.effects is None else self.effects
         self.by_sample = gain.ndim == 2
         self._false, self._false_mass = np.ones_like(self.kept, dtype=bool), self.added
@@ -166,8 +167,9 @@ class Judge:
 
     def _extrapolate(self, judged: NDArray[np.bool_], effects: Floats) -> Floats:
         """Weigh the verdicts (N, L) on steps and on pairs of steps, so that they are no longer 0 or 1 alone."""
-        pairs = self._judge(effects[:, 1:] + effects[:, :-1], self.sizes[1:] + self.sizes[:-1])
-        single, joined = extrapolation_weights(self.sizes.mean())
+        sizes = self.sizes
+        pairs = self._judge(effects[:, 1:] + effects[:, :-1], sizes[..., 1:] + sizes[..., :-1])
+        single, joined = extrapolation_weights(sizes.mean(axis=-1, keepdims=sizes.ndim > 1))
         return np.asarray(single * judged + joined * of_pairs(pairs))
 
 
@@ -184,40 +186,52 @@ def of_pairs(judged: NDArray[np.bool_]) -> Floats:
     return (after.astype(np.float64) + before) / 2
 
 
-def extrapolation_weights(features: float) -> tuple[float, float]:
+def extrapolation_weights(features: Any) -> tuple[Any, Any]:
     """Weigh the values found with steps of h and of 2h, so that their sum is the value for steps of one feature.
 
     It lies on the line through both over the square root of the step: a step is a sum of effects, whose mean grows with
     the number of features and whose spread with its root, and so does what exceeds a threshold.
 
     Args:
-        features: features in a step of h, at least 1.
+        features: features in a step of h, at least 1; one number, or one for each of several samples.
 
     Example:
-        >>> [f"{weight:.2f}" for weight in extrapolation_weights(18)], extrapolation_weights(1)
-        (['2.85', '-1.85'], (1.0, 0.0))
+        >>> [f"{weight:.2f}" for weight in extrapolation_weights(18)]
+        ['2.85', '-1.85']
     """
-    root = math.sqrt(features)
+    root = np.sqrt(features)
     slope = (root - 1) / (root * (math.sqrt(2) - 1))
-    return 1 + slope, -slope if slope else 0.0
+    return 1 + slope, 0.0 - slope
 
 
 def _step_sizes(table: ProbeTable) -> Floats:
-    """Count the features of each step (L,); one where there are more levels than features, and a step is empty."""
-    kept = math.prod(table.settings.spatial) - table.removed[0]
-    return np.asarray(np.maximum(np.diff(kept, prepend=0), 1.0))
+    """Count the features of each step (L,), or of each sample's steps (N, L) where their numbers differ.
+
+    It is one where there are more levels than features, and a step is empty.
+    """
+    rows = slice(None) if table.settings.segmented else slice(1)
+    kept = table.counts[rows, None] - table.removed[rows]
+    sizes = np.maximum(np.diff(kept, prepend=0, axis=1), 1.0)
+    return np.asarray(sizes if table.settings.segmented else sizes[0])
 
 
 @checked
-def opposite_schedule(schedule: Schedule, features: int) -> Schedule:
+def opposite_schedule(schedule: Schedule, features: int | None) -> Schedule:
     """Return the sweep that takes away, most relevant first, what the steps of a soundness sweep add.
 
     It starts from the untouched input and leaves out the last step, which makes it no longer than the other.
+
+    Args:
+        schedule: of the soundness sweep.
+        features: how many features each sample has; None where segments make their numbers differ.
 
     Example:
         >>> opposite_schedule(Schedule(by="area", order="lerf", levels=(0.8, 0.6, 0.5, 0.0)), features=10).levels
         (0.0, 0.2, 0.4, 0.5)
     """
+    if features is None:
+        shares = sorted({0.0, *(round(1 - share, 12) for share in schedule.levels[: max(1, len(schedule.levels) - 1)])})
+        return Schedule(by="area", order="morf", levels=tuple(shares), rounding="complement")
     if not 1 <= features <= _MOST_FEATURES:
         raise ValueError(f"`features` must be at least 1 and at most {_MOST_FEATURES}; got {features}.")
     round_or_floor = round if schedule.rounding == "round" else int
@@ -241,20 +255,38 @@ def step_effects(table: ProbeTable, opposite: ProbeTable) -> Floats:
         opposite: probes of the same samples and maps by `opposite_schedule`.
     """
     _refuse_other_probes(table, opposite)
-    features = math.prod(table.settings.spatial)
-    kept = features - table.removed[0]
     joined, left = _evidence(table), _evidence(opposite)
     gain = np.diff(joined, axis=1, prepend=np.nan)
-    at_count = {int(count): column for column, count in enumerate(opposite.removed[0])}
-    loss = np.full_like(gain, np.nan)
-    for step, (before, after) in enumerate(zip([0, *kept[:-1]], kept, strict=True)):
-        if before in at_count and after in at_count:
-            loss[:, step] = left[:, at_count[before]] - left[:, at_count[after]]
+    # Samples of equal numbers of features have the same counts removed, and one row speaks for all.
+    rows = slice(None) if table.settings.segmented else slice(1)
+    kept = table.counts[rows, None] - table.removed[rows]
+    before, after = (
+        _where_removed(opposite.removed[rows], left, counts)
+        for counts in (np.pad(kept, ((0, 0), (1, 0)))[:, :-1], kept)
+    )
+    loss = before - after
     sides = np.stack([gain, loss])
     effect = np.sum(sides, axis=0, where=np.isfinite(sides)) / np.maximum(np.isfinite(sides).sum(axis=0), 1)
     every = np.concatenate([joined, left], axis=1)
     spread = every.max(axis=1, keepdims=True) - every.min(axis=1, keepdims=True)
     return np.asarray(np.divide(effect, spread, out=np.zeros_like(effect), where=spread > 0))
+
+
+def _where_removed(removed: Integers, answers: Floats, counts: Integers) -> Floats:
+    """Look up the answers (N, L) where so many features (n, L) are removed, NaN where no level does that.
+
+    Args:
+        removed: (n, M) by each level, for each sample or one for all.
+        answers: (N, M) at these levels.
+        counts: (n, L).
+    """
+    found = np.empty((len(answers), counts.shape[1]))
+    for column, count in enumerate(counts.T):
+        match = removed == count[:, None]
+        place = np.broadcast_to(match.argmax(axis=1)[:, None], (len(answers), 1))
+        there = np.take_along_axis(answers, place, axis=1)[:, 0]
+        found[:, column] = np.where(match.any(axis=1), there, np.nan)
+    return found
 
 
 def _evidence(table: ProbeTable) -> Floats:
@@ -266,7 +298,9 @@ def _evidence(table: ProbeTable) -> Floats:
 
 def _refuse_other_probes(table: ProbeTable, opposite: ProbeTable) -> None:
     settings = opposite.settings
-    wanted = opposite_schedule(table.settings.schedule, math.prod(table.settings.spatial))
+    wanted = opposite_schedule(
+        table.settings.schedule, None if table.settings.segmented else math.prod(table.settings.spatial)
+    )
     same = dataclasses.replace(settings, schedule=table.settings.schedule) == table.settings
     if not same or opposite.ids != table.ids or not set(wanted.levels) <= set(settings.schedule.levels):
         raise ValueError(

@@ -7,7 +7,6 @@ Shapes: N samples, L levels of a soundness sweep.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -83,7 +82,7 @@ def find_exhaustion(table: ProbeTable, performance: Floats, share: float = MOST)
 def _last_attribution(table: ProbeTable) -> tuple[Integers, Integers]:
     """Find the first position (N,) that keeps all attribution, 0 for before any level, and the count removed there."""
     kept = np.pad(table.kept_mass, ((0, 0), (1, 0)))
-    removed = np.pad(table.removed, ((0, 0), (1, 0)), constant_values=math.prod(table.settings.spatial))
+    removed = np.concatenate([table.counts[:, None], table.removed], axis=1)
     # Sums are equal to the last bit where every later step adds zeros: values come in from the largest to the smallest.
     position = np.asarray((kept == kept[:, -1:]).argmax(axis=1))
     return position, np.take_along_axis(removed, position[:, None], axis=1)[:, 0]

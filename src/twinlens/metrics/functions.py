@@ -47,8 +47,7 @@ def measure_metric(
 
 def probe_metric(metric: Metric, prober: Prober, ranked: RankedMaps) -> list[ProbeTable]:
     """Make the probe tables that a metric reads, one per sweep."""
-    features = ranked.maps[0].numel()
-    return [prober.sweep(ranked, sweep.schedule, sweep.imputer) for sweep in metric.sweeps(features)]
+    return [prober.sweep(ranked, sweep.schedule, sweep.imputer) for sweep in metric.sweeps(ranked.features)]
 
 
 def _tables(
@@ -111,13 +110,13 @@ def soundness(
     steps = _probe_until(stop_at, metric, prober, ranked)
     if metric.estimator == "paper":
         return metric.read([steps])
-    opposite = opposite_schedule(steps.settings.schedule, ranked.maps[0].numel())
+    opposite = opposite_schedule(steps.settings.schedule, ranked.features)
     return metric.read([steps, prober.sweep(ranked, opposite, imputer)])
 
 
 def _probe_until(level: float, metric: Soundness, prober: Prober, ranked: RankedMaps) -> ProbeTable:
     """Probe a soundness sweep, some levels at a time, until performance has reached a predictive level."""
-    [steps, *_] = metric.sweeps(ranked.maps[0].numel())
+    [steps, *_] = metric.sweeps(ranked.features)
     shares, table = steps.schedule.levels, None
     paper = Soundness(epsilon=metric.epsilon, performance=metric.performance, protocol=metric.protocol)
     for first in range(0, len(shares), _LEVELS_BETWEEN_LOOKS):

@@ -71,7 +71,7 @@ class Completeness:
         del neighbours
         return self if self.imputer is not None else dataclasses.replace(self, imputer=main)
 
-    def sweeps(self, features: int) -> tuple[Sweep, ...]:
+    def sweeps(self, features: int | None) -> tuple[Sweep, ...]:
         """Return the probes that it needs."""
         del features
         imputer, thresholds = self.imputer or LinearImputer(), tuple(self.thresholds)
@@ -141,7 +141,7 @@ class Road:
         del neighbours
         return self if self.imputer is not None else dataclasses.replace(self, imputer=main)
 
-    def sweeps(self, features: int) -> tuple[Sweep, ...]:
+    def sweeps(self, features: int | None) -> tuple[Sweep, ...]:
         """Return the probes that it needs."""
         del features
         return removal_sweep(self, self.order, self.imputer or LinearImputer())
@@ -185,7 +185,7 @@ class Deletion:
         own = ConstantImputer(0.0) if neighbours else main
         return self if self.imputer is not None else dataclasses.replace(self, imputer=own)
 
-    def sweeps(self, features: int) -> tuple[Sweep, ...]:
+    def sweeps(self, features: int | None) -> tuple[Sweep, ...]:
         """Return the probes that it needs."""
         del features
         return removal_sweep(self, "morf", self.imputer or ConstantImputer(0.0))
@@ -230,7 +230,7 @@ class Insertion:
         own = BlurImputer() if neighbours else main
         return self if self.imputer is not None else dataclasses.replace(self, imputer=own)
 
-    def sweeps(self, features: int) -> tuple[Sweep, ...]:
+    def sweeps(self, features: int | None) -> tuple[Sweep, ...]:
         """Return the probes that it needs."""
         del features
         return removal_sweep(self, "lerf", self.imputer or BlurImputer())

@@ -99,7 +99,7 @@ class Soundness:
         del neighbours
         return self if self.imputer is not None else dataclasses.replace(self, imputer=main)
 
-    def sweeps(self, features: int) -> tuple[Sweep, ...]:
+    def sweeps(self, features: int | None) -> tuple[Sweep, ...]:
         """Return the probes that it needs of maps with so many features."""
         rules, imputer = find_protocol(self.protocol), self.imputer or LinearImputer()
         levels = self._default_levels(rules) if self.levels is None else tuple(self.levels)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from twinlens.core.arrays import ArrayLike, Floats, Integers
 from twinlens.core.maps import check_maps
-from twinlens.core.ordering import count_removed, kept_mass, rank_features
+from twinlens.core.ordering import check_segments, count_removed, kept_mass, rank_features
 from twinlens.core.probe_table import ProbeTable
 from twinlens.metrics.curves import Curve, loss_area
 from twinlens.metrics.estimators import Judge
@@ -186,11 +186,14 @@ class SoundnessCurve(Curve):
             extrapolate=extrapolate,
         )
 
-    def false_features(self, maps: ArrayLike, *, level: float | None = None) -> torch.Tensor:
+    def false_features(
+        self, maps: ArrayLike, *, level: float | None = None, segments: ArrayLike | None = None
+    ) -> torch.Tensor:
         """Find the features that were judged to be falsely attributed.
 
         Args:
             maps: the maps that were probed.
+            segments: those that were probed, if any.
             level: judged up to this level; up to the last one where none is given.
 
         Returns:
@@ -198,13 +201,17 @@ class SoundnessCurve(Curve):
         """
         table, settings = self.table, self.table.settings
         values = check_maps(maps, settings.spatial, ids=table.ids, **dataclasses.asdict(settings.reading))
-        ranking = rank_features(values, ids=table.ids, seed=settings.seed)
+        if settings.segmented and segments is None:
+            raise ValueError("`segments` must be those that were probed; got none.")
+        own = None if segments is None else check_segments(segments, settings.spatial, table.ids)
+        ranking = rank_features(values, ids=table.ids, seed=settings.seed, segments=own)
         self._refuse_other_maps(kept_mass(ranking, count_removed(ranking, settings.schedule), "lerf"))
         last = len(self.levels) if level is None else self.position(level) + 1
         # A feature enters at the first level that removes no more features than its rank: after as many steps as
         # there are levels that remove more. One that never enters gets the step past the end, which judges nothing.
         fewest_first = torch.from_numpy(self.table.removed[:, ::-1].copy()).to(ranking.rank.device)
         step = fewest_first.shape[1] - torch.searchsorted(fewest_first, ranking.rank.long(), right=True)
+        step = torch.where(ranking.rank < 0, len(self.levels), step)  # no feature, and never judged
         judged = np.pad(self.judged_false[:, :last], ((0, 0), (0, len(self.levels) + 1 - last)))
         false = torch.from_numpy(judged).to(step.device).gather(1, step)
         return false.reshape(values.shape) & (values > 0)

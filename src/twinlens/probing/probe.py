@@ -34,7 +34,15 @@ from twinlens.core.calling import (
 )
 from twinlens.core.fields import Default, convert, filled
 from twinlens.core.maps import check_maps, map_kinds, read_as, spatial_shape, warn_of_zeros
-from twinlens.core.ordering import Ranking, Schedule, count_removed, keep_features, kept_mass, rank_features
+from twinlens.core.ordering import (
+    Ranking,
+    Schedule,
+    check_segments,
+    count_removed,
+    keep_features,
+    kept_mass,
+    rank_features,
+)
 from twinlens.core.probe_table import ProbeSettings, ProbeTable
 from twinlens.core.progress import Bars, Progress
 from twinlens.core.randomness import check_seed, stream
@@ -67,6 +75,11 @@ class ProbeOptions(TypedDict, total=False):
     target: Annotated[Target | None, Default(None)]
     """From what the model returns to one score per sample, for detection, segmentation and whatever else has no
     class; labels then play no part, and `performance` is "score"."""
+
+    segments: Annotated[ArrayLike | None, Default(None)]
+    """(N, *S) integers that join places of a map to one feature each, such as superpixels or words; its value is the
+    mean of theirs, levels count segments, and they are imputed as a whole. Negative where a place is no feature and
+    always stays. By default each place is a feature."""
 
     ids: Annotated[Sequence[str | int] | None, Default(None)]
     """One name per sample, by which ties and noise are drawn; 0 … N-1 by default."""
@@ -133,18 +146,24 @@ def probe(
 class RankedMaps:
     """Checked maps of samples, each ranked once however many sweeps read them."""
 
-    def __init__(self, maps: Tensor, ids: tuple[str, ...], seed: int) -> None:
-        self.maps, self.ids, self.seed = maps, ids, seed
+    def __init__(self, maps: Tensor, ids: tuple[str, ...], seed: int, segments: Tensor | None = None) -> None:
+        self.maps, self.ids, self.seed, self.segments = maps, ids, seed, segments
         self.kinds = tuple(map_kinds(maps))
         self._kept: dict[int, Ranking] | None = {} if maps.numel() <= _KEPT_RANKS else None
+
+    @property
+    def features(self) -> int | None:
+        """How many features each map has; None where segments make their numbers differ."""
+        return self.maps[0].numel() if self.segments is None else None
 
     def ranking(self, samples: slice, device: torch.device) -> Ranking:
         """Rank the features of some samples on a device."""
         if self._kept is not None and samples.start in self._kept:
             return self._kept[samples.start]
         # float64 is needed for exact sums, and Apple's devices do not have it.
-        maps = self.maps[samples].to("cpu" if device.type == "mps" else device)
-        ranking = rank_features(maps, ids=self.ids[samples], seed=self.seed)
+        place = "cpu" if device.type == "mps" else device
+        own = None if self.segments is None else self.segments[samples].to(place)
+        ranking = rank_features(self.maps[samples].to(place), ids=self.ids[samples], seed=self.seed, segments=own)
         if self._kept is not None:
             self._kept[samples.start] = ranking
         return ranking
@@ -161,6 +180,8 @@ class Prober:
         self.inputs, self.ids = check_inputs(inputs, how["ids"])
         self.spatial = spatial_shape(self.inputs.shape)
         self.rows = _check_batch_size(how["batch_size"], self.inputs)
+        parts = how["segments"]
+        self.segments = None if parts is None else check_segments(parts, self.spatial, self.ids)
         self.respondent = Respondent(
             model,
             labels=check_labels(labels, self.ids),
@@ -180,7 +201,7 @@ class Prober:
         """
         how = self.how
         values = check_maps(maps, self.spatial, ids=self.ids, **asdict(self.reading))
-        ranked = RankedMaps(values, self.ids, how["seed"])
+        ranked = RankedMaps(values, self.ids, how["seed"], self.segments)
         if warn and set(ranked.kinds) == {"zero"}:
             warn_of_zeros(values, "soundness")
         return ranked
@@ -211,6 +232,7 @@ class Prober:
             seed=how["seed"],
             spatial=self.spatial,
             reading=self.reading,
+            segmented=self.segments is not None,
         )
         sweep = _Sweep(
             inputs=self.inputs,
@@ -237,6 +259,7 @@ class Prober:
             ids=self.ids,
             labels=self.respondent.labels,
             map_kinds=ranked.kinds,
+            features=None if self.segments is None else sweep.features,
             **sweep.columns,
         )
 
@@ -256,6 +279,7 @@ class _Sweep:
     advance: Callable[[int], object] = id
 
     def __post_init__(self) -> None:
+        self.features = np.zeros(len(self.inputs), dtype=np.int64)
         shape = (len(self.inputs), len(self.settings.schedule.levels))
         whole = {"removed", "target_rank"} if self.respondent.regression else {"removed", "target_rank", "predicted"}
         self.columns: dict[str, NDArray[Any]] = {
@@ -272,6 +296,8 @@ class _Sweep:
         removed = count_removed(ranking, schedule)
         mass = kept_mass(ranking, removed, schedule.order)
         rank, counts = ranking.rank.to(device), removed.to(device, ranking.rank.dtype)
+        self.features[samples] = ranking.features[:, 0].cpu().numpy()
+        segmented = None if self.ranked.segments is None else ranking.features[:, 0].to(device)
         inputs = self.inputs[samples].to(device)
 
         asked = np.ones(removed.shape, dtype=bool) if self.known is None else removed.cpu().numpy() > 0
@@ -281,7 +307,7 @@ class _Sweep:
         while done < len(pairs):
             part = pairs[done : done + self.rows]
             try:
-                answers.append(self._batch(inputs, rank, counts, part[:, 0], part[:, 1], start))
+                answers.append(self._batch(inputs, (rank, counts, segmented), part[:, 0], part[:, 1], start))
             except (RuntimeError, MemoryError) as error:
                 self._halve(error)
                 continue
@@ -301,18 +327,19 @@ class _Sweep:
     def _batch(
         self,
         inputs: Tensor,
-        rank: Tensor,
-        counts: Tensor,
+        ranked: tuple[Tensor, Tensor, Tensor | None],
         sample: NDArray[np.int64],
         level: NDArray[np.int64],
         start: int,
     ) -> Tensor:
         """Impute one batch of (sample, level) pairs and call the model on it."""
+        rank, counts, features = ranked
         settings, names = self.settings, self.respondent.ids[start:]
         levels = settings.schedule.levels
         i, m = (torch.from_numpy(index).to(inputs.device) for index in (sample, level))
         # index_select copies rows several times as fast as rank[i] does.
-        keep = keep_features(rank.index_select(0, i), counts[i, m], settings.schedule.order)
+        many = None if features is None else features[i]
+        keep = keep_features(rank.index_select(0, i), counts[i, m], settings.schedule.order, many)
         keep = keep.reshape(-1, *settings.spatial)
         streams = [stream(settings.seed, names[a], levels[b]) for a, b in zip(sample, level, strict=True)]
         chosen = inputs.index_select(0, i)

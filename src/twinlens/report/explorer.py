@@ -142,7 +142,7 @@ def _set_scene(evaluation: Evaluation) -> _Scene | str:
     stored = {method: _load_maps(evaluation, method, positions) for method in methods}
     maps = {method: values for method, values in stored.items() if values is not None}
     false = {
-        method: curve.false_features(maps[method])
+        method: curve.false_features(maps[method], segments=selected.segments)
         for method, curve in curves.items()
         if isinstance(curve, SoundnessCurve) and method in maps
     }
@@ -283,9 +283,12 @@ def keep_at_levels(scene: _Scene, place: int, method: str) -> Tensor:
     """Find the features of one sample that stay at each level that is shown (K, *S), by the ranking of the probes."""
     values, settings = scene.maps[method][place], scene.curves[method].table.settings
     sample, schedule = scene.selected.samples[place], scene.schedule
-    ranking = rank_features(values[None], ids=[sample.id], seed=settings.seed)
+    segments = scene.selected.segments
+    own = None if segments is None else segments[place : place + 1]
+    ranking = rank_features(values[None], ids=[sample.id], seed=settings.seed, segments=own)
     removed = count_removed(ranking, schedule)[0]
-    keep = keep_features(ranking.rank.expand(len(removed), -1), removed, schedule.order)
+    many = None if own is None else ranking.features[0].expand(len(removed))
+    keep = keep_features(ranking.rank.expand(len(removed), -1), removed, schedule.order, many)
     return keep.reshape(-1, *values.shape)
 
 

@@ -264,7 +264,8 @@ def _diagnostics(judged: Sequence[_CurveAnalysis], maps: torch.Tensor) -> tuple[
     once.
     """
     findings = [finding for each in judged for finding in each.findings]
-    findings += diagnose_ties(judged[0].head, maps)
+    if not judged[0].head.settings.segmented:  # whose places share their value with others by nature
+        findings += diagnose_ties(judged[0].head, maps)
     # What several curves have found is reported once, as a warning if it is one for any of them.
     found = {f.kind: f for f in sorted(findings, key=lambda finding: finding.message is not None)}
     kinds = dict.fromkeys(f.kind for f in findings)

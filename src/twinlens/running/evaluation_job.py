@@ -31,6 +31,7 @@ from twinlens.core.probe_table import ProbeTable
 from twinlens.core.progress import Progress
 from twinlens.data.inputs import load_inputs
 from twinlens.data.samples import Samples, subset
+from twinlens.data.segments import Segments
 from twinlens.data.stored_maps import StoredMaps
 from twinlens.errors import DamagedError, RunError
 from twinlens.imputation.imputers import ConstantImputer, Imputer
@@ -63,6 +64,8 @@ class EvaluationJob:
     methods: Mapping[str, Method]
     sweeps: Sequence[tuple[SweepRecord, Imputer]]
     workers: int
+    segments: Segments | None = None
+    """What joins places of a map to features."""
     target: Target | None = None
     """Makes scores of what the model returns."""
     reload: Callable[[], LoadedModel] | None = None
@@ -184,7 +187,7 @@ class EvaluationWorker:
         self.job, self.progress = job, progress
         self.model = Prepared(job.model.module, job.run.manifest.execution.execution)
         self.seconds: dict[str, float] = {}
-        self._loaded: tuple[int, Samples, Tensor] | None = None
+        self._loaded: tuple[int, Samples, Tensor, Tensor | None] | None = None
 
     def do(self, unit: Unit) -> None:
         """Make the parts of a unit that are not there yet, or are damaged."""
@@ -234,8 +237,15 @@ class EvaluationWorker:
         if self._loaded is None or self._loaded[0] != shard:
             self._loaded = None  # so that two shards are never in memory at once
             part = self.job.part(shard)
-            self._loaded = shard, part, load_inputs(part, self.job.model, self.job.workers)
-        return self._loaded[1:]
+            inputs = load_inputs(part, self.job.model, self.job.workers)
+            segments = None if self.job.segments is None else self.job.segments.of(part, inputs)
+            self._loaded = shard, part, inputs, segments
+        return self._loaded[1:3]
+
+    def _segments(self, shard: int) -> Tensor | None:
+        self._shard(shard)
+        assert self._loaded is not None
+        return self._loaded[3]
 
     @cached_property
     def _reference(self) -> Tensor:
@@ -244,8 +254,10 @@ class EvaluationWorker:
     def _prober(self, shard: int, rows: Sequence[int] | None = None) -> Prober:
         """Return a prober of one shard, or of these rows of it."""
         samples, inputs = self._shard(shard)
+        segments = self._segments(shard)
         if rows is not None:
             samples, inputs = samples.take(rows), inputs[list(rows)]
+            segments = None if segments is None else segments[list(rows)]
         manifest = self.job.run.manifest
         return Prober(
             self.model,
@@ -256,6 +268,7 @@ class EvaluationWorker:
             batch_size=manifest.execution.batch_size,
             output=manifest.model.scale,
             target=self.job.target,
+            segments=segments,
         )
 
     def _make_untouched(self, shard: int) -> None:

@@ -23,7 +23,7 @@ from twinlens.models.preprocessing import Preprocessing
 from twinlens.options import QuestionOptions
 from twinlens.probing.execution import Execution
 
-FORMAT = 3
+FORMAT = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,15 +74,18 @@ class DataRecord:
     skipped: tuple[Skipped, ...]
     """Samples that could not be read and were left out."""
 
+    segments: str | None = None
+    """What joins places of a map to features: "slic:64", or a hash of what was given; None where each is one."""
+
     @property
     def spatial(self) -> tuple[int, ...]:
         """Shape S of one map."""
         return self.shape[1:] or self.shape
 
     @property
-    def features(self) -> int:
-        """Number of features of one map."""
-        return math.prod(self.spatial)
+    def features(self) -> int | None:
+        """Number of features of one map; None where segments make it differ from sample to sample."""
+        return math.prod(self.spatial) if self.segments is None else None
 
     @property
     def has_neighbours(self) -> bool:
@@ -225,12 +228,12 @@ class Question:
             resamples=resamples or self.resamples,
         )
 
-    def exchanged(self, metric: Metric, features: int) -> tuple[Sweep, ...]:
+    def exchanged(self, metric: Metric, features: int | None) -> tuple[Sweep, ...]:
         """Return the sweeps of a metric on exchanged maps."""
         share = self.control_share
         return tuple(dataclasses.replace(sweep, exchanged=share) for sweep in metric.sweeps(features))
 
-    def sweeps(self, metrics: Mapping[str, Metric], features: int) -> list[Sweep]:
+    def sweeps(self, metrics: Mapping[str, Metric], features: int | None) -> list[Sweep]:
         """List the probes that metrics need: on own maps, and for the control on exchanged ones."""
         own = [sweep for metric in metrics.values() for sweep in metric.sweeps(features)]
         controlled = [

@@ -20,7 +20,7 @@ from twinlens.core.arguments import checked
 from twinlens.core.fields import JSON, convert, from_json, to_json
 from twinlens.core.files import read_whole
 from twinlens.core.plotting import COLOURS, draw_arrow, html_table, marker_fill, new_axes
-from twinlens.errors import RunError, unknown
+from twinlens.errors import RunError, first_line, unknown
 from twinlens.imputation.imputers import Imputer, restore_imputer
 from twinlens.metrics.catalogue import Metric, MetricRequests, find_metrics
 from twinlens.metrics.curves import Curve
@@ -59,8 +59,13 @@ class Evaluation:
     imputer: Imputer | None = field(default=None, repr=False)
     """The imputer at hand; None for that of run.json."""
 
+    failures: Mapping[str, Exception] = field(default_factory=dict, repr=False)
+    """Why methods failed that were to be evaluated just now, by name."""
+
     def __repr__(self) -> str:
-        return f"Evaluation({len(self.methods)} methods, {self.results.data.samples} samples, in {str(self.path)!r})"
+        failed = f", {len(self.failures)} failed" if self.failures else ""
+        samples = self.results.data.samples
+        return f"Evaluation({len(self.methods)} methods{failed}, {samples} samples, in {str(self.path)!r})"
 
     def _repr_html_(self) -> str:
         results, heads = self.results, ["method"]
@@ -187,7 +192,11 @@ class Evaluation:
         """What a reader of any table of this run has to know: which methods are incomplete, and what to do."""
         return tuple(
             f"{method} is incomplete: {', '.join(lacking) or 'maps'} {'are' if len(lacking) != 1 else 'is'} missing. "
-            "Evaluate it again in the same directory, and what is missing is computed."
+            + (
+                f"It failed: {first_line(self.failures[method])}"
+                if method in self.failures
+                else "Evaluate it again in the same directory, and what is missing is computed."
+            )
             for method, lacking in self.incomplete.items()
         )
 

@@ -56,6 +56,9 @@ class SelectedSamples:
     inputs: Tensor
     """(E, C, *S) or (E, D): their inputs, as the model sees them."""
 
+    segments: Tensor | None
+    """(E, *S): which places make one feature; None where each is one."""
+
     images: bool
     """Whether inputs were images, so that the model's preprocessing can be undone to show them."""
 
@@ -91,8 +94,11 @@ def write_selection(job: EvaluationJob, false_share: Mapping[str, Floats], named
     ]
     images = isinstance(part.read(0), Image.Image)
     inputs = load_inputs(part, job.model, job.workers)
+    tensors = {"inputs": inputs}
+    if job.segments is not None:
+        tensors["segments"] = job.segments.of(part, inputs)
     job.run.check_there()
-    save_tensors(job.run.path / FILE, {"inputs": inputs}, about={"images": images, "samples": to_json(samples)})
+    save_tensors(job.run.path / FILE, tensors, about={"images": images, "samples": to_json(samples)})
 
 
 def read_selection(run: Run[Manifest]) -> SelectedSamples | None:
@@ -102,7 +108,9 @@ def read_selection(run: Run[Manifest]) -> SelectedSamples | None:
         return None
     tensors, about = load_tensors(path)
     samples = tuple(from_json(SelectedSample, sample, "selected") for sample in about["samples"])
-    return SelectedSamples(samples=samples, inputs=tensors["inputs"], images=about["images"])
+    return SelectedSamples(
+        samples=samples, inputs=tensors["inputs"], segments=tensors.get("segments"), images=about["images"]
+    )
 
 
 def select_samples(

@@ -23,6 +23,7 @@ from twinlens.core.functions import describe_function
 from twinlens.data.datasets import from_dataset, is_dataset
 from twinlens.data.inputs import load_inputs
 from twinlens.data.samples import Samples, Skipped, check, from_arrays, subset
+from twinlens.data.segments import Segments, find_segments
 from twinlens.data.sources import open_data
 from twinlens.errors import DataError, RunError, first_line, short_repr
 from twinlens.imputation.imputers import Imputer, LinearImputer, MeanImputer, find_imputer
@@ -66,6 +67,9 @@ class Subject:
     output: str
     """Where the logits are in what the model returns."""
 
+    segments: Segments | None
+    """What joins places of a map to features."""
+
     target: Target | None
     """What makes scores of it instead."""
 
@@ -95,6 +99,7 @@ class Subject:
             samples=len(self.samples),
             shape=tuple(self.example.shape[1:]),
             skipped=self.skipped,
+            segments=None if self.segments is None else self.segments.identity,
         )
 
 
@@ -132,6 +137,7 @@ def open_subject(
         digest=digest,
         example=example,
         output=output,
+        segments=None if options.segments is None else find_segments(options.segments, everything),
         target=options.target,
         task=task,
     )

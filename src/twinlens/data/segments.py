@@ -1,0 +1,97 @@
+"""Segments: which places of an input make one feature, such as superpixels, words, or parts of a signal.
+
+Shapes: N samples, B samples of one shard, C channels, S = spatial shape.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from twinlens.core.arrays import ArrayLike, as_tensor
+from twinlens.core.ordering import check_segments
+from twinlens.data.samples import Samples
+from twinlens.errors import DataError, short_repr
+
+_SUPERPIXELS = 64
+_MOST_SUPERPIXELS = 100_000
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Segments:
+    """Segments of every sample of a run."""
+
+    identity: str
+    """What tells them from others."""
+
+    of: Callable[[Samples, Tensor], Tensor]
+    """From samples and their inputs (B, C, *S) to segments (B, *S), numbered from 0; -1 for what is no feature."""
+
+
+def find_segments(asked: str | ArrayLike, everything: Samples) -> Segments:
+    """Return the segments that are asked for.
+
+    Args:
+        asked: "slic" or "slic:100", superpixels of images; or (N, *S) integers in the order of the whole data set.
+        everything: the whole data set.
+    """
+    if isinstance(asked, str):
+        found = re.fullmatch(r"slic(?::([0-9]{1,9}))?", asked)
+        count = int(found[1] or _SUPERPIXELS) if found else 0
+        if not 1 <= count <= _MOST_SUPERPIXELS:
+            raise ValueError(
+                "`segments` must be 'slic', 'slic:K' for about K superpixels, or integers (N, *S); got "
+                f"{short_repr(asked)}."
+            )
+        return Segments(identity=f"slic:{count}", of=lambda _, inputs: superpixels(inputs, count))
+    given = as_tensor(asked, "segments").cpu()
+    if given.dim() < 2 or len(given) != len(everything):
+        raise DataError(
+            f"`segments` must hold one array for each of the {len(everything)} samples of the data; got shape "
+            f"{tuple(given.shape)}."
+        )
+    digest = hashlib.blake2b(np.ascontiguousarray(given.numpy()).tobytes(), digest_size=16).hexdigest()
+    return Segments(
+        identity=f"{tuple(given.shape[1:])} {digest}",
+        of=lambda samples, inputs: check_segments(
+            given[samples.positions], inputs.shape[2:] or inputs.shape[1:], samples.ids
+        ),
+    )
+
+
+def superpixels(images: Tensor, count: int) -> Tensor:
+    """Cut images (B, C, H, W) into about `count` superpixels each (Achanta et al. 2012).
+
+    Example:
+        >>> image = torch.zeros(1, 3, 8, 8)
+        >>> image[..., 4:] = 1
+        >>> superpixels(image, 2)[0, 0]
+        tensor([0, 0, 0, 0, 1, 1, 1, 1])
+    """
+    if images.dim() != 4:
+        raise ValueError(
+            f"`segments` 'slic' needs images (samples, channels, height, width); inputs have shape "
+            f"{tuple(images.shape)}. Pass integers instead."
+        )
+    try:
+        segmentation: Any = importlib.import_module("skimage.segmentation")
+    except ImportError:
+        raise ImportError("`segments` 'slic' needs scikit-image. Run: pip install scikit-image") from None
+    parts = []
+    for image in images.cpu().float():
+        low, high = image.amin(), image.amax()
+        pixels = ((image - low) / (high - low).clamp(min=1e-12)).permute(1, 2, 0).double().numpy()
+        colour = pixels.shape[2] == 3
+        cut = segmentation.slic(
+            pixels if colour else pixels[..., 0], n_segments=count, start_label=0, channel_axis=-1 if colour else None
+        )
+        parts.append(torch.from_numpy(np.asarray(cut, dtype=np.int64)))
+    return torch.stack(parts)
