@@ -210,8 +210,31 @@ def test_another_estimator_is_another_run(tmp_path):
 def test_methods_that_need_gradients_say_so():
     x, y = load_wine(return_X_y=True)
     forest = RandomForestClassifier(3, random_state=0).fit(x, y)
-    with pytest.raises(tl.RunError, match=r"has no gradients, which this method needs. Choose one that only calls"):
+    reason = r"has no gradients, which this method needs\. Choose one that only calls"
+    with pytest.raises(tl.RunError, match=reason), pytest.warns(match="saliency fails"):
         tl.evaluate(forest, (x[:20], y[:20]), ["saliency"], **QUICK)
+    with pytest.warns(match="saliency fails"):
+        partly = tl.evaluate(forest, (x[:20], y[:20]), ["saliency", "random"], **QUICK)
+    assert partly.methods == ["random"]
+    assert list(partly.failures) == ["saliency"]
+    assert "saliency is incomplete" in partly.notes[0]
+    assert "has no gradients" in partly.summary().attrs["warnings"][0]
+    with pytest.raises(tl.RunError, match=reason), pytest.warns(match="saliency fails"):
+        tl.evaluate(forest, (x[:20], y[:20]), ["saliency", "random"], strict=True, **QUICK)
+
+
+def test_what_is_reused_is_said(cnn, images, labels, tmp_path, caplog):
+    def brightness(model, inputs, targets):
+        return inputs.mean(dim=1)
+
+    caplog.set_level("INFO", logger="twinlens")
+    for _ in range(2):
+        tl.evaluate(cnn, (images, labels), {"brightness": brightness}, out=tmp_path / "run", **QUICK)
+    said = [record.getMessage() for record in caplog.records]
+    assert "Reused" not in said[0]
+    assert str(tmp_path / "run") in said[0]
+    assert "Reused maps of brightness." in said[2]
+    assert (tmp_path / "run" / "report.html").exists()
 
 
 def test_regression():

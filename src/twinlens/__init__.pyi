@@ -21,6 +21,7 @@ from .imputation.imputers import (
     Imputer,
     LinearImputer,
     MeanImputer,
+    TokenImputer,
     impute_linear,
 )
 from .laboratory.generated_features import (
@@ -118,6 +119,7 @@ __all__ = [
     "Skill",
     "Soundness",
     "SoundnessCurve",
+    "TokenImputer",
     "__version__",
     "attribute",
     "attribution_inside",

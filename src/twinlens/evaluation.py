@@ -122,7 +122,7 @@ def evaluate(  # noqa: D417 (the options are listed where they are declared)
 
         evaluation, failures = _repairing(job, progress, finish)
     _LOG.info("Results of %s in %s", ", ".join(evaluation.methods) or "no method yet", evaluation.path)
-    if failures and (options.strict or not evaluation.methods):
+    if failures and (options.strict or failures.keys() >= sources.keys()):
         raise incomplete(evaluation.run, failures)
     if options.out is not None and evaluation.metrics and evaluation.methods:
         write_report([evaluation], evaluation.path / "report.html")

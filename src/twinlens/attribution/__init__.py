@@ -12,7 +12,7 @@ from dataclasses import asdict
 from difflib import get_close_matches
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from twinlens.attribution.adapters import Adapted, adapt
 from twinlens.attribution.bottleneck import iba, input_iba
@@ -33,11 +33,13 @@ from twinlens.attribution.gradients import (
 from twinlens.attribution.harness import check_numbers
 from twinlens.attribution.perturbation import extremal_perturbation, occlusion, rise
 from twinlens.attribution.shapley import kernel_shap
+from twinlens.attribution.tokens import ON_EMBEDDINGS, EmbeddedModel
 from twinlens.core.arguments import check_arguments, checked, kinds_of
 from twinlens.core.arrays import ArrayLike
 from twinlens.core.calling import Labels, Model, blaming, check_inputs
 from twinlens.core.maps import AS_IT_IS, check_maps, spatial_shape
 from twinlens.core.randomness import check_seed
+from twinlens.core.tokens import are_tokens
 from twinlens.errors import unknown
 
 
@@ -49,12 +51,28 @@ def _method(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
         args, named = check_arguments(function, args, named)
         check_numbers(named, kinds_of(function))
         with blaming("model"):
-            maps = function(*args, **named)
+            maps = function(*_on_embeddings(function.__name__, args), **named)
         if not maps.isfinite().all():
             raise ValueError("`inputs` lead to NaN or infinity in the maps. Check their normalisation.")
         return maps
 
     return call
+
+
+def _on_embeddings(method: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Put embeddings in the place of token ids."""
+    if len(args) < 2 or not are_tokens(args[1]) or not isinstance(args[0], nn.Module):
+        return args
+    model, tokens, *rest = args
+    if method == "random":
+        return (model, tokens.float(), *rest)
+    if method not in ON_EMBEDDINGS:
+        raise ValueError(
+            f"`inputs` are token ids, which {method} cannot explain; {', '.join(ON_EMBEDDINGS)} and random can, and so "
+            "may a function of yours."
+        )
+    embedded = EmbeddedModel(model, tokens)
+    return (embedded, embedded.embed(tokens), *rest)
 
 
 METHODS: dict[str, Callable[..., Tensor]] = {
@@ -193,7 +211,7 @@ def _attribute_by(
 ) -> Tensor:
     """Explain by a method that is not ours, and check what it returns."""
     reading, own = method.split_options(options, AS_IT_IS)
-    given, names = check_inputs(inputs, ids)
+    given, names = check_inputs(inputs, ids, tokens=True)
     with blaming("method"):
         maps = method(model, given, targets, ids=names, seed=seed, **own)
     try:

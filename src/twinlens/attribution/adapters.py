@@ -13,7 +13,7 @@ import functools
 import inspect
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -24,6 +24,7 @@ from twinlens.core.answers import answering_logits
 from twinlens.core.arrays import ArrayLike, as_tensor
 from twinlens.core.calling import Labels, Model, evaluating, find_device
 from twinlens.core.maps import AS_IT_IS, Reading, ReadingOptions, read_as
+from twinlens.core.tokens import TokenModel, are_tokens
 
 AS_OUR_OWN = Reading(sign="positive", channels="sum", resize="bilinear")
 """How maps of other libraries are read."""
@@ -54,7 +55,7 @@ class Adapted:
         """Explain inputs (N, C, *S) for targets (N,); both are tensors on the model's device, whatever was given."""
         device, dtype = find_device(model, None)
         given, classes = (as_tensor(each, name).to(device) for each, name in ((inputs, "inputs"), (targets, "targets")))
-        values = given if dtype is None else given.to(dtype)
+        values = given if dtype is None or are_tokens(given) else given.to(dtype)
         return as_tensor(self.run(model, values, classes, {"ids": ids, "seed": seed}, options), "maps").detach()
 
     def run(
@@ -84,6 +85,11 @@ class Adapted:
                 reading[name] = value
         return read_as(**reading), own
 
+    @property
+    def reads_answers(self) -> bool:
+        """Whether it reads the model's answers as they are, as a function of the user's does."""
+        return True
+
     @contextmanager
     def at_rest(self) -> Iterator[None]:
         """Leave the model as it is without this explanation, while others call it."""
@@ -95,24 +101,33 @@ class CaptumMethod(Adapted):
 
     reading = AS_OUR_OWN
 
+    @property
+    def reads_answers(self) -> bool:
+        """Whether it calls the model by a function of the user's."""
+        return not isinstance(getattr(self.owner, "forward_func", None), nn.Module)
+
     def run(
         self, model: Model, inputs: Tensor, targets: Tensor, drawn: Mapping[str, Any], options: Mapping[str, Any]
     ) -> ArrayLike:
         """Ask for the attribution of the targets."""
         _check_same(getattr(self.owner, "forward_func", None), model)
         attribute = getattr(self.explain, "attribute", self.explain)
-        with evaluating(model), answering_logits(model), torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+        packed = isinstance(model, TokenModel)
+        own = model.model if isinstance(model, TokenModel) else model
+        given = {"inputs": inputs[:, 0], "additional_forward_args": (inputs[:, 1],)} if packed else {"inputs": inputs}
+        answering = nullcontext() if self.reads_answers else answering_logits(own)
+        with evaluating(own), answering, torch.random.fork_rng(devices=[]), warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*required_grads has been set automatically")
             torch.manual_seed(drawn["seed"])
-            found = attribute(inputs, target=targets, **options)
+            found = attribute(**given, target=targets, **options)
         one: Tensor = found[0] if isinstance(found, tuple) else found
-        return one
+        return one.transpose(1, 2) if are_tokens(inputs) and one.dim() == 3 else one  # of embeddings (N, T, D)
 
 
 class GradCamMethod(Adapted):
     """An object of pytorch-grad-cam; options are those of its call."""
 
-    reading = AS_OUR_OWN
+    reading, reads_answers = AS_OUR_OWN, False
 
     def run(
         self, model: Model, inputs: Tensor, targets: Tensor, _: Mapping[str, Any], options: Mapping[str, Any]
@@ -166,7 +181,7 @@ class _Logit:
 class QuantusMethod(Adapted):
     """`quantus.explain`, which takes and returns arrays of NumPy; options are those of its call."""
 
-    reading = AS_OUR_OWN
+    reading, reads_answers = AS_OUR_OWN, False
 
     def run(
         self, model: Model, inputs: Tensor, targets: Tensor, _: Mapping[str, Any], options: Mapping[str, Any]

@@ -14,7 +14,7 @@ from twinlens.attribution import CONTROLS, METHODS, options_of
 from twinlens.cli.printing import print_plain
 from twinlens.core.fields import fields_of
 from twinlens.errors import unknown
-from twinlens.imputation.imputers import IMPUTERS
+from twinlens.imputation.imputers import IMPUTERS, TokenImputer, find_imputer
 from twinlens.metrics.catalogue import METRICS
 
 
@@ -32,7 +32,8 @@ def run_methods(given: argparse.Namespace) -> None:
     elif given.name in METRICS:
         explain_fields(given.name, METRICS[given.name], f"--option {given.name}.KEY=VALUE")
     elif given.name in IMPUTERS:
-        explain_fields(given.name, IMPUTERS[given.name](), f"--imputer {given.name} --option imputer.KEY=VALUE")
+        example = TokenImputer(0) if given.name == "token" else find_imputer(given.name)
+        explain_fields(given.name, example, f"--imputer {given.name} --option imputer.KEY=VALUE")
     else:
         raise unknown("name", given.name, [*METHODS, *METRICS, *IMPUTERS])
 

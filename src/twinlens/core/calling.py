@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from twinlens.core.answers import REGRESSION, SINGLE, Target, as_two, find_logits, score_of, task_of
 from twinlens.core.arrays import ArrayLike, as_array, as_tensor, check_dense
 from twinlens.core.maps import check_ids, spatial_shape
+from twinlens.core.tokens import are_tokens
 from twinlens.errors import first_line, unknown
 
 Model = nn.Module | Callable[[Any], Any]
@@ -119,7 +120,7 @@ class Respondent:
             if self.on_numpy:
                 answer = torch.as_tensor(np.asarray(self.model(batch.numpy())))
             else:
-                answer = self.model(batch if self.dtype is None else batch.to(self.dtype))
+                answer = self.model(batch if self.dtype is None or are_tokens(batch) else batch.to(self.dtype))
         if self.target is not None:
             with blaming("target"):
                 answer = score_of(answer, self.target, len(batch))
@@ -254,10 +255,15 @@ def find_device(model: Model, device: str | torch.device | None) -> tuple[torch.
     return own, floating
 
 
-def check_inputs(inputs: ArrayLike, ids: Sequence[str | int] | None) -> tuple[Tensor, tuple[str, ...]]:
-    """Return inputs as a tensor, floating-point and finite, and the ids of the samples as strings."""
+def check_inputs(
+    inputs: ArrayLike, ids: Sequence[str | int] | None, *, tokens: bool = False
+) -> tuple[Tensor, tuple[str, ...]]:
+    """Return inputs as a tensor, floating-point and finite, and the ids of the samples as strings.
+
+    With `tokens`, they may be token ids (N, T) or (N, C, T), too.
+    """
     given = as_tensor(inputs, "inputs")
-    if not given.is_floating_point():
+    if not given.is_floating_point() and not (tokens and are_tokens(given)):
         raise TypeError(f"`inputs` must be floating-point, normalised as the model expects; got {given.dtype}.")
     spatial_shape(given.shape)  # refuses what is empty
     names = check_ids(ids, len(given))

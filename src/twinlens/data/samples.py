@@ -11,7 +11,7 @@ import dataclasses
 import hashlib
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -27,6 +27,7 @@ from twinlens.core.arrays import ArrayLike, Floats, as_array
 from twinlens.core.calling import Labels
 from twinlens.core.maps import check_ids
 from twinlens.core.randomness import stream
+from twinlens.core.tokens import pack_tokens
 from twinlens.data.images import read_image, reading
 from twinlens.errors import DataError
 
@@ -59,7 +60,7 @@ class Samples:
     positions: NDArray[np.int64]
     """(N,) position of each sample in the whole data set."""
 
-    reader: Callable[[int], Image.Image | NDArray[np.float32]]
+    reader: Callable[[int], Image.Image | NDArray[Any]]
     """From a position in the whole set to one sample."""
 
     fingerprint: Callable[[int], bytes]
@@ -68,7 +69,7 @@ class Samples:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def read(self, place: int) -> Image.Image | NDArray[np.float32]:
+    def read(self, place: int) -> Image.Image | NDArray[Any]:
         """Read one sample: an 8-bit image (mode "RGB" or "L"), or an input (C, *S) or (D,) as the model expects it."""
         return self.reader(int(self.positions[place]))
 
@@ -96,7 +97,7 @@ class Skipped:
 
 @checked
 def from_arrays(
-    inputs: ArrayLike,
+    inputs: ArrayLike | Mapping[str, Any],
     labels: Labels,
     *,
     ids: Sequence[str | int] | None = None,
@@ -107,7 +108,7 @@ def from_arrays(
 
     Args:
         inputs: uint8 (N, H, W) or (N, H, W, 1 or 3) are images; floating-point (N, C, *S) or (N, D) are inputs as the
-            model expects them, normalised.
+            model expects them, normalised; integers (N, T) are token ids, which may also be what a tokenizer returns.
         labels: (N,) classes as integers; floating-point labels are the values of a regression.
         ids: one name per sample; by default its position, such as "00017".
         classes: names of the classes by index.
@@ -117,16 +118,16 @@ def from_arrays(
         >>> from_arrays(np.eye(2), [0, 1], ids=["a", "b"]).read(1)
         array([0., 1.], dtype=float32)
     """
-    array = as_array(inputs, "inputs")
+    array = as_array(pack_tokens(inputs) if isinstance(inputs, Mapping) else inputs, "inputs")
     shape = array.shape
     if array.dtype == np.uint8:
         usable = len(shape) == 3 or (len(shape) == 4 and shape[3] in (1, 3))
     else:
-        usable = array.dtype.kind == "f" and len(shape) >= 2
+        usable = (array.dtype.kind == "f" and len(shape) >= 2) or (array.dtype.kind == "i" and len(shape) in (2, 3))
     if not usable or 0 in shape:
         raise DataError(
             "`inputs` must be images, uint8 (N, H, W) or (N, H, W, 1 or 3), or what the model expects, floating-point "
-            f"(N, C, *S) or (N, D), none of them empty; got {array.dtype} of shape {shape}. "
+            f"(N, C, *S) or (N, D), or token ids (N, T), none of them empty; got {array.dtype} of shape {shape}. "
             "Of uint8 images move the channels last; convert other numbers to float32 and normalise them."
         )
     try:
@@ -235,11 +236,14 @@ class ArrayInputs:
     def __init__(self, inputs: NDArray[Any], ids: Sequence[str]) -> None:
         self.inputs, self.ids = inputs, tuple(ids)
 
-    def reader(self, position: int) -> Image.Image | NDArray[np.float32]:
+    def reader(self, position: int) -> Image.Image | NDArray[Any]:
         """Return one image or input."""
         sample = self.inputs[position]
         if sample.dtype == np.uint8:
             return Image.fromarray(np.ascontiguousarray(sample[..., 0] if sample.shape[2:] == (1,) else sample))
+        if sample.dtype.kind == "i":
+            tokens: NDArray[np.int64] = sample.astype(np.int64)
+            return tokens
         with np.errstate(over="ignore"):
             values: NDArray[np.float32] = sample.astype(np.float32)
         if not np.isfinite(values).all():
@@ -259,7 +263,7 @@ class ArrayInputs:
 class Source(Protocol):
     """What reads samples by their positions."""
 
-    def reader(self, position: int) -> Image.Image | NDArray[np.float32]:
+    def reader(self, position: int) -> Image.Image | NDArray[Any]:
         """Read one image or input."""
 
     def fingerprint(self, position: int) -> bytes:

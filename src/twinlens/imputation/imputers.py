@@ -256,6 +256,44 @@ def _over_channels(keep: Tensor, inputs: Tensor) -> Tensor:
     return keep if keep.dim() == inputs.dim() else keep.unsqueeze(1)
 
 
+@dataclass(frozen=True)
+class TokenImputer:
+    """Imputation of a mask token, or of whatever token says nothing.
+
+    Example:
+        >>> tokens = torch.tensor([[101, 7, 8, 102]])
+        >>> imputer = TokenImputer(103, special=(101, 102))
+        >>> imputer(tokens, torch.tensor([[True, True, False, True]]), streams=[0]), imputer.segments(tokens)
+        (tensor([[101,   7, 103, 102]]), tensor([[-1,  0,  1, -1]]))
+    """
+
+    mask_id: int
+    """Id of the token that stands in the place of removed ones."""
+
+    special: Sequence[int] = ()
+    """Ids of tokens that are no features and always stay, such as a tokenizer's `all_special_ids`."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "special", tuple(self.special))
+        check_types(self)
+
+    def __call__(self, inputs: Tensor, keep: Tensor, streams: Sequence[int]) -> Tensor:  # noqa: ARG002
+        """Replace the tokens that are not kept; an attention mask stays."""
+        if inputs.is_floating_point():
+            raise TypeError(f"`imputer`: a token imputer needs token ids, which are integers; got {inputs.dtype}.")
+        if inputs.dim() == keep.dim():
+            return torch.where(keep, inputs, self.mask_id)
+        return torch.cat([torch.where(keep, inputs[:, 0], self.mask_id)[:, None], inputs[:, 1:]], dim=1)
+
+    def segments(self, inputs: Tensor) -> Tensor:
+        """Number the tokens (N, T) that are features; special ones and padding are -1."""
+        ids = inputs if inputs.dim() == 2 else inputs[:, 0]
+        stays = torch.isin(ids, torch.tensor(self.special, dtype=ids.dtype, device=ids.device))
+        if inputs.dim() == 3:
+            stays |= inputs[:, 1] == 0
+        return torch.where(stays, -1, (~stays).long().cumsum(dim=1) - 1)
+
+
 @dataclass(frozen=True, kw_only=True)
 class UnavailableImputer:
     """Stands for an imputer of which only the description is left: a user's own function, or a mean too large to store.
@@ -271,11 +309,12 @@ class UnavailableImputer:
         raise RunError(f"`imputer` of this run is one of your own ({dict(self.description)}). Pass it again.")
 
 
-IMPUTERS: dict[str, type[LinearImputer | ConstantImputer | MeanImputer | BlurImputer]] = {
+IMPUTERS: dict[str, type[LinearImputer | ConstantImputer | MeanImputer | BlurImputer | TokenImputer]] = {
     "linear": LinearImputer,
     "constant": ConstantImputer,
     "mean": MeanImputer,
     "blur": BlurImputer,
+    "token": TokenImputer,
 }
 """Every imputer by its name on the command line and in run.toml."""
 

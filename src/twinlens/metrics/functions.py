@@ -53,7 +53,7 @@ def probe_metric(metric: Metric, prober: Prober, ranked: RankedMaps) -> list[Pro
 def _tables(
     metric: Metric, model: Model, inputs: ArrayLike, labels: Labels, maps: ArrayLike, how: ProbeOptions
 ) -> list[ProbeTable]:
-    prober = Prober(model, inputs, labels, **how)
+    prober = Prober(model, inputs, labels, imputer=metric.imputer, **how)
     return probe_metric(metric, prober, prober.rank(maps))
 
 
@@ -103,7 +103,7 @@ def soundness(
         imputer=imputer,
         protocol=protocol,
     )
-    prober = Prober(model, inputs, labels, **how)
+    prober = Prober(model, inputs, labels, imputer=imputer, **how)
     ranked = prober.rank(maps)
     if stop_at is None:
         return metric.read(probe_metric(metric, prober, ranked))

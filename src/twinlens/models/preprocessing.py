@@ -87,7 +87,9 @@ class Preprocessing:
     def __call__(self, sample: Image.Image | NDArray[Any]) -> Tensor:
         """Turn an image into a tensor (C, H, W); an array is taken as normalised already and only converted."""
         if not isinstance(sample, Image.Image):
-            return torch.from_numpy(np.ascontiguousarray(sample, dtype=np.float32))
+            return torch.from_numpy(
+                np.ascontiguousarray(sample, dtype=np.int64 if sample.dtype.kind == "i" else np.float32)
+            )
         self.check_size(sample.size)
         image = self._crop(self._resize(sample.convert("L" if len(self.mean) == 1 else "RGB")))
         pixels = torch.from_numpy(np.array(image, dtype=np.float32)).reshape(image.height, image.width, -1)

@@ -8,7 +8,7 @@ Shapes: N samples, L levels, F features, B rows of a batch, each a (sample, leve
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any, TypedDict, Unpack
@@ -47,7 +47,8 @@ from twinlens.core.probe_table import ProbeSettings, ProbeTable
 from twinlens.core.progress import Bars, Progress
 from twinlens.core.randomness import check_seed, stream
 from twinlens.core.signatures import lists_options
-from twinlens.imputation.imputers import Imputer, LinearImputer, find_imputer
+from twinlens.core.tokens import TokenModel, are_tokens, pack_tokens
+from twinlens.imputation.imputers import IMPUTERS, Imputer, LinearImputer, TokenImputer, find_imputer
 
 _CHUNK = 16  # samples whose rankings and answers are on the device at a time
 _BATCH_VALUES = 5_000_000  # input values per automatic batch: 33 images of 224 × 224 × 3
@@ -117,7 +118,8 @@ def probe(
         model: an `nn.Module` or any callable from a batch to logits (B, K). A callable that is not a module is
             given NumPy arrays if `inputs` is one, as scikit-learn's `predict_proba`, and tensors otherwise.
             A regression model returns one value per sample.
-        inputs: (N, C, *S), or (N, D) for tabular rows, as the model expects them (normalised).
+        inputs: (N, C, *S), or (N, D) for tabular rows, as the model expects them (normalised); of text token ids
+            (N, T), or what a tokenizer returns, with `TokenImputer`.
         labels: (N,) target classes as integers; floating-point labels mean regression.
         maps: attribution maps, (N, *S), (N, 1, *S), or (N, C, *S) with `channels`.
         schedule: which features are removed at which level.
@@ -138,7 +140,7 @@ def probe(
         array([[6., 3., 1.]])
     """
     imputer = find_imputer(imputer)
-    prober = Prober(model, inputs, labels, **how)
+    prober = Prober(model, inputs, labels, imputer=imputer, **how)
     ranked = prober.rank(maps, warn=any(schedule.levels))  # where nothing is removed, ranks do not matter
     return prober.sweep(ranked, schedule, imputer, untouched=untouched)
 
@@ -172,15 +174,27 @@ class RankedMaps:
 class Prober:
     """Samples and a model, checked once, to be probed with any number of maps and schedules."""
 
-    def __init__(self, model: Model, inputs: ArrayLike, labels: Labels, **given: Unpack[ProbeOptions]) -> None:
+    def __init__(
+        self,
+        model: Model,
+        inputs: ArrayLike | Mapping[str, Any],
+        labels: Labels,
+        *,
+        imputer: Imputer | None = None,
+        **given: Unpack[ProbeOptions],
+    ) -> None:
         how = filled(ProbeOptions, given)
+        if isinstance(inputs, Mapping):
+            model, inputs = TokenModel(model), pack_tokens(inputs)
         self.model, self.how = model, how
         self.reading = read_as(sign=how["sign"], channels=how["channels"], resize=how["resize"])
         check_seed(how["seed"])
-        self.inputs, self.ids = check_inputs(inputs, how["ids"])
+        self.inputs, self.ids = check_inputs(inputs, how["ids"], tokens=True)
         self.spatial = spatial_shape(self.inputs.shape)
         self.rows = _check_batch_size(how["batch_size"], self.inputs)
         parts = how["segments"]
+        if parts is None and isinstance(imputer, TokenImputer):
+            parts = imputer.segments(self.inputs)
         self.segments = None if parts is None else check_segments(parts, self.spatial, self.ids)
         self.respondent = Respondent(
             model,
@@ -225,6 +239,11 @@ class Prober:
             advance: receives the number of newly finished rows; `progress` by default.
         """
         how = self.how
+        if are_tokens(self.inputs) and type(imputer) in IMPUTERS.values() and not isinstance(imputer, TokenImputer):
+            raise TypeError(
+                "`inputs` are integers, which are taken for token ids: pass imputer=tl.TokenImputer(mask_id). Convert "
+                "whatever else they are to floating-point numbers, normalised as the model expects."
+            )
         settings = ProbeSettings(
             schedule=schedule,
             # The repr of a plain function holds its address, which differs from process to process.

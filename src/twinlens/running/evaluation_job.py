@@ -29,12 +29,13 @@ from twinlens.core.maps import check_maps, spatial_shape
 from twinlens.core.ordering import Schedule
 from twinlens.core.probe_table import ProbeTable
 from twinlens.core.progress import Progress
+from twinlens.core.tokens import are_tokens
 from twinlens.data.inputs import load_inputs
 from twinlens.data.samples import Samples, subset
 from twinlens.data.segments import Segments
 from twinlens.data.stored_maps import StoredMaps
 from twinlens.errors import DamagedError, RunError
-from twinlens.imputation.imputers import ConstantImputer, Imputer
+from twinlens.imputation.imputers import ConstantImputer, Imputer, TokenImputer
 from twinlens.models.loading import LoadedModel
 from twinlens.probing.execution import Prepared
 from twinlens.probing.probe import Prober
@@ -278,7 +279,8 @@ class EvaluationWorker:
     def _ask_untouched(self, shard: int) -> None:
         prober = self._prober(shard)
         nothing = prober.rank(torch.zeros(len(prober.ids), *prober.spatial), warn=False)
-        table = prober.sweep(nothing, Schedule(by="area", order="morf", levels=(0.0,)), ConstantImputer())
+        imputer = TokenImputer(0) if are_tokens(prober.inputs) else ConstantImputer()  # which has nothing to do
+        table = prober.sweep(nothing, Schedule(by="area", order="morf", levels=(0.0,)), imputer)
         self.job.run.save_probes(self.job.run.untouched_part(shard), table)
 
     def _maps(self, method: Method, shard: int) -> Tensor:
@@ -309,7 +311,7 @@ class EvaluationWorker:
         options = dict(method.options)
         if method.needs_reference:  # what is usual must not depend on which samples share a shard
             options["reference"] = self._reference
-        if type(method.source) is Adapted:  # a function of the user's, which knows what the model returns
+        if isinstance(method.source, Adapted) and method.source.reads_answers:
             return {method.name: self._call(method.source, samples, inputs, **options)}
         with self._answering():
             if isinstance(method.source, Adapted):

@@ -77,6 +77,9 @@ class DataRecord:
     segments: str | None = None
     """What joins places of a map to features: "slic:64", or a hash of what was given; None where each is one."""
 
+    tokens: bool = False
+    """Whether inputs are token ids."""
+
     @property
     def spatial(self) -> tuple[int, ...]:
         """Shape S of one map."""
@@ -89,8 +92,8 @@ class DataRecord:
 
     @property
     def has_neighbours(self) -> bool:
-        """Whether features have neighbours to be imputed from, as all but tabular rows do."""
-        return len(self.shape) > 1
+        """Whether features have neighbours to be imputed from, as all but tabular rows and tokens do."""
+        return len(self.shape) > 1 and not self.tokens
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,13 +20,14 @@ from torch import Tensor, nn
 from twinlens.core.answers import REGRESSION, SCORE, SINGLE, Target, find_logits, score_of, task_of
 from twinlens.core.calling import blaming, evaluating, find_device, refusing_exit
 from twinlens.core.functions import describe_function
+from twinlens.core.tokens import TokenModel, are_tokens
 from twinlens.data.datasets import from_dataset, is_dataset
 from twinlens.data.inputs import load_inputs
 from twinlens.data.samples import Samples, Skipped, check, from_arrays, subset
 from twinlens.data.segments import Segments, find_segments
 from twinlens.data.sources import open_data
 from twinlens.errors import DataError, RunError, first_line, short_repr
-from twinlens.imputation.imputers import Imputer, LinearImputer, MeanImputer, find_imputer
+from twinlens.imputation.imputers import IMPUTERS, Imputer, LinearImputer, MeanImputer, TokenImputer, find_imputer
 from twinlens.metrics.catalogue import Metric
 from twinlens.metrics.performance import check_measure
 from twinlens.models.functions import find_estimator, from_function
@@ -100,6 +101,7 @@ class Subject:
             shape=tuple(self.example.shape[1:]),
             skipped=self.skipped,
             segments=None if self.segments is None else self.segments.identity,
+            tokens=are_tokens(self.example),
         )
 
 
@@ -118,6 +120,8 @@ def open_subject(
     everything = _open_samples(data, model, options)
     arrays = isinstance(data, (tuple, list)) and not isinstance(data[0], Tensor)
     loaded = _open_model(model, options, device, on_arrays=arrays)
+    if isinstance(data, (tuple, list)) and isinstance(data[0], Mapping):
+        loaded = dataclasses.replace(loaded, module=TokenModel(loaded.module))
     task = task_of(everything.labels) if options.target is None else REGRESSION
     _check_performance(options, task)
     chosen = everything if options.limit is None else subset(everything, options.limit, options.seed)
@@ -137,7 +141,7 @@ def open_subject(
         digest=digest,
         example=example,
         output=output,
-        segments=None if options.segments is None else find_segments(options.segments, everything),
+        segments=_open_segments(options, everything),
         target=options.target,
         task=task,
     )
@@ -186,13 +190,22 @@ def _open_samples(data: DataSource, model: ModelSource, options: SubjectOptions)
     return from_arrays(inputs, estimator.indices(labels), classes=estimator.class_names)
 
 
+def _open_segments(options: Options, everything: Samples) -> Segments | None:
+    if options.segments is not None:
+        return find_segments(options.segments, everything)
+    if isinstance(imputer := options.imputer, TokenImputer):
+        return Segments(identity=f"tokens but {list(imputer.special)}", of=lambda _, inputs: imputer.segments(inputs))
+    return None
+
+
 def _check_fit(model: LoadedModel, samples: Samples, example: Tensor, options: SubjectOptions) -> str:
     """Call the model once, refuse labels that cannot be meant for it, and return where its logits are."""
     device, dtype = find_device(model.module, None)
     with evaluating(model.module), torch.inference_mode():
         try:
             with refusing_exit("model"):
-                answer = model.module(example.to(device=device, dtype=dtype or example.dtype))
+                cast = example.dtype if dtype is None or are_tokens(example) else dtype
+                answer = model.module(example.to(device=device, dtype=cast))
         except Exception as error:
             raise ValueError(
                 f"`model` {model.name} fails on an input of shape {tuple(example.shape)}: {first_line(error)} Check "
@@ -246,6 +259,12 @@ def _check_performance(options: Options, task: str) -> None:
 
 def choose_imputer(subject: Subject, options: Options) -> Imputer:
     """Return the imputer of the run: the one named, or linear for images and the samples' mean for tabular rows."""
+    ours = options.imputer is None or type(options.imputer) in IMPUTERS.values()
+    if subject.data.tokens and ours and not isinstance(options.imputer, TokenImputer):
+        raise ValueError(
+            "`imputer` must be tl.TokenImputer(mask_id) for token ids, which integers are taken for. Convert whatever "
+            "else they are to floating-point numbers."
+        )
     if options.imputer is None:
         return LinearImputer() if subject.data.has_neighbours else with_mean(MeanImputer(), subject, options.workers)
     return with_mean(find_imputer(options.imputer), subject, options.workers)
