@@ -92,6 +92,21 @@ def test_regression():
     assert metric.compute().item() == pytest.approx(expected.area(), abs=1e-6)
 
 
+def test_models_on_arrays():
+    """As those of scikit-learn, which get arrays if inputs are; some rows come twice."""
+    rows = np.random.default_rng(0).normal(size=(8, 5))[[0, 1, 2, 3, 4, 5, 6, 7, 0]]
+
+    def model(given):
+        assert isinstance(given, np.ndarray)
+        positive = 1 / (1 + np.exp(-given.sum(axis=1)))
+        return np.stack([1 - positive, positive], axis=1)
+
+    metric = Deletion()
+    metric.update(model, rows, [1] * 9, abs(rows))
+    expected = tl.deletion(model, rows[:8], [1] * 8, abs(rows[:8]), performance="probability")
+    assert metric.compute().item() == pytest.approx(expected.area(), abs=1e-12)
+
+
 def test_sizes_that_differ_are_refused(model, images, labels, maps):
     metric = Deletion()
     metric.update(model, images, labels, maps)

@@ -146,7 +146,7 @@ def _with(forward: Forward, arguments: Sequence[Any]) -> Callable[[Tensor], Any]
 def _only(given: Tensor | tuple[Tensor], name: str) -> Tensor:
     """Return the one tensor, which Captum may have put into a tuple."""
     values = given if isinstance(given, tuple) else (given,)
-    if len(values) != 1 or not isinstance(values[0], Tensor):
+    if len(values) != 1 or not isinstance(values[0], Tensor) or values[0].dim() == 0:
         raise TypeError(f"`{name}` must be one tensor, because features of one kind are ranked; got {_kind(given)}.")
     return values[0]
 

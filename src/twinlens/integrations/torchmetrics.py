@@ -26,9 +26,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from twinlens.core.arrays import ArrayLike, as_array, as_tensor
-from twinlens.core.calling import ANSWER, Labels, Model, check_labels
+from twinlens.core.calling import ANSWER, Labels, Model, check_inputs, check_labels
 from twinlens.core.fields import convert
-from twinlens.core.maps import check_ids, read_as
+from twinlens.core.maps import read_as
 from twinlens.core.probe_table import ProbeSettings, ProbeTable
 from twinlens.integrations.scoring import check_by_sample, offers, options_of, probe_samples, scores_of, split_options
 from twinlens.metrics.curves import Curve
@@ -97,13 +97,14 @@ class SampleMetric(Metric):
                 a hash of the input and its label, which is the same in whatever batch and process a sample comes. One
                 that comes again with the same map, as where a sampler fills up the last batch, counts once.
         """
-        values, given = as_tensor(inputs, "inputs"), as_tensor(maps, "maps")
-        names = content_ids(values, labels) if ids is None else check_ids(ids, len(values))
-        if ids is None and len(given) == len(names):
-            keep = distinct(names, given.detach().cpu().numpy())
-            values, given, names = values[keep], given[keep], [names[k] for k in keep]
-            labels = as_array(labels, "labels")[keep]
-        tables = probe_samples(self.metric, model, values, labels, given, {**self.how, "ids": names})
+        values, numbers = check_inputs(inputs, ids)
+        names = content_ids(values, check_labels(labels, numbers)) if ids is None else list(numbers)
+        given = as_tensor(maps, "maps").detach()
+        if ids is None and given.dim() > 0 and len(given) == len(names):
+            keep = distinct(names, given.to("cpu", torch.float64).numpy())
+            names = [names[position] for position in keep]
+            inputs, labels, maps = (_rows(each, keep) for each in (inputs, labels, maps))
+        tables = probe_samples(self.metric, model, inputs, labels, maps, {**self.how, "ids": names})
         for state, column in pack(tables).items():
             getattr(self, state).append(torch.from_numpy(column).to(self.device))
 
@@ -244,16 +245,25 @@ def one_shape(shapes: NDArray[np.float64]) -> tuple[int, ...]:
     return tuple(first[1:])
 
 
-def content_ids(inputs: Tensor, labels: Labels) -> list[str]:
-    """Name each sample by a hash of its input and label."""
-    values = inputs.detach().cpu().contiguous()
-    targets = check_labels(labels, check_ids(None, len(values))).tolist()
+def content_ids(inputs: Tensor, labels: NDArray[Any]) -> list[str]:
+    """Name each sample by a hash of its input and label.
+
+    Example:
+        >>> first, again, other = content_ids(torch.tensor([[1.0, 2.0]]).expand(3, 2), np.array([0, 0, 1]))
+        >>> first == again, first == other
+        (True, False)
+    """
+    named = zip(inputs.detach().cpu(), labels.tolist(), strict=True)
     return [
         hashlib.blake2b(
-            each.reshape(-1).view(torch.uint8).numpy().tobytes(), key=repr(label).encode(), digest_size=16
+            bytes(each.flatten().view(torch.uint8).numpy()), key=repr(label).encode(), digest_size=16
         ).hexdigest()
-        for each, label in zip(values, targets, strict=True)
+        for each, label in named
     ]
+
+
+def _rows(values: Any, positions: Sequence[int]) -> Any:
+    return values[positions] if isinstance(values, Tensor) else as_array(values, "values")[positions]
 
 
 def distinct(ids: Sequence[str], maps: NDArray[Any]) -> list[int]:
