@@ -103,6 +103,8 @@ def test_one_class_for_all_and_tuples(model, images, maps):
         ({"target": None}, "`target` must be a class.*got None"),
         ({"target": [0, 1]}, "one class for each of the 6 examples"),
         ({"target": [(0, 1)] * 6}, "`target` must be a class"),
+        ({"target": torch.rand(6)}, "`target` must be a class"),
+        ({"target": [0, 0, 0, 0, 0, 0, None]}, "one class for each of the 6 examples"),
         ({"inputs": (torch.ones(6, 1), torch.ones(6, 1))}, "`inputs` must be one tensor.*a tuple of 2"),
         ({"additional_forward_args": torch.ones(5)}, r"`additional_forward_args` must have one row.*\(5,\)"),
         ({"performance": "balanced_accuracy"}, "`performance` must be one that each sample has.*'balanced_accuracy'"),

@@ -70,6 +70,12 @@ def test_targets_that_name_no_class_are_refused(model, images, maps, wrong, mess
         grad_cam.Deletion()(images, maps, wrong, model)
 
 
+def test_classes_may_be_numbers_of_any_kind(model, images, labels, maps, targets):
+    for kind in (list(labels), list(labels.numpy())):
+        found = grad_cam.Deletion()(images, maps, [ClassifierOutputTarget(label) for label in kind], model)
+        np.testing.assert_array_equal(found, grad_cam.Deletion()(images, maps, targets, model))
+
+
 def test_options_are_listed_and_refused_by_name():
     assert "epsilon" in inspect.signature(grad_cam.Soundness).parameters
     assert "epsilon: a step that gains less" in grad_cam.Soundness.__doc__

@@ -23,7 +23,15 @@ from twinlens.core.calling import evaluating
 from twinlens.core.maps import check_ids
 from twinlens.core.probe_table import ProbeTable
 from twinlens.errors import short_repr
-from twinlens.integrations.scoring import HOW, check_by_sample, offers, probe_samples, scores_of, split_options
+from twinlens.integrations.scoring import (
+    HOW,
+    as_class,
+    check_by_sample,
+    offers,
+    probe_samples,
+    scores_of,
+    split_options,
+)
 from twinlens.metrics.catalogue import Metric
 from twinlens.probing.probe import ProbeOptions
 
@@ -163,12 +171,11 @@ def find_classes(target: Target, count: int) -> list[int]:
         ([3, 3], [0, 1])
     """
     values = target.tolist() if isinstance(target, Tensor) else target
-    classes = values if isinstance(values, (list, range)) else [values] * count
-    if len(classes) == 1:
-        classes = [*classes] * count
-    if len(classes) != count or not all(isinstance(each, int) for each in classes):
+    given = list(values) if isinstance(values, (list, range)) else [values]
+    classes = [found for found in map(as_class, given * count if len(given) == 1 else given) if found is not None]
+    if len(classes) != count or len(given) not in (1, count):
         raise ValueError(
             f"`target` must be a class, or one class for each of the {count} examples, because the metrics need the "
             f"logits of all classes; got {short_repr(target)}."
         )
-    return list(classes)
+    return classes

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from twinlens.core.arrays import ArrayLike, Floats
 from twinlens.errors import short_repr
-from twinlens.integrations.scoring import check_by_sample, offers, probe_samples, scores_of, split_options
+from twinlens.integrations.scoring import as_class, check_by_sample, offers, probe_samples, scores_of, split_options
 
 Target = Callable[[Tensor], Tensor]
 
@@ -108,13 +108,14 @@ def find_categories(targets: Sequence[Target], count: int) -> list[int]:
             f"`targets` must hold one target for each of the {count} images, such as ClassifierOutputTarget(3); "
             f"got {got}."
         )
-    for target in targets:
-        if not isinstance(getattr(target, "category", None), int) or hasattr(target, "mask"):
+    classes = [None if hasattr(target, "mask") else as_class(getattr(target, "category", None)) for target in targets]
+    for target, found in zip(targets, classes, strict=True):
+        if found is None:
             raise TypeError(
                 "`targets` must each name a class of the whole image, such as ClassifierOutputTarget(3); got "
                 f"{type(target).__name__}."
             )
-    return [target.category for target in targets]  # type: ignore[attr-defined]
+    return [found for found in classes if found is not None]
 
 
 @contextmanager

@@ -10,6 +10,7 @@ Shapes: N samples.
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -94,6 +95,20 @@ def check_by_sample(metric: Metric) -> None:
     """
     if not isinstance(metric, Soundness) and metric.performance in _OF_THE_DATA_SET:
         raise _no_score(str(metric.performance))
+
+
+def as_class(value: object) -> int | None:
+    """Return a class as a number, whichever type of whole number it is; None for anything else.
+
+    Example:
+        >>> import torch
+        >>> as_class(3), as_class(torch.tensor(3)), as_class(3.0), as_class((3, 1))
+        (3, 3, None, None)
+    """
+    try:
+        return operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        return None
 
 
 def probe_samples(
