@@ -1,3 +1,3 @@
-"""What doctests need as the tests do: torchvision, which torchmetrics imports, made to import with any build of torch."""
+"""For doctests as for tests: torchvision, which torchmetrics imports, can be imported with any build of torch."""
 
 import tests.conftest  # noqa: F401
