@@ -353,7 +353,7 @@ def test_a_run_of_another_format_is_refused(tmp_path):
     out.mkdir()
     (out / "run.json").write_text(json.dumps({"format": 1, "model": {}}))
     with pytest.raises(
-        RunError, match=r"holds a run of format 1, and this twinlens reads 3. Use the version that made it"
+        RunError, match=r"holds a run of format 1, and this twinlens reads 4. Use the version that made it"
     ):
         evaluate(tiny_model(), samples(), ["random"], out=out, **OPTIONS)
 
@@ -512,11 +512,17 @@ def test_a_method_that_fails_leaves_the_others(tmp_path):
         return inputs[:, 0].abs()
 
     asked = {"metrics": ["road_morf"], "out": tmp_path / "run", **OPTIONS}
+    fails = "late fails and is left out: `method` raised RuntimeError: out of ideas"
+    with pytest.warns(UserWarning, match=fails):
+        partly = evaluate(tiny_model(), samples(), {"late": late, "random": "random"}, **asked)
+    assert partly.methods == ["random"]
+    assert "1 methods, 1 failed" in repr(partly)
+    assert isinstance(partly.failures["late"].__cause__, RuntimeError)
     with (
-        pytest.warns(UserWarning, match="late fails and is left out: `method` raised RuntimeError: out of ideas"),
+        pytest.warns(UserWarning, match=fails),
         pytest.raises(RunError, match=r"is incomplete\. late: `method` raised RuntimeError: out of ideas\."),
     ):
-        evaluate(tiny_model(), samples(), {"late": late, "random": "random"}, **asked)
+        evaluate(tiny_model(), samples(), {"late": late, "random": "random"}, strict=True, **asked)
     assert open_evaluation(tmp_path / "run").methods == ["random"]
     assert (tmp_path / "run" / "maps" / "late" / "00000.safetensors").exists()
 
@@ -535,7 +541,8 @@ def test_tabular_rows(tmp_path):
     evaluation = evaluate(
         nn.Linear(6, 2), (rows, labels), ["integrated_gradients", "random"], out=tmp_path / "run", **OPTIONS
     )
-    assert evaluation.run.manifest.question.imputer == {"name": "constant", "value": 0.0}
+    described = evaluation.run.manifest.question.imputer
+    assert described == {"name": "mean", "mean": pytest.approx(rows.mean(axis=0), abs=1e-6)}
     assert evaluation.summary()["value"].notna().all()
 
 
@@ -598,7 +605,7 @@ def test_without_a_directory_there_is_a_temporary_one():
         ({"methods": {"../up": "random"}}, "letters, digits"),
         ({"methods": []}, "`methods` must name at least one"),
         ({"classes": "names.txt"}, "`classes` belongs to data that is opened by its path"),
-        ({"model": 7}, "must be a spec such as 'timm:resnet50' or an nn.Module; got int"),
+        ({"model": 7}, "must be a spec such as 'timm:resnet50', an nn.Module, a function .*; got int"),
         ({"model": nn.Conv2d(1, 2, 3)}, r"`model` Conv2d fails on an input of shape \(1, 3, 9, 9\): .*channels"),
         ({"model": nn.Conv2d(3, 2, 3)}, r"must return logits \(samples, classes\)"),
     ],
@@ -633,7 +640,7 @@ def test_a_directory_in_use_or_of_another_kind_is_refused(tmp_path):
     with pytest.raises(RunError, match=r"run.json' is damaged"):
         evaluate(tiny_model(), samples(4), out=run.path, **asked)
     (run.path / "run.json").write_text('{"format": 99}')
-    with pytest.raises(RunError, match="a run of format 99, and this twinlens reads 3"):
+    with pytest.raises(RunError, match="a run of format 99, and this twinlens reads 4"):
         read_run(run.path)
     with pytest.raises(RunError, match="holds no run"):
         open_evaluation(tmp_path / "full")
@@ -671,11 +678,16 @@ def test_a_run_on_another_file_system(tmp_path):
         evaluate(tiny_model(), samples(), ["random"], out=out, **asked)
         evaluate(tiny_model(), samples(), ["random", "centre"], out=out, **asked)
     there, here = open_evaluation("memory://runs/one"), open_evaluation(tmp_path / "run")
-    parts = [path for path in here.path.rglob("*") if path.is_file() and path.name not in (".lock", "timings.json")]
+    parts = [
+        path
+        for path in here.path.rglob("*")
+        if path.is_file() and path.name not in (".lock", "timings.json", "report.html")
+    ]
     for part in parts:
         assert (there.path / str(part.relative_to(here.path))).read_bytes() == part.read_bytes()
     torch.testing.assert_close(there.maps("centre"), here.maps("centre"))
     assert there.curve("centre", "soundness").table == here.curve("centre", "soundness").table
+    assert "centre" in (there.path / "report.html").read_text()
     assert str(write_report([there], there.path / "report.html")) == "memory://runs/one/report.html"
     assert "centre" in (there.path / "report.html").read_text()
     with pytest.raises(RunError, match=r"holds no run: run\.json is missing"):

@@ -121,12 +121,17 @@ def evaluate(  # noqa: D417 (the options are listed where they are declared)
             return evaluation, failures
 
         evaluation, failures = _repairing(job, progress, finish)
-    _LOG.info("Results of %s in %s", ", ".join(evaluation.methods) or "no method yet", evaluation.path)
     if failures and (options.strict or failures.keys() >= sources.keys()):
         raise incomplete(evaluation.run, failures)
-    if options.out is not None and evaluation.metrics and evaluation.methods:
+    return _finished(dataclasses.replace(evaluation, failures=failures), named=options.out is not None)
+
+
+def _finished(evaluation: Evaluation, *, named: bool) -> Evaluation:
+    """Write the page into a directory that was named, and say where the results are."""
+    if named and evaluation.metrics and evaluation.methods:
         write_report([evaluation], evaluation.path / "report.html")
-    return dataclasses.replace(evaluation, failures=failures)
+    _LOG.info("Results of %s in %s", ", ".join(evaluation.methods) or "no method yet", evaluation.path)
+    return evaluation
 
 
 def incomplete(run: Run[Manifest], failures: Mapping[str, Exception]) -> RunError:

@@ -618,7 +618,7 @@ def test_every_option_is_a_flag_and_a_key(capsys):
         main(["evaluate", "--help"])
     shown = " ".join(capsys.readouterr().out.split())
     for field in fields_of(Options):
-        if field.name not in ("progress", "preprocessing"):
+        if field.name not in ("progress", "preprocessing", "target"):
             assert f"--{field.name.replace('_', '-')}" in shown
             assert " ".join(field.help.rstrip(".").split()[:4]) in shown
     for flag in ("--resize", "--crop", "--mean", "--std", "--compile", "--imputer", "--sign", "--channels"):

@@ -503,7 +503,8 @@ def test_inputs_from_arrays_and_tensors(shape):
     [
         (np.zeros((2, 3, 4, 4), np.uint8), r"got uint8 of shape \(2, 3, 4, 4\)\. Of uint8 images move the channels"),
         (np.zeros((2, 4), np.uint8), r"got uint8 of shape \(2, 4\)"),
-        (np.zeros((2, 4), np.int64), r"got int64 of shape \(2, 4\).*convert other numbers to float32"),
+        (np.zeros((2, 4), bool), r"got bool of shape \(2, 4\).*convert other numbers to float32"),
+        (np.zeros((2, 4, 4, 3), np.int64), r"got int64 of shape \(2, 4, 4, 3\).*convert other numbers to float32"),
         (np.zeros(2), r"got float64 of shape \(2,\)"),
         (np.zeros((0, 4)), r"got float64 of shape \(0, 4\)"),
         (np.zeros((2, 0, 4), np.uint8), r"got uint8 of shape \(2, 0, 4\)"),
@@ -519,9 +520,9 @@ def test_inputs_that_cannot_be_used(inputs, found):
     [
         ([0, -1], r"class indices from 0; that of sample '00001' is -1"),
         (np.array([0, 2**63], np.uint64), "`labels` must hold numbers of 64 bits with a sign; got 9223372036854775808"),
-        ([0.0, 1.0], r"one integer for each of the 2 samples; got float64 of shape \(2,\)"),
+        ([0.0, np.nan], r"`labels` must be finite; that of sample '00001' is nan"),
         ([[1, 0], [0, 1]], r"got int64 of shape \(2, 2\)\. Of one-hot labels take argmax"),
-        ([0], r"one integer for each of the 2 samples; got int64 of shape \(1,\)"),
+        ([0], r"one number for each of the 2 samples; got int64 of shape \(1,\)"),
     ],
 )
 def test_labels_that_cannot_be_used(labels, message):

@@ -135,7 +135,7 @@ def rank_features(maps: Tensor, *, ids: Sequence[str], seed: int, segments: Tens
     Example:
         >>> rank_features(torch.tensor([[5.0, 1.0, 3.0]]), ids=["a"], seed=0).rank
         tensor([[2, 0, 1]], dtype=torch.int32)
-        >>> rank_features(torch.tensor([[5.0, 1.0, 3.0, 9.0]]), ids=["a"], seed=0,
+        >>> rank_features(torch.tensor([[5.0, 1.0, 4.0, 9.0]]), ids=["a"], seed=0,
         ...               segments=torch.tensor([[0, 0, 1, -1]])).rank
         tensor([[ 0,  0,  1, -1]], dtype=torch.int32)
     """

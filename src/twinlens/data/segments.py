@@ -71,10 +71,11 @@ def superpixels(images: Tensor, count: int) -> Tensor:
     """Cut images (B, C, H, W) into about `count` superpixels each (Achanta et al. 2012).
 
     Example:
-        >>> image = torch.zeros(1, 3, 8, 8)
-        >>> image[..., 4:] = 1
-        >>> superpixels(image, 2)[0, 0]
-        tensor([0, 0, 0, 0, 1, 1, 1, 1])
+        >>> image = torch.zeros(1, 3, 16, 16)
+        >>> image[..., 8:] = 1
+        >>> found = superpixels(image, 4)[0]
+        >>> set(found[:, :8].unique().tolist()) & set(found[:, 8:].unique().tolist())
+        set()
     """
     if images.dim() != 4:
         raise ValueError(

@@ -128,7 +128,7 @@ def _facts(evaluation: Evaluation) -> list[tuple[str, str]]:
     identity = f"weights {results.model.digest[:8]}, data {data.digest[:8]}, seed {results.seed}"
     return [
         ("Samples", f"{data.samples:,}{skipped}"),
-        ("The model", f"{results.describe_quality()} with nothing removed"),
+        *((name.capitalize(), f"{value} with nothing removed") for name, value in results.qualities()),
         *([("Protocol", _asked(results))] if results.question.metrics else []),
         ("Imputation", _imputation(results)),
         ("Date", f"{written.day} {written:%B %Y}, {written:%H:%M} UTC"),

@@ -155,10 +155,14 @@ class Results:
     pairs_digest: str | None = None
     """Digest of pairs.csv, which has each pair of methods by each metric; None where nothing was compared."""
 
+    def qualities(self) -> list[tuple[str, str]]:
+        """List how well the model does with nothing removed, as names and texts; nothing where that is not known."""
+        known = [] if math.isnan(self.accuracy) else [("accuracy", f"{self.accuracy:.1%}")]
+        return [*known, *((name, f"{value:.3g}") for name, value in self.quality.items())]
+
     def describe_quality(self) -> str:
-        """Describe how well the model does with nothing removed; nothing where that is not known yet."""
-        known = [] if math.isnan(self.accuracy) else [f"accuracy {self.accuracy:.1%}"]
-        return ", ".join([*known, *(f"{name} {value:.3g}" for name, value in self.quality.items())])
+        """Describe the same in a line."""
+        return ", ".join(f"{name} {value}" for name, value in self.qualities())
 
     @property
     def controls(self) -> list[str]:

@@ -39,7 +39,7 @@ class SelectedSample:
     position: int
     """Its place among the samples of the run."""
 
-    label: float
+    label: int | float
     """Its class, or its value."""
 
     reason: str
