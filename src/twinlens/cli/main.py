@@ -72,7 +72,7 @@ COMMANDS = {
         example="twinlens report runs/resnet50 --table latex",
     ),
     "compare": Command(
-        summary="show several runs side by side, as a table and as a page",
+        summary="show several runs side by side and test how they differ, as a table and as a page",
         module="report",
         usage="RUN [RUN …] [options]",
         example="twinlens compare runs/one runs/two --verdicts",

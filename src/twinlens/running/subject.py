@@ -55,6 +55,9 @@ class Subject:
     digest: str
     """Hash of the samples."""
 
+    fingerprints: tuple[bytes, ...]
+    """(N,) hash of each sample's id, label and content."""
+
     example: Tensor
     """(1, C, *S): the first input as the model expects it."""
 
@@ -99,7 +102,7 @@ def open_subject(
     everything = _open_samples(data, options.classes)
     loaded = _open_model(model, options, device)
     chosen = everything if options.limit is None else subset(everything, options.limit, options.seed)
-    samples, skipped, digest = check(
+    samples, skipped, digest, fingerprints = check(
         chosen,
         skip_bad=options.skip_bad,
         workers=options.workers,
@@ -113,6 +116,7 @@ def open_subject(
         samples=samples,
         skipped=skipped,
         digest=digest,
+        fingerprints=fingerprints,
         example=example,
         output=output,
     )
