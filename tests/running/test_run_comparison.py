@@ -12,7 +12,7 @@ import twinlens as tl
 from tests.report.runs import make_run
 from twinlens.cli.main import main
 from twinlens.running.fingerprints import FILE, read_fingerprints
-from twinlens.running.run_comparison import compare_evaluations
+from twinlens.running.run_comparison import _Resampling, compare_evaluations
 from twinlens.running.run_reader import run_labels
 
 LEVELS = (0.9, 0.7, 0.5, 0.3, 0.1)
@@ -149,6 +149,16 @@ def test_arrays_with_the_same_default_ids_are_not_paired(right, folder):
     reach = [run.results.methods["marks"].metrics["completeness"].area_interval for run in (right, elsewhere)]
     wanted = np.hypot(*(high - low for low, high in reach))
     assert pair.high - pair.low == pytest.approx(wanted, rel=0.25)
+
+
+def test_runs_of_other_samples_are_resampled_by_draws_of_their_own(right, other, folder):
+    elsewhere = evaluated(folder / "apart", rows_of(seed=11))
+    resampling = _Resampling({"a": right, "b": other, "c": elsewhere}, 20, 5)
+    assert resampling.draw(("a", "b"), "area").seeds == (5, 5)
+    one, two = (resampling.draw((name, "c"), "area") for name in "ab")
+    assert one.seeds == two.seeds
+    assert len(set(one.seeds)) == 2
+    assert not one.paired
 
 
 def test_a_difference_between_data_sets_is_found(right, folder):
