@@ -450,6 +450,29 @@ def test_methods_and_version(capsys):
     assert capsys.readouterr().out.startswith("twinlens 0.")
 
 
+def test_metrics_are_listed_and_explained(capsys):
+    code, shown, _ = run(capsys, "metrics")
+    assert code == 0
+    assert all(name in shown for name in tl.METRICS)
+    assert "gradcam" not in shown
+    assert "twinlens metrics NAME" in shown
+    code, shown, _ = run(capsys, "metrics", "insertion")
+    assert code == 0
+    assert "into a blurred input first; less is better.\n\nOptions, as in --option insertion.KEY=VALUE:\n" in shown
+    assert "  levels: Shares of features still blurred, increasing. (0.1, 0.2" in shown
+    assert run(capsys, "methods", "insertion") == (0, shown, "")
+    code, _, said = run(capsys, "metrics", "gradcam")
+    assert code == 2
+    assert "`name` must be one of soundness, " in said
+
+
+def test_a_method_is_explained_line_by_line(capsys):
+    code, shown, _ = run(capsys, "methods", "occlusion")
+    assert code == 0
+    assert "\n\nArgs:\n    model: a module that returns logits" in shown
+    assert "\\n" not in shown
+
+
 def test_an_interrupt_says_how_to_go_on(tmp_path, capsys, monkeypatch, subject):
     def interrupt(*_, **__):
         raise KeyboardInterrupt
