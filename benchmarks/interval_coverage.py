@@ -8,6 +8,7 @@ random, sample by sample.
     python benchmarks/interval_coverage.py --samples 50         # the same with few samples
     python benchmarks/interval_coverage.py --accuracy           # intervals tried for the paper's accuracy mode
     python benchmarks/interval_coverage.py --pairs --sets 60 --resamples 200     # on which side it decides differences
+    python benchmarks/interval_coverage.py --runs               # false alarms between runs of other samples
 """
 
 import argparse
@@ -23,6 +24,7 @@ import twinlens as tl
 from twinlens.core.resampling import interval_of
 from twinlens.laboratory.tasks import interaction, map_grid, sparse_linear
 from twinlens.metrics.removal import SHARES, THRESHOLDS
+from twinlens.statistics.contrasts import Contrast, compare_runs
 
 SWEEP = tl.Schedule(by="area", order="lerf", levels=tl.PROTOCOLS["paper"].levels)
 STEPS, OPPOSITE = (sweep.schedule for sweep in tl.METRICS["soundness_two_sided"].sweeps(200))
@@ -116,6 +118,32 @@ def measure_metrics(options):
             f"{false_alarms(metric, pair, options):.1%} |",
             flush=True,
         )
+
+
+def two_sample_alarms(metric, population, sizes, options):
+    """Share of pairs of data sets, of these sizes and drawn independently, that are taken for different."""
+    size, rng, p_values = len(next(iter(population.values()))), np.random.default_rng(3), []
+    for _ in range(options.sets):
+        curves = [metric(draw(population, rng.integers(size, size=count))) for count in sizes]
+        scores = tuple(
+            tl.bootstrap(curve, resamples=options.resamples, seed=seed).score() for seed, curve in enumerate(curves)
+        )
+        contrast = Contrast(metric="m", method="m", quantity="area", runs=("one", "other"), scores=scores, paired=False)
+        p_values.append(compare_runs([contrast])[0].p_value)
+    return np.mean(np.array(p_values) < 0.05)
+
+
+def measure_runs(options):
+    task, chosen = sparse_linear(options.population), options.metrics or list(METRICS)
+    few = options.samples // 4
+    print(f"| metric | {options.samples} and {options.samples} samples | {options.samples} and {few} |")
+    print("|---|---|---|")
+    for name in chosen:
+        own = probe_population(task, flawed(task, 0), "a", {table: SCHEDULES[table] for table in USED[name]})
+        alarms = [
+            two_sample_alarms(METRICS[name], own, (options.samples, other), options) for other in (options.samples, few)
+        ]
+        print(f"| {name} | {alarms[0]:.1%} | {alarms[1]:.1%} |", flush=True)
 
 
 def smoothed_accuracy(table):
@@ -215,10 +243,12 @@ def main():
     parser.add_argument("--metrics", nargs="*", choices=METRICS, help="all by default")
     parser.add_argument("--accuracy", action="store_true")
     parser.add_argument("--pairs", action="store_true")
+    parser.add_argument("--runs", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(1)
     start = time.perf_counter()
-    chosen = measure_pairs if options.pairs else measure_accuracy_mode if options.accuracy else measure_metrics
+    modes = {"pairs": measure_pairs, "accuracy": measure_accuracy_mode, "runs": measure_runs}
+    chosen = next((measure for name, measure in modes.items() if getattr(options, name)), measure_metrics)
     chosen(options)
     print(f"{options}: {time.perf_counter() - start:.0f} s")
 

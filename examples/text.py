@@ -14,28 +14,8 @@ import twinlens as tl
 
 SPECIAL = ["[PAD]", "[CLS]", "[SEP]", "[MASK]"]
 GOOD, BAD = ["good", "great", "lovely", "superb", "fine"], ["bad", "awful", "boring", "weak", "dull"]
-OTHER = [
-    "the",
-    "a",
-    "film",
-    "plot",
-    "actor",
-    "music",
-    "was",
-    "seemed",
-    "felt",
-    "and",
-    "with",
-    "very",
-    "rather",
-    "quite",
-    "its",
-    "first",
-    "last",
-    "scene",
-    "story",
-    "end",
-]
+OTHER = ["the", "a", "film", "plot", "actor", "music", "was", "seemed", "felt", "and", "with", "very"]
+OTHER += ["rather", "quite", "its", "first", "last", "scene", "story", "end"]
 WORDS = [*SPECIAL, "not", *GOOD, *BAD, *OTHER]
 LENGTH = 14
 COLUMNS = ["method", "metric", "value", "low", "high", "skill"]
@@ -130,10 +110,8 @@ def main() -> None:
     words = [WORDS[k] for k in tokens["input_ids"][3] if k]
     for method in evaluation.methods:
         values = evaluation.maps(method)[3]
-        marked = [
-            f"{word}({v / values.max():.1f})" if v > 0.2 * values.max() else word
-            for word, v in zip(words, values, strict=False)
-        ]
+        shares = (values / values.max()).tolist()[: len(words)]
+        marked = [f"{word}({share:.1f})" if share > 0.2 else word for word, share in zip(words, shares, strict=True)]
         print(f"{method:22}{' '.join(marked)}")
 
 

@@ -58,10 +58,11 @@ from .probing.probe import probe
 from .report import format_table, write_figures, write_report
 from .running.checks import Check
 from .running.results import Results
+from .running.run_comparison import compare
 from .running.run_reader import Evaluation, open_evaluation
 from .running.units import Cluster
 from .statistics.bootstrap import Bootstrap, bootstrap
-from .statistics.comparison import compare
+from .statistics.contrasts import RunComparison
 from .statistics.controls import Skill, skill
 from .statistics.diagnostics import Finding, diagnose
 from .statistics.sensitivity import sensitivity
@@ -112,6 +113,7 @@ __all__ = [
     "Results",
     "Road",
     "RoarCurve",
+    "RunComparison",
     "RunError",
     "Samples",
     "Schedule",

@@ -24,6 +24,7 @@ from twinlens.running.analysis import MethodAnalysis, analyse_method
 from twinlens.running.directory import ChangedError, Run, RunDirectory, SharedDirectory, discard
 from twinlens.running.engines import ENGINES, Failures
 from twinlens.running.evaluation_job import EvaluationJob
+from twinlens.running.fingerprints import write_fingerprints
 from twinlens.running.manifest import Manifest, SourceRecord, needed_sweeps
 from twinlens.running.methods import Method, find_maps, find_methods, join_methods
 from twinlens.running.parts import describe_missing, missing_units, run_part, share_of
@@ -118,6 +119,7 @@ def evaluate(  # noqa: D417 (the options are listed where they are declared)
             # From tables to curves, intervals and comparison; steps are judged here, over the whole data set.
             evaluation, analysis = write_analysis(TableReader(run), plan.metrics, run.manifest.question, imputer, known)
             write_selection(job, analysis.false_share, options.show)
+            write_fingerprints(run, subject.fingerprints)
             return evaluation, failures
 
         evaluation, failures = _repairing(job, progress, finish)

@@ -320,6 +320,34 @@ def test_compare_shows_runs_side_by_side(tmp_path, capsys, subject):
     assert "holds no run" in said
 
 
+def test_compare_tests_how_runs_differ(tmp_path, capsys, subject):
+    asked = ("--methods", "random", "--metrics", "deletion,soundness_two_sided", "--performance", "probability")
+    for name, more in (("one", ()), ("two", ("--limit", "10")), ("three", ("--epsilon", "0.05"))):
+        run(capsys, "evaluate", *subject, *asked, "--out", tmp_path / name, *more)
+    runs, page = [tmp_path / name for name in ("one", "two", "three")], ("--out", tmp_path / "page.html")
+    code, shown, said = run(capsys, "compare", *runs, *page, "--verdicts", "--resamples", "50")
+    assert (code, said) == (0, "")
+    assert "one − two" in shown
+    assert "Note: one and two share 10 samples and are compared on these alone, paired; 2 of one are left out." in shown
+    refused = (
+        "Note: soundness_two_sided is not compared between one and three: epsilon is 0.01 in one and 0.05 in three."
+    )
+    assert refused in shown
+    assert "  random does not differ in deletion between one and three (0.000 [0.000, 0.000])." in shown
+    assert refused.removeprefix("Note: ") in (tmp_path / "page.html").read_text()
+    code, shown, _ = run(capsys, "compare", *runs[:2], *page, "--json", "--resamples", "50")
+    first, second = json.loads(shown).values()
+    assert {(row["metric"], row["second"]) for row in first["differences"]} >= {("deletion", "two")}
+    assert second["differences"] == []
+    assert "share 10 samples" in first["notes"][0]
+    code, shown, _ = run(capsys, "compare", *runs, *page, "--resamples", "0")
+    assert code == 0
+    assert "one − two" not in shown
+    code, _, said = run(capsys, "compare", *runs, *page, "--resamples", "1")
+    assert code == 2
+    assert "`resamples` must be at least 2; got 1" in said
+
+
 def test_selftest_loads_no_code_that_run_json_names(tmp_path, capsys, subject):
     out, trace = tmp_path / "run", tmp_path / "trace"
     asked = ("evaluate", *subject, "--methods", "random", "--metrics", "completeness", "--out", out, "--quiet")
@@ -420,6 +448,29 @@ def test_methods_and_version(capsys):
         main(["--version"])
     assert ended.value.code == 0
     assert capsys.readouterr().out.startswith("twinlens 0.")
+
+
+def test_metrics_are_listed_and_explained(capsys):
+    code, shown, _ = run(capsys, "metrics")
+    assert code == 0
+    assert all(name in shown for name in tl.METRICS)
+    assert "gradcam" not in shown
+    assert "twinlens metrics NAME" in shown
+    code, shown, _ = run(capsys, "metrics", "insertion")
+    assert code == 0
+    assert "into a blurred input first; less is better.\n\nOptions, as in --option insertion.KEY=VALUE:\n" in shown
+    assert "  levels: Shares of features still blurred, increasing. (0.1, 0.2" in shown
+    assert run(capsys, "methods", "insertion") == (0, shown, "")
+    code, _, said = run(capsys, "metrics", "gradcam")
+    assert code == 2
+    assert "`name` must be one of soundness, " in said
+
+
+def test_a_method_is_explained_line_by_line(capsys):
+    code, shown, _ = run(capsys, "methods", "occlusion")
+    assert code == 0
+    assert "\n\nArgs:\n    model: a module that returns logits" in shown
+    assert "\\n" not in shown
 
 
 def test_an_interrupt_says_how_to_go_on(tmp_path, capsys, monkeypatch, subject):

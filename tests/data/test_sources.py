@@ -42,7 +42,7 @@ def rejected(root, **options):
     samples = open_data(str(root), **options)
     with pytest.raises(DataError) as raised:
         check(samples, skip_bad=False)
-    good, skipped, _ = check(samples, skip_bad=True)
+    good, skipped, *_ = check(samples, skip_bad=True)
     assert len(skipped) == 1
     assert set(good.ids) == set(samples.ids) - {skipped[0].id}
     message = str(raised.value)
@@ -186,7 +186,7 @@ def test_names_that_are_not_utf8(birds, tmp_path):
     os.remove(path)
     # Where the folder lies is not part of an id.
     os.rename(birds, os.fsencode(tmp_path) + b"/\xfe")
-    samples, _, _ = check(open_data(os.fsdecode(os.fsencode(tmp_path) + b"/\xfe")), skip_bad=False)
+    samples, *_ = check(open_data(os.fsdecode(os.fsencode(tmp_path) + b"/\xfe")), skip_bad=False)
     assert samples.name == r"folder:\xfe"
     os.mkdir(os.fsencode(tmp_path) + b"/\xfe/\xfd")
     with pytest.raises(DataError, match=r"class folder '\\xfd' must have a name in UTF-8") as raised:
@@ -412,7 +412,7 @@ def table(tmp_path, text, name="t.csv"):
 
 def test_a_table_of_paths_and_labels(birds, tmp_path):
     path = table(tmp_path, 'label,extra,path\n3,"x, y",./birds/wren/b.png\n0,z,birds/jay/c.bmp\n')
-    samples, _, _ = check(open_data(path), skip_bad=False)
+    samples, *_ = check(open_data(path), skip_bad=False)
     assert (samples.name, samples.classes) == ("csv:t.csv", None)
     assert samples.ids == ("birds/wren/b.png", "birds/jay/c.bmp")
     assert samples.labels.tolist() == [3, 0]
@@ -675,7 +675,7 @@ def test_mnist():
 
 def test_imagenet20():
     pytest.importorskip("foolbox", reason="the images come with foolbox")
-    samples, _, _ = check(open_data("imagenet20"), skip_bad=False)
+    samples, *_ = check(open_data("imagenet20"), skip_bad=False)
     assert len(samples) == 20
     assert (samples.ids[0], samples.labels[0]) == ("imagenet_00_243", 243)
     assert samples.read(0).mode == "RGB"
@@ -742,7 +742,7 @@ def test_the_digest_tells_content_labels_and_ids_apart_but_not_workers():
 
 
 def test_the_digest_sees_bytes_of_files(birds):
-    _, _, before = check(open_data(str(birds)), skip_bad=False)
+    _, _, before, _ = check(open_data(str(birds)), skip_bad=False)
     save(birds / "wren" / "b.png", color=(1, 2, 4))
     assert check(open_data(str(birds)), skip_bad=False)[2] != before
 
@@ -764,7 +764,7 @@ def test_check_reads_each_sample_once_and_holds_few_at_a_time(monkeypatch):
 
     samples = from_arrays(np.zeros((50, 1)), np.arange(50))
     samples = dataclasses.replace(samples, reader=slow)
-    good, skipped, _ = check(samples, skip_bad=True, workers=3)
+    good, skipped, *_ = check(samples, skip_bad=True, workers=3)
     assert sorted(counts["read"]) == list(range(50))
     assert 1 < counts["most"] <= 3
     assert good.positions.tolist() == [p for p in range(50) if p != 13]

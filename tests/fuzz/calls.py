@@ -135,7 +135,7 @@ CALLS: dict[str, Callable[[Subject], Call]] = {
     # statistics
     "bootstrap": lambda s: Call(tl.bootstrap, {"curve": s.curve, "resamples": 9}, lambda made: made.area_interval()),
     "compare": lambda s: Call(
-        tl.compare, {"curves": {"a": {"c": s.curve}, "b": {"c": s.other}}, "resamples": 9}, lambda made: made.pairs
+        tl.compare, {"compared": {"a": {"c": s.curve}, "b": {"c": s.other}}, "resamples": 9}, lambda made: made.pairs
     ),
     "skill": lambda s: Call(tl.skill, {"own": s.curve, "exchanged": s.other, "resamples": 9}),
     "sensitivity": lambda s: Call(tl.sensitivity, {"table": s.table, "opposite": s.opposite}),
@@ -249,6 +249,7 @@ CALLS: dict[str, Callable[[Subject], Call]] = {
     ),
     "Bootstrap": lambda s: Call(tl.Bootstrap, _fields(tl.bootstrap(s.curve, resamples=3))),
     "Comparison": lambda s: Call(tl.Comparison, {"confidence": 0.9, "standings": (), "pairs": (), "pareto": {}}),
+    "RunComparison": lambda s: Call(tl.RunComparison, {"confidence": 0.9, "runs": (), "pairs": (), "notes": ()}),
     "CompletenessCurve": lambda s: Call(tl.CompletenessCurve, _fields(s.curve)),
     "Evaluation": lambda s: Call(tl.Evaluation, _fields(s.evaluation)),
     "Finding": lambda s: Call(tl.Finding, {"kind": "x", "value": 1.0}),

@@ -150,3 +150,10 @@ def test_the_network_of_the_demonstration_is_trained_by_the_same_recipe(monkeypa
             cycle.step()
     assert torch.allclose(weights(trained), weights(expected), atol=1e-6)
     assert torch.equal(weights(mnist_cnn.trained_cnn(seed=4)), weights(trained))  # from the cache
+
+
+def test_what_builds_no_network_is_refused_by_its_name():
+    with pytest.raises(TypeError, match=r"`build` must return an nn\.Module; it returned str"):
+        train(lambda: "network", *blobs(), training=Training(epochs=1))
+    with pytest.raises(ValueError, match="`build` raised TypeError"):
+        train(lambda layers: layers, *blobs(), training=Training(epochs=1))

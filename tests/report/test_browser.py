@@ -516,6 +516,26 @@ def test_several_runs_stand_side_by_side_under_one_switch(browser, run, tmp_path
     assert browser.complaints() == []
 
 
+@pytest.mark.parametrize("width", [1400, 420])
+def test_differences_between_runs_are_shown_as_text(browser, run, tmp_path, width):
+    other = make_run(tmp_path / "other", samples=image_samples(n=12, seed=1), performance="probability")
+    found = tl.compare({"one": run, EVIL: other}, resamples=30)
+    browser.open(write_report([run, other], tmp_path / "r.html", comparison=found), width=width)
+    section = browser.one("#between")
+    assert "Independent samples: 10 and 12." in section.text
+    assert len(browser.all("#between tbody tr")) == 3
+    areas = len({pair.metric for pair in found.pairs})
+    assert len(browser.all("#between thead th")) == 1 + areas + 2  # skill beside both headline metrics
+    assert browser.all("#between .warnings li")[0].text.startswith("one and <script>")
+    assert browser.run("return document.querySelectorAll('#between script').length") == 0
+    bold = [cell.text for cell in browser.all("#between td.best > span")]
+    sides = run.results.sides
+    shown = [pair for pair in found.pairs if pair.decided and (pair.quantity == "area" or pair.metric in sides)]
+    assert len(bold) == len(shown)
+    assert browser.run("return document.documentElement.scrollWidth") <= width
+    assert browser.complaints() == []
+
+
 def test_metrics_with_names_of_ones_own_are_drawn_by_what_they_are(browser, tmp_path):
     levels = (0.9, 0.5, 0.1)
     metrics = {

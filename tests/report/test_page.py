@@ -105,3 +105,18 @@ def test_several_runs_stand_side_by_side(run, tmp_path):
     shutil.copytree(other.path, tmp_path / "a" / "other")
     twins = describe_runs([other, open_evaluation(tmp_path / "a" / "other")])
     assert [shown["name"] for shown in twins] == [str(other.path), str(tmp_path / "a" / "other")]
+
+
+def test_differences_between_runs_are_on_the_page(run, tmp_path):
+    other = make_run(tmp_path / "other", samples=image_samples(n=12, seed=1), performance="probability")
+    found = tl.compare({"one": run, EVIL: other}, resamples=30)
+    page = write_report([run, other], tmp_path / "r.html", comparison=found)
+    assert "<script>alert" not in page.read_text(encoding="utf-8")
+    shown = content_of(page)["between"]
+    assert len(shown["pairs"]) == len(found.pairs) > 10
+    assert shown["pairs"][0]["second"] == EVIL
+    assert shown["pairs"][0]["difference"] == found.pairs[0].difference
+    assert shown["verdicts"] == list(found.verdicts)
+    assert shown["notes"] == list(found.notes)
+    assert "share no sample" in shown["notes"][0]
+    assert content_of(write_report([run], tmp_path / "one.html"))["between"] is None

@@ -7,7 +7,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from tests.report.runs import METHODS, SKILLS, shared_run, with_skills, without_control
-from twinlens.statistics.comparison import compare
+from twinlens.statistics.comparison import compare_curves
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def test_notebooks_show_curves(run):
 
 
 def test_notebooks_show_comparisons(run):
-    comparison = compare(
+    comparison = compare_curves(
         {m: {k: run.curve(m, k) for k in ("soundness", "completeness")} for m in METHODS}, resamples=20
     )
     assert html.escape(comparison.verdicts[0]) in comparison._repr_html_()

@@ -6,7 +6,7 @@ import torch
 
 import twinlens as tl
 from twinlens.laboratory.tasks import map_grid, sparse_linear
-from twinlens.statistics.comparison import compare
+from twinlens.statistics.comparison import compare_curves
 
 LEVELS = tuple(p / 100 for p in range(98, 0, -4))
 
@@ -33,7 +33,7 @@ def measured(task):
 
 
 def test_differences_ranks_and_words(measured):
-    result = compare(measured, resamples=200)
+    result = compare_curves(measured, resamples=200)
     frame = result.to_frame().set_index(["metric", "first", "second"])
     assert len(frame) == 9
     sound = frame.loc[("soundness", "truth", "false")]
@@ -61,13 +61,15 @@ def test_differences_ranks_and_words(measured):
 
 def test_a_verdict_says_where_nothing_differs(measured):
     mixed = {"IG": measured["false"], "IG-SG": measured["truth"] | {"completeness": measured["false"]["completeness"]}}
-    verdict = compare(mixed, resamples=100).verdicts[0]
+    verdict = compare_curves(mixed, resamples=100).verdicts[0]
     assert verdict.startswith("IG-SG is sounder than IG by 0.")
     assert "]; completeness does not differ (0.000 [0.000, 0.000]); IG-SG is better in insertion" in verdict
 
 
 def test_the_worse_method_may_come_first(measured):
-    pair = compare({"false": measured["false"]["soundness"], "truth": measured["truth"]["soundness"]}, resamples=50)
+    pair = compare_curves(
+        {"false": measured["false"]["soundness"], "truth": measured["truth"]["soundness"]}, resamples=50
+    )
     assert pair.pairs[0].metric == "soundness"
     assert pair.pairs[0].difference < 0
     assert pair.verdicts[0].startswith("truth is sounder than false by 0.")
@@ -76,22 +78,22 @@ def test_the_worse_method_may_come_first(measured):
 
 def test_the_pareto_front(measured):
     two = {name: measured[name] for name in ("truth", "false")}
-    assert compare(two, resamples=100).pareto == {"truth": 1.0}
+    assert compare_curves(two, resamples=100).pareto == {"truth": 1.0}
     without = {name: {"soundness": m["soundness"]} for name, m in measured.items()}
-    assert compare(without, resamples=10).pareto == {}
+    assert compare_curves(without, resamples=10).pareto == {}
     # The first is better in one metric, the last in the other.
     crossed = {
         "one": {"soundness": measured["truth"]["soundness"], "completeness": measured["half"]["completeness"]},
         "other": {"soundness": measured["false"]["soundness"], "completeness": measured["truth"]["completeness"]},
     }
-    assert compare(crossed, resamples=50).pareto == {"one": 1.0, "other": 1.0}
+    assert compare_curves(crossed, resamples=50).pareto == {"one": 1.0, "other": 1.0}
 
 
 def test_a_method_does_not_differ_from_itself(measured):
     curve = measured["truth"]["completeness"]
-    pair = compare({"one": curve, "same": curve}, resamples=50).pairs[0]
+    pair = compare_curves({"one": curve, "same": curve}, resamples=50).pairs[0]
     assert (pair.difference, pair.low, pair.high, pair.p_value, pair.wins) == (0.0, 0.0, 0.0, 1.0, 0.5)
-    assert compare({"one": curve, "same": curve}, resamples=50).verdicts == (
+    assert compare_curves({"one": curve, "same": curve}, resamples=50).verdicts == (
         "one and same: completeness does not differ (0.000 [0.000, 0.000]).",
     )
 
@@ -100,7 +102,7 @@ def test_samples_are_matched_by_id(measured):
     one, other = measured["truth"]["completeness"], measured["half"]["completeness"]
     order = np.random.default_rng(0).permutation(len(other.table))
     shuffled = tl.completeness_from_probes(other.table.take(order), performance="probability")
-    a, b = (compare({"one": one, "other": curve}, resamples=60).pairs[0] for curve in (other, shuffled))
+    a, b = (compare_curves({"one": one, "other": curve}, resamples=60).pairs[0] for curve in (other, shuffled))
     assert a.low == pytest.approx(b.low, abs=1e-12)
     assert a.sample_wins == b.sample_wins
     # Paired differences are narrower than those of methods that were resampled apart.
@@ -116,7 +118,7 @@ def test_areas_of_soundness_are_those_of_each_curve_by_itself(task):
     curves = {name: tl.soundness(*arguments, grid[name], **options) for name in ("truth", "removed 0.5", "inverted")}
 
     def areas(names, **given):
-        result = compare({name: curves[name] for name in names}, resamples=30, **given)
+        result = compare_curves({name: curves[name] for name in names}, resamples=30, **given)
         return {standing.method: standing.area for standing in result.standings}
 
     own = {name: curve.area() for name, curve in curves.items()}
@@ -127,16 +129,16 @@ def test_areas_of_soundness_are_those_of_each_curve_by_itself(task):
     assert areas(curves, high={"completeness": 0.3}) == own
     tops = {name: curve.performance.max() for name, curve in curves.items()}
     assert tops["inverted"] < tops["truth"]
-    result = compare(curves, resamples=30, high=tops["truth"])
+    result = compare_curves(curves, resamples=30, high=tops["truth"])
     pair = next(pair for pair in result.pairs if (pair.first, pair.second) == ("truth", "inverted"))
     assert np.isnan([pair.difference, pair.low, pair.high, pair.p_value, pair.p_adjusted]).all()
     assert "truth and inverted: soundness is not decided (inverted not reached)." in result.verdicts
-    never = compare(curves, resamples=30, high=2.0)
+    never = compare_curves(curves, resamples=30, high=2.0)
     assert never.verdicts[0] == "truth and removed 0.5: soundness is not decided (truth and removed 0.5 not reached)."
 
 
 def test_no_number_is_a_negative_zero(measured):
-    result = compare({name: m["completeness"] for name, m in measured.items()}, resamples=50)
+    result = compare_curves({name: m["completeness"] for name, m in measured.items()}, resamples=50)
     ends = {"difference": -1e-5, "low": -2e-5, "high": 1e-5, "p_adjusted": 0.5}
     tiny = dataclasses.replace(
         result,
@@ -155,14 +157,14 @@ def test_verdicts_and_intervals_agree(task, confidence):
     curves = {
         name: tl.completeness(task.model, task.inputs, task.labels, m, imputer=task.imputer) for name, m in maps.items()
     }
-    result = compare(curves, resamples=200, confidence=confidence)
+    result = compare_curves(curves, resamples=200, confidence=confidence)
     decided = [pair.low > 0 or pair.high < 0 for pair in result.pairs]
     assert decided == [pair.p_adjusted < 1 - confidence for pair in result.pairs] == [p.decided for p in result.pairs]
     assert 0 < sum(decided) < len(decided)
     assert all(pair.low <= pair.difference <= pair.high for pair in result.pairs)
     # Corrected for 28 pairs, each interval is wider than for its pair alone, and no p-value is smaller.
     assert all(pair.p_value <= pair.p_adjusted for pair in result.pairs)
-    alone = compare({name: curves[name] for name in ("0", "7")}, resamples=200, confidence=confidence).pairs[0]
+    alone = compare_curves({name: curves[name] for name in ("0", "7")}, resamples=200, confidence=confidence).pairs[0]
     pair = next(pair for pair in result.pairs if (pair.first, pair.second) == ("0", "7"))
     assert (alone.difference, alone.p_value) == (pair.difference, pair.p_value)
     assert alone.p_adjusted == alone.p_value
@@ -182,21 +184,21 @@ def test_verdicts_and_intervals_agree(task, confidence):
 
 def test_the_best_is_clear_of_all_other_methods(measured):
     complete = {name: m["completeness"] for name, m in measured.items()}
-    assert compare(complete, resamples=100).clear_best("completeness") == "truth"
+    assert compare_curves(complete, resamples=100).clear_best("completeness") == "truth"
     twice = complete | {"again": complete["truth"]}
-    assert compare(twice, resamples=100).clear_best("completeness") is None
-    assert compare(twice, resamples=100, controls=["again"]).clear_best("completeness") == "truth"
-    assert compare(complete, resamples=100, controls=["truth"]).clear_best("completeness") == "false"
-    assert compare(complete, resamples=100, controls=["truth", "half"]).clear_best("completeness") is None
+    assert compare_curves(twice, resamples=100).clear_best("completeness") is None
+    assert compare_curves(twice, resamples=100, controls=["again"]).clear_best("completeness") == "truth"
+    assert compare_curves(complete, resamples=100, controls=["truth"]).clear_best("completeness") == "false"
+    assert compare_curves(complete, resamples=100, controls=["truth", "half"]).clear_best("completeness") is None
     # The smaller the loss of insertion the better.
     insertion = {name: m["insertion"] for name, m in measured.items()}
     assert insertion["truth"].area() < insertion["false"].area()
-    assert compare(insertion, resamples=100).clear_best("removal (lerf)") == "truth"
+    assert compare_curves(insertion, resamples=100).clear_best("removal (lerf)") == "truth"
 
 
 def test_controls_are_compared_but_never_on_the_front(measured):
     two = {name: measured[name] for name in ("truth", "false")}
-    plain, result = compare(two, resamples=100), compare(two, resamples=100, controls=["truth"])
+    plain, result = compare_curves(two, resamples=100), compare_curves(two, resamples=100, controls=["truth"])
     assert result.pairs == plain.pairs
     assert result.standings == plain.standings
     # The control beats the other on both sides, and takes it off the front no more than it stands there itself.
@@ -208,7 +210,7 @@ def test_soundness_without_an_interval_is_not_decided(task):
     grid = map_grid(task)
     arguments, options = (task.model, task.inputs, task.labels), {"imputer": task.imputer, "levels": LEVELS}
     curves = {name: tl.soundness(*arguments, grid[name], **options) for name in ("truth", "random", "inverted")}
-    result = compare(curves, resamples=50)
+    result = compare_curves(curves, resamples=50)
     for pair in result.pairs:
         assert np.isnan([pair.low, pair.high, pair.p_value, pair.p_adjusted]).all()
         assert np.isfinite([pair.difference, pair.wins]).all()
@@ -227,17 +229,17 @@ def test_soundness_without_an_interval_is_not_decided(task):
 def test_what_cannot_be_compared_is_refused(measured):
     complete = {name: m["completeness"] for name, m in measured.items()}
     with pytest.raises(ValueError, match="at least two methods to compare; got 1"):
-        compare({"truth": complete["truth"]})
+        compare_curves({"truth": complete["truth"]})
     few = tl.completeness_from_probes(complete["half"].table.take(range(100)), performance="probability")
     with pytest.raises(ValueError, match=r"completeness of 'half' has 100, the first curve 150, and 50 ids are in one"):
-        compare({"truth": complete["truth"], "half": few})
+        compare_curves({"truth": complete["truth"], "half": few})
     with pytest.raises(ValueError, match="'half' has no completeness"):
-        compare({"truth": measured["truth"], "half": {"soundness": measured["half"]["soundness"]}})
+        compare_curves({"truth": measured["truth"], "half": {"soundness": measured["half"]["soundness"]}})
     other = tl.completeness_from_probes(complete["half"].table)
     with pytest.raises(ValueError, match=r"completeness of 'half' was measured as completeness, accuracy.*truth"):
-        compare({"truth": complete["truth"], "half": other})
+        compare_curves({"truth": complete["truth"], "half": other})
     with pytest.raises(ValueError, match="`confidence` must lie within"):
-        compare(complete, confidence=5)
+        compare_curves(complete, confidence=5)
 
 
 def test_measures_of_the_data_set_have_no_sample_wins(measured):
@@ -245,9 +247,9 @@ def test_measures_of_the_data_set_have_no_sample_wins(measured):
         name: tl.completeness_from_probes(m["completeness"].table, performance="balanced_accuracy")
         for name, m in measured.items()
     }
-    assert compare(curves, resamples=10).pairs[0].sample_wins is None
+    assert compare_curves(curves, resamples=10).pairs[0].sample_wins is None
     by_accuracy = {name: tl.completeness_from_probes(m["completeness"].table) for name, m in measured.items()}
-    assert 0 <= compare(by_accuracy, resamples=10).pairs[0].sample_wins <= 1
+    assert 0 <= compare_curves(by_accuracy, resamples=10).pairs[0].sample_wins <= 1
 
 
 def test_false_alarms_are_rare():
@@ -265,7 +267,7 @@ def test_false_alarms_are_rare():
             tl.completeness_from_probes(dataclasses.replace(both.take(index + 800 * side), ids=names))
             for side in (swap, 1 - swap)
         )
-        alarms.append(compare({"one": one, "other": other}, resamples=120).pairs[0].p_value < 0.05)
+        alarms.append(compare_curves({"one": one, "other": other}, resamples=120).pairs[0].p_value < 0.05)
     assert 0.01 <= np.mean(alarms) <= 0.1
 
 
@@ -274,7 +276,7 @@ def test_torch_threads_change_nothing(measured):
     try:
         for count in (1, 2):
             torch.set_num_threads(count)
-            results.append(compare(measured, resamples=30, seed=4))
+            results.append(compare_curves(measured, resamples=30, seed=4))
     finally:
         torch.set_num_threads(threads)
     assert results[0] == results[1]

@@ -72,7 +72,7 @@ COMMANDS = {
         example="twinlens report runs/resnet50 --table latex",
     ),
     "compare": Command(
-        summary="show several runs side by side, as a table and as a page",
+        summary="show several runs side by side and test how they differ, as a table and as a page",
         module="report",
         usage="RUN [RUN …] [options]",
         example="twinlens compare runs/one runs/two --verdicts",
@@ -102,10 +102,22 @@ COMMANDS = {
         example="twinlens reproduce synthetic --out runs/synthetic",
     ),
     "methods": Command(
-        summary="list the attribution methods and the metrics, or explain one",
+        summary="list the attribution methods, metrics and imputers, or explain one",
         module="methods",
         usage="[NAME]",
-        example="twinlens methods soundness",
+        example="twinlens methods occlusion",
+    ),
+    "metrics": Command(
+        summary="list the metrics and what they mean, or explain one",
+        module="methods",
+        usage="[NAME]",
+        example="twinlens metrics soundness",
+    ),
+    "completion": Command(
+        summary="print a script by which your shell completes commands, flags and their values",
+        module="completion",
+        usage="bash|zsh|fish",
+        example="twinlens completion bash > ~/.local/share/bash-completion/completions/twinlens",
     ),
 }
 """Every command by its name."""

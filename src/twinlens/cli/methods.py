@@ -1,10 +1,10 @@
-"""The command methods: the attribution methods and metrics, and what one of them can be asked."""
+"""The commands methods and metrics: what there is, and what one of them can be asked."""
 
 from __future__ import annotations
 
 import argparse
 import inspect
-from collections.abc import Iterator
+from collections.abc import Sequence
 
 from rich.console import Console
 from rich.markup import escape
@@ -24,13 +24,13 @@ def add_methods(parser: argparse.ArgumentParser) -> None:
 
 
 def run_methods(given: argparse.Namespace) -> None:
-    """List all methods and metrics, or explain one."""
+    """List all methods, metrics and imputers, or explain one."""
     if given.name is None:
-        list_everything()
+        list_entries(_ENTRIES, "methods")
     elif given.name in METHODS:
         explain_method(given.name)
     elif given.name in METRICS:
-        explain_fields(given.name, METRICS[given.name], f"--option {given.name}.KEY=VALUE")
+        explain_metric(given.name)
     elif given.name in IMPUTERS:
         example = TokenImputer(0) if given.name == "token" else find_imputer(given.name)
         explain_fields(given.name, example, f"--imputer {given.name} --option imputer.KEY=VALUE")
@@ -38,43 +38,77 @@ def run_methods(given: argparse.Namespace) -> None:
         raise unknown("name", given.name, [*METHODS, *METRICS, *IMPUTERS])
 
 
-def list_everything() -> None:
-    """Print the names of all methods, metrics and imputers with what they are."""
-    console = Console()
-    for title, entries in _entries():
+def add_metrics(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `twinlens metrics`."""
+    parser.add_argument("name", nargs="?", help="explain this metric, with its options")
+
+
+def run_metrics(given: argparse.Namespace) -> None:
+    """List all metrics, or explain one."""
+    if given.name is None:
+        list_entries(("Metrics",), "metrics")
+    elif given.name in METRICS:
+        explain_metric(given.name)
+    else:
+        raise unknown("name", given.name, METRICS)
+
+
+_ENTRIES = ("Methods", "Controls", "Metrics", "Imputers")
+
+
+def list_entries(titles: Sequence[str], command: str) -> None:
+    """Print the names of all entries of these kinds with what they are."""
+    console, entries = Console(), _entries()
+    for title in titles:
         table = Table(title=title, box=None, title_justify="left", title_style="bold", show_header=False)
-        for name, summary in entries.items():
+        for name, summary in entries[title].items():
             table.add_row(name, escape(summary))
         console.print(table)
-    console.print("Options of one of them: twinlens methods NAME", style="dim")
+    console.print(f"Options of one of them: twinlens {command} NAME", style="dim")
 
 
-def _entries() -> Iterator[tuple[str, dict[str, str]]]:
-    yield "Methods", {name: _summary(function) for name, function in METHODS.items() if name not in CONTROLS}
-    yield "Controls", {name: _summary(METHODS[name]) for name in METHODS if name in CONTROLS}
-    yield "Metrics", {name: metric.about.summary for name, metric in METRICS.items()}
-    yield "Imputers", {name: _summary(kind) for name, kind in IMPUTERS.items()}
+def _entries() -> dict[str, dict[str, str]]:
+    kinds = (
+        {name: _summary(function) for name, function in METHODS.items() if name not in CONTROLS},
+        {name: _summary(METHODS[name]) for name in METHODS if name in CONTROLS},
+        {name: f"{metric.about.arrow} {metric.about.summary}" for name, metric in METRICS.items()},
+        {name: _summary(kind) for name, kind in IMPUTERS.items()},
+    )
+    return dict(zip(_ENTRIES, kinds, strict=True))
 
 
 def _summary(thing: object) -> str:
     return (inspect.getdoc(thing) or "").split("\n\n")[0].replace("\n", " ")
 
 
+def _print_lines(console: Console, text: str) -> None:
+    for line in text.split("\n"):
+        print_plain(console, line)
+
+
 def explain_method(name: str) -> None:
     """Print the documentation and the options of a method."""
     console, function = Console(), METHODS[name]
     console.print(f"{name}\n", style="bold")
-    print_plain(console, inspect.getdoc(function) or "")
+    _print_lines(console, inspect.getdoc(function) or "")
     defaults = ", ".join(f"{option}={p.default!r}" for option, p in options_of(function).items())
-    print_plain(console, f"\nDefaults: {defaults or 'it has no options'}")
+    _print_lines(console, f"\nDefaults: {defaults or 'it has no options'}")
 
 
-def explain_fields(name: str, value: object, form: str) -> None:
+def explain_metric(name: str) -> None:
+    """Print what a metric means, how it is read, and its options."""
+    metric = METRICS[name]
+    about, direction = metric.about, "more" if metric.about.higher_is_better else "less"
+    said = f"{about.summary[0].upper()}{about.summary[1:]}; {direction} is better."
+    explain_fields(name, metric, f"--option {name}.KEY=VALUE", said)
+
+
+def explain_fields(name: str, value: object, form: str, said: str = "") -> None:
     """Print what a metric or an imputer is, and its options with their defaults; `form` shows how to set one."""
     console = Console()
     console.print(f"{name}\n", style="bold")
-    print_plain(console, _summary(type(value)))
-    print_plain(console, f"\nOptions, as in {form}:")
+    _print_lines(console, f"{_summary(type(value))}\n{said}".rstrip())
+    _print_lines(console, f"\nOptions, as in {form}:")
     for field in fields_of(type(value)):
         own = getattr(value, field.name)
         default = "" if own is None else f" ({', '.join(map(str, own)) if isinstance(own, tuple) else own})"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import pandas as pd
@@ -14,6 +15,7 @@ from twinlens.errors import printable_line
 from twinlens.running.results import Results
 from twinlens.running.run_reader import Evaluation
 from twinlens.running.wording import find_headlines, group_warnings, name_of, performance_of
+from twinlens.statistics.contrasts import RunComparison, RunPair
 
 
 def open_console() -> Console:
@@ -68,6 +70,45 @@ def print_runs(evaluations: Sequence[Evaluation], *, verdicts: bool = False) -> 
         compared = evaluation.comparison() if verdicts else None
         for verdict in compared.verdicts if compared else ():
             print_plain(console, f"  {verdict}")
+
+
+def print_differences(comparison: RunComparison, evaluations: Sequence[Evaluation], *, verdicts: bool = False) -> None:
+    """Print how the methods of several runs differ between the runs, and what a reader has to know of it."""
+    console = open_console()
+    sides = {name for e in evaluations for name in e.results.sides}  # beside which the table has room for skill
+    shown = [p for p in comparison.pairs if p.quantity == "area" or p.metric in sides]
+    pairs = {(p.first, p.second, p.method, p.metric, p.quantity): p for p in shown}
+    if pairs:
+        about = {name: e.results.about(name) for e in reversed(evaluations) for name in e.metrics}
+        columns = list(dict.fromkeys(key[3:] for key in pairs))
+        table = Table(box=box.SIMPLE_HEAD, padding=0, pad_edge=False)
+        table.add_column("method", no_wrap=True)
+        for metric, quantity in columns:
+            heading = f"{_plain(about[metric].heading)} {about[metric].arrow}" if quantity == "area" else "skill ↑"
+            table.add_column(heading, justify="right", no_wrap=True)
+        for first, second in dict.fromkeys(key[:2] for key in pairs):
+            table.add_section()
+            table.add_row(f"[bold]{_plain(first)} − {_plain(second)}[/bold]")
+            for method in dict.fromkeys(key[2] for key in pairs if key[:2] == (first, second)):
+                cells = [_difference(pairs.get((first, second, method, *column))) for column in columns]
+                table.add_row(_plain(method), *cells)
+        console.print(table)
+        legend = (
+            "Differences between the runs, the first minus the second; below, 95% intervals that hold for all methods "
+            "at once; bold: beyond doubt."
+        )
+        console.print(legend, style="dim", markup=False)
+    for note in comparison.notes:
+        print_plain(console, f"Note: {note}")
+    for verdict in comparison.verdicts if verdicts else ():
+        print_plain(console, f"  {verdict}")
+
+
+def _difference(pair: RunPair | None) -> str:
+    if pair is None or math.isnan(pair.difference):
+        return "–"
+    ends = None if math.isnan(pair.low) else (pair.low, pair.high)
+    return _number(pair.difference, ends, "bold" if pair.decided else "", sign="+")
 
 
 def _table(evaluations: Sequence[Evaluation]) -> Table:

@@ -8,11 +8,14 @@ import json
 import sys
 from collections.abc import Iterator
 
-from twinlens.cli.printing import print_runs
+from twinlens.cli.printing import print_differences, print_runs
+from twinlens.core.fields import JSON, to_json
 from twinlens.errors import RunError, printable_line, short_repr
 from twinlens.report import format_table, write_figures, write_report
 from twinlens.running.directory import tidy_run
-from twinlens.running.run_reader import open_evaluation
+from twinlens.running.run_comparison import compare_evaluations
+from twinlens.running.run_reader import Evaluation, open_evaluation, run_labels
+from twinlens.statistics.contrasts import RunComparison
 
 
 def add_report(parser: argparse.ArgumentParser) -> None:
@@ -68,17 +71,38 @@ def add_compare(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `twinlens compare`."""
     parser.add_argument("runs", nargs="+", metavar="RUN", help="run directories")
     parser.add_argument("--out", metavar="FILE", default="comparison.html", help="the page (comparison.html)")
-    parser.add_argument("--verdicts", action="store_true", help="print what each pair of methods differs in, too")
+    parser.add_argument("--verdicts", action="store_true", help="print what each pair differs in, in words, too")
+    parser.add_argument(
+        "--resamples",
+        type=int,
+        metavar="N",
+        default=1000,
+        help="resamples behind differences between the runs (1000); 0 leaves these out",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run_compare(given: argparse.Namespace) -> None:
-    """Print the tables of several runs as one, and write their page."""
+    """Print the tables of several runs as one, and how the runs differ, and write their page."""
     evaluations = [open_evaluation(path) for path in given.runs]
+    runs = dict(zip(run_labels(evaluations), evaluations, strict=True))
+    several = len(runs) > 1 and given.resamples != 0
+    comparison = compare_evaluations(runs, resamples=given.resamples) if several else None
     if given.json:
-        print(json.dumps({str(e.path): e.overview() for e in evaluations}, indent=1, ensure_ascii=False))
+        found = {str(run.path): _overview(label, run, comparison) for label, run in runs.items()}
+        print(json.dumps(found, indent=1, ensure_ascii=False))
         return
     print_runs(evaluations, verdicts=given.verdicts)
+    if comparison is not None:
+        print_differences(comparison, evaluations, verdicts=given.verdicts)
     with writing_to(given.out, "out"):
-        page = write_report(evaluations, given.out)
+        page = write_report(evaluations, given.out, comparison=comparison)
     print(printable_line(str(page)))
+
+
+def _overview(label: str, run: Evaluation, comparison: RunComparison | None) -> dict[str, JSON]:
+    """Return the numbers of a run, and those by which it differs from the runs behind it."""
+    if comparison is None:
+        return run.overview()
+    pairs = [to_json(pair) for pair in comparison.pairs if pair.first == label]
+    return {**run.overview(), "differences": pairs, "notes": to_json(comparison.notes)}

@@ -17,7 +17,7 @@ from typing import Generic, SupportsFloat, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from twinlens.core.arrays import Floats
+from twinlens.core.arrays import Floats, Integers
 from twinlens.core.randomness import stream
 
 Number = TypeVar("Number", float, Floats)
@@ -218,20 +218,21 @@ class Around:
         return np.where(np.isfinite(self.values + self.scale), (1 + farther) / (1 + len(self.farthest)), math.nan)
 
 
-def around(values: Floats, replicates: Floats, samples: int) -> Around:
+def around(values: Floats, replicates: Floats, samples: int | Integers) -> Around:
     """Measure how far replicates (R, K) stray from the values (K,) that they belong to; NaN is left out.
 
     Args:
         values: the numbers as measured.
         replicates: the same numbers in each resample.
-        samples: the number of samples that were resampled; resamples of few samples stray less than new samples would.
+        samples: the number of samples that were resampled, for all numbers or (K,) for each; resamples of few samples
+            stray less than new samples would.
 
     Example:
         >>> replicates = np.random.default_rng(0).normal(size=(999, 2))
         >>> around(np.array([0.1, 4.0]), replicates + [0.1, 4.0], samples=1000).p_values()
         array([0.992, 0.001])
     """
-    strays = np.abs(replicates - values) * math.sqrt(samples / max(samples - 3, 1))
+    strays = np.abs(replicates - values) * np.sqrt(samples / np.maximum(np.asarray(samples) - 3, 1))
     known = np.isfinite(strays)
     strays[~known | (strays <= 1e-12 * np.abs(values))] = 0.0  # rounding is no spread
     scale = np.sqrt((strays**2).sum(axis=0) / np.maximum(known.sum(axis=0), 1))

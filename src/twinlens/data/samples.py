@@ -32,6 +32,7 @@ from twinlens.data.images import read_image, reading
 from twinlens.errors import DataError
 
 LARGEST_LABEL = 2**63 - 1
+FINGERPRINT = 16  # bytes of the fingerprint of a sample
 _WINDOW = 256  # samples that the pool reads ahead
 
 
@@ -160,7 +161,7 @@ def subset(samples: Samples, limit: int, seed: int) -> Samples:
 
 def check(
     samples: Samples, *, skip_bad: bool, workers: int = 2, check_size: Callable[[tuple[int, int]], None] | None = None
-) -> tuple[Samples, tuple[Skipped, ...], str]:
+) -> tuple[Samples, tuple[Skipped, ...], str, tuple[bytes, ...]]:
     """Read every sample once, so that nothing fails later.
 
     Args:
@@ -170,16 +171,17 @@ def check(
         check_size: raises `ValueError` for an image of a width and height that the model's preprocessing cannot take.
 
     Returns:
-        The samples that can be read; those left out; a digest of the ids, labels and content of the former.
+        The samples that can be read; those left out; a digest of the ids, labels and content of the former; and a
+        fingerprint of each of them, which samples of several data sets share if all three are the same.
 
     Example:
-        >>> good, skipped, digest = check(from_arrays([[1.0], [np.nan]], [0, 1]), skip_bad=True)
-        >>> good.ids, skipped[0].id, len(digest)
-        (('00000',), '00001', 64)
+        >>> good, skipped, digest, prints = check(from_arrays([[1.0], [np.nan]], [0, 1]), skip_bad=True)
+        >>> good.ids, skipped[0].id, len(digest), len(prints)
+        (('00000',), '00001', 64, 1)
     """
     if workers < 1:
         raise ValueError(f"`workers` must be at least 1; got {workers}.")
-    digest, good, skipped = hashlib.blake2b(digest_size=32), [], []
+    digest, good, skipped, prints = hashlib.blake2b(digest_size=32), [], [], []
     with ThreadPoolExecutor(workers) as pool:
         for start in range(0, len(samples), _WINDOW):
             places = range(start, min(start + _WINDOW, len(samples)))
@@ -187,7 +189,9 @@ def check(
                 name = samples.ids[place]
                 if isinstance(outcome, bytes):
                     good.append(place)
-                    digest.update(json.dumps([name, samples.labels[place].item()]).encode() + outcome)
+                    content = json.dumps([name, samples.labels[place].item()]).encode() + outcome
+                    digest.update(content)
+                    prints.append(hashlib.blake2b(content, digest_size=FINGERPRINT).digest())
                 elif skip_bad:
                     skipped.append(Skipped(id=name, reason=str(outcome)))
                 else:
@@ -195,7 +199,7 @@ def check(
     if not good:
         reason = f"; the first: {skipped[0].reason}" if skipped else "."
         raise DataError(f"None of the {len(samples)} samples of {samples.name} can be read{reason}")
-    return samples.take(good), tuple(skipped), digest.hexdigest()
+    return samples.take(good), tuple(skipped), digest.hexdigest(), tuple(prints)
 
 
 def _visit(samples: Samples, check_size: Callable[[tuple[int, int]], None] | None, place: int) -> bytes | DataError:

@@ -33,7 +33,7 @@ from twinlens.attribution import attribute
 from twinlens.attribution.harness import at_least_one, undisturbed
 from twinlens.core.arguments import checked
 from twinlens.core.arrays import ArrayLike, Floats
-from twinlens.core.calling import check_inputs, find_device
+from twinlens.core.calling import blaming, check_inputs, find_device
 from twinlens.core.maps import check_maps, normalise, spatial_shape
 from twinlens.core.randomness import check_seed, stream
 from twinlens.core.resampling import Interval
@@ -249,7 +249,7 @@ class _Search:
         values = examples.transpose(0, 1).flatten(1)
         low, high, middle = (v.to(device)[:, None] for v in (values.amin(1), values.amax(1), values.median(1).values))
         self.low, self.range, self.middle = low, high - low, middle
-        with torch.no_grad():
+        with torch.no_grad(), blaming("model"):
             self.outputs = int(model(examples[:1].to(device)).shape[1])
         steps = [math.prod(self.spatial[axis + 1 :]) for axis in range(len(self.spatial))]
         self.stride = torch.tensor(steps)

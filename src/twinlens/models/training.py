@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from twinlens.core.arrays import ArrayLike, as_tensor
-from twinlens.core.calling import Labels, best_device, evaluating
+from twinlens.core.calling import Labels, best_device, blaming, evaluating
 from twinlens.core.fields import check_types
 from twinlens.core.randomness import stream
 from twinlens.probing.execution import using_threads
@@ -126,7 +126,11 @@ def train(
     given, targets = given.to(place) if isinstance(given, Tensor) else given, targets.to(place)
     steps = training.epochs * -(-len(given) // training.batch_size)
     with _seeded(seed, place), using_threads(training.threads):
-        model = build().to(place).train()
+        with blaming("build"):
+            model = build()
+        if not isinstance(model, nn.Module):
+            raise TypeError(f"`build` must return an nn.Module; it returned {type(model).__name__}.")
+        model = model.to(place).train()
         optimiser = torch.optim.Adam(model.parameters(), lr=training.rate, weight_decay=training.weight_decay)
         cycle = (
             torch.optim.lr_scheduler.OneCycleLR(optimiser, max_lr=training.rate, total_steps=steps)

@@ -20,10 +20,9 @@ from twinlens.core.files import as_path, is_local
 from twinlens.core.plotting import draw_arrow, import_pyplot, marker_fill
 from twinlens.metrics.removal import Completeness
 from twinlens.metrics.soundness import Soundness
-from twinlens.report.run_summary import run_labels
 from twinlens.report.styles import MethodStyle, method_styles
 from twinlens.running.results import CurveResults
-from twinlens.running.run_reader import Evaluation, exchanged_point
+from twinlens.running.run_reader import Evaluation, exchanged_point, run_labels
 from twinlens.running.wording import name_of, performance_of
 
 if TYPE_CHECKING:

@@ -338,6 +338,96 @@ function glance(run) {
   );
 }
 
+// ---- differences between runs
+
+function between() {
+  const compared = content.between;
+  if (!compared) return null;
+  const pairs = new Map();
+  for (const pair of compared.pairs) {
+    const runs = JSON.stringify([pair.first, pair.second]);
+    pairs.set(runs, [...(pairs.get(runs) ?? []), pair]);
+  }
+  return element(
+    'section',
+    { id: 'between' },
+    element('h2', {}, 'Between the runs'),
+    element(
+      'p',
+      { class: 'lead' },
+      pairs.size
+        ? `How much larger a number is in the first run than in the second, with ${percent(compared.confidence)} ` +
+            'intervals that hold for all methods at once. Bold: beyond doubt.'
+        : 'Nothing can be compared between these runs.',
+    ),
+    ...[...pairs.values()].map(betweenTable),
+    compared.verdicts.length ? fold('In words', sentences(compared.verdicts)) : null,
+    compared.notes.length
+      ? element('div', { class: 'warnings' }, element('h3', {}, 'Mind this'), sentences(compared.notes))
+      : null,
+  );
+}
+
+function betweenTable(pairs) {
+  const [{ first, second }] = pairs;
+  const title = `${first} − ${second}`;
+  // As in the ranking, skill stands beside the headline metrics alone; the words have all.
+  const sides = new Set(content.runs.flatMap(run => run.sides));
+  const shown = pairs.filter(pair => pair.quantity === 'area' || sides.has(pair.metric));
+  const columns = [...new Map(shown.map(pair => [`${pair.metric} ${pair.quantity}`, pair])).values()];
+  const methods = [...new Set(pairs.map(pair => pair.method))];
+  const cell = (method, { metric, quantity }) =>
+    betweenCell(pairs.find(pair => pair.method === method && pair.metric === metric && pair.quantity === quantity));
+  const head = column => element('th', { scope: 'col' }, name(betweenHead(column)));
+  const rows = methods.map(method =>
+    element(
+      'tr',
+      { 'data-method': method },
+      element('th', { scope: 'row' }, swatch(method), name(method)),
+      ...columns.map(column => cell(method, column)),
+    ),
+  );
+  onMethods(() => rows.forEach(row => row.classList.toggle('off', hidden.has(row.dataset.method))));
+  const table = element(
+    'table',
+    { class: 'ranking' },
+    element('thead', {}, element('tr', {}, element('th', { scope: 'col' }, 'method'), ...columns.map(head))),
+    element('tbody', {}, ...rows),
+  );
+  return element(
+    'div',
+    { 'data-between': title },
+    element('h3', {}, name(title)),
+    element('p', { class: 'quiet' }, betweenSamples(pairs)),
+    element('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': title }, table),
+  );
+}
+
+function betweenHead({ metric, quantity }) {
+  const known = content.runs.flatMap(run => run.metrics).find(candidate => candidate.key === metric);
+  return quantity === 'area' ? (known?.heading ?? metric) : `${known?.name ?? metric}: skill ↑`;
+}
+
+function betweenSamples(pairs) {
+  const { paired, samples } = pairs.find(pair => pair.quantity === 'area') ?? pairs[0];
+  return paired ? `Paired, on ${samples[0]} samples of both.` : `Independent samples: ${samples[0]} and ${samples[1]}.`;
+}
+
+function betweenCell(pair) {
+  if (!isNumber(pair?.difference)) return element('td', {}, element('span', {}, pair ? 'not reached' : '–'));
+  const ends = isNumber(pair.low) ? `${signed(pair.low)} to ${signed(pair.high)}` : null;
+  const title = [
+    isNumber(pair.p_adjusted) ? `p = ${decimal(pair.p_adjusted)}, by itself ${decimal(pair.p_value)}` : 'without an interval',
+    pair.paired ? `${pair.samples[0]} samples, paired` : `${pair.samples[0]} and ${pair.samples[1]} samples`,
+  ].join(', ');
+  return element(
+    'td',
+    { title, class: pair.decided ? 'best' : null },
+    element('span', {}, signed(pair.difference)),
+    ends ? element('small', {}, ends) : null,
+  );
+}
+
 function curves() {
   const metrics = [...new Map(content.runs.flatMap(run => run.metrics).map(metric => [metric.key, metric])).values()];
   if (!metrics.length) return null;
@@ -472,7 +562,7 @@ page.append(
     'main',
     {},
     element('section', { id: 'glance', class: several ? 'runs' : '' }, ...content.runs.map(glance)),
-    ...[curves(), checks(), explorer()].filter(Boolean),
+    ...[between(), curves(), checks(), explorer()].filter(Boolean),
   ),
   footer(),
 );

@@ -20,9 +20,10 @@ from twinlens.core.arguments import checked
 from twinlens.core.fields import JSON, to_json
 from twinlens.core.files import as_path, written_whole
 from twinlens.report.explorer import describe_samples
-from twinlens.report.run_summary import describe_runs
+from twinlens.report.run_summary import describe_comparison, describe_runs
 from twinlens.report.styles import method_styles
 from twinlens.running.run_reader import Evaluation
+from twinlens.statistics.contrasts import RunComparison
 
 _SCRIPTS = ("assets/echarts.min.js", "elements.js", "charts.js", "explorer.js", "page.js")
 _ESCAPED = "<>&\u2028\u2029"
@@ -30,12 +31,15 @@ _PICTURES = 5_500_000  # bytes of pictures in a page, which keeps it below 8 MB 
 
 
 @checked
-def write_report(evaluations: Sequence[Evaluation], path: str | os.PathLike[str]) -> Path:
+def write_report(
+    evaluations: Sequence[Evaluation], path: str | os.PathLike[str], *, comparison: RunComparison | None = None
+) -> Path:
     """Write the report of one run, or of several side by side, as one HTML file that needs nothing else.
 
     Args:
         evaluations: the results of each run, at least one.
         path: the file.
+        comparison: of several runs, how they differ: `twinlens.compare(evaluations)`.
 
     Returns:
         The file.
@@ -53,14 +57,22 @@ def write_report(evaluations: Sequence[Evaluation], path: str | os.PathLike[str]
         run["explorer"] = describe_samples(evaluation, budget=_PICTURES // len(evaluations))
     title = "; ".join(dict.fromkeys(f"{run['model']} on {run['data']}" for run in runs))
     fallback = "".join(evaluation._repr_html_() for evaluation in evaluations)
-    page = build_page(title, to_json(method_styles(evaluations)), runs, fallback)
+    between = None if comparison is None else describe_comparison(comparison)
+    fallback += "" if comparison is None else comparison._repr_html_()
+    page = build_page(title, to_json(method_styles(evaluations)), runs, fallback, between)
     target = as_path(path)
     with written_whole(target) as unfinished:
         unfinished.write_text(page, encoding="utf-8")
     return target
 
 
-def build_page(title: str, styles: dict[str, JSON], runs: Sequence[dict[str, JSON]], fallback: str = "") -> str:
+def build_page(
+    title: str,
+    styles: dict[str, JSON],
+    runs: Sequence[dict[str, JSON]],
+    fallback: str = "",
+    between: dict[str, JSON] | None = None,
+) -> str:
     """Build the page around what it shows.
 
     Args:
@@ -68,6 +80,7 @@ def build_page(title: str, styles: dict[str, JSON], runs: Sequence[dict[str, JSO
         styles: how each method is drawn; see `method_styles`.
         runs: what the page shows of each run; see `describe_runs` and `describe_samples`.
         fallback: markup for readers without scripts.
+        between: what it shows of differences between the runs; see `describe_comparison`.
     """
     style, own = read_part("style.css"), version("twinlens")
     scripts = [read_part(name) for name in _SCRIPTS]
@@ -77,7 +90,9 @@ def build_page(title: str, styles: dict[str, JSON], runs: Sequence[dict[str, JSO
         "@TITLE@": html.escape(f"twinlens: {title}"),
         "@STYLE@": style,
         "@FALLBACK@": fallback,
-        "@CONTENT@": embed_json({"title": title, "version": own, "styles": styles, "runs": [*runs]}),
+        "@CONTENT@": embed_json(
+            {"title": title, "version": own, "styles": styles, "runs": [*runs], "between": between}
+        ),
         "@SCRIPTS@": "\n".join(f"<script>{script}</script>" for script in scripts),
     }
     # Split first and join after, so that a name that looks like one of our marks stays a name.

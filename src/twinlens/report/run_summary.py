@@ -14,8 +14,9 @@ from twinlens.metrics.removal import Completeness
 from twinlens.metrics.soundness import Soundness
 from twinlens.running.checks import Check
 from twinlens.running.results import CurveResults, Results
-from twinlens.running.run_reader import Evaluation
+from twinlens.running.run_reader import Evaluation, run_labels
 from twinlens.running.wording import find_headlines, group_warnings, name_of, performance_of
+from twinlens.statistics.contrasts import RunComparison
 
 _LONGEST = 60  # signs of a setting that the page prints
 _COMPARED = 16  # methods of which the page compares every pair in words
@@ -27,10 +28,14 @@ def describe_runs(evaluations: Sequence[Evaluation]) -> list[dict[str, JSON]]:
     return [describe_run(evaluation, label) for evaluation, label in zip(evaluations, labels, strict=True)]
 
 
-def run_labels(evaluations: Sequence[Evaluation]) -> list[str]:
-    """Return a short name of each run: that of its directory, or its path where two directories share a name."""
-    names = [evaluation.path.resolve().name for evaluation in evaluations]
-    return names if len(set(names)) == len(names) else [str(evaluation.path) for evaluation in evaluations]
+def describe_comparison(comparison: RunComparison) -> dict[str, JSON]:
+    """Describe what the page shows of the differences between runs."""
+    return {
+        "confidence": comparison.confidence,
+        "pairs": [{**to_json(pair), "decided": pair.decided} for pair in comparison.pairs],
+        "verdicts": to_json(comparison.verdicts),
+        "notes": to_json(comparison.notes),
+    }
 
 
 def describe_run(evaluation: Evaluation, label: str) -> dict[str, JSON]:

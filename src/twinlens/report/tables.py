@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from twinlens.core.arguments import checked
 from twinlens.core.files import csv_text
 from twinlens.errors import unknown
-from twinlens.report.run_summary import run_labels
 from twinlens.running.results import CurveResults, Results
-from twinlens.running.run_reader import Evaluation
+from twinlens.running.run_reader import Evaluation, run_labels
 
 KINDS = ("latex", "markdown", "csv")
 _LATEX = {

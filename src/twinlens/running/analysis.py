@@ -200,7 +200,7 @@ def _skill(reader: TableReader, method: str, metric: Metric, question: Question,
     if question.control == "none" or not reader.readable(method, sweeps):
         return None
     pair = (
-        reader.part(method, metric, reader.controlled(question.control_share)),
+        reader.curve(method, metric, ids=reader.controlled_ids(question.control_share)),
         reader.curve(method, metric, sweeps),
     )
     return skill(*pair, confidence=CONFIDENCE, high=high, resamples=question.resamples)

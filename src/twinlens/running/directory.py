@@ -6,6 +6,7 @@
       probes/METHOD/SWEEP/00000.parquet   what the model answered about them
       results.json   results.csv          curves and summary
       pairs.csv                           each pair of methods by each metric
+      fingerprints.safetensors            a hash of each sample, by which runs know the samples that they share
       checks/NAME.json                    tests of other papers, where some were made
       timings.json                        how long it took
 

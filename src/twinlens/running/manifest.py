@@ -330,8 +330,14 @@ class Manifest:
         return {name: to_json(getattr(self, name)) for name in names}
 
 
-def differences(here: JSON, there: JSON, name: str = "") -> list[str]:
+def differences(here: JSON, there: JSON, name: str = "", *, places: tuple[str, str] = ("there", "here")) -> list[str]:
     """List what differs between two descriptions, by the names of their fields.
+
+    Args:
+        here: one description.
+        there: the other, which is named first.
+        name: what the fields belong to.
+        places: what to call where they were found.
 
     Example:
         >>> differences({"seed": 1}, {"seed": 0})
@@ -340,8 +346,12 @@ def differences(here: JSON, there: JSON, name: str = "") -> list[str]:
     if isinstance(there, dict) and isinstance(here, dict):
         keys = [*there, *(key for key in here if key not in there)]
         before = f"{name}." if name else ""
-        return [line for key in keys for line in differences(here.get(key), there.get(key), before + key)]
-    return [] if here == there else [f"{name} is {_short(there)} there and {_short(here)} here"]
+        return [
+            line for key in keys for line in differences(here.get(key), there.get(key), before + key, places=places)
+        ]
+    if here == there:
+        return []
+    return [f"{name} is {_short(there)} {places[0]} and {_short(here)} {places[1]}"]
 
 
 def refuse_differences(different: Sequence[str], where: str) -> None:

@@ -7,7 +7,7 @@ import html
 import math
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -335,6 +335,16 @@ def open_evaluation(path: str | os.PathLike[str]) -> Evaluation:
     except (ValueError, TypeError) as error:
         raise RunError(f"{str(file)!r} is damaged: {error} {remedy}") from None
     return Evaluation(run, results, TableReader(run))
+
+
+def run_labels(evaluations: Sequence[Evaluation]) -> list[str]:
+    """Return a short name of each run: that of its directory, or its path where two directories share a name."""
+    names = [evaluation.path.resolve().name for evaluation in evaluations]
+    if len(set(names)) < len(names):
+        names = [str(evaluation.path) for evaluation in evaluations]
+    # One run may be there twice.
+    before = [names[:k].count(name) for k, name in enumerate(names)]
+    return [f"{name} ({count + 1})" if count else name for name, count in zip(names, before, strict=True)]
 
 
 def _check_question(results: Results) -> None:

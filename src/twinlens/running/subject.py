@@ -62,6 +62,9 @@ class Subject:
     digest: str
     """Hash of the samples."""
 
+    fingerprints: tuple[bytes, ...]
+    """(N,) hash of each sample's id, label and content."""
+
     example: Tensor
     """(1, C, *S): the first input as the model expects it."""
 
@@ -125,7 +128,7 @@ def open_subject(
     task = task_of(everything.labels) if options.target is None else REGRESSION
     _check_performance(options, task)
     chosen = everything if options.limit is None else subset(everything, options.limit, options.seed)
-    samples, skipped, digest = check(
+    samples, skipped, digest, fingerprints = check(
         chosen,
         skip_bad=options.skip_bad,
         workers=options.workers,
@@ -139,6 +142,7 @@ def open_subject(
         samples=samples,
         skipped=skipped,
         digest=digest,
+        fingerprints=fingerprints,
         example=example,
         output=output,
         segments=_open_segments(options, everything),

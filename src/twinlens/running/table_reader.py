@@ -5,7 +5,7 @@ Shapes: N samples.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property, partial
 from pathlib import Path
@@ -46,26 +46,43 @@ class TableReader:
         """What the model answered about the untouched inputs."""
         return self.run.load_untouched(self.manifest.shards)
 
+    def controlled_ids(self, share: float) -> list[str]:
+        """Return the names of the samples that were probed by exchanged maps."""
+        return [self.untouched.ids[position] for position in self.controlled(share).tolist()]
+
     def controlled(self, share: float) -> Integers:
         """Return the positions of the samples that were probed by exchanged maps."""
         if share not in self._controlled:  # every table asks, and the draw sorts all samples
             self._controlled[share] = draw_controlled(self.untouched.ids, share, seed=self.manifest.seed)
         return self._controlled[share]
 
-    def curve(self, method: str, metric: Metric, sweeps: Sequence[Sweep] | None = None) -> Curve:
+    def curve(
+        self,
+        method: str,
+        metric: Metric,
+        sweeps: Sequence[Sweep] | None = None,
+        *,
+        ids: Collection[str] | None = None,
+    ) -> Curve:
         """Read a metric's curve of a method; `readable` tells whether its probes are there.
 
         Args:
             method: name of the method.
             metric: the metric.
             sweeps: the probes to read it from, such as those on exchanged maps; those on own maps by default.
+            ids: over these samples alone; over all that were probed by default.
         """
         wanted = metric.sweeps(self.features) if sweeps is None else sweeps
-        return metric.read([self._table(method, sweep) for sweep in wanted])
-
-    def part(self, method: str, metric: Metric, positions: Integers) -> Curve:
-        """Read a metric's curve of a method over some of the samples."""
-        return metric.read([self._table(method, sweep).take(positions) for sweep in metric.sweeps(self.features)])
+        tables = [self._table(method, sweep) for sweep in wanted]
+        if ids is not None:
+            chosen = set(ids)
+            tables = [
+                table.take([k for k, name in enumerate(table.ids) if name in chosen])
+                if len(table) > len(chosen)
+                else table
+                for table in tables
+            ]
+        return metric.read(tables)
 
     def readable(self, method: str, sweeps: Iterable[Sweep]) -> bool:
         """Tell whether all probes of these sweeps are complete for a method."""

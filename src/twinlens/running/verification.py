@@ -17,6 +17,8 @@ from twinlens.errors import DamagedError, RunError, first_line
 from twinlens.running.analysis import analyse
 from twinlens.running.checks import check_files, read_check
 from twinlens.running.directory import Run, read_json
+from twinlens.running.fingerprints import FILE as FINGERPRINTS
+from twinlens.running.fingerprints import read_fingerprints
 from twinlens.running.manifest import Manifest
 from twinlens.running.pairs_table import FILE as PAIRS
 from twinlens.running.run_reader import Evaluation, open_evaluation
@@ -59,6 +61,8 @@ def verify_run(run: Run[Manifest]) -> list[Finding]:
                     look(part, partial(_check_table, run, part, sweep.schedule, probed))
     if (run.path / FILE).exists():
         look(run.path / FILE, lambda: None if read_selection(run) else "it is empty")
+    if (run.path / FINGERPRINTS).exists():
+        look(run.path / FINGERPRINTS, lambda: None if read_fingerprints(run) else "it is empty")
     parts_are_whole = all(finding.problem is None for finding in found)
     look(run.path / "results.json", lambda: _check_results(run, recompute=parts_are_whole))
     if found[-1].problem is None and (evaluation := open_evaluation(run.path)).results.pairs_digest:

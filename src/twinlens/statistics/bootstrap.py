@@ -21,10 +21,10 @@ from twinlens.metrics.soundness_curve import SoundnessCurve
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Score:
-    """The area of a curve, as measured and in each resample: all that a comparison needs, without the probes."""
+    """The area of a curve, or its skill, as measured and in each resample: all that a comparison needs."""
 
     kind: str
-    """What was measured: "soundness", "completeness", or "removal" with its order."""
+    """What was measured: "soundness", "completeness", or "removal" with its order; or "skill" in one of them."""
 
     area: float
     """Area of the curve; NaN where it is not defined."""

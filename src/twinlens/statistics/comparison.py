@@ -14,7 +14,6 @@ from itertools import combinations
 
 import numpy as np
 
-from twinlens.core.arguments import checked
 from twinlens.core.arrays import Floats
 from twinlens.core.resampling import around, check_confidence, interval_of
 from twinlens.metrics.curves import Curve
@@ -25,9 +24,8 @@ from twinlens.statistics.verdicts import Comparison, Pair, Standing
 Curves = Mapping[str, Curve] | Mapping[str, Mapping[str, Curve]]
 
 
-@checked
-def compare(
-    curves: Curves,
+def compare_curves(
+    compared: Curves,
     *,
     confidence: float = 0.95,
     resamples: int = 1000,
@@ -35,10 +33,10 @@ def compare(
     high: float | Mapping[str, float] | None = None,
     controls: Collection[str] = (),
 ) -> Comparison:
-    """Compare methods by the areas of their curves, on the same samples.
+    """Compare methods by the areas of their curves, on the same samples; see `twinlens.compare`.
 
     Args:
-        curves: from each method's name to its curve, or to its curves by metric. The same samples, in any order.
+        compared: from each method's name to its curve, or to its curves by metric. The same samples, in any order.
         confidence: confidence of intervals and verdicts.
         resamples: number of resamples.
         seed: seed of the resampling.
@@ -49,21 +47,9 @@ def compare(
     Returns:
         Differences with intervals and p-values, win rates, ranks with their uncertainty, the Pareto front, and a
         sentence for each pair.
-
-    Example:
-        >>> import torch, twinlens as tl
-        >>> def model(x):  # reads the first feature and no other
-        ...     return torch.stack([x[:, 0], 0.1 + 0 * x[:, 0]], dim=1)
-        >>> x = torch.rand(60, 2, generator=torch.manual_seed(0))
-        >>> def completeness(maps):
-        ...     return tl.completeness(model, x, [0] * 60, maps, imputer=tl.ConstantImputer(0.0))
-        >>> both = {"right": completeness(torch.tensor([1.0, 0.05]).expand(60, 2)),
-        ...         "wrong": completeness(torch.tensor([0.05, 1.0]).expand(60, 2))}
-        >>> print(compare(both).verdicts[0])
-        right is more complete than wrong by 0.917 [0.848, 0.985].
     """
     check_confidence(confidence)
-    metrics = _by_metric(curves)
+    metrics = _by_metric(compared)
     ids = next(iter(next(iter(metrics.values())).values())).table.ids
     _refuse_other_samples(metrics, ids)
     up_to = high if isinstance(high, Mapping) else dict.fromkeys(metrics, high)
@@ -85,7 +71,7 @@ def compare_scores(
     Args:
         scores: from the name of each metric to the score of each method.
         confidence: confidence of intervals and verdicts.
-        controls: as for `compare`.
+        controls: as for `compare_curves`.
     """
     standings: list[Standing] = []
     pairs: list[Pair] = []
@@ -102,23 +88,23 @@ def compare_scores(
     )
 
 
-def _by_metric(curves: Curves) -> dict[str, dict[str, Curve]]:
+def _by_metric(compared: Curves) -> dict[str, dict[str, Curve]]:
     """Group curves by metric, then by method; refuse those that cannot be compared."""
-    if len(curves) < 2:
-        raise ValueError(f"`curves` must hold at least two methods to compare; got {len(curves)}.")
+    if len(compared) < 2:
+        raise ValueError(f"`compared` must hold at least two methods to compare; got {len(compared)}.")
     metrics: dict[str, dict[str, Curve]] = {}
-    for method, given in curves.items():
+    for method, given in compared.items():
         for metric, curve in ({kind_of(given): given} if isinstance(given, Curve) else given).items():
             metrics.setdefault(metric, {})[method] = curve
     for metric, methods in metrics.items():
-        for method in curves:
+        for method in compared:
             if method not in methods:
-                raise ValueError(f"`curves` must hold every metric of every method; {method!r} has no {metric}.")
-            one, other = (_made_with(methods[name]) for name in (next(iter(curves)), method))
+                raise ValueError(f"`compared` must hold every metric of every method; {method!r} has no {metric}.")
+            one, other = (_made_with(methods[name]) for name in (next(iter(compared)), method))
             if one != other:
                 raise ValueError(
-                    f"`curves` must be made alike; {metric} of {method!r} was measured as {other}, that of "
-                    f"{next(iter(curves))!r} as {one}."
+                    f"`compared` must be made alike; {metric} of {method!r} was measured as {other}, that of "
+                    f"{next(iter(compared))!r} as {one}."
                 )
     return metrics
 
@@ -136,7 +122,7 @@ def _refuse_other_samples(metrics: Mapping[str, Mapping[str, Curve]], ids: Seque
             if set(curve.table.ids) != set(ids):
                 differ = sorted(set(curve.table.ids) ^ set(ids))
                 raise ValueError(
-                    f"`curves` must be measured on the same samples; {metric} of {method!r} has {len(curve.table)}, "
+                    f"`compared` must be measured on the same samples; {metric} of {method!r} has {len(curve.table)}, "
                     f"the first curve {len(ids)}, and {len(differ)} ids are in one only, such as {differ[0]!r}. "
                     "Give the same `ids` to both, or take the common samples with ProbeTable.take."
                 )

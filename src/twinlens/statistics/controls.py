@@ -7,14 +7,16 @@ with them is owed to the kind of maps; own minus exchanged is what the method kn
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from twinlens.core.arguments import checked
+from twinlens.core.arrays import Floats
 from twinlens.core.resampling import around, check_confidence
 from twinlens.metrics.curves import Curve
-from twinlens.statistics.bootstrap import Bootstrap, bootstrap
+from twinlens.statistics.bootstrap import Bootstrap, Score, bootstrap
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,22 +100,42 @@ def skill(
         given if isinstance(given, Bootstrap) else bootstrap(given.in_steps(), resamples=resamples, seed=seed)
         for given in (own, exchanged)
     ]
-    _refuse_others(*drawn)
-    curve, samples = drawn[0].curve, len(drawn[0].curve.table)
-    sign = 1.0 if curve.higher_is_better else -1.0
-    (one, replicates), (other, other_replicates) = (each.areas_up_to(high) for each in drawn)
-    differences = drawn[0].trusted(sign * (replicates - other_replicates)[:, None])
-    found = around(np.array([sign * (one - other)]), differences, samples)
+    areas = [each.areas_up_to(high) for each in drawn]
+    score = _score(drawn, areas)
+    found = around(np.array([score.area]), score.trusted(score.replicates[:, None]), score.samples)
     [low], [upper] = found.ends(confidence)
     return Skill(
-        value=float(found.values[0]),
-        own=one,
-        exchanged=other,
+        value=score.area,
+        own=areas[0][0],
+        exchanged=areas[1][0],
         low=float(low),
         high=float(upper),
         p_value=float(found.p_values()[0]),
         confidence=confidence,
-        samples=samples,
+        samples=score.samples,
+    )
+
+
+def score_skill(own: Curve, exchanged: Curve, *, high: float | None, resamples: int, seed: int) -> Score:
+    """Return the skill, as measured and in each resample; the arguments are those of `skill`."""
+    drawn = [bootstrap(curve.in_steps(), resamples=resamples, seed=seed) for curve in (own, exchanged)]
+    return _score(drawn, [each.areas_up_to(high) for each in drawn])
+
+
+def _score(drawn: Sequence[Bootstrap], areas: Sequence[tuple[float, Floats]]) -> Score:
+    """Subtract the areas of exchanged maps from those of own maps."""
+    _refuse_others(*drawn)
+    curve, (own, exchanged) = drawn[0].curve, areas
+    sign = 1.0 if curve.higher_is_better else -1.0
+    return Score(
+        kind="skill",
+        area=sign * (own[0] - exchanged[0]),
+        replicates=sign * (own[1] - exchanged[1]),
+        per_sample=None,
+        samples=len(curve.table),
+        higher_is_better=True,
+        has_interval=curve.has_interval,
+        limits=(-math.inf, math.inf),
     )
 
 

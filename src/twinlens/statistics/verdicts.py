@@ -17,7 +17,8 @@ from twinlens.core.plotting import COLOURS, html_table, new_axes
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_BETTER = {"soundness": "sounder", "completeness": "more complete"}
+BETTER = {"soundness": "sounder", "completeness": "more complete"}
+"""What is said of the better one of two, by metric."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,7 +189,7 @@ def _verdict(pairs: Sequence[Pair], standings: Mapping[tuple[str, str], Standing
         between = f"[{ends[0]:z.3f}, {ends[1]:z.3f}]"
         if pair.decided:
             better, worse = (pair.first, pair.second) if one.rank < other.rank else (pair.second, pair.first)
-            word = _BETTER.get(pair.metric, f"better in {pair.metric}")
+            word = BETTER.get(pair.metric, f"better in {pair.metric}")
             clauses.append(f"{better} is {word} than {worse} by {size} {between}")
             continue
         without = [each.method for each in (one, other) if math.isnan(each.area)]
