@@ -103,7 +103,7 @@ def main() -> None:
             "random": "random",
         },
         metrics=["soundness_two_sided", "completeness"],
-        imputer=tl.TokenImputer(WORDS.index("[MASK]"), special=[WORDS.index(word) for word in SPECIAL]),
+        imputer=tl.TokenImputer(WORDS.index("[MASK]"), special=tuple(WORDS.index(word) for word in SPECIAL)),
     )
     print(evaluation.title)
     print(evaluation.summary()[COLUMNS].round(3).to_string(index=False), end="\n\n")

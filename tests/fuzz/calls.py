@@ -103,6 +103,9 @@ def _curve(s: Subject, metric: tl.Metric) -> Any:
 CALLS: dict[str, Callable[[Subject], Call]] = {
     # imputers
     "BlurImputer": lambda s: Call(tl.BlurImputer, {"sigma": 2.0}, lambda i: i(s.inputs, s.keep, range(4))),
+    "TokenImputer": lambda s: Call(
+        tl.TokenImputer, {"mask_id": 3, "special": (0, 1)}, lambda i: i((s.inputs[:, 0] > 0).long(), s.keep, range(4))
+    ),
     "ConstantImputer": lambda s: Call(tl.ConstantImputer, {"value": 1.0}, lambda i: i(s.inputs, s.keep, range(4))),
     "LinearImputer": lambda s: Call(tl.LinearImputer, {"noise": 0.1}, lambda i: i(s.inputs, s.keep, range(4))),
     "MeanImputer": lambda s: Call(tl.MeanImputer, {"mean": s.inputs[0]}, lambda i: i(s.inputs, s.keep, range(4))),

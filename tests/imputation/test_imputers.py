@@ -146,7 +146,7 @@ def upside_down(inputs, keep, streams):
 
 
 def test_imputers_are_found_by_name_by_table_and_as_they_are():
-    assert list(IMPUTERS) == ["linear", "constant", "mean", "blur"]
+    assert list(IMPUTERS) == ["linear", "constant", "mean", "blur", "token"]
     assert find_imputer("linear") == tl.LinearImputer()
     assert find_imputer("constant") == tl.ConstantImputer(0.0)
     assert find_imputer("blur") == tl.BlurImputer()
@@ -164,8 +164,12 @@ def test_imputers_are_found_by_name_by_table_and_as_they_are():
 @pytest.mark.parametrize(
     ("given", "kind", "message"),
     [
-        ("linaer", ValueError, r"^`imputer` must be one of linear, constant, mean, blur; got 'linaer'\. Did you mean"),
-        ({"noise": 0.1}, ValueError, r"^`imputer` must be one of linear, constant, mean, blur; got None\.$"),
+        (
+            "linaer",
+            ValueError,
+            r"^`imputer` must be one of linear, constant, mean, blur, token; got 'linaer'\. Did you mean",
+        ),
+        ({"noise": 0.1}, ValueError, r"^`imputer` must be one of linear, constant, mean, blur, token; got None\.$"),
         (
             {"name": "linear", "noize": 0.1},
             ValueError,
@@ -174,7 +178,7 @@ def test_imputers_are_found_by_name_by_table_and_as_they_are():
         ({"name": "linear", "noise": "x"}, TypeError, r"^`imputer linear\.noise` must be a number; got 'x'\.$"),
         ({"name": "linear", "noise": -1}, ValueError, r"^`noise` must be >= 0"),
         ({"name": "mean", "mean": "x"}, TypeError, r"^`imputer mean\.mean` must be a number or a list of numbers"),
-        (3, TypeError, r"^`imputer` must be one of linear, constant, mean, blur, or a function; got 3\.$"),
+        (3, TypeError, r"^`imputer` must be one of linear, constant, mean, blur, token, or a function; got 3\.$"),
         (None, TypeError, r"^`imputer` must be one of .*, or a function; got None\.$"),
     ],
 )

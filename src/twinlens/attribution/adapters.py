@@ -56,7 +56,11 @@ class Adapted:
         device, dtype = find_device(model, None)
         given, classes = (as_tensor(each, name).to(device) for each, name in ((inputs, "inputs"), (targets, "targets")))
         values = given if dtype is None or are_tokens(given) else given.to(dtype)
-        return as_tensor(self.run(model, values, classes, {"ids": ids, "seed": seed}, options), "maps").detach()
+        found = self.run(model, values, classes, {"ids": ids, "seed": seed}, options)
+        try:
+            return as_tensor(found, "maps").detach()
+        except TypeError as error:
+            raise TypeError(f"`method` returned what cannot be used: {error}") from None
 
     def run(
         self, model: Model, inputs: Tensor, targets: Tensor, drawn: Mapping[str, Any], options: Mapping[str, Any]

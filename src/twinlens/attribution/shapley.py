@@ -60,12 +60,13 @@ def kernel_shap(
     wanted = 2 * features + 2048 if coalitions is None else coalitions
     if wanted < min(2 * features, 2**features - 2):
         raise ValueError(f"`coalitions` must be at least {2 * features}, twice the number of features; got {wanted}.")
+    argument = "background" if background is not None or reference is None else "reference"
     if background is None:
-        background = 0.0 if reference is None else as_tensor(reference, "reference").double().mean(dim=0)
-    absent = as_tensor(background, "background").to(rows)
+        background = 0.0 if reference is None else _mean_row(as_tensor(reference, "reference"))
+    absent = as_tensor(background, argument).to(rows)
     if absent.shape not in ((), (1,), (features,)) or not absent.isfinite().all():
         raise ValueError(
-            f"`background` must be a number, or one for each of the {features} features, and finite; got shape "
+            f"`{argument}` must be a number, or one for each of the {features} features, and finite; got shape "
             f"{tuple(absent.shape)}."
         )
     maps = torch.zeros(rows.shape, dtype=torch.float32)
@@ -78,6 +79,10 @@ def kernel_shap(
             values = np.concatenate(answers)
             maps[i] = torch.from_numpy(_solve(present, weights, values[2:], values[0], values[1]))
     return maps.clamp(min=0)
+
+
+def _mean_row(rows: Tensor) -> Tensor:
+    return rows.double().mean(dim=0) if rows.dim() == 2 else rows
 
 
 def _coalitions(features: int, wanted: int, seed: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

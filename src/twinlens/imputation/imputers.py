@@ -256,6 +256,9 @@ def _over_channels(keep: Tensor, inputs: Tensor) -> Tensor:
     return keep if keep.dim() == inputs.dim() else keep.unsqueeze(1)
 
 
+_MOST_TOKENS = 2**31
+
+
 @dataclass(frozen=True)
 class TokenImputer:
     """Imputation of a mask token, or of whatever token says nothing.
@@ -270,12 +273,15 @@ class TokenImputer:
     mask_id: int
     """Id of the token that stands in the place of removed ones."""
 
-    special: Sequence[int] = ()
+    special: tuple[int, ...] = ()
     """Ids of tokens that are no features and always stay, such as a tokenizer's `all_special_ids`."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "special", tuple(self.special))
         check_types(self)
+        for name, ids in (("mask_id", (self.mask_id,)), ("special", self.special)):
+            for token in ids:
+                if not 0 <= token < _MOST_TOKENS:
+                    raise ValueError(f"`{name}` must be token ids from 0 on; got {token}.")
 
     def __call__(self, inputs: Tensor, keep: Tensor, streams: Sequence[int]) -> Tensor:  # noqa: ARG002
         """Replace the tokens that are not kept; an attention mask stays."""

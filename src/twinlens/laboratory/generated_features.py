@@ -78,7 +78,12 @@ class GeneratedFeatures:
         spatial = spatial_shape(self.inputs.shape)
         both = []
         for column in self.classes.T:
-            maps = attribute(model, self.inputs, column, method, ids=self.ids, seed=seed, **options)
+            try:
+                maps = attribute(model, self.inputs, column, method, ids=self.ids, seed=seed, **options)
+            except ValueError as error:
+                if not str(error).startswith("`targets`"):
+                    raise
+                raise ValueError(f"`model` must be the one that `features` were generated for. {error}") from None
             both.append(check_maps(maps, spatial, ids=self.ids).double().cpu())
         return torch.stack(both, dim=1)
 
@@ -206,7 +211,7 @@ def generate_features(
     device, dtype = find_device(model, None)
     examples = given.to(dtype or given.dtype)
     found: list[_Pair] = []
-    with undisturbed(model):
+    with undisturbed(model), blaming("model"):
         search = _Search(model, examples, device, probability, seed)
         together = max(1, _TOGETHER // examples[0].numel())
         for start in range(0, count, together):

@@ -110,7 +110,8 @@ def selftest(
         np.float64(1.0)
     """
     prober = Prober(model, inputs, labels, **how)
-    good, neighbours = prober.rank(maps).maps, prober.inputs.dim() > 2
+    first, neighbours = prober.rank(maps), prober.inputs.dim() > 2
+    good, features = first.maps, first.features
     found = find_metrics(metrics, {"levels": levels, "performance": performance})
     tested = {
         # Without neighbours there is no blur, and one filling serves all metrics.
@@ -119,16 +120,13 @@ def selftest(
         else replaced(metric, {"imputer": metric.imputer or imputer}, name)
         for name, metric in found.items()
     }
-    needed = merge_sweeps(sweep for metric in tested.values() for sweep in metric.sweeps(good[0].numel()))
+    needed = merge_sweeps(sweep for metric in tested.values() for sweep in metric.sweeps(features))
     curves: dict[str, dict[float, Curve]] = {}
     for share in shares:
         ranked = prober.rank(degrade(good, share, ids=prober.ids, seed=prober.how["seed"]))
         tables = {sweep.kind(): prober.sweep(ranked, sweep.schedule, sweep.imputer) for sweep in needed}
         for name, metric in tested.items():
-            read = [
-                tables[sweep.kind()].join_levels(levels=sweep.schedule.levels)
-                for sweep in metric.sweeps(good[0].numel())
-            ]
+            read = [tables[sweep.kind()].join_levels(levels=sweep.schedule.levels) for sweep in metric.sweeps(features)]
             curves.setdefault(name, {})[share] = metric.read(read)
     return rank_degraded(curves)
 

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from twinlens.core.arguments import checked
-from twinlens.core.arrays import ArrayLike, Floats, as_tensor
+from twinlens.core.arrays import ArrayLike, Floats, as_array, as_tensor
 from twinlens.core.calling import Labels, Model
 from twinlens.core.correlation import pearson
 from twinlens.core.maps import check_maps
@@ -129,9 +129,11 @@ def random_removals(
     """
     if not 3 <= subsets <= _MOST_SUBSETS:
         raise ValueError(f"`subsets` must lie within [3, {_MOST_SUBSETS}], for a correlation; got {subsets}.")
+    if how.get("segments") is not None:
+        raise ValueError("`segments` are not taken here: sets are drawn of single places. Leave them out.")
     imputer = find_imputer(imputer)
     levels = check_levels("shares", shares, decreasing=False)
-    prober = Prober(model, inputs, targets, **how)
+    prober = Prober(model, inputs, as_array(targets, "targets"), **how)
     features, seed = int(np.prod(prober.spatial)), prober.how["seed"]
     sizes = tuple(dict.fromkeys(min(max(1, round(features * level)), features - 1) for level in levels))
     schedule = Schedule(by="area", order="morf", levels=(0.0, *(size / features for size in sizes)))

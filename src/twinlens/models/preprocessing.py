@@ -28,6 +28,9 @@ MOST_PIXELS = 2**25
 """Of a resized image: a file of a few bytes, very long and one pixel wide, would become one of gigabytes."""
 
 
+_EXTREME = 1e6  # of a normalisation: beyond it, inputs are no longer finite in float32
+
+
 @dataclass(frozen=True, kw_only=True)
 class Preprocessing:
     """The steps from an image to a model's input: resize, crop the centre, divide by 255, normalise.
@@ -68,8 +71,10 @@ class Preprocessing:
                 f"`mean` and `std` must hold one value for grey images or three for colour; got {len(self.mean)} and "
                 f"{len(self.std)}."
             )
-        if not all(value > 0 for value in self.std):
-            raise ValueError(f"`std` must be > 0; got {self.std}.")
+        if not all(1 / _EXTREME <= value <= _EXTREME for value in self.std):
+            raise ValueError(f"`std` must be > 0, within [{1 / _EXTREME:g}, {_EXTREME:g}]; got {self.std}.")
+        if not all(abs(value) <= _EXTREME for value in self.mean):
+            raise ValueError(f"`mean` must lie within [-{_EXTREME:g}, {_EXTREME:g}]; got {self.mean}.")
         if self.interpolation not in INTERPOLATIONS:
             raise ValueError(f"`interpolation` must be one of {', '.join(INTERPOLATIONS)}; got {self.interpolation!r}.")
         for name in ("resize", "crop"):

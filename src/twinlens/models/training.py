@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from twinlens.core.arrays import ArrayLike, as_tensor
-from twinlens.core.calling import Labels, best_device, blaming, evaluating
+from twinlens.core.calling import Labels, best_device, blaming, check_device, evaluating, find_device
 from twinlens.core.fields import check_types
 from twinlens.core.randomness import stream
 from twinlens.probing.execution import using_threads
@@ -122,7 +122,7 @@ def train(
         1.0
     """
     given, targets = _check(inputs, labels)
-    place = torch.device(device or best_device(None))
+    place = check_device(device or best_device(None))
     given, targets = given.to(place) if isinstance(given, Tensor) else given, targets.to(place)
     steps = training.epochs * -(-len(given) // training.batch_size)
     with _seeded(seed, place), using_threads(training.threads):
@@ -131,6 +131,7 @@ def train(
         if not isinstance(model, nn.Module):
             raise TypeError(f"`build` must return an nn.Module; it returned {type(model).__name__}.")
         model = model.to(place).train()
+        real = find_device(model, None)[1]
         optimiser = torch.optim.Adam(model.parameters(), lr=training.rate, weight_decay=training.weight_decay)
         cycle = (
             torch.optim.lr_scheduler.OneCycleLR(optimiser, max_lr=training.rate, total_steps=steps)
@@ -140,7 +141,8 @@ def train(
         for epoch in range(training.epochs):
             for batch in torch.split(torch.randperm(len(given)), training.batch_size):
                 optimiser.zero_grad()
-                loss = nn.functional.cross_entropy(model(_as_values(given[batch].to(place))), targets[batch.to(place)])
+                answer = model(_as_values(given[batch].to(place), real))
+                loss = nn.functional.cross_entropy(answer, targets[batch.to(place)])
                 loss.backward()  # type: ignore[no-untyped-call]
                 optimiser.step()
                 if cycle is not None:
@@ -158,11 +160,11 @@ def recognised(model: nn.Module, inputs: ArrayLike | Batches, labels: Labels) ->
         array([ True,  True, False])
     """
     given, targets = _check(inputs, labels)
-    place = next((weight.device for weight in model.parameters()), torch.device("cpu"))
+    place, real = find_device(model, None)
     found = []
     with evaluating(model), torch.inference_mode():
         for batch in torch.split(torch.arange(len(given)), _ASKED if isinstance(given, Tensor) else _ASKED_LARGE):
-            found.append(model(_as_values(given[batch].to(place))).argmax(dim=1).cpu() == targets[batch])
+            found.append(model(_as_values(given[batch].to(place), real)).argmax(dim=1).cpu() == targets[batch])
     return torch.cat(found).numpy()
 
 
@@ -199,9 +201,10 @@ def _check(inputs: ArrayLike | Batches, labels: Labels) -> tuple[Tensor | Batche
     return given, targets.long()
 
 
-def _as_values(batch: Tensor) -> Tensor:
+def _as_values(batch: Tensor, real: torch.dtype | None) -> Tensor:
     # Images stay bytes until they are needed: 50,000 of CIFAR's take 150 MB so, and 600 MB as numbers.
-    return batch.float() / 255 if batch.dtype == torch.uint8 else batch
+    values = batch.float() / 255 if batch.dtype == torch.uint8 else batch
+    return values.to(real or values.dtype)
 
 
 @contextmanager

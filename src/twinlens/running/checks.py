@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from twinlens.core.fields import JSON, from_json, to_json
+from twinlens.core.fields import JSON, check_types, from_json, to_json
 from twinlens.core.resampling import Interval
 from twinlens.errors import RunError
 from twinlens.running.directory import Run, read_json
@@ -132,6 +132,7 @@ class Check(CheckText):
     """Versions of the packages that made it."""
 
     def __post_init__(self) -> None:
+        check_types(self)
         if self.format != _FORMAT:
             raise ValueError(f"`format` must be {_FORMAT}; got {self.format}.")
         for name, found in self.methods.items():

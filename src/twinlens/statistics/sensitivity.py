@@ -41,6 +41,8 @@ def sensitivity(
         highest performance. The first row is the point of departure.
     """
     paper = find_protocol("paper")
+    if not performances:
+        raise ValueError("`performances` must name at least one measure; got none.")
     first = performances[0]
     curves = [("none", "", soundness_from_probes(table, performance=first))]
     for epsilon in epsilons:
