@@ -10,6 +10,7 @@ Shapes: N samples, L sizes n, M random sets of each size, F features.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Unpack
@@ -19,8 +20,8 @@ import torch
 from torch import Tensor
 
 from twinlens.core.arguments import checked
-from twinlens.core.arrays import ArrayLike, Floats, as_array, as_tensor
-from twinlens.core.calling import Labels, Model
+from twinlens.core.arrays import ArrayLike, Floats, as_tensor
+from twinlens.core.calling import Labels, Model, check_inputs, check_labels
 from twinlens.core.correlation import pearson
 from twinlens.core.maps import check_maps
 from twinlens.core.ordering import Schedule, check_levels
@@ -133,7 +134,8 @@ def random_removals(
         raise ValueError("`segments` are not taken here: sets are drawn of single places. Leave them out.")
     imputer = find_imputer(imputer)
     levels = check_levels("shares", shares, decreasing=False)
-    prober = Prober(model, inputs, as_array(targets, "targets"), **how)
+    _, names = check_inputs(inputs, how.get("ids"), tokens=True)
+    prober = Prober(model, inputs, check_labels(targets, names, "targets"), **how)
     features, seed = int(np.prod(prober.spatial)), prober.how["seed"]
     sizes = tuple(dict.fromkeys(min(max(1, round(features * level)), features - 1) for level in levels))
     schedule = Schedule(by="area", order="morf", levels=(0.0, *(size / features for size in sizes)))
@@ -144,6 +146,11 @@ def random_removals(
         table = prober.sweep(prober.rank(noise), schedule, imputer, untouched=untouched)
         untouched = untouched or table
         drops[:, :, number] = (table.logit[:, :1] - table.logit[:, 1:]).T
+    if not np.ptp(drops, axis=2).any():
+        warnings.warn(
+            "`imputer` and `model` leave every removal without an effect: no drop correlates with anything.",
+            stacklevel=4,
+        )
     return RandomRemovals(sizes=sizes, drops=drops, spatial=prober.spatial, ids=prober.ids, seed=seed)
 
 

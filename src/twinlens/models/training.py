@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from twinlens.core.arrays import ArrayLike, as_tensor
-from twinlens.core.calling import Labels, best_device, blaming, check_device, evaluating, find_device
+from twinlens.core.calling import Labels, best_device, blaming, check_device, evaluating, find_device, is_out_of_memory
 from twinlens.core.fields import check_types
 from twinlens.core.randomness import stream
+from twinlens.errors import first_line
 from twinlens.probing.execution import using_threads
 
 Network = TypeVar("Network", bound=nn.Module)
@@ -121,6 +122,8 @@ def train(
         >>> accuracy(model, x, [0, 1] * 32)
         1.0
     """
+    if not -(2**63) <= seed < 2**64:
+        raise ValueError(f"`seed` must have at most 64 bits; got {seed}.")
     given, targets = _check(inputs, labels)
     place = check_device(device or best_device(None))
     given, targets = given.to(place) if isinstance(given, Tensor) else given, targets.to(place)
@@ -141,7 +144,7 @@ def train(
         for epoch in range(training.epochs):
             for batch in torch.split(torch.randperm(len(given)), training.batch_size):
                 optimiser.zero_grad()
-                answer = model(_as_values(given[batch].to(place), real))
+                answer = _ask(model, _as_values(given[batch].to(place), real))
                 loss = nn.functional.cross_entropy(answer, targets[batch.to(place)])
                 loss.backward()  # type: ignore[no-untyped-call]
                 optimiser.step()
@@ -150,6 +153,18 @@ def train(
             if advance is not None:
                 advance(epoch + 1, training.epochs)
     return model.eval()
+
+
+def _ask(model: nn.Module, inputs: Tensor) -> Tensor:
+    try:
+        answer: Tensor = model(inputs)
+    except (RuntimeError, ValueError) as error:
+        if is_out_of_memory(error):
+            raise
+        raise ValueError(
+            f"`inputs` of shape {tuple(inputs.shape)} do not fit the network that `build` returns: {first_line(error)}"
+        ) from error
+    return answer
 
 
 def recognised(model: nn.Module, inputs: ArrayLike | Batches, labels: Labels) -> NDArray[np.bool_]:

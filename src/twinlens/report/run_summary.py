@@ -134,6 +134,7 @@ def _facts(evaluation: Evaluation) -> list[tuple[str, str]]:
     return [
         ("Samples", f"{data.samples:,}{skipped}"),
         *((name.capitalize(), f"{value} with nothing removed") for name, value in results.qualities()),
+        *([("Features", f"segments, {data.segments}")] if data.segments else []),
         *([("Protocol", _asked(results))] if results.question.metrics else []),
         ("Imputation", _imputation(results)),
         ("Date", f"{written.day} {written:%B %Y}, {written:%H:%M} UTC"),

@@ -136,7 +136,7 @@ class Run(Generic[M]):
 
 def check_name(name: str, argument: str = "methods") -> str:
     """Refuse a name that cannot be the name of a folder on every system."""
-    if not _NAME.fullmatch(name):
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ValueError(
             f"`{argument}` must be named with letters, digits, and . _ + - alone, beginning with a letter or digit; "
             f"got {name!r}."

@@ -1,0 +1,51 @@
+"""The examples, made smaller: what they build works, and they come to the conclusions that they print."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import torch
+
+import twinlens as tl
+
+EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
+QUICK = {"metrics": ["soundness_two_sided"], "resamples": 50, "threads": 1, "batch_size": 256}
+
+
+def load(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_text():
+    text = load("text")
+    tokens, labels = text.sentences(40, seed=0)
+    words = [[text.WORDS[k] for k in sentence if k] for sentence in tokens["input_ids"].tolist()]
+    for sentence, label in zip(words, labels.tolist(), strict=True):
+        praises = any(word in text.GOOD for word in sentence)
+        assert (praises != ("not" in sentence)) == bool(label)
+    imputer = tl.TokenImputer(text.WORDS.index("[MASK]"), special=(0, 1, 2, 3))
+    methods = {"leave_one_out": text.leave_one_out, "random": "random"}
+    found = tl.evaluate(text.train(steps=150), (tokens, labels), methods, imputer=imputer, **QUICK)
+    assert not found.failures
+    value = found.summary().set_index("method")["value"]
+    assert value["leave_one_out"] > value["random"]
+
+
+def test_time_series():
+    series = load("time_series")
+    inputs, labels, starts = series.signals(40, seed=0)
+    model = series.train()
+    assert (model(inputs).argmax(dim=1) == labels).double().mean() > 0.95
+    pieces = (torch.arange(series.LENGTH) // 6).expand(40, -1)
+    methods = ["integrated_gradients", "random"]
+    found = tl.evaluate(model, (inputs, labels), methods, segments=pieces, **QUICK)
+    best = found.summary().set_index("method")
+    assert best["skill_low"]["integrated_gradients"] > 0
+    assert best["value"]["integrated_gradients"] > best["value"]["random"] + 0.2
+    assert (found.curve("random", "soundness_two_sided").table.counts == 16).all()
+    assert starts.max() <= series.LENGTH - series.WAVE
