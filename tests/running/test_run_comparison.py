@@ -20,7 +20,13 @@ METRICS = {
     "completeness": tl.Completeness(performance="probability"),
     "soundness_two_sided": tl.Soundness(estimator="two_sided", performance="probability", levels=LEVELS),
 }
-OPTIONS = {"batch_size": 64, "memory_format": "contiguous", "resamples": 60, "control_share": 1.0}
+OPTIONS = {
+    "imputer": tl.ConstantImputer(0.0),
+    "batch_size": 64,
+    "memory_format": "contiguous",
+    "resamples": 60,
+    "control_share": 1.0,
+}
 WEIGHTS = (2.0, 2.0, 2.0, 0.0, 0.0, 0.0)
 SAMPLES = 60
 
@@ -255,6 +261,12 @@ def test_other_imputers_inputs_and_methods_are_said(right, folder):
     notes = compare_evaluations({"a": right, "b": blank}).notes
     assert "Of the methods, random is in b alone." in notes
     assert any("imputer.value is 0.0 in a and 0.5 in b" in note for note in notes)
+    data = [(rows_of(), "all"), (tuple(each[:50] for each in rows_of()), "most")]
+    means = [evaluated(folder / f"mean {name}", given, imputer="mean") for given, name in data]
+    assert "Removed features have a mean of its own in each of mean all and mean most." in tl.compare(means).notes
+    pieces = evaluated(folder / "pieces", segments=np.tile([0, 0, 1, 2, 3, 4], (60, 1)))
+    notes = compare_evaluations({"a": right, "b": pieces}).notes
+    assert any("Features are not the same in both: single places in a, segments ((6,)" in note for note in notes)
     sizes = [
         make_run(folder / f"size {n}", methods={"m": {"method": n}}, metrics="deletion") for n in ("sobel", "random")
     ]

@@ -12,6 +12,7 @@ from twinlens.core.fields import JSON, to_json
 from twinlens.metrics.protocols import PROTOCOLS
 from twinlens.running.fingerprints import FILE, read_fingerprints
 from twinlens.running.manifest import differences
+from twinlens.running.results import Results
 from twinlens.running.run_reader import Evaluation
 from twinlens.running.wording import listed
 
@@ -88,7 +89,13 @@ def _asked(evaluation: Evaluation, name: str) -> dict[str, JSON]:
     metric = evaluation.metric_values.get(name)
     if "levels" in asked and asked["levels"] is None and metric is not None:
         asked["levels"] = list(metric.sweeps(evaluation.reader.features)[0].schedule.levels)
+    if _is_mean(asked.get("imputer")):  # of the samples of each run, which a note tells
+        asked["imputer"] = {"name": "mean"}
     return asked
+
+
+def _is_mean(imputer: JSON) -> bool:
+    return isinstance(imputer, dict) and imputer["name"] == "mean"
 
 
 def _levels(levels: JSON) -> JSON:
@@ -115,6 +122,13 @@ def unlike_runs(names: tuple[str, str], runs: tuple[Evaluation, Evaluation]) -> 
             f"Maps have {shapes[0]} features in {names[0]} and {shapes[1]} in {names[1]}: equal shares removed are not "
             "equal numbers of features."
         )
+    if one.data.segments != other.data.segments:
+        notes.append(
+            f"Features are not the same in both: {_features(one)} in {names[0]}, {_features(other)} in {names[1]}."
+        )
+    imputers = [dict(results.question.imputer) for results in (one, other)]
+    if imputers[0] != imputers[1] and all(map(_is_mean, imputers)):
+        notes.append(f"Removed features have a mean of its own in each of {listed(names)}.")
     for method in one.methods:
         if method in other.methods:
             records = [_record(run, method) for run in runs]
@@ -128,6 +142,10 @@ def unlike_runs(names: tuple[str, str], runs: tuple[Evaluation, Evaluation]) -> 
             if alone := [each for each in own if each not in others]:
                 notes.append(f"Of the {kind}, {listed(alone)} {'is' if len(alone) == 1 else 'are'} in {name} alone.")
     return notes
+
+
+def _features(results: Results) -> str:
+    return "single places" if results.data.segments is None else f"segments ({results.data.segments})"
 
 
 def _record(evaluation: Evaluation, method: str) -> dict[str, JSON]:

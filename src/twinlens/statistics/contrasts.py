@@ -21,9 +21,10 @@ import pandas as pd
 from twinlens.core.plotting import html_table
 from twinlens.core.resampling import around, check_confidence
 from twinlens.statistics.bootstrap import Score
-from twinlens.statistics.verdicts import BETTER
+from twinlens.statistics.verdicts import BETTER, Difference
 
 Quantity = Literal["area", "skill"]
+_FIRST = ("metric", "method", "quantity")  # of the columns
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -50,40 +51,14 @@ class Contrast:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunPair:
+class RunPair(Difference):
     """One method compared between two runs by one metric."""
-
-    metric: str
-    """The metric."""
 
     method: str
     """The method."""
 
     quantity: Quantity
     """What was compared: the "area" of the curve, or the "skill", positive for the better."""
-
-    first: str
-    """Name of one run."""
-
-    second: str
-    """Name of the other."""
-
-    difference: float
-    """The first run's number minus that of the second; NaN where one is not defined."""
-
-    low: float
-    """Lower end of the difference's interval, which holds for all methods and pairs of runs at once; NaN where there is
-    none."""
-
-    high: float
-    """Upper end of this interval."""
-
-    p_value: float
-    """Two-sided bootstrap p-value of no difference, for this one by itself; NaN where there is no difference."""
-
-    p_adjusted: float
-    """The p-value for all methods and pairs of runs at once: below 1 minus the confidence exactly where the interval
-    excludes 0."""
 
     paired: bool
     """Whether both runs were resampled alike, on the samples that they share."""
@@ -93,11 +68,6 @@ class RunPair:
 
     higher_is_better: bool
     """Whether a larger number speaks for the maps."""
-
-    @property
-    def decided(self) -> bool:
-        """Whether the interval excludes 0."""
-        return self.low > 0 or self.high < 0
 
     @property
     def verdict(self) -> str:
@@ -142,7 +112,7 @@ class RunComparison:
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row per difference; what a reader has to know is in `frame.attrs["notes"]`."""
-        frame = pd.DataFrame([vars(pair) for pair in self.pairs])
+        frame = pd.DataFrame([{**dict.fromkeys(_FIRST), **vars(pair)} for pair in self.pairs])
         frame.attrs["notes"] = list(self.notes)
         return frame
 

@@ -22,34 +22,45 @@ BETTER = {"soundness": "sounder", "completeness": "more complete"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pair:
-    """Two methods compared by one metric."""
+class Difference:
+    """A number of two, methods or runs, compared by one metric."""
 
     metric: str
     """The metric."""
 
     first: str
-    """One method."""
+    """Name of one."""
 
     second: str
-    """The other method."""
+    """Name of the other."""
 
     difference: float
-    """Area of the first method's curve minus that of the second; NaN where one is not defined."""
+    """The number of the first minus that of the second, such as the areas of their curves; NaN where one is not
+    defined."""
 
     low: float
-    """Lower end of the difference's interval, which holds for all pairs of the metric at once; NaN where there is
-    none."""
+    """Lower end of the difference's interval, which holds for all that are compared by the metric at once; NaN where
+    there is none."""
 
     high: float
     """Upper end of this interval."""
 
     p_value: float
-    """Two-sided bootstrap p-value of no difference, for this pair by itself; NaN where there is no difference."""
+    """Two-sided bootstrap p-value of no difference, for this one by itself; NaN where there is no difference."""
 
     p_adjusted: float
-    """The p-value for all pairs of the metric at once: below 1 minus the confidence exactly where the interval excludes
+    """The p-value for all that are compared at once: below 1 minus the confidence exactly where the interval excludes
     0."""
+
+    @property
+    def decided(self) -> bool:
+        """Whether the interval excludes 0."""
+        return self.low > 0 or self.high < 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pair(Difference):
+    """Two methods compared by one metric."""
 
     wins: float
     """Share of the resamples in which the first method is better; ties count half."""
@@ -57,11 +68,6 @@ class Pair:
     sample_wins: float | None
     """Share of the samples on which the first method is better, ties counting half; None if the metric has no value per
     sample."""
-
-    @property
-    def decided(self) -> bool:
-        """Whether the interval excludes 0."""
-        return self.low > 0 or self.high < 0
 
 
 @dataclass(frozen=True, kw_only=True)
