@@ -14,6 +14,7 @@ from typing import TypeVar
 from twinlens.attribution.adapters import Adapted
 from twinlens.core.files import as_path, is_local
 from twinlens.core.progress import Bars, Progress, Quiet
+from twinlens.core.tokens import TokenModel
 from twinlens.data.stored_maps import StoredMaps
 from twinlens.errors import DamagedError, RunError
 from twinlens.models.loading import LoadedModel, load_model
@@ -105,7 +106,7 @@ def evaluate(  # noqa: D417 (the options are listed where they are declared)
             workers=options.workers,
             segments=subject.segments,
             target=options.target,
-            reload=_reload(model, options),
+            reload=None if isinstance(subject.model.module, TokenModel) else _reload(model, options),
         )
 
         def finish() -> tuple[Evaluation, Failures]:

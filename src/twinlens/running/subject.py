@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from twinlens.core.answers import REGRESSION, SCORE, SINGLE, Target, find_logits, score_of, task_of
 from twinlens.core.calling import blaming, evaluating, find_device, refusing_exit
 from twinlens.core.functions import describe_function
-from twinlens.core.tokens import TokenModel, are_tokens
+from twinlens.core.tokens import IDS, TokenModel, are_tokens
 from twinlens.data.datasets import from_dataset, is_dataset
 from twinlens.data.inputs import load_inputs
 from twinlens.data.samples import Samples, Skipped, check, from_arrays, subset
@@ -176,10 +176,12 @@ def _open_samples(data: DataSource, model: ModelSource, options: SubjectOptions)
         return open_data(os.fspath(data), classes=options.classes)
     if options.classes is not None:
         raise ValueError("`classes` belongs to data that is opened by its path; name the classes of your own samples.")
-    if isinstance(data, Samples):
-        return data
-    if is_dataset(data):
-        return from_dataset(data)
+    estimator = find_estimator(model)
+    if isinstance(data, Samples) or is_dataset(data):
+        samples = data if isinstance(data, Samples) else from_dataset(data)
+        if estimator is None or samples.classes is not None:
+            return samples
+        return dataclasses.replace(samples, labels=estimator.indices(samples.labels), classes=estimator.class_names)
     if not isinstance(data, (tuple, list)) or len(data) != 2:
         raise TypeError(
             "`data` must be a path, samples, a data set or loader of torch, or inputs and labels as two arrays; got "
@@ -187,8 +189,7 @@ def _open_samples(data: DataSource, model: ModelSource, options: SubjectOptions)
         )
     inputs, labels = data
     if labels is None and options.target is not None:
-        labels = np.zeros(len(inputs))
-    estimator = find_estimator(model)
+        labels = np.zeros(len(inputs[IDS] if isinstance(inputs, Mapping) else inputs))
     if estimator is None or labels is None:
         return from_arrays(inputs, labels)
     return from_arrays(inputs, estimator.indices(labels), classes=estimator.class_names)
