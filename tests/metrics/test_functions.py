@@ -228,7 +228,7 @@ def test_regression_models():
     a = tl.soundness_from_probes(good.table, performance="r2", epsilon=0.02)
     b = tl.soundness_from_probes(good.table, performance="neg_mse", epsilon=0.02 * scale)
     assert np.array_equal(a.judged_false, b.judged_false)
-    with pytest.raises(ValueError, match=r"one of r2, neg_mse for a regression model.*got 'accuracy'"):
+    with pytest.raises(ValueError, match=r"one of r2, neg_mse, score for a regression model.*got 'accuracy'"):
         tl.soundness_from_probes(good.table)
 
 

@@ -13,6 +13,7 @@ from typing import Any, Literal, get_args, get_origin
 from twinlens.attribution import METHODS
 from twinlens.core.fields import Field, convert, fields_of
 from twinlens.errors import unknown
+from twinlens.imputation.imputers import IMPUTERS
 from twinlens.metrics.catalogue import METRICS
 from twinlens.models.preprocessing import Preprocessing
 from twinlens.options import Options
@@ -27,7 +28,7 @@ _METAVARS = {int: "N", float: "X", str: "TEXT"}
 _SPECIAL = {
     "metrics": "A,B,…",
     "maps": "NAME=PATH",
-    "imputer": "linear|constant|mean|blur",
+    "imputer": "|".join(IMPUTERS),
     "protocol": "paper|soco",
     "performance": "MEASURE",
     "show": "ID",
