@@ -215,7 +215,7 @@ def test_a_poisoned_sample_is_reported(tmp_path, cluster, expected):
         pytest.warns(UserWarning, match=f"bright: {reason}"),
         pytest.raises(RunError, match=rf"is incomplete\. bright: {reason} What is done is kept"),
     ):
-        evaluate(tiny_model(), samples(), engine="ray", **asked)
+        evaluate(tiny_model(), samples(), engine="ray", strict=True, **asked)
     assert open_evaluation(tmp_path / "run").methods == ["saliency"]
     there = sorted(path.stem for path in (tmp_path / "run" / "maps" / "bright").iterdir())
     assert there == ["00000", "00001", "00003", "00004", "00005"]
