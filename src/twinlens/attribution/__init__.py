@@ -193,9 +193,7 @@ def attribute(
     """
     check_seed(seed)
     if not isinstance(method, str):
-        if not callable(method) and not hasattr(method, "attribute"):
-            raise TypeError(f"`method` must be a name or a function; got {type(method).__name__}.")
-        return _attribute_by(adapt(method), model, inputs, targets, ids, seed, options)
+        return _attribute_by(adapt(method, "method"), model, inputs, targets, ids, seed, options)
     if method not in METHODS:
         raise unknown("method", method, METHODS, or_else=", or a function")
     check_options(method, options)

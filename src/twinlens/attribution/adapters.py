@@ -196,8 +196,8 @@ class QuantusMethod(Adapted):
         return maps
 
 
-def adapt(explain: Callable[..., Any]) -> Adapted:
-    """Return an explanation of any origin as a method.
+def adapt(explain: Callable[..., Any], argument: str = "methods") -> Adapted:
+    """Return an explanation of any origin as a method; errors name the argument that it was given as.
 
     Example:
         >>> def brightness(model, inputs, targets):
@@ -206,7 +206,7 @@ def adapt(explain: Callable[..., Any]) -> Adapted:
         tensor([[3., 3.]])
     """
     if not callable(explain) and not hasattr(explain, "attribute"):
-        raise TypeError(f"`methods` must name a method or a function; got {type(explain).__name__}.")
+        raise TypeError(f"`{argument}` must name a method or a function; got {type(explain).__name__}.")
     inner = explain
     while isinstance(inner, functools.partial):
         inner = inner.func

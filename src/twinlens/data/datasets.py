@@ -104,6 +104,7 @@ class DatasetInputs:
     def __init__(self, dataset: Any, ids: Sequence[str]) -> None:
         self.dataset, self.ids = dataset, tuple(ids)
         self.labels: NDArray[Any] | None = None
+        self._prints: dict[int, bytes] = {}
         self._lock = Lock()
 
     def __getstate__(self) -> dict[str, object]:
@@ -131,15 +132,20 @@ class DatasetInputs:
                 f"Sample '{self.ids[position]}' has label {label}, and `targets` of the data set say "
                 f"{self.labels[position]}. Correct one of them."
             )
+        if position not in self._prints:
+            self._prints[position] = _hash(sample)
         if isinstance(sample, Image.Image):
             return sample
         return ArrayInputs(sample[None], self.ids[position : position + 1]).reader(0)
 
     def fingerprint(self, position: int) -> bytes:
-        """Hash the content of one sample."""
-        sample, _ = self.item(position)
-        array = np.ascontiguousarray(sample)
-        return hashlib.blake2b(f"{array.dtype.str}{array.shape}".encode() + array.tobytes(), digest_size=32).digest()
+        """Return a hash of the content of one sample, from when it was read."""
+        return self._prints[position] if position in self._prints else _hash(self.item(position)[0])
+
+
+def _hash(sample: Image.Image | NDArray[Any]) -> bytes:
+    array = np.ascontiguousarray(sample)
+    return hashlib.blake2b(f"{array.dtype.str}{array.shape}".encode() + array.tobytes(), digest_size=32).digest()
 
 
 def _from_items(items: Iterable[object]) -> Samples:

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from twinlens.core.answers import REGRESSION, task_of
 from twinlens.core.arguments import checked
 from twinlens.core.arrays import ArrayLike, Floats, as_array
 from twinlens.core.calling import Labels
@@ -290,15 +291,29 @@ def make_samples(
         if not is_text(text):
             raise DataError(f"Ids and class names must be text that UTF-8 can encode; '{text}' is not. Rename it.")
     given = np.asarray(labels)
-    if given.dtype.kind == "f":
-        return _built(name, names, _check_values(given, names), None, source)
-    for sample, label in zip(names, labels, strict=True):
+    values = task_of(given) == REGRESSION
+    return Samples(
+        name=printable(name),
+        ids=names,
+        labels=_check_values(given, names) if values else _check_classes(labels, names, classes),
+        classes=None if values else classes,
+        positions=np.arange(len(names)),
+        reader=source.reader,
+        fingerprint=source.fingerprint,
+    )
+
+
+def _check_classes(
+    labels: Sequence[int] | NDArray[Any], ids: Sequence[str], classes: tuple[str, ...] | None
+) -> NDArray[np.int64]:
+    """Return the labels of a classification, which must be among the classes."""
+    for sample, label in zip(ids, labels, strict=True):
         if not 0 <= label <= (LARGEST_LABEL if classes is None else len(classes) - 1):
             highest = "" if classes is None else f" to {len(classes) - 1}, since {len(classes)} classes are named"
             raise DataError(
                 f"`labels` must be class indices from 0{highest}; that of sample '{sample}' is {label}. Correct it."
             )
-    return _built(name, names, given.astype(np.int64), classes, source)
+    return np.asarray(labels).astype(np.int64)
 
 
 def _check_values(labels: NDArray[Any], ids: Sequence[str]) -> Floats:
@@ -308,20 +323,6 @@ def _check_values(labels: NDArray[Any], ids: Sequence[str]) -> Floats:
         if not np.isfinite(value):
             raise DataError(f"`labels` must be finite; that of sample '{sample}' is {value}. Correct it.")
     return values
-
-
-def _built(
-    name: str, ids: tuple[str, ...], labels: NDArray[Any], classes: tuple[str, ...] | None, source: Source
-) -> Samples:
-    return Samples(
-        name=printable(name),
-        ids=ids,
-        labels=labels,
-        classes=classes,
-        positions=np.arange(len(ids)),
-        reader=source.reader,
-        fingerprint=source.fingerprint,
-    )
 
 
 def is_text(name: str) -> bool:

@@ -325,6 +325,11 @@ IMPUTERS: dict[str, type[LinearImputer | ConstantImputer | MeanImputer | BlurImp
 """Every imputer by its name on the command line and in run.toml."""
 
 
+def takes_tokens(imputer: Imputer) -> bool:
+    """Return whether an imputer may be meant for token ids: ours for them, or one of the user's own."""
+    return isinstance(imputer, TokenImputer) or type(imputer) not in IMPUTERS.values()
+
+
 def find_imputer(given: str | Mapping[str, Any] | Imputer) -> Imputer:
     """Look up an imputer by name, build it from a table of its name and settings, or return the one passed.
 

@@ -28,11 +28,11 @@ from twinlens.integrations.scoring import (
     as_class,
     check_by_sample,
     offers,
-    probe_samples,
     scores_of,
     split_options,
 )
 from twinlens.metrics.catalogue import Metric
+from twinlens.metrics.functions import probe_samples
 from twinlens.probing.probe import ProbeOptions
 
 Forward = Callable[..., Any]

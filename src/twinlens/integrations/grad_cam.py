@@ -20,7 +20,8 @@ from torch import Tensor, nn
 
 from twinlens.core.arrays import ArrayLike, Floats
 from twinlens.errors import short_repr
-from twinlens.integrations.scoring import as_class, check_by_sample, offers, probe_samples, scores_of, split_options
+from twinlens.integrations.scoring import as_class, check_by_sample, offers, scores_of, split_options
+from twinlens.metrics.functions import probe_samples
 
 Target = Callable[[Tensor], Tensor]
 

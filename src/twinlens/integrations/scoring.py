@@ -14,18 +14,15 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from twinlens.core.arrays import ArrayLike, Floats
-from twinlens.core.calling import Labels, Model
+from twinlens.core.arrays import Floats
 from twinlens.core.fields import Field, fields_of, replaced
-from twinlens.core.probe_table import ProbeTable
 from twinlens.core.signatures import show_options
 from twinlens.errors import unknown
 from twinlens.metrics.catalogue import Metric
 from twinlens.metrics.curves import Curve
-from twinlens.metrics.functions import probe_metric
 from twinlens.metrics.removal import Completeness, Deletion, Insertion, Road
 from twinlens.metrics.soundness import Soundness
-from twinlens.probing.probe import ProbeOptions, Prober
+from twinlens.probing.probe import ProbeOptions
 
 T = TypeVar("T", bound=Callable[..., Any])
 
@@ -109,14 +106,6 @@ def as_class(value: object) -> int | None:
         return operator.index(value)  # type: ignore[arg-type]
     except TypeError:
         return None
-
-
-def probe_samples(
-    metric: Metric, model: Model, inputs: ArrayLike, labels: Labels, maps: ArrayLike, how: ProbeOptions
-) -> list[ProbeTable]:
-    """Probe a model as a metric needs it; one table per sweep."""
-    prober = Prober(model, inputs, labels, **how)
-    return probe_metric(metric, prober, prober.rank(maps))
 
 
 def scores_of(curve: Curve) -> Floats:

@@ -30,8 +30,9 @@ from twinlens.core.calling import ANSWER, Labels, Model, check_inputs, check_lab
 from twinlens.core.fields import convert
 from twinlens.core.maps import read_as
 from twinlens.core.probe_table import ProbeSettings, ProbeTable
-from twinlens.integrations.scoring import check_by_sample, offers, options_of, probe_samples, scores_of, split_options
+from twinlens.integrations.scoring import check_by_sample, offers, options_of, scores_of, split_options
 from twinlens.metrics.curves import Curve
+from twinlens.metrics.functions import probe_samples
 
 try:
     from torchmetrics import Metric

@@ -42,7 +42,7 @@ def measure_metric(
         labels: (N,) target classes, or target values for a regression model.
         maps: attribution maps, (N, *S).
     """
-    return metric.read(_tables(metric, model, inputs, labels, maps, how))
+    return metric.read(probe_samples(metric, model, inputs, labels, maps, how))
 
 
 def probe_metric(metric: Metric, prober: Prober, ranked: RankedMaps) -> list[ProbeTable]:
@@ -50,9 +50,10 @@ def probe_metric(metric: Metric, prober: Prober, ranked: RankedMaps) -> list[Pro
     return [prober.sweep(ranked, sweep.schedule, sweep.imputer) for sweep in metric.sweeps(ranked.features)]
 
 
-def _tables(
+def probe_samples(
     metric: Metric, model: Model, inputs: ArrayLike, labels: Labels, maps: ArrayLike, how: ProbeOptions
 ) -> list[ProbeTable]:
+    """Probe a model as a metric needs it; one table per sweep."""
     prober = Prober(model, inputs, labels, imputer=metric.imputer, **how)
     return probe_metric(metric, prober, prober.rank(maps))
 
@@ -165,7 +166,7 @@ def completeness(
     metric = Completeness(
         thresholds=thresholds, relative=relative, performance=performance, imputer=imputer, protocol=protocol
     )
-    return metric.read(_tables(metric, model, inputs, labels, maps, how))
+    return metric.read(probe_samples(metric, model, inputs, labels, maps, how))
 
 
 @checked
@@ -206,7 +207,7 @@ def road(
         imputer=imputer,
         protocol=protocol,
     )
-    return metric.read(_tables(metric, model, inputs, labels, maps, how))
+    return metric.read(probe_samples(metric, model, inputs, labels, maps, how))
 
 
 @checked
@@ -240,7 +241,7 @@ def deletion(
         array([1., 1.])
     """
     metric = Deletion(levels=levels, performance=performance, imputer=imputer, protocol=protocol)
-    return metric.read(_tables(metric, model, inputs, labels, maps, how))
+    return metric.read(probe_samples(metric, model, inputs, labels, maps, how))
 
 
 @checked
@@ -277,4 +278,4 @@ def insertion(
         array([0., 1.])
     """
     metric = Insertion(levels=levels, performance=performance, imputer=imputer, protocol=protocol)
-    return metric.read(_tables(metric, model, inputs, labels, maps, how))
+    return metric.read(probe_samples(metric, model, inputs, labels, maps, how))

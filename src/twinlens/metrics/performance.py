@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from twinlens.core.answers import CLASSIFICATION, REGRESSION
 from twinlens.core.arrays import Floats
 from twinlens.core.calling import blaming
 from twinlens.core.probe_table import ProbeTable
@@ -180,7 +181,7 @@ _REGRESSION: dict[str, Callable[[ProbeTable, str, Protocol], Measured]] = {
 }
 MEASURES = (*dict.fromkeys((*_CLASSIFICATION, "top5", *_REGRESSION)),)
 """The names that `performance` may have; "top5" stands for any "top" with a number."""
-_BY_TASK = {"classification": _CLASSIFICATION, "regression": _REGRESSION}
+_BY_TASK = {CLASSIFICATION: _CLASSIFICATION, REGRESSION: _REGRESSION}
 _TOP = r"top([1-9][0-9]*)"
 
 
@@ -228,7 +229,8 @@ def check_measure(performance: Performance, task: str) -> None:
         ValueError: `performance` must be one of r2, neg_mse, score for a regression model, or a function of the probe
         table; got 'accuracy'.
     """
-    names = [*_BY_TASK[task], *(["top5"] if task == "classification" else [])]
-    if callable(performance) or performance in names or (len(names) > 3 and re.fullmatch(_TOP, performance)):
+    classes = task == CLASSIFICATION
+    if callable(performance) or performance in _BY_TASK[task] or (classes and re.fullmatch(_TOP, performance)):
         return
+    names = [*_BY_TASK[task], *(["top5"] if classes else [])]
     raise unknown("performance", performance, names, or_else=f" for a {task} model, or a function of the probe table")

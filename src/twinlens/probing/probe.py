@@ -48,7 +48,7 @@ from twinlens.core.progress import Bars, Progress
 from twinlens.core.randomness import check_seed, stream
 from twinlens.core.signatures import lists_options
 from twinlens.core.tokens import TokenModel, are_tokens, pack_tokens
-from twinlens.imputation.imputers import IMPUTERS, Imputer, LinearImputer, TokenImputer, find_imputer
+from twinlens.imputation.imputers import Imputer, LinearImputer, TokenImputer, find_imputer, takes_tokens
 
 _CHUNK = 16  # samples whose rankings and answers are on the device at a time
 _BATCH_VALUES = 5_000_000  # input values per automatic batch: 33 images of 224 × 224 × 3
@@ -239,7 +239,7 @@ class Prober:
             advance: receives the number of newly finished rows; `progress` by default.
         """
         how = self.how
-        if are_tokens(self.inputs) and type(imputer) in IMPUTERS.values() and not isinstance(imputer, TokenImputer):
+        if are_tokens(self.inputs) and not takes_tokens(imputer):
             raise TypeError(
                 "`inputs` are integers, which are taken for token ids: pass imputer=tl.TokenImputer(mask_id). Convert "
                 "whatever else they are to floating-point numbers, normalised as the model expects."
@@ -278,7 +278,7 @@ class Prober:
             ids=self.ids,
             labels=self.respondent.labels,
             map_kinds=ranked.kinds,
-            features=None if self.segments is None else sweep.features,
+            features=None if self.segments is None else self.segments.flatten(1).amax(dim=1).numpy() + 1,
             **sweep.columns,
         )
 
@@ -298,7 +298,6 @@ class _Sweep:
     advance: Callable[[int], object] = id
 
     def __post_init__(self) -> None:
-        self.features = np.zeros(len(self.inputs), dtype=np.int64)
         shape = (len(self.inputs), len(self.settings.schedule.levels))
         whole = {"removed", "target_rank"} if self.respondent.regression else {"removed", "target_rank", "predicted"}
         self.columns: dict[str, NDArray[Any]] = {
@@ -315,7 +314,6 @@ class _Sweep:
         removed = count_removed(ranking, schedule)
         mass = kept_mass(ranking, removed, schedule.order)
         rank, counts = ranking.rank.to(device), removed.to(device, ranking.rank.dtype)
-        self.features[samples] = ranking.features[:, 0].cpu().numpy()
         segmented = None if self.ranked.segments is None else ranking.features[:, 0].to(device)
         inputs = self.inputs[samples].to(device)
 

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -181,6 +181,15 @@ class EvaluationJob:
         return EvaluationWorker(self, progress)
 
 
+class _Shard(NamedTuple):
+    """The samples of one shard, as the model sees them."""
+
+    number: int
+    samples: Samples
+    inputs: Tensor
+    segments: Tensor | None
+
+
 class EvaluationWorker:
     """Does units of one job; holds the model, and the inputs of one shard at a time."""
 
@@ -188,7 +197,7 @@ class EvaluationWorker:
         self.job, self.progress = job, progress
         self.model = Prepared(job.model.module, job.run.manifest.execution.execution)
         self.seconds: dict[str, float] = {}
-        self._loaded: tuple[int, Samples, Tensor, Tensor | None] | None = None
+        self._loaded: _Shard | None = None
 
     def do(self, unit: Unit) -> None:
         """Make the parts of a unit that are not there yet, or are damaged."""
@@ -234,19 +243,14 @@ class EvaluationWorker:
     def _count(self, what: str, start: float) -> None:
         self.seconds[what] = self.seconds.get(what, 0.0) + time.perf_counter() - start
 
-    def _shard(self, shard: int) -> tuple[Samples, Tensor]:
-        if self._loaded is None or self._loaded[0] != shard:
+    def _shard(self, shard: int) -> _Shard:
+        if self._loaded is None or self._loaded.number != shard:
             self._loaded = None  # so that two shards are never in memory at once
             part = self.job.part(shard)
             inputs = load_inputs(part, self.job.model, self.job.workers)
             segments = None if self.job.segments is None else self.job.segments.of(part, inputs)
-            self._loaded = shard, part, inputs, segments
-        return self._loaded[1:3]
-
-    def _segments(self, shard: int) -> Tensor | None:
-        self._shard(shard)
-        assert self._loaded is not None
-        return self._loaded[3]
+            self._loaded = _Shard(shard, part, inputs, segments)
+        return self._loaded
 
     @cached_property
     def _reference(self) -> Tensor:
@@ -254,8 +258,7 @@ class EvaluationWorker:
 
     def _prober(self, shard: int, rows: Sequence[int] | None = None) -> Prober:
         """Return a prober of one shard, or of these rows of it."""
-        samples, inputs = self._shard(shard)
-        segments = self._segments(shard)
+        _, samples, inputs, segments = self._shard(shard)
         if rows is not None:
             samples, inputs = samples.take(rows), inputs[list(rows)]
             segments = None if segments is None else segments[list(rows)]
@@ -289,7 +292,7 @@ class EvaluationWorker:
         if run.maps_part(method.name, shard).exists():
             return run.load_maps(method.name, shard)
         self.progress.advance(method.name, 0, "maps")
-        samples, inputs = self._shard(shard)
+        _, samples, inputs, _ = self._shard(shard)
         start, made = time.perf_counter(), {}
         for name, maps in self._explain(method, shard).items():
             checked = check_maps(
@@ -304,7 +307,7 @@ class EvaluationWorker:
 
     def _explain(self, method: Method, shard: int) -> dict[str, Tensor]:
         """Return the maps of a method, and of those from the same noisy copies that are not there yet."""
-        samples, inputs = self._shard(shard)
+        _, samples, inputs, _ = self._shard(shard)
         if isinstance(method.source, StoredMaps):
             read = [torch.from_numpy(method.source.read(samples, i)) for i in range(len(samples))]
             return {method.name: torch.stack(read)}

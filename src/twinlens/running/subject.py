@@ -27,7 +27,14 @@ from twinlens.data.samples import Samples, Skipped, check, from_arrays, subset
 from twinlens.data.segments import Segments, find_segments
 from twinlens.data.sources import open_data
 from twinlens.errors import DataError, RunError, first_line, short_repr
-from twinlens.imputation.imputers import IMPUTERS, Imputer, LinearImputer, MeanImputer, TokenImputer, find_imputer
+from twinlens.imputation.imputers import (
+    Imputer,
+    LinearImputer,
+    MeanImputer,
+    TokenImputer,
+    find_imputer,
+    takes_tokens,
+)
 from twinlens.metrics.catalogue import Metric
 from twinlens.metrics.performance import check_measure
 from twinlens.models.functions import find_estimator, from_function
@@ -264,8 +271,7 @@ def _check_performance(options: Options, task: str) -> None:
 
 def choose_imputer(subject: Subject, options: Options) -> Imputer:
     """Return the imputer of the run: the one named, or linear for images and the samples' mean for tabular rows."""
-    ours = options.imputer is None or type(options.imputer) in IMPUTERS.values()
-    if subject.data.tokens and ours and not isinstance(options.imputer, TokenImputer):
+    if subject.data.tokens and (options.imputer is None or not takes_tokens(find_imputer(options.imputer))):
         raise ValueError(
             "`imputer` must be tl.TokenImputer(mask_id) for token ids, which integers are taken for. Convert whatever "
             "else they are to floating-point numbers."
