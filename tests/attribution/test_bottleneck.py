@@ -18,6 +18,7 @@ from tests.attribution.test_perturbation import (
 from twinlens.attribution import bottleneck, feature_point
 from twinlens.attribution.bottleneck import _information, iba, input_iba
 from twinlens.attribution.feature_point import StandIn
+from twinlens.attribution.harness import make_request
 
 quick_input_iba = functools.partial(
     input_iba, layer="3", rounds=2, critic_steps=2, critic_noise=4, steps=8, noise=4, feature_steps=5
@@ -150,7 +151,7 @@ def test_layers_within_a_shortcut(monkeypatch):
 
 def test_statistics_are_those_of_the_reference():
     images, classes, _ = planted_images(7, 26)
-    request = bottleneck.make_request(planted_model(), images[:2], classes[:2], ids=None, seed=0, batch_size=3)
+    request = make_request(planted_model(), images[:2], classes[:2], ids=None, seed=0, batch_size=3)
     features = planted_model()[:4](images).detach()
     find = functools.partial(feature_point.FeaturePoint.find, planted_model(), request, "3", min_std=0.01)
     point = find(images)
@@ -171,7 +172,7 @@ def test_input_iba_finds_the_patch():
 def test_the_game_moves_masked_inputs_towards_the_bottleneck():
     images, classes, _ = planted_images(2, 27)
     model = planted_model()
-    request = bottleneck.make_request(model, images, classes, ids=None, seed=0, batch_size=16)
+    request = make_request(model, images, classes, ids=None, seed=0, batch_size=16)
     point = feature_point.FeaturePoint.find(model, request, "3", None, min_std=0.01)
     features = point.read(request.inputs).detach()
     # Everything passes, so that the mask is to open and the noise to vanish.
@@ -232,7 +233,7 @@ def test_refuses(method, options, message):
 
 @pytest.mark.parametrize("method", [iba, input_iba])
 def test_refuses_models_without_feature_maps_and_unknown_classes(method):
-    with pytest.raises(ValueError, match="a bottleneck needs a convolutional feature map"):
+    with pytest.raises(ValueError, match=r"`inputs` must be images .* got shape \(1, 4\)"):
         method(nn.Linear(4, 2), torch.ones(1, 4), [0])
     images, _, _ = planted_images(1, 1)
     with pytest.raises(ValueError, match="convolutional"):

@@ -9,7 +9,8 @@ import pytest
 import twinlens as tl
 from tests.experiments.watching import Watch
 from tests.tiny import image_folder
-from twinlens.attribution import METHODS, options_of
+from twinlens.attribution import METHODS
+from twinlens.attribution.method import options_of
 from twinlens.experiments import (
     EXPERIMENTS,
     ExperimentOptions,

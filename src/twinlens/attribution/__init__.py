@@ -1,28 +1,25 @@
 """Attribution methods: every one that the paper compares, behind one call.
 
-A method is a function `(model, inputs, targets, *, ids=None, seed=0, …its own options) -> maps (N, *S)`, values >= 0.
+A method is a function `(model, inputs, targets, *, …its own options, ids=None, seed=0, batch_size=None)` that returns
+maps (N, *S), values >= 0. `AttributionMethod` in method.py says how to write one.
 """
 
 from __future__ import annotations
 
-import functools
-import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
-from difflib import get_close_matches
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from twinlens.attribution.adapters import Adapted, adapt
 from twinlens.attribution.bottleneck import iba, input_iba
 from twinlens.attribution.cam import cam, gradcam
 from twinlens.attribution.controls import centre, pooling, random, rect, sobel
-from twinlens.attribution.deeplift import deeplift, deepshap, deepshap_ensembles
+from twinlens.attribution.deeplift import deeplift, deepshap
 from twinlens.attribution.gradients import (
     excitation_backprop,
     guided_backprop,
-    ig_ensembles,
     ig_sg,
     ig_sq,
     ig_var,
@@ -30,53 +27,18 @@ from twinlens.attribution.gradients import (
     integrated_gradients,
     saliency,
 )
-from twinlens.attribution.harness import check_numbers
+from twinlens.attribution.method import declared, refuse_unknown
 from twinlens.attribution.perturbation import extremal_perturbation, occlusion, rise
 from twinlens.attribution.shapley import kernel_shap
-from twinlens.attribution.tokens import ON_EMBEDDINGS, EmbeddedModel
-from twinlens.core.arguments import check_arguments, checked, kinds_of
+from twinlens.core.arguments import checked
 from twinlens.core.arrays import ArrayLike
 from twinlens.core.calling import Labels, Model, blaming, check_inputs
 from twinlens.core.maps import AS_IT_IS, check_maps, spatial_shape
 from twinlens.core.randomness import check_seed
-from twinlens.core.tokens import are_tokens
 from twinlens.errors import unknown
 
-
-def _method(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Let a method check its arguments, name the model where that fails, and return no map that is not finite."""
-
-    @functools.wraps(function)
-    def call(*args: Any, **named: Any) -> Tensor:
-        args, named = check_arguments(function, args, named)
-        check_numbers(named, kinds_of(function))
-        with blaming("model"):
-            maps = function(*_on_embeddings(function.__name__, args), **named)
-        if not maps.isfinite().all():
-            raise ValueError("`inputs` lead to NaN or infinity in the maps. Check their normalisation.")
-        return maps
-
-    return call
-
-
-def _on_embeddings(method: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Put embeddings in the place of token ids."""
-    if len(args) < 2 or not are_tokens(args[1]) or not isinstance(args[0], nn.Module):
-        return args
-    model, tokens, *rest = args
-    if method == "random":
-        return (model, tokens.float(), *rest)
-    if method not in ON_EMBEDDINGS:
-        raise ValueError(
-            f"`inputs` are token ids, which {method} cannot explain; {', '.join(ON_EMBEDDINGS)} and random can, and so "
-            "may a function of yours."
-        )
-    embedded = EmbeddedModel(model, tokens)
-    return (embedded, embedded.embed(tokens), *rest)
-
-
 METHODS: dict[str, Callable[..., Tensor]] = {
-    function.__name__: _method(function)
+    function.__name__: function
     for function in (
         saliency,
         input_x_gradient,
@@ -105,37 +67,25 @@ METHODS: dict[str, Callable[..., Tensor]] = {
 }
 """Every method by its name."""
 
-CONTROLS = frozenset(function.__name__ for function in (random, sobel, centre, rect, pooling))
+CONTROLS = frozenset(name for name, method in METHODS.items() if declared(method).control)
 """Methods that ignore the model, or were crafted to do well on a particular data set."""
 
 
-_IG_ENSEMBLES = {"ig_sg": "sg", "ig_sq": "sq", "ig_var": "var"}
-
-
-def find_ensemble(method: str, options: Mapping[str, Any]) -> tuple[Callable[..., dict[str, Tensor]], str] | None:
-    """Return what makes ensembles of a method from the same noisy copies, and which of them it is; None for others.
+def find_ensemble(method: str, options: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Return the name of what a method makes noisy copies of, and how it combines them; None for others.
 
     Example:
-        >>> function, kind = find_ensemble("deepshap", {"ensemble": "var"})
-        >>> function.__name__, kind
-        ('deepshap_ensembles', 'var')
+        >>> find_ensemble("ig_sq", {}), find_ensemble("deepshap", {"ensemble": "var"}), find_ensemble("deepshap", {})
+        (('integrated_gradients', 'sq'), ('deepshap', 'var'), None)
     """
-    if method in _IG_ENSEMBLES:
-        return ig_ensembles, _IG_ENSEMBLES[method]
-    if method == "deepshap" and options.get("ensemble") is not None:
-        return deepshap_ensembles, options["ensemble"]
-    return None
-
-
-def options_of(method: Callable[..., Tensor]) -> dict[str, inspect.Parameter]:
-    """Return a method's own options by name, without `ids` and `seed`, which all methods share."""
-    parameters = inspect.signature(method).parameters
-    return {name: p for name, p in parameters.items() if p.kind is p.KEYWORD_ONLY and name not in ("ids", "seed")}
+    about = declared(METHODS[method])
+    kind = about.combined or options.get("ensemble")
+    return None if about.copies_of is None or kind is None else (about.copies_of, kind)
 
 
 def needs_reference(method: Callable[..., Tensor]) -> bool:
-    """Return whether a method compares inputs with others, as its option `reference` declares."""
-    return "reference" in options_of(method)
+    """Return whether a method compares inputs with others, in its option `reference`, as it declares."""
+    return declared(method).reference
 
 
 def check_options(method: str, options: Iterable[str]) -> None:
@@ -145,16 +95,10 @@ def check_options(method: str, options: Iterable[str]) -> None:
         >>> check_options("occlusion", ["windw"])
         Traceback (most recent call last):
             ...
-        TypeError: `windw` is no option of occlusion; its options are batch_size, window, stride, baseline. Did you mean
+        TypeError: `windw` is no option of occlusion; its options are window, stride, baseline, batch_size. Did you mean
         'window'?
     """
-    known = options_of(METHODS[method])
-    for name in options:
-        if name not in known:
-            near = get_close_matches(name, known, n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
-            listed = f"its options are {', '.join(known)}" if known else "it has none"
-            raise TypeError(f"`{name}` is no option of {method}; {listed}.{hint}")
+    refuse_unknown(METHODS[method], options)
 
 
 @checked

@@ -18,10 +18,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from twinlens.attribution.feature_point import FeaturePoint
-from twinlens.attribution.harness import Request, at_least_one, in_batches, make_request
+from twinlens.attribution.harness import Request
+from twinlens.attribution.method import AttributionMethod, Explain
 from twinlens.attribution.perturbation import blur
 from twinlens.core.arrays import ArrayLike
-from twinlens.core.calling import Labels
 
 _INITIAL = 5.0  # of the masks before the sigmoid: at first, nearly everything passes (Schulz et al. 2020)
 _NEARLY_ONE = 1 - 1e-6  # the mask of a feature that passes; at 1 it would carry infinitely many bits
@@ -33,14 +33,11 @@ _BATCHES_BEHIND = 8  # batches of inputs, so many numbers go through the few lay
 _CRITIC_WIDTH = 16  # of 64, maps are nearly the same (correlation 0.99) and cost twice as much
 
 
+@AttributionMethod(inputs="spatial", layer=True, reference=True)
 def iba(
     model: nn.Module,
-    inputs: ArrayLike,
-    targets: Labels,
+    request: Request,
     *,
-    ids: Sequence[str | int] | None = None,
-    seed: int = 0,
-    batch_size: int | None = None,
     layer: str | None = None,
     reference: ArrayLike | None = None,
     beta: float = 10.0,
@@ -49,18 +46,13 @@ def iba(
     noise: int = 10,
     sigma: float = 1.0,
     min_std: float = 0.01,
-) -> Tensor:
+) -> Explain:
     """IBA (Schulz et al. 2020): the bits that each place of a hidden layer must pass on for the target.
 
     Features R of the layer become Z = λR + (1 - λ)ε, where ε has the mean and the standard deviation of the features.
     For each sample, λ minimises the cross-entropy of the target plus `beta` times the mean information in Z.
 
     Args:
-        model: from a batch to logits (B, K).
-        inputs: (N, C, H, W).
-        targets: (N,) classes to explain.
-        ids: one name per sample, from which its noise is drawn.
-        seed: seed of the noise.
         batch_size: samples explained together; by default 16, or more for small inputs. Copies of a sample are taken
             one after the other where a hidden layer is much larger than the input.
         layer: dotted name of the layer; by default the last spatial feature map.
@@ -77,8 +69,6 @@ def iba(
     Returns:
         Maps (N, H, W): bits per place of the layer, summed over channels and enlarged bilinearly.
     """
-    at_least_one(steps=steps, noise=noise)
-    request = make_request(model, inputs, targets, ids=ids, seed=seed, batch_size=batch_size)
     point = FeaturePoint.find(model, request, layer, reference, min_std=min_std)
 
     @torch.enable_grad()
@@ -87,17 +77,14 @@ def iba(
         features, share = _fit_features(point, part, search, "iba")
         return _enlarge(_bits(features, share, point.mean, point.std), part.inputs)
 
-    return in_batches(model, request, explain)
+    return explain
 
 
+@AttributionMethod(inputs="spatial", layer=True, reference=True)
 def input_iba(
     model: nn.Module,
-    inputs: ArrayLike,
-    targets: Labels,
+    request: Request,
     *,
-    ids: Sequence[str | int] | None = None,
-    seed: int = 0,
-    batch_size: int | None = None,
     layer: str | None = None,
     reference: ArrayLike | None = None,
     beta: float = 20.0,
@@ -111,7 +98,7 @@ def input_iba(
     critic_steps: int = 5,
     critic_noise: int = 32,
     min_std: float = 0.01,
-) -> Tensor:
+) -> Explain:
     """InputIBA (Zhang et al. 2021): the information bottleneck of a hidden layer, carried to the input.
 
     Three steps for each sample: (1) the bottleneck of `iba`, without blur, finds the features Z* that the target needs.
@@ -125,11 +112,7 @@ def input_iba(
     at each step, with λ as the mask and the noise of `iba`.
 
     Args:
-        model: from a batch to logits (B, K).
         inputs: (N, C, H, W), normalised to about mean 0 and standard deviation 1.
-        targets: (N,) classes to explain.
-        ids: one name per sample, from which noise and critic are drawn.
-        seed: seed of noise and critics.
         batch_size: inputs per call of the model; by default 16, or more for small inputs. Copies of a sample count;
             they are taken one after the other where they do not fit.
         layer: as in `iba`; the authors take one in the middle, features.17 of VGG16.
@@ -149,15 +132,6 @@ def input_iba(
     Returns:
         Maps (N, H, W): Λ within [0, 1], the mean over channels.
     """
-    at_least_one(
-        steps=steps,
-        noise=noise,
-        feature_steps=feature_steps,
-        rounds=rounds,
-        critic_steps=critic_steps,
-        critic_noise=critic_noise,
-    )
-    request = make_request(model, inputs, targets, ids=ids, seed=seed, batch_size=batch_size)
     point = FeaturePoint.find(model, request, layer, reference, min_std=min_std)
 
     @torch.enable_grad()
@@ -181,7 +155,7 @@ def input_iba(
         )
         return logit.sigmoid().mean(dim=1)
 
-    return in_batches(model, request, explain)
+    return explain
 
 
 @dataclass(frozen=True, kw_only=True)

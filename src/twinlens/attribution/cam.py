@@ -11,9 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from twinlens.attribution.harness import Request, check_images, in_batches, make_request, target_logits
-from twinlens.core.arrays import ArrayLike
-from twinlens.core.calling import Labels
+from twinlens.attribution.harness import Request, target_logits
+from twinlens.attribution.method import AttributionMethod, Explain
 
 
 def find_layer(model: nn.Module, inputs: Tensor, layer: str | None = None, *, activated: bool = False) -> nn.Module:
@@ -117,37 +116,21 @@ def _as_grid(features: Tensor) -> Tensor:
     return features[:, extra:].transpose(1, 2).unflatten(2, (side, side))
 
 
-def gradcam(
-    model: nn.Module,
-    inputs: ArrayLike,
-    targets: Labels,
-    *,
-    ids: Sequence[str | int] | None = None,
-    seed: int = 0,
-    batch_size: int | None = None,
-    layer: str | None = None,
-) -> Tensor:
+@AttributionMethod(inputs="images", layer=True, model="a convolutional network, or a vision transformer")
+def gradcam(model: nn.Module, request: Request, *, layer: str | None = None) -> Explain:
     """GradCAM (Selvaraju et al. 2017): feature maps weighted by their mean gradients, added, and resized to the input.
 
     Args:
-        model: a convolutional network, or a vision transformer.
-        inputs: (N, C, H, W).
-        targets: (N,) classes to explain.
-        ids: one name per sample.
-        seed: unused; the method is deterministic.
-        batch_size: samples per batch; by default 16, or more for small inputs.
         layer: dotted name of the layer; by default the last spatial feature map. The paper takes `features.28` of
             VGG16, the last convolution.
     """
-    request = make_request(model, inputs, targets, ids=ids, seed=seed, batch_size=batch_size)
-    check_images(request.inputs, "gradcam")
 
     def explain(part: Request) -> Tensor:
         features, gradients = _features_and_gradients(model, part, layer)
         weights = gradients.mean(dim=(2, 3), keepdim=True)
         return resize_to((weights * features).sum(dim=1).clamp(min=0), part.inputs.shape[2:])
 
-    return in_batches(model, request, explain)
+    return explain
 
 
 def _features_and_gradients(
@@ -171,29 +154,17 @@ def _features_and_gradients(
     return _as_grid(kept[-1].detach()), _as_grid(gradient)
 
 
-def cam(
-    model: nn.Module,
-    inputs: ArrayLike,
-    targets: Labels,
-    *,
-    ids: Sequence[str | int] | None = None,
-    seed: int = 0,
-    batch_size: int | None = None,
-    layer: str | None = None,
-) -> Tensor:
+@AttributionMethod(
+    inputs="images",
+    layer=True,
+    model="a network that ends in global average pooling and a single `nn.Linear` or 1 × 1 convolution",
+)
+def cam(model: nn.Module, request: Request, *, layer: str | None = None) -> Explain:
     """CAM (Zhou et al. 2016): feature maps weighted by the last linear layer, added, and resized to the input.
 
     Args:
-        model: a network that ends in global average pooling and a single `nn.Linear` or 1 × 1 convolution.
-        inputs: (N, C, H, W).
-        targets: (N,) classes to explain.
-        ids: one name per sample.
-        seed: unused; the method is deterministic.
-        batch_size: samples per batch; by default 16, or more for small inputs.
         layer: dotted name of the layer that is pooled; by default the last spatial feature map.
     """
-    request = make_request(model, inputs, targets, ids=ids, seed=seed, batch_size=batch_size)
-    check_images(request.inputs, "cam")
     linear = [part for part in model.modules() if isinstance(part, nn.Linear)]
     weight = linear[-1].weight if linear else None
 
@@ -214,4 +185,4 @@ def cam(
             )
         return resize_to((weights[:, :, None, None] * features).sum(dim=1).clamp(min=0), part.inputs.shape[2:])
 
-    return in_batches(model, request, explain)
+    return explain

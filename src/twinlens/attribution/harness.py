@@ -1,7 +1,6 @@
 """The frame of all attribution methods: a checked request, a model left as it was, batches, and the final map.
 
-A method is a function `(model, inputs, targets, *, ids=None, seed=0, …its own options) -> maps`. It builds a `Request`,
-and passes `in_batches` a function that explains one batch.
+`AttributionMethod` in method.py puts these around every method, and says how to write one.
 
 Shapes: N samples, B samples of one batch, C channels, S = spatial shape.
 """
@@ -18,7 +17,7 @@ from torch import Tensor, nn
 
 from twinlens.core.answers import answering_logits
 from twinlens.core.arrays import ArrayLike
-from twinlens.core.calling import Labels, check_inputs, check_labels, evaluating, find_device
+from twinlens.core.calling import Labels, Model, check_inputs, check_labels, evaluating, find_device
 from twinlens.core.fields import check_count
 from twinlens.core.randomness import stream
 from twinlens.probing.execution import wants_contiguous
@@ -47,6 +46,9 @@ class Request:
     batch_size: int
     """Inputs per call of the model."""
 
+    arrays: bool = False
+    """Whether inputs were given as NumPy arrays, so that a model which is no module gets them as such."""
+
     def __len__(self) -> int:
         return len(self.ids)
 
@@ -63,9 +65,13 @@ class Request:
         """Return the request for samples `start` to `stop`."""
         return replace(self, inputs=self.inputs[start:stop], targets=self.targets[start:stop], ids=self.ids[start:stop])
 
+    def split(self, samples: int) -> list[Request]:
+        """Return requests for so many samples each, in order; the last may have fewer."""
+        return [self.part(start, start + samples) for start in range(0, len(self), samples)]
+
 
 def make_request(
-    model: nn.Module,
+    model: Model,
     inputs: ArrayLike,
     targets: Labels,
     *,
@@ -77,8 +83,6 @@ def make_request(
 
     `batch_size` is by default 16, or more for small inputs.
     """
-    if not isinstance(model, nn.Module):
-        raise TypeError(f"`model` must be an nn.Module to be explained by its insides; got {type(model).__name__}.")
     given, names = check_inputs(inputs, ids)
     classes = check_labels(targets, names, "targets")
     if classes.dtype.kind == "f":
@@ -96,6 +100,7 @@ def make_request(
         ids=names,
         seed=seed,
         batch_size=batch_size,
+        arrays=not isinstance(inputs, Tensor),
     )
 
 
@@ -121,14 +126,6 @@ def check_numbers(options: Mapping[str, Any], kinds: Mapping[str, Any]) -> None:
                 raise ValueError(f"`{name}` must lie within [{least}, {_MOST}], 0 or beyond {_LEAST:g}; got {value!r}.")
 
 
-def check_images(inputs: Tensor, method: str) -> None:
-    """Refuse inputs that are not (B, C, H, W), for a method that needs images."""
-    if inputs.dim() != 4:
-        raise ValueError(
-            f"`inputs` must be images (samples, channels, height, width) for {method}; got {tuple(inputs.shape)}."
-        )
-
-
 @contextmanager
 def undisturbed(model: nn.Module) -> Iterator[None]:
     """Run a model in evaluation mode without gradients of its weights; restore modes, gradients and hooks after."""
@@ -152,39 +149,32 @@ def undisturbed(model: nn.Module) -> Iterator[None]:
                     del table[key]
 
 
-def in_batches(
-    model: nn.Module, request: Request, explain: Callable[[Request], Tensor], *, rows_each: int = 1
-) -> Tensor:
-    """Explain a request batch by batch, the model undisturbed; return maps (N, *S) in float32, values >= 0.
+def in_batches(model: Model, request: Request, explain: Callable[[Request], Tensor]) -> Tensor:
+    """Explain a request batch by batch; return maps (N, *S) in float32, values >= 0.
 
     Args:
-        model: the model that `explain` calls.
+        model: the model that `explain` calls, undisturbed.
         request: the samples.
         explain: maps the request of one batch to attributions (B, C, *S) or maps (B, *S); channels are summed and
             negative values dropped, as in the paper.
-        rows_each: rows of a call of the model that one sample takes.
     """
-    (maps,) = several_in_batches(model, request, lambda part: [explain(part)], rows_each=rows_each)
+    (maps,) = several_in_batches(model, request, lambda part: [explain(part)])
     return maps
 
 
-def several_in_batches(
-    model: nn.Module, request: Request, explain: Callable[[Request], Sequence[Tensor]], *, rows_each: int = 1
-) -> list[Tensor]:
+def several_in_batches(model: Model, request: Request, explain: Callable[[Request], Sequence[Tensor]]) -> list[Tensor]:
     """Do the same for explanations that come from the same calls of the model; return the maps of each."""
-    parts, samples = [], max(1, request.batch_size // rows_each)
-    with undisturbed(model):
-        handle = model.register_forward_pre_hook(_channels_last)
-        for start in range(0, len(request), samples):
-            part = request.part(start, start + samples)
-            try:
-                values = explain(part)
-            except RuntimeError as error:
-                if not wants_contiguous(error):
-                    raise
-                handle.remove()
-                values = explain(part)
-            parts.append([_finite(to_maps(each, part.inputs), part) for each in values])
+    parts = []
+    handle = model.register_forward_pre_hook(_channels_last) if isinstance(model, nn.Module) else None
+    for part in request.split(request.batch_size):
+        try:
+            values = explain(part)
+        except RuntimeError as error:
+            if handle is None or not wants_contiguous(error):
+                raise
+            handle.remove()
+            values = explain(part)
+        parts.append([_finite(to_maps(each, part.inputs), part) for each in values])
     return [torch.cat(each) for each in zip(*parts, strict=True)]
 
 

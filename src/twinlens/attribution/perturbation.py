@@ -17,9 +17,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from twinlens.attribution.harness import Request, at_least_one, in_batches, make_request, target_logits
-from twinlens.core.arrays import ArrayLike
-from twinlens.core.calling import Labels
+from twinlens.attribution.harness import Request, target_logits
+from twinlens.attribution.method import AttributionMethod, Explain
 from twinlens.core.randomness import stream
 
 PERTURBATIONS = ("blur", "fade")
@@ -34,27 +33,18 @@ _WARM_UP = 0.25  # share of the steps in which only the mean of a mask is held t
 Masks = Callable[[int, int], Tensor]
 
 
+@AttributionMethod(model="a module that returns logits")
 def occlusion(
     model: nn.Module,
-    inputs: ArrayLike,
-    targets: Labels,
+    request: Request,
     *,
-    ids: Sequence[str | int] | None = None,
-    seed: int = 0,
-    batch_size: int | None = None,
     window: int | None = None,
     stride: int | None = None,
     baseline: float = 0.0,
-) -> Tensor:
+) -> Explain:
     """Occlusion (Zeiler & Fergus 2014): the mean drop of the target's logit over the windows that hide a feature.
 
     Args:
-        model: a module that returns logits (B, K).
-        inputs: (N, C, *S), or (N, D) for tabular rows.
-        targets: (N,) classes to explain.
-        ids: one name per sample.
-        seed: unused; the method is deterministic.
-        batch_size: inputs per call of the model; by default 16, or more for small inputs.
         window: edge of the window, in features; by default an eighth of the input along each axis, and a single
             feature for tabular rows, whose order means nothing.
         stride: distance between windows, at most `window`; by default half the window. The last window ends at the
@@ -70,7 +60,6 @@ def occlusion(
         >>> occlusion(model, torch.ones(1, 3), [0])
         tensor([[1., 2., 0.]])
     """
-    request = make_request(model, inputs, targets, ids=ids, seed=seed, batch_size=batch_size)
     masks, count = _windows(request.inputs, window, stride)
 
     def score(rows: Tensor, classes: Tensor) -> Tensor:
@@ -85,34 +74,24 @@ def occlusion(
             covers = covers + hidden.sum(dim=0)
         return drops / covers
 
-    with torch.no_grad():
-        return in_batches(model, request, explain)
+    return explain
 
 
+@AttributionMethod(model="a module that returns logits")
 def rise(
     model: nn.Module,
-    inputs: ArrayLike,
-    targets: Labels,
+    request: Request,
     *,
-    ids: Sequence[str | int] | None = None,
-    seed: int = 0,
-    batch_size: int | None = None,
     masks: int = 4000,
     cells: int = 7,
     probability: float = 0.5,
-) -> Tensor:
+) -> Explain:
     """RISE (Petsiuk et al. 2018): random masks averaged, each weighted with the probability of the target behind it.
 
     All samples see the same masks, as in the paper; they depend on `seed` alone. Tabular rows have no neighbourhood,
     and each feature is drawn by itself.
 
     Args:
-        model: a module that returns logits (B, K).
-        inputs: (N, C, *S), or (N, D) for tabular rows.
-        targets: (N,) classes to explain.
-        ids: one name per sample; the masks do not depend on it.
-        seed: seed of the masks.
-        batch_size: inputs per call of the model; by default 16, or more for small inputs.
         masks: how many masks; the paper takes 4000 for VGG16 and 8000 for ResNet-50.
         cells: cells of a mask along each axis before it is enlarged; 7 in the paper.
         probability: the share of cells that show the input; 0.5 in the paper. The rest is 0, the mean of normalised
@@ -127,10 +106,8 @@ def rise(
         >>> rise(model, torch.ones(1, 3), [0], masks=500).argmax()
         tensor(0)
     """
-    at_least_one(masks=masks, cells=cells)
     if not 0 < probability <= 1:
         raise ValueError(f"`probability` must lie within (0, 1]; got {probability:g}.")
-    request = make_request(model, inputs, targets, ids=ids, seed=seed, batch_size=batch_size)
     drawn = _random_masks(request, masks, cells, probability)
 
     def score(rows: Tensor, classes: Tensor) -> Tensor:
@@ -144,8 +121,7 @@ def rise(
             total = total + torch.einsum("bm,m...->b...", scores, keep)
         return total / (masks * probability)
 
-    with torch.no_grad():
-        return in_batches(model, request, explain)
+    return explain
 
 
 def _scores(
@@ -217,14 +193,11 @@ def _random_masks(request: Request, count: int, cells: int, probability: float) 
     return masks
 
 
+@AttributionMethod(inputs="spatial")
 def extremal_perturbation(
     model: nn.Module,
-    inputs: ArrayLike,
-    targets: Labels,
+    request: Request,
     *,
-    ids: Sequence[str | int] | None = None,
-    seed: int = 0,
-    batch_size: int | None = None,
     areas: float | Sequence[float] = 0.1,
     steps: int = 800,
     perturbation: str = "blur",
@@ -235,7 +208,7 @@ def extremal_perturbation(
     lr: float = 0.01,
     momentum: float = 0.9,
     area_weight: float = 300.0,
-) -> Tensor:
+) -> Explain:
     """Extremal perturbation (Fong et al. 2019): the smooth mask of a given area that keeps the target's logit highest.
 
     What the mask does not keep is blurred. The mask is the smooth maximum of a coarse grid of parameters, each spread
@@ -247,13 +220,6 @@ def extremal_perturbation(
     itself before the mask shrinks. Inputs are never flipped.
 
     Args:
-        model: a module that returns logits (B, K).
-        inputs: (N, C, H, W), or (N, C, T).
-        targets: (N,) classes to explain.
-        ids: one name per sample.
-        seed: unused; the method is deterministic.
-        batch_size: inputs per call of the model, each a pair of sample and area; by default 16, or more for small
-            inputs.
         areas: the share of the input that a mask keeps, or several, whose masks are summed; 0.1 in the authors' code,
             0.025, 0.05, 0.1 and 0.2 in the paper's pointing game.
         steps: steps of gradient ascent; 800 in the paper. With fewer, the learning rate and the growth of the penalty
@@ -272,7 +238,6 @@ def extremal_perturbation(
     Returns:
         Maps (N, *S): the mask, or the sum of the masks.
     """
-    request = make_request(model, inputs, targets, ids=ids, seed=seed, batch_size=batch_size)
     shares = (areas,) if isinstance(areas, (int, float)) else tuple(areas)
     spatial = _check_search(request.inputs, shares, steps, perturbation, levels)
     shorter = min(size for size in spatial if size > 1)
@@ -284,7 +249,7 @@ def extremal_perturbation(
     )
 
     @torch.enable_grad()
-    def explain(part: Request) -> Tensor:
+    def search(part: Request) -> Tensor:
         images = part.inputs.reshape(*part.inputs.shape[:2], *spatial)
         pyramid = _pyramid(images, levels, 0.0 if perturbation == "fade" else max_blur or shorter * 20 / 224)
         pyramid, classes = (t.repeat_interleave(len(shares), dim=0) for t in (pyramid, part.targets))
@@ -299,7 +264,8 @@ def extremal_perturbation(
         )
         return masks.reshape(len(part), len(shares), *part.inputs.shape[2:]).sum(dim=1)
 
-    return in_batches(model, request, explain, rows_each=len(shares))
+    together = max(1, request.batch_size // len(shares))
+    return lambda part: torch.cat([search(few) for few in part.split(together)])
 
 
 def _check_search(

@@ -6,7 +6,6 @@ Shapes: N samples, D features, M coalitions.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from itertools import combinations
 
 import numpy as np
@@ -14,48 +13,40 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from twinlens.attribution.harness import Request
+from twinlens.attribution.method import AttributionMethod, Explain
 from twinlens.core.arrays import ArrayLike, as_tensor
-from twinlens.core.calling import Labels, Model, check_inputs, check_labels, evaluating, find_device
+from twinlens.core.calling import Model
 from twinlens.core.randomness import stream
 
 
+@AttributionMethod(
+    inputs="rows",
+    any_callable=True,
+    reference=True,
+    model="a module that returns logits; or a callable, given NumPy arrays if `inputs` is one, such as scikit-learn's "
+    "`predict_proba`",
+)
 def kernel_shap(
     model: Model,
-    inputs: ArrayLike,
-    targets: Labels,
+    request: Request,
     *,
-    ids: Sequence[str | int] | None = None,
-    seed: int = 0,
-    batch_size: int = 4096,
     background: float | ArrayLike | None = None,
     reference: ArrayLike | None = None,
     coalitions: int | None = None,
-) -> Tensor:
+) -> Explain:
     """KernelSHAP (Lundberg & Lee 2017) on tabular rows, its positive part.
 
     Exact for a model that is linear in its features, and for any model where all 2^D coalitions are affordable.
 
     Args:
-        model: a module that returns logits; or a callable, given NumPy arrays if `inputs` is one, such as
-            scikit-learn's `predict_proba`.
-        inputs: (N, D).
-        targets: (N,) classes to explain.
-        ids: one name per sample, by which its coalitions are drawn.
-        seed: seed of the coalitions.
-        batch_size: rows per call of the model.
         background: values of absent features: a number, or (D,), such as the mean of the training data; by default the
             mean of the reference, and zero without one.
         reference: (M, D) other rows; `evaluate` draws them from the data.
         coalitions: how many coalitions of each sample are evaluated; by default 2 D + 2048, as in the authors' code, or
             all of them if there are no more than that.
     """
-    rows, names = check_inputs(inputs, ids)
-    if rows.dim() != 2:
-        raise ValueError(
-            f"`inputs` must be tabular rows (samples, features) for kernel_shap; got {tuple(rows.shape)}. "
-            "For images use deepshap."
-        )
-    classes = check_labels(targets, names, "targets")
+    rows = request.inputs
     features = rows.shape[1]
     wanted = 2 * features + 2048 if coalitions is None else coalitions
     if wanted < min(2 * features, 2**features - 2):
@@ -69,16 +60,19 @@ def kernel_shap(
             f"`{argument}` must be a number, or one for each of the {features} features, and finite; got shape "
             f"{tuple(absent.shape)}."
         )
-    maps = torch.zeros(rows.shape, dtype=torch.float32)
-    with evaluating(model), torch.no_grad():
-        for i, (row, name) in enumerate(zip(rows, names, strict=True)):
-            present, weights = _coalitions(features, wanted, stream(seed, name, "coalitions"))
+
+    def explain(part: Request) -> Tensor:
+        maps = torch.zeros(part.inputs.shape, dtype=torch.float32)
+        for i, (row, name) in enumerate(zip(part.inputs, part.ids, strict=True)):
+            present, weights = _coalitions(features, wanted, stream(part.seed, name, "coalitions"))
             masks = torch.from_numpy(np.concatenate([np.ones((2, features)) * [[0], [1]], present]).astype(bool))
-            asked = torch.where(masks, row, absent)
-            answers = [_ask(model, part, inputs, int(classes[i])) for part in asked.split(batch_size)]
+            asked = torch.where(masks.to(row.device), row, absent)
+            answers = [_ask(model, few, part, int(part.targets[i])) for few in asked.split(part.batch_size)]
             values = np.concatenate(answers)
             maps[i] = torch.from_numpy(_solve(present, weights, values[2:], values[0], values[1]))
-    return maps.clamp(min=0)
+        return maps
+
+    return explain
 
 
 def _mean_row(rows: Tensor) -> Tensor:
@@ -103,12 +97,8 @@ def _coalitions(features: int, wanted: int, seed: int) -> tuple[NDArray[np.float
     return np.concatenate([present, 1 - present]), np.ones(2 * len(drawn))
 
 
-def _ask(model: Model, rows: Tensor, inputs: ArrayLike, target: int) -> NDArray[np.float64]:
-    if isinstance(model, nn.Module):
-        device, dtype = find_device(model, None)
-        answer = model(rows.to(device=device, dtype=dtype or rows.dtype))
-    else:
-        answer = model(rows if isinstance(inputs, Tensor) else rows.numpy())
+def _ask(model: Model, rows: Tensor, part: Request, target: int) -> NDArray[np.float64]:
+    answer = model(rows.numpy() if part.arrays and not isinstance(model, nn.Module) else rows)
     values = answer.detach().cpu().numpy() if isinstance(answer, Tensor) else np.asarray(answer)
     if values.ndim != 2 or not 0 <= target < values.shape[1]:
         raise ValueError(

@@ -14,9 +14,6 @@ from torch import Tensor, nn
 
 from twinlens.core.calling import evaluating
 
-ON_EMBEDDINGS = ("saliency", "input_x_gradient", "integrated_gradients")
-"""Methods that explain the embeddings of tokens."""
-
 
 class EmbeddedModel(nn.Module):
     """A text model called with embeddings in the place of token ids.

@@ -10,7 +10,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from twinlens.attribution import CONTROLS, METHODS, options_of
+from twinlens.attribution import CONTROLS, METHODS
+from twinlens.attribution.method import declared, options_of
 from twinlens.cli.printing import print_plain
 from twinlens.core.fields import fields_of
 from twinlens.errors import unknown
@@ -92,7 +93,7 @@ def explain_method(name: str) -> None:
     console.print(f"{name}\n", style="bold")
     _print_lines(console, inspect.getdoc(function) or "")
     defaults = ", ".join(f"{option}={p.default!r}" for option, p in options_of(function).items())
-    _print_lines(console, f"\nDefaults: {defaults or 'it has no options'}")
+    _print_lines(console, f"\n{declared(function).describe()}\nDefaults: {defaults}")
 
 
 def explain_metric(name: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import textwrap
 import typing
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from twinlens.core.fields import REQUIRED, Field, fields_of
@@ -70,22 +70,65 @@ def with_arguments(docstring: str, options: Iterable[Field]) -> str:
         Args:
             model: what.
     """
+    lines, _, end = _arguments(docstring)
+    entries = [line for option in options for line in _entry(option.name, option.help)]
+    return "\n".join([*lines[:end], *entries, *lines[end:]])
+
+
+def with_all_arguments(docstring: str, texts: Mapping[str, str]) -> str:
+    """Replace the section "Args" of a docstring by these arguments, in this order.
+
+    Example:
+        >>> print(with_all_arguments("Do it.", {"model": "Any model.", "seed": "Seed."}))
+        Do it.
+        <BLANKLINE>
+        Args:
+            model: any model.
+            seed: seed.
+    """
+    lines, start, end = _arguments(docstring)
+    entries = [line for name, text in texts.items() for line in _entry(name, text)]
+    return "\n".join([*lines[: start + 1], *entries, *lines[end:]])
+
+
+def arguments_of(docstring: str) -> dict[str, str]:
+    """Return the text of each argument in the section "Args" of a docstring, on one line.
+
+    Example:
+        >>> arguments_of("Do it." + chr(10) * 2 + "Args:" + chr(10) + "    model: any," + chr(10) + "        or none.")
+        {'model': 'any, or none.'}
+    """
+    lines, start, end = _arguments(docstring)
+    found: dict[str, str] = {}
+    for line in lines[start + 1 : end]:
+        if line.startswith(" " * 5) and found:
+            found[list(found)[-1]] += f" {line.strip()}"
+        elif line.strip():
+            name, _, text = line.strip().partition(": ")
+            found[name] = text
+    return found
+
+
+def _arguments(docstring: str) -> tuple[list[str], int, int]:
+    """Return the lines of a docstring, the number of that with "Args", added if need be, and the end of its section."""
     lines = docstring.splitlines()
     start = next((k for k, line in enumerate(lines) if line.strip() == "Args:"), None)
     if start is None:
-        lines += ["", "Args:"]
-        start = len(lines) - 1
+        # Before what comes after a description: sections such as "Returns:", whose titles stand alone.
+        titles = [k for k, line in enumerate(lines) if line in ("Returns:", "Raises:", "Example:")]
+        start = titles[0] if titles else len(lines) + 1
+        lines = [*lines[:start], "Args:", "", *lines[start:]] if titles else [*lines, "", "Args:"]
     end = next(
         (k for k in range(start + 1, len(lines)) if lines[k].strip() and not lines[k].startswith(" ")), len(lines)
     )
     while not lines[end - 1].strip():
         end -= 1
-    entries = [line for option in options for line in _entry(option)]
-    return "\n".join([*lines[:end], *entries, *lines[end:]])
+    return lines, start, end
 
 
-def _entry(option: Field) -> list[str]:
+def _entry(name: str, text: str) -> list[str]:
     # "Seed of …" goes on in lower case after a colon, "CPUs of …" does not.
-    lowered = option.help if option.help[1:2].isupper() else option.help[:1].lower() + option.help[1:]
-    text = f"{option.name}: {lowered}"
-    return textwrap.wrap(text, 116, initial_indent=" " * 4, subsequent_indent=" " * 8, break_on_hyphens=False)
+    lowered = text if text[1:2].isupper() else text[:1].lower() + text[1:]
+    return textwrap.wrap(
+        f"{name}: {lowered}", 116, initial_indent=" " * 4, subsequent_indent=" " * 8, break_on_hyphens=False
+    )

@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -22,6 +22,7 @@ from torch import Tensor
 
 from twinlens.attribution import METHODS
 from twinlens.attribution.adapters import Adapted
+from twinlens.attribution.method import explain_copies
 from twinlens.core.answers import CLASSIFICATION, SINGLE, Target, answering_logits
 from twinlens.core.calling import blaming, find_device
 from twinlens.core.exchange import draw_controlled, draw_partners
@@ -321,9 +322,9 @@ class EvaluationWorker:
                 return {method.name: self._call(method.source, samples, inputs, **options)}
             if not (kinds := self._siblings(method, shard)):
                 return {method.name: self._call(METHODS[method.source], samples, inputs, **options)}
-            assert method.ensemble is not None
             options.pop("ensemble", None)
-            made = self._call(method.ensemble[0], samples, inputs, sorted({*kinds.values()}), **options)
+            together = partial(explain_copies, METHODS[method.source])
+            made = self._call(together, samples, inputs, sorted({*kinds.values()}), **options)
         return {name: made[kind] for name, kind in kinds.items()}
 
     def _answering(self) -> AbstractContextManager[None]:

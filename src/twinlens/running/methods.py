@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -50,8 +50,8 @@ class Method:
         return named and "reference" not in self.options
 
     @property
-    def ensemble(self) -> tuple[Callable[..., dict[str, Tensor]], str] | None:
-        """What makes it together with others of the same noisy copies, and which of them it is."""
+    def ensemble(self) -> tuple[str, str] | None:
+        """What it makes noisy copies of, and how it combines them."""
         return find_ensemble(self.source, self.options) if isinstance(self.source, str) else None
 
     def shares_copies(self, other: Method) -> bool:
