@@ -1,6 +1,7 @@
 """IBA and InputIBA: against torch's own divergences, and on images whose evidence was planted."""
 
 import functools
+import math
 
 import pytest
 import torch
@@ -17,7 +18,7 @@ from tests.attribution.test_perturbation import (
 )
 from twinlens.attribution import bottleneck, feature_point
 from twinlens.attribution.bottleneck import _information, iba, input_iba
-from twinlens.attribution.feature_point import StandIn
+from twinlens.attribution.feature_point import Moments, StandIn
 from twinlens.attribution.harness import make_request
 
 quick_input_iba = functools.partial(
@@ -30,17 +31,20 @@ def test_information_is_the_divergence_from_noise():
     mean, std = torch.randn(3, 4, 4), torch.rand(3, 4, 4) + 0.1
     passed = Normal(share * features + (1 - share) * mean, (1 - share) * std)
     torch.testing.assert_close(
-        _information(features, share, mean, std), kl_divergence(passed, Normal(mean, std)), rtol=1e-3, atol=1e-5
+        _information(features, share, Moments(mean, std, torch.ones(()))),
+        kl_divergence(passed, Normal(mean, std)),
+        rtol=1e-3,
+        atol=1e-5,
     )
 
 
 def test_information_beyond_a_free_mask_is_the_divergence_from_the_masked_input():
     features, share, free = torch.randn(2, 3, 4, 4), torch.rand(2, 3, 4, 4) * 0.98, torch.rand(2, 3, 4, 4)
-    mean, std = torch.zeros(()), torch.ones(())
+    moments = Moments(torch.zeros(()), torch.ones(()), torch.ones(()))
     passed = Normal(share * features, 1 - share)
     known = Normal(share * free * features, 1 - share * free)
     torch.testing.assert_close(
-        _information(features, share, mean, std, free=free), kl_divergence(passed, known), rtol=1e-3, atol=1e-5
+        _information(features, share, moments, free=free), kl_divergence(passed, known), rtol=1e-3, atol=1e-5
     )
 
 
@@ -155,10 +159,12 @@ def test_statistics_are_those_of_the_reference():
     features = planted_model()[:4](images).detach()
     find = functools.partial(feature_point.FeaturePoint.find, planted_model(), request, "3", min_std=0.01)
     point = find(images)
-    torch.testing.assert_close(point.mean, features.mean(dim=0), rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(point.std, features.std(dim=0, correction=0).clamp(min=0.01), rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(point.moments.mean, features.mean(dim=0), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(
+        point.moments.std, features.std(dim=0, correction=0).clamp(min=0.01), rtol=1e-3, atol=1e-4
+    )
     point = find(None)
-    torch.testing.assert_close(point.mean.flatten(), features[:2].mean(dim=(0, 2, 3)), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(point.moments.mean.flatten(), features[:2].mean(dim=(0, 2, 3)), rtol=1e-4, atol=1e-5)
 
 
 def test_input_iba_finds_the_patch():
@@ -199,9 +205,10 @@ def test_leaves_no_trace(method):
     check_leaves_no_trace(functools.partial(method, layer="3", batch_size=2))
 
 
-@pytest.mark.parametrize("method", [iba, quick_input_iba], ids=["iba", "input_iba"])
-def test_batches_and_order_change_nothing(method):
-    check_batches(method)
+@pytest.mark.parametrize(("method", "tolerance"), [(iba, 1e-4), (quick_input_iba, 1e-3)], ids=["iba", "input_iba"])
+def test_batches_and_order_change_nothing(method, tolerance):
+    # RMSprop divides each gradient by its own size, so that the game passes on what rounding leaves of the smallest.
+    check_batches(method, tolerance=tolerance)
 
 
 @pytest.mark.parametrize("method", [iba, quick_input_iba], ids=["iba", "input_iba"])
@@ -260,3 +267,64 @@ def test_a_shared_activation_is_read_and_replaced_at_its_last_run():
     apart.last = nn.ReLU()
     apart.forward = lambda x: apart.head(apart.last(apart.second(apart.act(apart.first(x)))).mean(dim=(2, 3)))
     assert torch.allclose(shared, bottleneck.iba(apart, inputs, [0, 1], layer="last"), atol=1e-5)
+
+
+class Stages(nn.Module):
+    """Two stages: a shortcut leads around what the second begins with, and one activation serves both."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem, self.first = nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(4, 4, 3, padding=1)
+        self.narrow, self.down = nn.Conv2d(4, 4, 1), nn.Conv2d(4, 8, 3, stride=2, padding=1)
+        self.short, self.act, self.head = nn.Conv2d(4, 8, 1, stride=2), nn.ReLU(), nn.Linear(8, 3)
+
+    def forward(self, x):
+        x = self.act(self.first(self.act(self.stem(x))))
+        x = self.act(self.down(self.act(self.narrow(x))) + self.short(x))
+        return self.head(x.mean(dim=(2, 3)))
+
+
+@pytest.mark.parametrize(
+    ("build", "name", "run"),
+    [
+        (Stages, "act", 2),  # of four runs
+        (small_cnn, "0", 1),  # the convolution, since the ReLU behind it works in place
+        (lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.LazyLinear(3)), "0", 1),  # one stage
+    ],
+)
+def test_the_default_layer_ends_the_last_stage_but_one(build, name, run):
+    images, classes, _ = planted_images(2, 29)
+    model = build().eval()
+    model(images)
+    request = make_request(model, images, classes, ids=None, seed=0, batch_size=2)
+    point = feature_point.FeaturePoint.find(model, request, None, None, min_std=0.01)
+    assert (point.layer, point.run) == (dict(model.named_modules())[name], run)
+    features = point.read(images)
+    torch.testing.assert_close(point.answer(images, features[:, None]), model(images), rtol=1e-4, atol=1e-5)
+
+
+def test_units_that_are_never_active_carry_no_bits_and_stay_silent():
+    model = small_cnn().eval()
+    with torch.no_grad():
+        model[3].bias[:8], model[3].bias[8:] = -1e3, 1.0
+    images, classes, _ = planted_images(3, 30)
+    request = make_request(model, images, classes, ids=None, seed=0, batch_size=3)
+    point = feature_point.FeaturePoint.find(model, request, "4", None, min_std=0.01)
+    assert point.moments.active.flatten().tolist() == [0.0] * 8 + [1.0] * 8
+    features = point.read(images)
+    nats = _information(features, torch.full_like(features, 0.5), point.moments)
+    assert nats[:, :8].abs().max() == 0
+    assert nats[:, 8:].min() > 0
+    noisy = features[:, None].clone()
+    noisy[:, :, :8] += 7
+    torch.testing.assert_close(point.answer(images, noisy), model(images), rtol=1e-4, atol=1e-5)
+
+
+def test_a_map_adds_up_to_the_bits_of_its_layer():
+    images, classes, _ = planted_images(2, 31)
+    request = make_request(planted_model(), images, classes, ids=None, seed=0, batch_size=2)
+    point = feature_point.FeaturePoint.find(planted_model(), request, "3", None, min_std=0.01)
+    features, share = point.read(images).detach(), torch.full((2, 16, 16, 16), 0.5)
+    bits = _information(features, share, point.moments).sum(dim=(1, 2, 3)) / math.log(2)
+    maps = bottleneck._bits_per_pixel(point, features, share, images)
+    torch.testing.assert_close(maps.sum(dim=(1, 2)), bits, rtol=0.02, atol=0)

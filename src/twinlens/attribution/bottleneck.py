@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from twinlens.attribution.feature_point import FeaturePoint
+from twinlens.attribution.feature_point import FeaturePoint, Moments
 from twinlens.attribution.harness import Request
 from twinlens.attribution.method import AttributionMethod, Explain
 from twinlens.attribution.perturbation import blur
@@ -55,10 +55,13 @@ def iba(
     Args:
         batch_size: samples explained together; by default 16, or more for small inputs. Copies of a sample are taken
             one after the other where a hidden layer is much larger than the input.
-        layer: dotted name of the layer; by default the last spatial feature map.
+        layer: dotted name of the layer; by default the end of the last stage but one, the last feature map of a higher
+            resolution than the last of all. The authors take layers there, too: conv4_1 of VGG16 (`features.17`), and
+            the second stage of ResNet-50.
         reference: inputs (M, C, H, W) from which mean and standard deviation of each feature are estimated; the paper
             takes 10 000 of the training set. By default `inputs` serve, and since they may be few, all places of a
             channel share their mean and deviation. Maps then depend on which inputs are explained in one call.
+            Features that are zero for 99 of 100 of them are held to be inactive, and carry no bits.
         beta: weight of the information; 10 in the paper. A larger one leaves fewer bits.
         steps: steps of Adam; 10 in the paper.
         lr: its learning rate; 1 in the paper.
@@ -67,7 +70,8 @@ def iba(
         min_std: least standard deviation of a feature; 0.01 in the authors' code.
 
     Returns:
-        Maps (N, H, W): bits per place of the layer, summed over channels and enlarged bilinearly.
+        Maps (N, H, W): bits per pixel; those of each place of the layer, summed over channels, are spread over its
+        pixels bilinearly.
     """
     point = FeaturePoint.find(model, request, layer, reference, min_std=min_std)
 
@@ -75,7 +79,7 @@ def iba(
     def explain(part: Request) -> Tensor:
         search = _Search(beta=beta, steps=steps, lr=lr, noise=noise, sigma=sigma)
         features, share = _fit_features(point, part, search, "iba")
-        return _enlarge(_bits(features, share, point.mean, point.std), part.inputs)
+        return _bits_per_pixel(point, features, share, part.inputs)
 
     return explain
 
@@ -94,9 +98,9 @@ def input_iba(
     sigma: float = 1.0,
     feature_beta: float = 20.0,
     feature_steps: int = 10,
-    rounds: int = 30,
-    critic_steps: int = 5,
-    critic_noise: int = 32,
+    rounds: int = 40,
+    critic_steps: int = 4,
+    critic_noise: int = 4,
     min_std: float = 0.01,
 ) -> Explain:
     """InputIBA (Zhang et al. 2021): the information bottleneck of a hidden layer, carried to the input.
@@ -115,7 +119,7 @@ def input_iba(
         inputs: (N, C, H, W), normalised to about mean 0 and standard deviation 1.
         batch_size: inputs per call of the model; by default 16, or more for small inputs. Copies of a sample count;
             they are taken one after the other where they do not fit.
-        layer: as in `iba`; the authors take one in the middle, features.17 of VGG16.
+        layer: as in `iba`; the authors take features.17 of VGG16.
         reference: as in `iba`.
         beta: weight of the information at the input; 20 in the authors' code.
         steps: steps of Adam at the input; 60 in the authors' code.
@@ -125,8 +129,9 @@ def input_iba(
         feature_beta: weight of the information at the layer; 20 in the authors' code.
         feature_steps: steps of Adam at the layer; 10 in the authors' code.
         rounds: steps of the generator; 40 in the authors' code, with 140 of the critic.
-        critic_steps: steps of the critic before each of the generator's; 5 in the authors' code.
-        critic_noise: copies of a sample in each of these steps; 32 in the authors' code.
+        critic_steps: steps of the critic before each of the generator's.
+        critic_noise: copies of a sample in each of these steps; 32 in the authors' code. The mask of the generator
+            hardly moves in so few steps, and maps are nearly the same.
         min_std: as in `iba`.
 
     Returns:
@@ -147,8 +152,7 @@ def input_iba(
             lambda mixed: model(mixed.flatten(0, 1)),
             part,
             part.inputs,
-            part.inputs.new_zeros(()),
-            part.inputs.new_ones(()),
+            Moments(part.inputs.new_zeros(()), part.inputs.new_ones(()), part.inputs.new_ones(())),
             _Search(beta=beta, steps=steps, lr=lr, noise=noise, sigma=sigma),
             part.generators("input_iba", "input"),
             free=game.mask.detach().sigmoid(),
@@ -174,9 +178,7 @@ def _fit_features(point: FeaturePoint, part: Request, search: _Search, purpose: 
     with torch.no_grad():
         features = point.read(part.inputs).contiguous()  # as the noise is
     generators = part.generators(purpose)
-    logit = _fit(
-        lambda mixed: point.answer(part.inputs, mixed), part, features, point.mean, point.std, search, generators
-    )
+    logit = _fit(lambda mixed: point.answer(part.inputs, mixed), part, features, point.moments, search, generators)
     return features, _share(logit, search.sigma)
 
 
@@ -184,8 +186,7 @@ def _fit(
     answer: Callable[[Tensor], Tensor],
     part: Request,
     values: Tensor,
-    mean: Tensor,
-    std: Tensor,
+    moments: Moments,
     search: _Search,
     generators: list[torch.Generator],
     *,
@@ -199,7 +200,7 @@ def _fit(
     optimizer = torch.optim.Adam([logit], lr=search.lr)
     for _ in range(search.steps):
         share = _share(logit, search.sigma)
-        ends = _mixture(share, values, mean, std)
+        ends = _mixture(share, values, moments.mean, moments.std)
         middle, spread = (end.detach().requires_grad_() for end in ends)
         to_middle, to_spread = torch.zeros_like(middle), torch.zeros_like(spread)
         for copies in _blocks(search.noise, part, values):
@@ -209,7 +210,8 @@ def _fit(
             gradients = torch.autograd.grad(entropy / search.noise, [middle, spread])
             to_middle, to_spread = to_middle + gradients[0], to_spread + gradients[1]
         # Summed over samples: each has an optimum of its own, whatever stands beside it.
-        price = search.beta * _information(values, share, mean, std, free=free).flatten(1).mean(dim=1).sum()
+        nats = _information(values, share, moments, free=free)
+        price = search.beta * nats.flatten(1).mean(dim=1).sum()
         (logit.grad,) = torch.autograd.grad([price, *ends], [logit], [None, to_middle, to_spread])
         optimizer.step()
     return logit.detach()
@@ -223,11 +225,12 @@ class _Game:
 
     def __init__(self, point: FeaturePoint, part: Request, features: Tensor, share: Tensor, *, copies: int) -> None:
         self.point, self.part, self.features, self.copies = point, part, features, copies
-        self.wanted = _mixture(share, features, point.mean, point.std)
+        self.wanted = _mixture(share, features, point.moments.mean, point.moments.std)
         self.generators = part.generators("input_iba", "game")
         channels, spatial = features.shape[1], tuple(features.shape[2:])
-        # The generator begins with what the layer needs, as in the authors' code.
-        bits = _enlarge(_bits(features, share, point.mean, point.std), part.inputs)
+        # The generator begins with what the layer needs, as in the authors' code. The bits of a place are spread over
+        # its pixels: their sum would open the mask everywhere, and it could not be trained any more.
+        bits = _bits_per_pixel(point, features, share, part.inputs)
         self.mask = bits[:, None].expand_as(part.inputs).contiguous().requires_grad_()
         beside = (len(part), part.inputs.shape[1], *[1] * (part.inputs.dim() - 2))
         self.noise_mean = part.inputs.new_zeros(beside).requires_grad_()
@@ -254,7 +257,7 @@ class _Game:
 
     def _criticise(self, features: Tensor) -> Tensor:
         """Score how real features (B, n, K, *s) look, summed over n and B."""
-        flat = ((features - self.point.mean) / self.point.std).flatten(3).transpose(1, 2)
+        flat = ((features - self.point.moments.mean) / self.point.moments.std).flatten(3).transpose(1, 2)
         hidden = functional.leaky_relu(torch.baddbmm(self.offset, self.first, flat.flatten(2)), 0.2)
         return (hidden.unflatten(2, flat.shape[2:]).sum(dim=2) * self.second).sum() / self.second.shape[-1]
 
@@ -272,7 +275,7 @@ class _Game:
             with torch.no_grad():
                 fake = self._generate(copies)
                 noise = _draw(self.generators, copies, self.features.shape[1:], self.features)
-                real = _sample(*self.wanted, noise)
+                real = _sample(*self.wanted, noise) * self.point.moments.active
             ((self._criticise(fake) - self._criticise(real)) / self.copies).backward()
         self.critic_optimizer.step()
         with torch.no_grad():
@@ -301,26 +304,26 @@ def _sample(middle: Tensor, spread: Tensor, noise: Tensor) -> Tensor:
     return torch.addcmul(middle[:, None], spread[:, None], noise)
 
 
-def _information(values: Tensor, share: Tensor, mean: Tensor, std: Tensor, free: Tensor | None = None) -> Tensor:
+def _information(values: Tensor, share: Tensor, moments: Moments, free: Tensor | None = None) -> Tensor:
     """Compute the nats in λR + (1 - λ)ε: its divergence from ε, or from what a free mask λ·λ_G leaves of R.
 
-    Both are normal: means differ by λ(1 - λ_G)(R - μ), and standard deviations are (1 - λ)σ and (1 - λ·λ_G)σ.
+    Both are normal: means differ by λ(1 - λ_G)(R - μ), and standard deviations are (1 - λ)σ and (1 - λ·λ_G)σ. Features
+    that are never active carry none.
     """
     known = 0.0 if free is None else free
     rest = 1 - share * known
-    shift = share * (1 - known) * (values - mean) / (rest * std)
+    shift = share * (1 - known) * (values - moments.mean) / (rest * moments.std)
     ratio = ((1 - share) / rest).square()
-    return 0.5 * (shift.square() + ratio - ratio.log() - 1)
+    return 0.5 * moments.active * (shift.square() + ratio - ratio.log() - 1)
 
 
-def _bits(features: Tensor, share: Tensor, mean: Tensor, std: Tensor) -> Tensor:
-    """Compute the bits that pass at each place, (B, *s)."""
-    return _information(features, share, mean, std).sum(dim=1) / math.log(2)
-
-
-def _enlarge(maps: Tensor, inputs: Tensor) -> Tensor:
-    mode = {1: "linear", 2: "bilinear", 3: "trilinear"}[maps.dim() - 1]
-    return functional.interpolate(maps[:, None], size=inputs.shape[2:], mode=mode, align_corners=False)[:, 0]
+def _bits_per_pixel(point: FeaturePoint, features: Tensor, share: Tensor, inputs: Tensor) -> Tensor:
+    """Compute the bits that pass, summed over channels, and spread those of each place over its pixels, (B, *S)."""
+    nats = _information(features, share, point.moments)
+    bits = nats.sum(dim=1, keepdim=True) / math.log(2)
+    mode = {1: "linear", 2: "bilinear", 3: "trilinear"}[bits.dim() - 2]
+    enlarged = functional.interpolate(bits, size=inputs.shape[2:], mode=mode, align_corners=False)[:, 0]
+    return enlarged * (bits[0].numel() / inputs[0, 0].numel())
 
 
 def _draw(generators: list[torch.Generator], copies: int, shape: Sequence[int], like: Tensor) -> Tensor:

@@ -19,7 +19,20 @@ from twinlens.attribution.cam import find_layer
 from twinlens.attribution.harness import Request, target_logits, undisturbed
 from twinlens.core.arrays import ArrayLike, as_tensor
 
+_ACTIVE = 0.01  # least share of inputs for which a feature is not zero (Schulz et al. 2020)
 _CORNER = 32  # side of the smallest input that common models accept, for a pass whose features are replaced anyway
+
+
+@dataclass(frozen=True)
+class Moments:
+    """How features are distributed: what noise in their place looks like."""
+
+    mean: Tensor
+    """(K, *s), or (K, 1, …) where all places of a channel share it."""
+    std: Tensor
+    """The same shape."""
+    active: Tensor
+    """The same shape: 1, or 0 where a feature is zero for nearly every input, as units of a ReLU may be."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,12 +41,9 @@ class FeaturePoint:
 
     model: nn.Module
     layer: nn.Module
-    runs: int
-    """How often the layer runs in one pass; the last run counts, as of an activation that the whole model shares."""
-    mean: Tensor
-    """(K, *s), or (K, 1, …) where all places of a channel share it."""
-    std: Tensor
-    """The same shape."""
+    run: int
+    """Which of the layer's runs in one pass is meant, from 1; an activation may serve the whole model."""
+    moments: Moments
     stand_in: StandIn
     """The smallest input with which the model runs when features take the layer's place."""
 
@@ -47,7 +57,7 @@ class FeaturePoint:
         *,
         min_std: float,
     ) -> FeaturePoint:
-        """Find the layer, and estimate the mean and the standard deviation of its features."""
+        """Find the layer, by default the end of the last stage but one, and how its features are distributed."""
         if request.inputs.dim() < 3:
             raise ValueError(
                 "`inputs` must be images (N, C, H, W), because a bottleneck needs a convolutional feature map; got "
@@ -62,25 +72,30 @@ class FeaturePoint:
                 f"{tuple(samples.shape)}."
             )
         with undisturbed(model), torch.no_grad():
-            layer = find_layer(model, request.inputs, name)
-            runs = _count_runs(model, layer, request)
-            mean, std = _moments(model, layer, runs, samples, batch_size=request.batch_size, pooled=reference is None)
+            layer, run = _find_place(model, request, name)
+            mean, std, nonzero = _moments(
+                model, layer, run, samples, batch_size=request.batch_size, pooled=reference is None
+            )
             return cls(
                 model=model,
                 layer=layer,
-                runs=runs,
-                mean=mean.to(request.inputs),
-                std=std.clamp(min=min_std).to(request.inputs),
-                stand_in=_find_stand_in(model, layer, runs, request.inputs[:1]),
+                run=run,
+                moments=Moments(
+                    mean.to(request.inputs),
+                    std.clamp(min=min_std).to(request.inputs),
+                    (nonzero > _ACTIVE).to(request.inputs),
+                ),
+                stand_in=_find_stand_in(model, layer, run, request.inputs[:1]),
             )
 
     def read(self, inputs: Tensor) -> Tensor:
         """Return the features (B, K, *s) of inputs, running the model no further than needed."""
-        return _read(self.model, self.layer, self.runs, inputs)
+        return _read(self.model, self.layer, self.run, inputs)
 
     def answer(self, inputs: Tensor, features: Tensor) -> Tensor:
         """Return logits (B·n, classes) for inputs (B, C, *S) when features (B, n, K, *s) take the layer's place."""
-        with _hooked(self.layer, self.runs, lambda *_: features.flatten(0, 1)):
+        rows = (features * self.moments.active).flatten(0, 1)
+        with _hooked(self.layer, self.run, lambda *_: rows):
             return self.model(self.stand_in(inputs, features.shape[1]))
 
 
@@ -101,17 +116,67 @@ def _hooked(layer: nn.Module, runs: int, hook: Callable[[nn.Module, object, Any]
         handle.remove()
 
 
-def _count_runs(model: nn.Module, layer: nn.Module, request: Request) -> int:
-    """Count how often a layer runs in one pass of the model, and check that the model has the target classes."""
-    runs: list[int] = []
-    handle = layer.register_forward_hook(lambda *_: runs.append(1))
+def _find_place(model: nn.Module, request: Request, name: str | None) -> tuple[nn.Module, int]:
+    """Find the layer, and which of its runs counts; check that the model has the target classes.
+
+    The authors of IBA take a layer in the middle of a network: conv4_1 of VGG16, the second stage of ResNet-50. Where
+    none is named it is the last feature map before the resolution falls to that of the last one.
+    """
+    layer = find_layer(model, request.inputs, name)
+    passes: list[_Pass] = []
+
+    def watch(module: nn.Module, given: tuple[object, ...], output: object) -> None:
+        passes.append(_Pass(module, given[0] if given else None, output))
+
+    handles = [part.register_forward_hook(watch) for part in model.modules() if part is not model]
     try:
         target_logits(model, request.inputs[:1], request.targets[:1])
     finally:
-        handle.remove()
+        for handle in handles:
+            handle.remove()
+    runs = [one for one in passes if one.module is layer]
     if not runs:
         raise ValueError("`layer` must be a module that the model runs; this one is never called. Name another layer.")
-    return len(runs)
+    if name is None and (middle := _before_last_stage(passes, runs[-1])) is not None:
+        return middle.module, sum(one.module is middle.module for one in passes[: passes.index(middle) + 1])
+    return layer, len(runs)
+
+
+@dataclass(frozen=True, eq=False)
+class _Pass:
+    """One run of a module."""
+
+    module: nn.Module
+    given: object
+    output: object
+
+
+def _before_last_stage(passes: list[_Pass], last: _Pass) -> _Pass | None:
+    """Find what made the feature map from which the last stage starts; None where there is no stage before it.
+
+    It is the earliest that a module of that stage reads: a shortcut may lead around all later ones.
+    """
+    if not isinstance(last.output, Tensor) or last.output.dim() < 3:
+        return None
+    size = math.prod(last.output.shape[2:])
+
+    def read_by_stage(one: _Pass) -> bool:
+        return any(
+            reader.given is one.output
+            and isinstance(reader.output, Tensor)
+            and reader.output.dim() == one.output.dim()
+            and math.prod(reader.output.shape[2:]) <= size
+            for reader in passes
+        )
+
+    larger = [
+        one
+        for one in passes
+        if isinstance(one.output, Tensor)
+        and one.output.dim() == last.output.dim()
+        and math.prod(one.output.shape[2:]) > size
+    ]
+    return next((one for one in larger if read_by_stage(one)), None)
 
 
 class _Reached(Exception):  # noqa: N818 - not an error: the wanted features are there
@@ -139,17 +204,21 @@ def _read(model: nn.Module, layer: nn.Module, runs: int, inputs: Tensor) -> Tens
 
 def _moments(
     model: nn.Module, layer: nn.Module, runs: int, samples: Tensor, *, batch_size: int, pooled: bool
-) -> tuple[Tensor, Tensor]:
-    """Estimate mean and standard deviation of each feature, or of each channel; float64 makes order irrelevant."""
-    count, total, squares = 0, torch.zeros(()), torch.zeros(())
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Estimate mean, standard deviation and share that is not zero, of each feature or of each channel.
+
+    Sums in float64 make the order of samples irrelevant.
+    """
+    count, total, squares, nonzero = 0, torch.zeros(()), torch.zeros(()), torch.zeros(())
     for start in range(0, len(samples), batch_size):
         features = _read(model, layer, runs, samples[start : start + batch_size]).to("cpu", torch.float64)
         axes = (0, *range(2, features.dim())) if pooled else (0,)
         total = total + features.sum(dim=axes, keepdim=True)[0]
         squares = squares + features.square().sum(dim=axes, keepdim=True)[0]
+        nonzero = nonzero + (features != 0).sum(dim=axes, keepdim=True)[0]
         count += math.prod(features.shape[axis] for axis in axes)
     mean = total / count
-    return mean, (squares / count - mean.square()).clamp(min=0).sqrt()
+    return mean, (squares / count - mean.square()).clamp(min=0).sqrt(), nonzero / count
 
 
 @dataclass(frozen=True)

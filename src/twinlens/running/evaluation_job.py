@@ -48,7 +48,7 @@ from twinlens.running.units import UNTOUCHED, Unit
 T = TypeVar("T")
 _NAMED = 16  # ids of samples that a message lists
 EXCHANGED = 1  # stage of the units that probe samples by the maps of others
-_REFERENCE_SAMPLES = 64  # from which methods that compare with other inputs, such as IBA, estimate what is usual
+_REFERENCE_SAMPLES = 256  # from which methods that compare with other inputs, such as IBA, estimate what is usual
 
 
 def load_reference(samples: Samples, model: LoadedModel, seed: int, workers: int) -> Tensor:
