@@ -158,25 +158,16 @@ def _before_last_stage(passes: list[_Pass], last: _Pass) -> _Pass | None:
     """
     if not isinstance(last.output, Tensor) or last.output.dim() < 3:
         return None
-    size = math.prod(last.output.shape[2:])
+    axes, size = last.output.dim(), math.prod(last.output.shape[2:])
+    spatial = [one for one in passes if isinstance(one.output, Tensor) and one.output.dim() == axes]
+    larger = [one for one in spatial if _places(one.output) > size]
+    readers = [one.given for one in spatial if _places(one.output) <= size]
+    return next((one for one in larger if any(one.output is given for given in readers)), None)
 
-    def read_by_stage(one: _Pass) -> bool:
-        return any(
-            reader.given is one.output
-            and isinstance(reader.output, Tensor)
-            and reader.output.dim() == one.output.dim()
-            and math.prod(reader.output.shape[2:]) <= size
-            for reader in passes
-        )
 
-    larger = [
-        one
-        for one in passes
-        if isinstance(one.output, Tensor)
-        and one.output.dim() == last.output.dim()
-        and math.prod(one.output.shape[2:]) > size
-    ]
-    return next((one for one in larger if read_by_stage(one)), None)
+def _places(features: object) -> int:
+    assert isinstance(features, Tensor)
+    return math.prod(features.shape[2:])
 
 
 class _Reached(Exception):  # noqa: N818 - not an error: the wanted features are there
