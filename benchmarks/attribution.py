@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 import twinlens as tl
-from twinlens.attribution.cam import find_layer
+from twinlens.attribution.feature_maps import find_layer
 from twinlens.models.mnist_cnn import DigitCNN
 
 BATCHED = ("extremal_perturbation", "iba", "input_iba")

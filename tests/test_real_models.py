@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import twinlens as tl
-from twinlens.attribution.cam import find_layer
+from twinlens.attribution.feature_maps import find_layer
 from twinlens.attribution.perturbation import blur
 
 

@@ -9,8 +9,8 @@ from torch.nn import functional as F  # noqa: N812
 
 import twinlens as tl
 from tests.tiny import ViewedCNN, tiny_model
-from twinlens.attribution.cam import find_layer
 from twinlens.attribution.deeplift import _contributions
+from twinlens.attribution.feature_maps import find_layer
 from twinlens.attribution.gradients import _integrate
 from twinlens.attribution.harness import make_request, undisturbed
 from twinlens.attribution.rules import excitation_rules

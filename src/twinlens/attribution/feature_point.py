@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from twinlens.attribution.cam import find_layer
+from twinlens.attribution.feature_maps import find_layer
 from twinlens.attribution.harness import Request, target_logits, undisturbed
 from twinlens.core.arrays import ArrayLike, as_tensor
 

@@ -9,8 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from twinlens.attribution.cam import find_layer, resize_to
+from twinlens.attribution.cam import resize_to
 from twinlens.attribution.ensembles import NoisyCopies
+from twinlens.attribution.feature_maps import find_layer
 from twinlens.attribution.harness import Request, target_logits
 from twinlens.attribution.method import AttributionMethod, Explain
 from twinlens.attribution.rules import excitation_rules, guided_rules

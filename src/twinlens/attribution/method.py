@@ -275,11 +275,25 @@ def _explain(
     with blaming("model"):
         if are_tokens(inputs) and isinstance(model, nn.Module):
             model, inputs = _read_tokens(about, name, model, inputs)
+        if isinstance(model, torch.jit.ScriptModule):
+            model = _Program(model)
         shared = {option.name: options.pop(option.name, option.default) for option in fields_of(SharedOptions)}
         request = make_request(model, inputs, targets, **shared)
         about.check_shape(name, request.inputs.shape)
         with torch.no_grad(), undisturbed(model) if isinstance(model, nn.Module) else nullcontext():
             return run(model, request, function(model, request, **options))
+
+
+class _Program(nn.Module):
+    """A program of TorchScript, which takes no hooks, as a module that does."""
+
+    def __init__(self, program: nn.Module) -> None:
+        super().__init__()
+        self.program = program
+
+    def forward(self, inputs: Tensor) -> Any:
+        """Run the program."""
+        return self.program(inputs)
 
 
 def _read_tokens(about: AttributionMethod, name: str, model: nn.Module, tokens: Any) -> tuple[nn.Module, Tensor]:

@@ -113,11 +113,11 @@ def answering_logits(model: object, *, single: bool = False, target: Target | No
     """Let a module return logits (N, K), whatever they were wrapped in.
 
     Args:
-        model: the module; anything else is left as it is.
+        model: the module; anything else is left as it is, and so are programs of TorchScript, which take no hooks.
         single: return two logits where the model has one, of class 1 of two.
         target: return the scores (N, 1) that this makes of the answers instead.
     """
-    if not isinstance(model, nn.Module):
+    if not isinstance(model, nn.Module) or isinstance(model, torch.jit.ScriptModule):
         yield
         return
     handle = model.register_forward_hook(_ReadAnswer(single, target))
