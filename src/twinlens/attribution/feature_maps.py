@@ -87,16 +87,21 @@ def find_layer(model: nn.Module, inputs: Tensor, layer: str | None = None, *, ac
     """
     if layer is not None:
         return named_layer(model, layer)
-    if is_program(model):
-        raise ValueError(
-            "`model` must consist of modules for this method; a program of torch.export or TorchScript has none that "
-            "run. Take gradcam, or the model that the program was made from."
-        )
+    refuse_programs(model)
     with torch.no_grad(), watching(model, None) as seen:
         model(inputs[:1])
     found = choose(seen, activated=activated).place.source
     assert found is not None
     return found
+
+
+def refuse_programs(model: nn.Module) -> None:
+    """Refuse a program, for methods that hook modules."""
+    if is_program(model):
+        raise ValueError(
+            "`model` must consist of modules for this method; a program of torch.export or TorchScript has none that "
+            "run. Take gradcam, or the model that the program was made from."
+        )
 
 
 def named_layer(model: nn.Module, layer: str) -> nn.Module:

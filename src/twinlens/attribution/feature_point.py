@@ -7,7 +7,7 @@ hidden layer, s = its spatial shape.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from twinlens.attribution.feature_maps import find_layer
+from twinlens.attribution.feature_maps import Seen, choose, named_layer, refuse_programs, watching
 from twinlens.attribution.harness import Request, target_logits, undisturbed
 from twinlens.core.arrays import ArrayLike, as_tensor
 
@@ -117,57 +117,39 @@ def _hooked(layer: nn.Module, runs: int, hook: Callable[[nn.Module, object, Any]
 
 
 def _find_place(model: nn.Module, request: Request, name: str | None) -> tuple[nn.Module, int]:
-    """Find the layer, and which of its runs counts; check that the model has the target classes.
+    """Find the layer, and which of its runs counts, from 1; check that the model has the target classes.
 
     The authors of IBA take a layer in the middle of a network: conv4_1 of VGG16, the second stage of ResNet-50. Where
-    none is named it is the last feature map before the resolution falls to that of the last one.
+    none is named it is the feature map from which the last stage starts.
     """
-    layer = find_layer(model, request.inputs, name)
-    passes: list[_Pass] = []
-
-    def watch(module: nn.Module, given: tuple[object, ...], output: object) -> None:
-        passes.append(_Pass(module, given[0] if given else None, output))
-
-    handles = [part.register_forward_hook(watch) for part in model.modules() if part is not model]
-    try:
+    refuse_programs(model)
+    with watching(model, None) as seen:
         target_logits(model, request.inputs[:1], request.targets[:1])
-    finally:
-        for handle in handles:
-            handle.remove()
-    runs = [one for one in passes if one.module is layer]
-    if not runs:
-        raise ValueError("`layer` must be a module that the model runs; this one is never called. Name another layer.")
-    if name is None and (middle := _before_last_stage(passes, runs[-1])) is not None:
-        return middle.module, sum(one.module is middle.module for one in passes[: passes.index(middle) + 1])
-    return layer, len(runs)
+    if name is not None:
+        place = named_layer(model, name)
+        runs = sum(one.place.source is place for one in seen)
+        if not runs:
+            raise ValueError(
+                "`layer` must be a module that the model runs and that returns a tensor; this one is never called, or "
+                "returns something else. Name another layer."
+            )
+        return place, runs
+    last = choose(seen, activated=False)
+    found = _before_last_stage(seen, last) or last
+    assert found.place.source is not None
+    return found.place.source, found.place.run + 1
 
 
-@dataclass(frozen=True, eq=False)
-class _Pass:
-    """One run of a module."""
-
-    module: nn.Module
-    given: object
-    output: object
-
-
-def _before_last_stage(passes: list[_Pass], last: _Pass) -> _Pass | None:
+def _before_last_stage(seen: Sequence[Seen], last: Seen) -> Seen | None:
     """Find what made the feature map from which the last stage starts; None where there is no stage before it.
 
     It is the earliest that a module of that stage reads: a shortcut may lead around all later ones.
     """
-    if not isinstance(last.output, Tensor) or last.output.dim() < 3:
-        return None
-    axes, size = last.output.dim(), math.prod(last.output.shape[2:])
-    spatial = [one for one in passes if isinstance(one.output, Tensor) and one.output.dim() == axes]
-    larger = [one for one in spatial if _places(one.output) > size]
-    readers = [one.given for one in spatial if _places(one.output) <= size]
+    size = math.prod(last.output.shape[2:])
+    spatial = [one for one in seen if one.output.dim() == last.output.dim() > 2]
+    readers = [one.given for one in spatial if math.prod(one.output.shape[2:]) <= size]
+    larger = [one for one in spatial if math.prod(one.output.shape[2:]) > size]
     return next((one for one in larger if any(one.output is given for given in readers)), None)
-
-
-def _places(features: object) -> int:
-    assert isinstance(features, Tensor)
-    return math.prod(features.shape[2:])
 
 
 class _Reached(Exception):  # noqa: N818 - not an error: the wanted features are there
