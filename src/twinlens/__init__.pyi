@@ -43,6 +43,7 @@ from .laboratory.randomisation import (
 )
 from .laboratory.selftest import selftest
 from .laboratory.sensitivity_n import RandomRemovals, SensitivityN, random_removals, sensitivity_n
+from .laboratory.stability import MapChange, class_similarity, max_sensitivity
 from .metrics.catalogue import METRICS, Metric
 from .metrics.curves import CompletenessCurve, RemovalCurve
 from .metrics.estimators import opposite_schedule
@@ -65,6 +66,7 @@ from .statistics.bootstrap import Bootstrap, bootstrap
 from .statistics.contrasts import RunComparison
 from .statistics.controls import Skill, skill
 from .statistics.diagnostics import Finding, diagnose
+from .statistics.map_properties import map_entropy, sparseness
 from .statistics.sensitivity import sensitivity
 from .statistics.verdicts import Comparison
 
@@ -99,6 +101,7 @@ __all__ = [
     "LinearImputer",
     "LoadedModel",
     "Localisation",
+    "MapChange",
     "MeanImputer",
     "Metric",
     "ModelError",
@@ -127,6 +130,7 @@ __all__ = [
     "attribution_inside",
     "bootstrap",
     "class_sensitivity",
+    "class_similarity",
     "compare",
     "completeness",
     "completeness_from_probes",
@@ -144,6 +148,8 @@ __all__ = [
     "introduce_attribution",
     "laboratory",
     "load_model",
+    "map_entropy",
+    "max_sensitivity",
     "measure_metric",
     "model_randomisation",
     "null_player",
@@ -164,6 +170,7 @@ __all__ = [
     "skill",
     "soundness",
     "soundness_from_probes",
+    "sparseness",
     "train_on_permuted_labels",
     "write_figures",
     "write_report",

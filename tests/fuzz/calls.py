@@ -136,6 +136,8 @@ CALLS: dict[str, Callable[[Subject], Call]] = {
     "completeness_from_probes": lambda s: Call(tl.completeness_from_probes, {"table": s.by_value}),
     "removal_from_probes": lambda s: Call(tl.removal_from_probes, {"table": s.by_rank}),
     # statistics
+    "sparseness": lambda s: Call(tl.sparseness, {"maps": s.maps}),
+    "map_entropy": lambda s: Call(tl.map_entropy, {"maps": s.maps}),
     "bootstrap": lambda s: Call(tl.bootstrap, {"curve": s.curve, "resamples": 9}, lambda made: made.area_interval()),
     "compare": lambda s: Call(
         tl.compare, {"compared": {"a": {"c": s.curve}, "b": {"c": s.other}}, "resamples": 9}, lambda made: made.pairs
@@ -167,6 +169,11 @@ CALLS: dict[str, Callable[[Subject], Call]] = {
     "sensitivity_n": lambda s: Call(tl.sensitivity_n, s.explained | {"maps": s.maps, "shares": (0.5,), "subsets": 3}),
     "generate_features": lambda s: Call(tl.generate_features, PAIRS),
     "null_player": lambda s: Call(tl.null_player, {"model": Colours(), "features": s.features, "method": "saliency"}),
+    "max_sensitivity": lambda s: Call(
+        tl.max_sensitivity, s.explained | {"method": "saliency", "radius": 0.01, "perturbations": 2}
+    ),
+    "class_similarity": lambda s: Call(tl.class_similarity, s.explained | {"method": "saliency"}),
+    "MapChange": lambda s: Call(tl.MapChange, {"measure": "x", "values": np.zeros(2), "ids": ("a", "b")}),
     "class_sensitivity": lambda s: Call(
         tl.class_sensitivity, {"model": Colours(), "features": s.features, "method": "saliency"}
     ),

@@ -4,7 +4,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twinlens.laboratory.localisation import Localisation, attribution_inside, interval_of_mean, pointing_game
+from twinlens.core.resampling import interval_of_mean
+from twinlens.laboratory.localisation import Localisation, attribution_inside, pointing_game
 
 
 def random_case(count=40, seed=0):

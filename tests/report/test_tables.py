@@ -18,13 +18,16 @@ def test_tables_hold_the_numbers_of_the_results(run):
             stored = (control.value, control.skill, control.low, control.high, control.p) if control else [""] * 5
             shown = [row[f"{metric}_{end}"] for end in ("control", "skill", "skill_low", "skill_high", "p")]
             assert [float(text) if text else "" for text in shown] == ["" if n is None else n for n in stored]
+        sparse = run.results.methods[row["method"]].properties["sparseness"]
+        shown = [float(row[f"sparseness{end}"]) for end in ("", "_low", "_high")]
+        assert shown == [sparse.value, sparse.low, sparse.high]
     markdown = format_table([run], "markdown").splitlines()
     assert markdown[0].startswith(
         "| method | soundness 2-sided ↑ | skill ↑ | completeness ↑ | skill ↑ | soundness ↑ | ROAD MoRF ↑ |"
     )
     latex = format_table([run, run], "latex")
     assert latex.startswith(
-        "\\begin{tabular}{llrrrrrrrrr}\n\\toprule\nrun & method & soundness 2-sided $\\uparrow$ & skill $\\uparrow$"
+        "\\begin{tabular}{llrrrrrrrrrr}\n\\toprule\nrun & method & soundness 2-sided $\\uparrow$ & skill $\\uparrow$"
     )
 
 
@@ -68,7 +71,7 @@ def test_tables_show_intervals_and_gaps(run):
 def test_metrics_with_names_of_ones_own_have_columns_of_their_own(run, tmp_path):
     other = make_run(tmp_path / "other", methods=["random"], metrics={"my_own": "road_lerf", "deletion": "deletion"})
     markdown = format_table([run, other], "markdown").splitlines()
-    assert markdown[0].endswith(r"| insertion ↓ | my\_own ↓ |")
+    assert markdown[0].endswith(r"| insertion ↓ | my\_own ↓ | sparseness |")
     assert len({line.count(" | ") for line in markdown}) == 1
     assert r"my\_own $\downarrow$" in format_table([other], "latex")
     [*_, row] = csv.DictReader(io.StringIO(format_table([run, other], "csv")))

@@ -12,8 +12,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from twinlens.errors import printable_line
+from twinlens.running.checks import CheckValue
 from twinlens.running.results import Results
 from twinlens.running.run_reader import Evaluation
+from twinlens.running.side_columns import join_columns, side_columns
 from twinlens.running.wording import find_headlines, group_warnings, name_of, performance_of
 from twinlens.statistics.contrasts import RunComparison, RunPair
 
@@ -124,14 +126,20 @@ def _table(evaluations: Sequence[Evaluation]) -> Table:
         table.add_column(f"{_plain(metrics[name].heading)} {metrics[name].arrow}", justify="right", no_wrap=True)
         if name in sides:
             table.add_column("skill ↑", justify="right", no_wrap=True)
+    each_beside = [side_columns(evaluation) for evaluation in evaluations]
+    beside = join_columns(each_beside)
+    for column in beside:
+        table.add_column(_plain(column.heading), justify="right", no_wrap=True)
     table.add_column("time", justify="right", no_wrap=True)
-    for evaluation in evaluations:
+    for evaluation, own in zip(evaluations, each_beside, strict=True):
+        known = {column.name: column.values for column in own}
         if len(evaluations) > 1:
             table.add_section()
             table.add_row(f"[bold]{_plain(evaluation.path.name)}[/bold]")
         seconds = evaluation.seconds()
         for method in evaluation.results.best_first():
             cells = [cell for name in ordered for cell in _cells(evaluation.results, method, name, name in sides)]
+            cells += [_side(known.get(column.name, {}).get(method)) for column in beside]
             style = "dim" if evaluation.results.methods[method].control else ""
             table.add_row(_plain(method), *cells, f"{seconds.get(method, 0.0):.1f} s", style=style)
     return table
@@ -156,6 +164,11 @@ def _cells(results: Results, method: str, metric: str, with_skill: bool) -> list
     return cells
 
 
+def _side(found: CheckValue | None) -> str:
+    ends = None if found is None or found.low is None or found.high is None else (found.low, found.high)
+    return _number(found.value if found else None, ends, "")
+
+
 def _number(value: float | None, ends: tuple[float, float] | None, style: str, sign: str = "") -> str:
     if value is None:
         return "–"
@@ -173,6 +186,8 @@ def _legend(evaluation: Evaluation) -> str:
     text = f"Areas under the curves:{ends} ↑ more is better, ↓ less is better; below, 95% intervals."
     if any(results.control(method, metric) for method in results.methods for metric in results.sides):
         text += " Skill: how much better than maps exchanged between the samples; at 0, a method knows nothing."
+    if any(found.properties for found in results.methods.values()):
+        text += " Sparseness: near 1 where few features have all attribution; neither more nor less is better."
     return text
 
 

@@ -129,6 +129,19 @@ def resample_mean(values: Floats, ids: Sequence[str], resamples: int, seed: int)
     return float(values[defined].mean()) if defined.any() else None, replicates
 
 
+def interval_of_mean(
+    values: Floats, ids: Sequence[str], confidence: float = 0.95, *, resamples: int = 1000, seed: int = 0
+) -> Interval[float]:
+    """Compute the mean of values (N,) with its bootstrap interval; NaN is left out.
+
+    Example:
+        >>> print(interval_of_mean(np.linspace(0, 1, 21), [str(k) for k in range(21)]))
+        0.500 [0.366, 0.634]
+    """
+    mean, replicates = resample_mean(values, ids, resamples, seed)
+    return interval_of(mean, replicates, confidence, samples=int(np.isfinite(values).sum()))
+
+
 def check_confidence(confidence: float) -> float:
     """Return the confidence; refuse a number that is not within (0, 1).
 

@@ -10,20 +10,19 @@ from dataclasses import dataclass
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
-from twinlens.core.arrays import Floats
 from twinlens.core.calling import find_device
 from twinlens.data.boxes import Box, boxes_of_samples, draw_regions, read_boxes
 from twinlens.errors import DataError, RunError, first_line
 from twinlens.experiments.check_subject import CheckSubject, original_sizes
 from twinlens.experiments.roar import roar as measure_roar
 from twinlens.imputation.imputers import find_imputer
-from twinlens.laboratory import generated_features, randomisation
+from twinlens.laboratory import generated_features, randomisation, stability
 from twinlens.laboratory.generated_features import AxiomTest, generate_features
-from twinlens.laboratory.localisation import attribution_inside, interval_of_mean, pointing_game
+from twinlens.laboratory.localisation import attribution_inside, pointing_game
 from twinlens.laboratory.sensitivity_n import SHARES, random_removals
+from twinlens.laboratory.stability import MapChange
 from twinlens.models.training import Training, accuracy, train
 from twinlens.running.checks import CheckValue, MethodCheck
 
@@ -45,11 +44,6 @@ class Measured:
     """What a reader has to know."""
 
 
-def _mean(values: Floats, ids: Sequence[str], seed: int) -> CheckValue:
-    """Return the mean of values (N,) with its interval; NaN is left out."""
-    return CheckValue.of(interval_of_mean(values, ids, seed=seed), int(np.isfinite(values).sum()))
-
-
 def localisation(subject: CheckSubject) -> Measured:
     """Attr% and the pointing game, by boxes around objects; stored maps are all that is read."""
     evaluation, options, seed = subject.evaluation, subject.options, subject.seed
@@ -67,7 +61,7 @@ def localisation(subject: CheckSubject) -> Measured:
         maps = evaluation.maps(name)
         inside = attribution_inside(maps, region, ids=ids)
         pointing = pointing_game(maps, region, tolerance=options.tolerance, ids=ids)
-        return MethodCheck(values=tuple(_mean(found.values, ids, seed) for found in (inside, pointing)))
+        return MethodCheck(values=tuple(CheckValue.of_mean(found.values, ids, seed) for found in (inside, pointing)))
 
     methods, notes = subject.each(measure)
     seen = region.flatten(1).double().mean(dim=1).numpy()
@@ -85,7 +79,7 @@ def model_randomisation(subject: CheckSubject) -> Measured:
         similarity = subject.options.similarity
         found = subject.measure(randomisation.model_randomisation, name, similarity=similarity)
         layers[:] = found.layers
-        course = tuple(_mean(row, found.ids, subject.seed) for row in found.values)
+        course = tuple(CheckValue.of_mean(row, found.ids, subject.seed) for row in found.values)
         return MethodCheck(values=course[-1:], course=course)
 
     methods, notes = subject.each(measure)
@@ -98,7 +92,7 @@ def efficient_randomisation(subject: CheckSubject) -> Measured:
     def measure(name: str) -> MethodCheck:
         found = subject.measure(randomisation.efficient_randomisation, name)
         columns = (found.values, found.before, found.after)
-        return MethodCheck(values=tuple(_mean(column, found.ids, subject.seed) for column in columns))
+        return MethodCheck(values=tuple(CheckValue.of_mean(column, found.ids, subject.seed) for column in columns))
 
     methods, notes = subject.each(measure)
     return Measured(methods=methods, samples=len(subject.samples), notes=notes)
@@ -117,7 +111,7 @@ def data_randomisation(subject: CheckSubject) -> Measured:
     def measure(name: str) -> MethodCheck:
         networks, similarity = {"permuted": permuted, "true": again}, subject.options.similarity
         found = subject.measure(randomisation.data_randomisation, name, networks=networks, similarity=similarity)
-        return MethodCheck(values=tuple(_mean(row, found.ids, seed) for row in found.values))
+        return MethodCheck(values=tuple(CheckValue.of_mean(row, found.ids, seed) for row in found.values))
 
     methods, notes = subject.each(measure)
     trained = (
@@ -144,8 +138,8 @@ def sensitivity_n(subject: CheckSubject) -> Measured:
 
     def measure(name: str) -> MethodCheck:
         found = removals.correlate(subject.stored_maps(name))
-        course = tuple(_mean(row, found.ids, seed) for row in found.values)
-        return MethodCheck(values=(_mean(found.mean_values, found.ids, seed),), course=course)
+        course = tuple(CheckValue.of_mean(row, found.ids, seed) for row in found.values)
+        return MethodCheck(values=(CheckValue.of_mean(found.mean_values, found.ids, seed),), course=course)
 
     methods, notes = subject.each(measure)
     positive = "Stored maps have no negative values: what speaks against the target is missing from the sums."
@@ -170,11 +164,39 @@ def _on_generated_features(subject: CheckSubject, test: Callable[..., AxiomTest]
     def measure(name: str) -> MethodCheck:
         method, options = subject.method(name)
         found = test(subject.model, features, method, seed=seed, **options)
-        return MethodCheck(values=(_mean(found.values, found.ids, seed),))
+        return MethodCheck(values=(CheckValue.of_mean(found.values, found.ids, seed),))
 
     methods, notes = subject.each(measure)
     made = f"{len(features.ids)} of {features.tried} pairs of features were found."
     return Measured(methods=methods, samples=len(features.ids), notes=(made, *notes))
+
+
+def max_sensitivity(subject: CheckSubject) -> Measured:
+    """Largest change of maps under perturbations that leave the model's answer as it is."""
+    asked = subject.options
+    return _on_samples(
+        subject,
+        stability.max_sensitivity,
+        radius=asked.radius,
+        change=asked.change,
+        perturbations=asked.perturbations,
+    )
+
+
+def class_similarity(subject: CheckSubject) -> Measured:
+    """Similarity of the maps of a sample's class and of another one."""
+    return _on_samples(subject, stability.class_similarity, similarity=subject.options.similarity)
+
+
+def _on_samples(subject: CheckSubject, test: Callable[..., MapChange], **asked: object) -> Measured:
+    """Make a test with one value per sample, whose mean is what it says of a method."""
+
+    def measure(name: str) -> MethodCheck:
+        found = subject.measure(test, name, **asked)
+        return MethodCheck(values=(CheckValue.of_mean(found.values, found.ids, subject.seed),))
+
+    methods, notes = subject.each(measure)
+    return Measured(methods=methods, samples=len(subject.samples), notes=notes)
 
 
 def roar(subject: CheckSubject) -> Measured:

@@ -60,6 +60,15 @@ class CheckOptions:
     levels: tuple[float, ...] | None = None
     """Shares of features that are removed, increasing."""
 
+    radius: float = 0.05
+    """Largest perturbation of an input value, in standard deviations of its input; of tabular rows, of its column."""
+
+    change: float = 0.05
+    """Most that a perturbation may change the target's probability for the model's answer to count as the same."""
+
+    perturbations: int = 4
+    """Perturbations of each sample."""
+
     subsets: int = 100
     """Random sets of features for each sample and share."""
 
@@ -80,8 +89,12 @@ class CheckOptions:
 
     def __post_init__(self) -> None:
         check_types(self)
-        for name in ("limit", "subsets", "epochs", "retrainings"):
+        for name in ("limit", "subsets", "epochs", "retrainings", "perturbations"):
             check_count(name, getattr(self, name), _MOST)
+        if not self.radius > 0 or not self.change >= 0:
+            raise ValueError(
+                f"`radius` must be positive and `change` at least 0; got {self.radius:g} and {self.change:g}."
+            )
         if not self.tolerance >= 0:
             raise ValueError(f"`tolerance` must be a distance >= 0, in pixels; got {self.tolerance:g}.")
         if self.levels is not None:

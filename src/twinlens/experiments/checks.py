@@ -118,6 +118,28 @@ CHECKS = {
         options=("limit",),
         measure=measures.class_sensitivity,
     ),
+    "max-sensitivity": CheckKind(
+        title="Max-sensitivity at equal output",
+        question="Do maps stay as they are when the model's answer does?",
+        source="Yeh et al. 2019, On the (in)fidelity and sensitivity of explanations",
+        reading="Inputs are perturbed so little that the model predicts the same class with the same probability; the "
+        "value is the largest relative change of a map, |map' - map| / |map|: 0 for maps that stay as they are, above "
+        "1 for maps that have little in common. Random maps, which look at no model, stay at 0: stable is not right.",
+        columns=(CheckColumn(title="largest change", better="lower", beside="max-sensi-\ntivity"),),
+        options=("limit", "radius", "change", "perturbations"),
+        measure=measures.max_sensitivity,
+    ),
+    "class-similarity": CheckKind(
+        title="Class similarity",
+        question="Do maps of the same input change with the class that they explain?",
+        source="Sixt et al. 2020, When explanations lie: why many modified BP attributions fail",
+        reading="The correlation of the map of a sample's class with that of another class, drawn at random: 1 for a "
+        "method that shows every class the same, and explains none. Some similarity is to be expected: what a model "
+        "looks at first is shared by its classes.",
+        columns=(CheckColumn(title="correlation with another class", better="lower", beside="class\nsimilarity"),),
+        options=("limit", "similarity"),
+        measure=measures.class_similarity,
+    ),
     "roar": CheckKind(
         title="ROAR: remove and retrain",
         question="Is accuracy lost when a network is trained without what a method calls relevant?",

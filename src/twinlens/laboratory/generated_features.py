@@ -36,8 +36,7 @@ from twinlens.core.arrays import ArrayLike, Floats
 from twinlens.core.calling import blaming, check_inputs, find_device
 from twinlens.core.maps import check_maps, normalise, spatial_shape
 from twinlens.core.randomness import check_seed, stream
-from twinlens.core.resampling import Interval
-from twinlens.laboratory.localisation import interval_of_mean
+from twinlens.core.resampling import Interval, interval_of_mean
 
 SIDE, CHANGE = 0.38, 0.14
 """Side of a patch as share of the input's, and the most that a patch may change the other's class."""

@@ -21,7 +21,7 @@ from torch import Tensor
 from twinlens.core.arguments import checked
 from twinlens.core.arrays import ArrayLike, Floats, as_tensor
 from twinlens.core.maps import check_ids, check_maps, warn_of_zeros
-from twinlens.core.resampling import Interval, interval_of, resample_mean
+from twinlens.core.resampling import Interval, interval_of_mean
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -136,19 +136,6 @@ def pointing_game(
     hits = (peaks & inside).sum(axis=1) / peaks.sum(axis=1)
     hits[empty | (values.max(axis=1) == 0)] = np.nan
     return Localisation(metric="pointing game", values=hits, ids=names)
-
-
-def interval_of_mean(
-    values: Floats, ids: Sequence[str], confidence: float = 0.95, *, resamples: int = 1000, seed: int = 0
-) -> Interval[float]:
-    """Compute the mean of values (N,) with its bootstrap interval; NaN is left out.
-
-    Example:
-        >>> print(interval_of_mean(np.linspace(0, 1, 21), [str(k) for k in range(21)]))
-        0.500 [0.366, 0.634]
-    """
-    mean, replicates = resample_mean(values, ids, resamples, seed)
-    return interval_of(mean, replicates, confidence, samples=int(np.isfinite(values).sum()))
 
 
 def _check(

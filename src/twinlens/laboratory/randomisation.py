@@ -28,8 +28,7 @@ from twinlens.core.calling import Labels, blaming, check_inputs, evaluating, fin
 from twinlens.core.correlation import pearson, spearman
 from twinlens.core.maps import check_maps, spatial_shape
 from twinlens.core.randomness import stream
-from twinlens.core.resampling import Interval
-from twinlens.laboratory.localisation import interval_of_mean
+from twinlens.core.resampling import Interval, interval_of_mean
 from twinlens.models.training import USUAL, Training, accuracy, train
 
 _MOST_BINS = 10**6
@@ -112,7 +111,7 @@ def model_randomisation(
         >>> check.layers
         ('2', '0')
     """
-    _check_similarity(similarity)
+    check_similarity(similarity)
     given, names = check_inputs(inputs, ids)
     copied = copy.deepcopy(model)
     steps = _steps(copied, given[:1])
@@ -165,7 +164,7 @@ def data_randomisation(
         >>> data_randomisation(model, {"itself": model, "other": other}, x, [1] * 64).layers
         ('itself', 'other')
     """
-    _check_similarity(similarity)
+    check_similarity(similarity)
     if not networks:
         raise ValueError("`networks` must hold at least one network to compare with; got none.")
     given, names = check_inputs(inputs, ids)
@@ -271,7 +270,8 @@ def _entropy(maps: Floats, bins: int) -> Floats:
     return np.array([entropy(np.histogram(row, bins=bins)[0]) for row in maps])
 
 
-def _check_similarity(similarity: str) -> None:
+def check_similarity(similarity: str) -> None:
+    """Refuse a measure of similarity that there is not."""
     if similarity not in SIMILARITIES:
         raise ValueError(f"`similarity` must be one of {', '.join(SIMILARITIES)}; got {similarity!r}.")
 

@@ -27,10 +27,9 @@ from twinlens.core.maps import check_maps
 from twinlens.core.ordering import Schedule, check_levels
 from twinlens.core.probe_table import ProbeTable
 from twinlens.core.randomness import stream
-from twinlens.core.resampling import Interval
+from twinlens.core.resampling import Interval, interval_of_mean
 from twinlens.core.signatures import lists_options
 from twinlens.imputation.imputers import ConstantImputer, Imputer, find_imputer
-from twinlens.laboratory.localisation import interval_of_mean
 from twinlens.probing.probe import ProbeOptions, Prober
 
 _MOST_SUBSETS = 10**6

@@ -185,7 +185,7 @@ function skillNote() {
 
 /** The columns: one for each metric, and one for the skill beside each headline metric that has it. */
 function rankingColumns(run) {
-  return run.metrics.flatMap(metric => {
+  const metrics = run.metrics.flatMap(metric => {
     const sign = metric.higherIsBetter ? -1 : 1;
     const areas = {
       metric,
@@ -208,6 +208,29 @@ function rankingColumns(run) {
     };
     return [areas, skill];
   });
+  return [...metrics, ...(run.beside ?? []).map(besideColumn)];
+}
+
+/** A column beside the metrics: what maps are like by themselves, and what checks found. */
+function besideColumn(column) {
+  const sign = column.descending ? -1 : 1;
+  return {
+    title: column.heading.replace('-\n', '').replace('\n', ' '),
+    explanation: column.summary,
+    key: method => sign * (column.values[method.name]?.value ?? sign * Infinity),
+    direction: column.descending ? 'descending' : 'ascending',
+    cell: method => besideCell(column, column.values[method.name]),
+  };
+}
+
+function besideCell(column, value) {
+  const between = value ? interval([value.low, value.high]) : null;
+  return element(
+    'td',
+    { 'data-beside': column.name, title: value ? `${value.defined} samples have a value` : null },
+    element('span', {}, isNumber(value?.value) ? decimal(value.value) : '–'),
+    between ? element('small', {}, between) : null,
+  );
 }
 
 function rankingHeads(run, columns, body) {

@@ -15,6 +15,7 @@ from twinlens.metrics.soundness import Soundness
 from twinlens.running.checks import Check
 from twinlens.running.results import CurveResults, Results
 from twinlens.running.run_reader import Evaluation, run_labels
+from twinlens.running.side_columns import side_columns
 from twinlens.running.wording import find_headlines, group_warnings, name_of, performance_of
 from twinlens.statistics.contrasts import RunComparison
 
@@ -55,6 +56,7 @@ def describe_run(evaluation: Evaluation, label: str) -> dict[str, JSON]:
         "comparisons": math.comb(len(evaluation.methods), 2),
         "metrics": [_metric(results, name) for name in evaluation.metrics],
         "methods": [_method(results, name, seconds.get(name)) for name in results.best_first()],
+        "beside": to_json(side_columns(evaluation)),
         "sides": to_json(results.sides),
         "plane": [results.first_of(Soundness), results.first_of(Completeness)],
         "front": to_json(list(results.front)),

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from twinlens.core.arguments import checked
 from twinlens.core.files import csv_text
 from twinlens.errors import unknown
+from twinlens.running.checks import CheckValue
 from twinlens.running.results import CurveResults, Results
 from twinlens.running.run_reader import Evaluation, run_labels
+from twinlens.running.side_columns import SideColumn, join_columns, side_columns
 
 KINDS = ("latex", "markdown", "csv")
 _LATEX = {
@@ -26,11 +28,12 @@ _ENDS = ("", "_low", "_high", "_control", "_skill", "_skill_low", "_skill_high",
 
 @dataclass(frozen=True, kw_only=True)
 class _Column:
-    """What stands below one heading: the areas by a metric, or the skill by it."""
+    """What stands below one heading: the areas by a metric, the skill by it, or what stands beside metrics."""
 
     metric: str
     heading: str
     skill: bool = False
+    beside: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,13 +45,16 @@ class _Row:
     curves: dict[str, CurveResults]
     best_in: frozenset[str]
     """Metrics by which it is better than every other method, beyond doubt."""
+    beside: dict[str, CheckValue]
+    """What stands beside them: sparseness, and what checks found."""
 
 
 @checked
 def format_table(evaluations: Sequence[Evaluation], kind: str) -> str:
     r"""Format the areas of all curves as a table, one row per run and method.
 
-    Soundness and completeness have their skill beside them, where it was measured. Bold is what is beyond doubt
+    Soundness and completeness have their skill beside them, where it was measured. Sparseness of the maps comes last,
+    and what checks found that belongs beside it. Bold is what is beyond doubt
     the best of those methods of its run that know their input; controls come last and are never bold.
 
     Args:
@@ -65,7 +71,9 @@ def format_table(evaluations: Sequence[Evaluation], kind: str) -> str:
         raise unknown("kind", kind, KINDS)
     if not evaluations:
         raise ValueError("`evaluations` must hold at least one run; got none.")
-    rows, columns = _rows(evaluations), _columns([evaluation.results for evaluation in evaluations])
+    beside = [side_columns(evaluation) for evaluation in evaluations]
+    rows, columns = _rows(evaluations, beside), _columns([evaluation.results for evaluation in evaluations])
+    columns += [_Column(metric=each.name, heading=each.short, beside=True) for each in join_columns(beside)]
     return {"latex": _latex, "markdown": _markdown, "csv": _csv}[kind](rows, columns, len(evaluations) > 1)
 
 
@@ -89,19 +97,24 @@ def _columns(runs: Sequence[Results]) -> list[_Column]:
     return columns
 
 
-def _rows(evaluations: Sequence[Evaluation]) -> list[_Row]:
+def _rows(evaluations: Sequence[Evaluation], beside: Sequence[Sequence[SideColumn]]) -> list[_Row]:
     rows = []
-    for evaluation, label in zip(evaluations, run_labels(evaluations), strict=True):
+    for evaluation, label, columns in zip(evaluations, run_labels(evaluations), beside, strict=True):
         results = evaluation.results
         best = {metric: results.best(metric) for metric in evaluation.metrics}
         for method in results.best_first():
             best_in = frozenset(metric for metric, name in best.items() if name == method)
-            rows.append(_Row(run=label, method=method, curves=dict(results.methods[method].metrics), best_in=best_in))
+            own = {column.name: column.values[method] for column in columns if method in column.values}
+            curves = dict(results.methods[method].metrics)
+            rows.append(_Row(run=label, method=method, curves=curves, best_in=best_in, beside=own))
     return rows
 
 
 def _number(row: _Row, column: _Column) -> tuple[str, str | None, str | None] | None:
     """Format the number of a cell and both ends of its interval; None where it is not defined."""
+    if column.beside:
+        found = row.beside.get(column.metric)
+        return None if found is None or found.value is None else _formatted(found.value, found.low, found.high)
     curve = row.curves.get(column.metric)
     control = curve.control if curve is not None else None
     if column.skill:
@@ -111,8 +124,11 @@ def _number(row: _Row, column: _Column) -> tuple[str, str | None, str | None] | 
         return f"{control.skill:+z.3f}", ends[0], ends[1]
     if curve is None or curve.area is None:
         return None
-    low, high = curve.area_interval or (None, None)
-    return f"{curve.area:z.3f}", low if low is None else f"{low:z.3f}", high if high is None else f"{high:z.3f}"
+    return _formatted(curve.area, *(curve.area_interval or (None, None)))
+
+
+def _formatted(value: float, low: float | None, high: float | None) -> tuple[str, str | None, str | None]:
+    return f"{value:z.3f}", low if low is None else f"{low:z.3f}", high if high is None else f"{high:z.3f}"
 
 
 def _latex(rows: Sequence[_Row], columns: Sequence[_Column], several: bool) -> str:
@@ -187,12 +203,16 @@ def _markdown_cell(row: _Row, column: _Column) -> str:
 
 def _csv(rows: Sequence[_Row], columns: Sequence[_Column], several: bool) -> str:
     del several  # machines read it, so that columns are always the same
-    metrics = [column.metric for column in columns if not column.skill]
+    metrics = [column.metric for column in columns if not column.skill and not column.beside]
+    beside = [column.metric for column in columns if column.beside]
+    names = [f"{name}{end}" for given, ends in ((metrics, _ENDS), (beside, _ENDS[:3])) for name in given for end in ends]
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(["run", "method", *(csv_text(f"{metric}{end}") for metric in metrics for end in _ENDS)])
+    writer.writerow(["run", "method", *map(csv_text, names)])
     for row in rows:
         numbers = [number for metric in metrics for number in _all_numbers(row.curves.get(metric))]
+        found = [row.beside.get(name) for name in beside]
+        numbers += [number for each in found for number in ((each.value, each.low, each.high) if each else [None] * 3)]
         writer.writerow([csv_text(row.run), csv_text(row.method), *numbers])
     return buffer.getvalue()
 

@@ -104,6 +104,7 @@ def analyse_method(
             control=reader.manifest.methods[method].method in CONTROLS,
             metrics={name: each.results for name, each in found.items()},
             diagnostics=_diagnostics(judged, maps) if judged else (),
+            properties=reader.describe_maps(method),
         ),
         scores={name: each.score for name, each in found.items()},
         false_share=judged[0].false_share if judged else None,

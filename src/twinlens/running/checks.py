@@ -5,13 +5,16 @@ RUN/checks/NAME.json
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
+
+from twinlens.core.arrays import Floats
 from twinlens.core.fields import JSON, check_types, from_json, to_json
-from twinlens.core.resampling import Interval
+from twinlens.core.resampling import Interval, interval_of_mean
 from twinlens.errors import RunError
 from twinlens.running.directory import Run, read_json
 from twinlens.running.manifest import Manifest
@@ -22,7 +25,7 @@ _FORMAT = 1
 
 @dataclass(frozen=True, kw_only=True)
 class CheckValue:
-    """One number of a check, with its interval."""
+    """One number of a method, with its interval."""
 
     value: float | None
     """The number, a mean over samples; None where no sample has one."""
@@ -43,6 +46,11 @@ class CheckValue:
         low, high = (found.low, found.high) if known else (None, None)
         return CheckValue(value=found.value, low=low, high=high, defined=int(defined))
 
+    @staticmethod
+    def of_mean(values: Floats, ids: Sequence[str], seed: int = 0) -> CheckValue:
+        """Take the mean of values (N,), with its interval over samples; NaN is left out."""
+        return CheckValue.of(interval_of_mean(values, ids, seed=seed), int(np.isfinite(values).sum()))
+
     def __str__(self) -> str:
         if self.value is None:
             return "–"
@@ -60,10 +68,18 @@ class CheckColumn:
     better: Literal["higher", "lower", "neither"]
     """Which methods are better by it."""
 
+    beside: str | None = None
+    """Its heading in the table of the run, where it stands beside soundness and completeness."""
+
     @property
     def heading(self) -> str:
         """The name with an arrow towards the better methods."""
-        return f"{self.title}{ {'higher': ' ↑', 'lower': ' ↓', 'neither': ''}[self.better] }"
+        return f"{self.title}{self.arrow}"
+
+    @property
+    def arrow(self) -> str:
+        """The arrow, with a space before it; nothing where neither more nor less is better."""
+        return {"higher": " ↑", "lower": " ↓", "neither": ""}[self.better]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,6 +14,7 @@ from twinlens.metrics.about import About
 from twinlens.metrics.catalogue import METRICS, Metric
 from twinlens.metrics.removal import Completeness
 from twinlens.metrics.soundness import Soundness
+from twinlens.running.checks import CheckValue
 from twinlens.running.manifest import FORMAT, DataRecord, ModelRecord, Question
 from twinlens.statistics.verdicts import Standing
 
@@ -100,6 +101,9 @@ class MethodResults:
 
     diagnostics: tuple[Diagnostic, ...]
     """What speaks against taking them at face value."""
+
+    properties: Mapping[str, CheckValue] = dataclasses.field(default_factory=dict)
+    """What its maps are like by themselves, a mean over samples each: "sparseness" and "entropy"."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,12 +26,13 @@ from twinlens.metrics.catalogue import Metric, MetricRequests, find_metrics
 from twinlens.metrics.curves import Curve
 from twinlens.options import Part
 from twinlens.running.analysis import Analysis, MethodAnalysis, analyse
-from twinlens.running.checks import Check, check_files, read_check
+from twinlens.running.checks import Check, CheckValue, check_files, read_check
 from twinlens.running.directory import Run, RunDirectory, read_json, read_run
 from twinlens.running.manifest import Manifest, Question
 from twinlens.running.pairs_table import FILE as PAIRS
 from twinlens.running.pairs_table import pairs_digest, read_pairs
 from twinlens.running.results import CurveResults, Results
+from twinlens.running.side_columns import side_columns
 from twinlens.running.table_reader import TableReader
 from twinlens.running.wording import find_headlines, name_of
 from twinlens.statistics.verdicts import Comparison
@@ -72,7 +73,8 @@ class Evaluation:
         judged = [metric for metric in results.sides if any(results.control(name, metric) for name in self.methods)]
         for metric in self.metrics:
             heads += [results.about(metric).short, *(["skill ↑"] if metric in judged else [])]
-        body = []
+        beside, body = side_columns(self), []
+        heads += [html.escape(column.short) for column in beside]
         for method in results.best_first():
             name = html.escape(method)
             row = [f"<i>{name} (control)</i>" if results.methods[method].control else name]
@@ -81,7 +83,7 @@ class Evaluation:
                     _cell(results, method, metric),
                     *([_skill(results, method, metric)] if metric in judged else []),
                 ]
-            body.append(row)
+            body.append([*row, *(_side(column.values.get(method)) for column in beside)])
         said = "".join(f"<li>{html.escape(text)}</li>" for text in (*self.notes, *find_headlines(results)))
         return f"<p><b>{html.escape(self.title)}</b></p>{f'<ul>{said}</ul>' if said else ''}{html_table(heads, body)}"
 
@@ -219,6 +221,10 @@ class Evaluation:
                 method: {metric: curve.control.skill for metric, curve in found.metrics.items() if curve.control}
                 for method, found in results.methods.items()
             },
+            "properties": {
+                method: {name: found.value for name, found in own.properties.items()}
+                for method, own in results.methods.items()
+            },
             "headlines": to_json(find_headlines(results)),
             "warnings": to_json(results.warnings),
         }
@@ -242,6 +248,22 @@ class Evaluation:
         frame = pd.DataFrame(rows, columns=["method", "metric", *_NUMBERS]).astype(dict.fromkeys(_NUMBERS, float))
         frame.attrs["warnings"] = [*self.notes, *self.results.warnings]
         return frame
+
+    def properties(self) -> pd.DataFrame:
+        """Return what stands beside soundness and completeness, one row per method and property.
+
+        Of every run there are "sparseness" (the Gini index) and "entropy" of the maps; of checks that were made, such
+        as "max_sensitivity", "class_similarity" and "ceiling", what the table of the run shows of them. Columns:
+        `value`, a mean over samples, with its interval `low` to `high`, and `samples`, the number of samples with one.
+        """
+        found = [
+            (method, name, value) for method, own in self.results.methods.items() for name, value in own.properties.items()
+        ]
+        made = [(method, column.name, value) for column in side_columns(self) for method, value in column.values.items()]
+        found += [each for each in made if each[1] not in ("sparseness", "entropy")]
+        rows = [(method, name, value.value, value.low, value.high, value.defined) for method, name, value in found]
+        frame = pd.DataFrame(rows, columns=["method", "property", "value", "low", "high", "samples"])
+        return frame.astype(dict.fromkeys(("value", "low", "high"), float) | {"samples": int})
 
     def seconds(self) -> dict[str, float]:
         """Return the seconds that each method took, its maps and its probes together."""
@@ -282,7 +304,9 @@ class Evaluation:
             # Another process may have added methods since this run was opened: they belong to it now.
             grown = (there.methods, there.sweeps) != (self.reader.manifest.methods, self.reader.manifest.sweeps)
             self.run.write_manifest(dataclasses.replace(there, question=question))
-            return write_analysis(TableReader(self.run) if grown else self.reader, values, question, main)[0]
+            reader = TableReader(self.run) if grown else self.reader
+            reader.properties |= {m: found.properties for m, found in self.results.methods.items() if found.properties}
+            return write_analysis(reader, values, question, main)[0]
 
 
 _NUMBERS = ("value", "low", "high", "control", "skill", "skill_low", "skill_high", "p")
@@ -318,6 +342,13 @@ def _skill(results: Results, method: str, metric: str) -> str:
     colour, sign = {True: ("green", "✓ "), False: ("red", "✗ "), None: ("inherit", "")}[results.knows(method, metric)]
     ends = "" if control.low is None else f"<br><small>{control.low:+z.3f} to {control.high:+z.3f}</small>"
     return f"<span style='color:{colour}'>{sign}{control.skill:+z.3f}</span>{ends}"
+
+
+def _side(found: CheckValue | None) -> str:
+    if found is None or found.value is None:
+        return "–"
+    ends = "" if found.low is None else f"<br><small>{found.low:z.3f} to {found.high:z.3f}</small>"
+    return f"{found.value:z.3f}{ends}"
 
 
 @checked

@@ -1,6 +1,6 @@
 """Reads probe tables of a run, and curves from them.
 
-Shapes: N samples.
+Shapes: N samples, P properties of a map.
 """
 
 from __future__ import annotations
@@ -10,15 +10,20 @@ from contextlib import suppress
 from functools import cached_property, partial
 from pathlib import Path
 
-from twinlens.core.arrays import Integers
+import numpy as np
+from torch import Tensor
+
+from twinlens.core.arrays import Floats, Integers
 from twinlens.core.exchange import draw_controlled
 from twinlens.core.probe_table import ProbeTable
 from twinlens.errors import RunError
 from twinlens.metrics.catalogue import Metric
 from twinlens.metrics.curves import Curve
 from twinlens.metrics.sweeps import Sweep
+from twinlens.running.checks import CheckValue
 from twinlens.running.directory import Run
 from twinlens.running.manifest import Manifest, SweepRecord
+from twinlens.statistics.map_properties import MAP_PROPERTIES
 
 _KEPT_ROWS = 3_000_000  # rows of probe tables that are kept for the next reader: 150 MB
 
@@ -33,6 +38,8 @@ class TableReader:
         self._controlled: dict[float, Integers] = {}
         self._seen: set[Path] = set()
         """Folders whose parts are all there."""
+        self.properties: dict[str, Mapping[str, CheckValue]] = {}
+        """What the maps of methods are like, as far as it is known: no question to the probes changes it."""
         levels = sum(len(sweep.schedule.levels) for sweep in self.manifest.sweeps)
         self._keeps = self.manifest.data.samples * levels * len(self.manifest.methods) <= _KEPT_ROWS
 
@@ -55,6 +62,17 @@ class TableReader:
         if share not in self._controlled:  # every table asks, and the draw sorts all samples
             self._controlled[share] = draw_controlled(self.untouched.ids, share, seed=self.manifest.seed)
         return self._controlled[share]
+
+    def describe_maps(self, method: str) -> Mapping[str, CheckValue]:
+        """Compute what a method's maps are like by themselves, one shard at a time; each is read once."""
+        if method not in self.properties:
+            parts = [_measure_maps(self.run.load_maps(method, shard)) for shard in range(self.manifest.shards)]
+            each = np.concatenate(parts, axis=1)
+            self.properties[method] = {
+                name: CheckValue.of_mean(values, self.untouched.ids)
+                for name, values in zip(MAP_PROPERTIES, each, strict=True)
+            }
+        return self.properties[method]
 
     def curve(
         self,
@@ -149,6 +167,11 @@ class TableReader:
         if (method, sweep.name) not in self._tables:
             self._tables[method, sweep.name] = self.run.load_probes(method, sweep.name, self._shards(sweep))
         return self._tables[method, sweep.name]
+
+
+def _measure_maps(maps: Tensor) -> Floats:
+    """Measure the properties of maps, one row each (P, N)."""
+    return np.stack([measure(maps) for measure in MAP_PROPERTIES.values()])
 
 
 def _of_kind(records: Iterable[SweepRecord], sweep: Sweep) -> list[SweepRecord]:
