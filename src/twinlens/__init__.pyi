@@ -24,6 +24,7 @@ from .imputation.imputers import (
     TokenImputer,
     impute_linear,
 )
+from .laboratory.ceiling import Ceiling, ceiling
 from .laboratory.generated_features import (
     AxiomTest,
     GeneratedFeatures,
@@ -82,6 +83,7 @@ __all__ = [
     "AxiomTest",
     "BlurImputer",
     "Bootstrap",
+    "Ceiling",
     "Check",
     "CheckOptions",
     "Cluster",
@@ -129,6 +131,7 @@ __all__ = [
     "attribute",
     "attribution_inside",
     "bootstrap",
+    "ceiling",
     "class_sensitivity",
     "class_similarity",
     "compare",

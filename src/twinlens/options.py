@@ -126,9 +126,9 @@ class QuestionOptions(ReadingOptions):
     in the order of the samples; or to a table of "maps" and how they are read, by sign, channels and resize."""
 
     segments: Any = None
-    """Features that are more than single places: "slic" or "slic:100" for superpixels of images, or in Python (N, *S)
-    integers in the order of the samples, negative where a place always stays. Maps are averaged over each segment,
-    levels count segments, and they are imputed as a whole."""
+    """Features that are more than single places: "slic" or "slic:100" for superpixels of images, "grid:49" for parts of
+    equal size, or in Python (N, *S) integers in the order of the samples, negative where a place always stays. Maps are
+    averaged over each segment, levels count segments, and they are imputed as a whole."""
 
     protocol: str | FinePrint = "paper"
     """Fine print of metrics given by name: "paper" follows the paper's text, "soco" the code that its authors

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,10 +18,13 @@ import torch
 from torch import Tensor
 
 from twinlens.core.arrays import ArrayLike, as_tensor
+from twinlens.core.maps import spatial_shape
 from twinlens.core.ordering import check_segments
 from twinlens.data.samples import Samples
 from twinlens.errors import DataError, short_repr
 
+SEGMENTS = 49
+"""Parts of equal size that an input is cut into by default."""
 _SUPERPIXELS = 64
 _MOST_SUPERPIXELS = 100_000
 
@@ -40,16 +44,25 @@ def find_segments(asked: str | ArrayLike, everything: Samples) -> Segments:
     """Return the segments that are asked for.
 
     Args:
-        asked: "slic" or "slic:100", superpixels of images; or (N, *S) integers in the order of the whole data set.
+        asked: "slic" or "slic:100", superpixels of images; "grid" or "grid:49", parts of equal size, squares of images;
+            or (N, *S) integers in the order of the whole data set.
         everything: the whole data set.
     """
     if isinstance(asked, str):
-        found = re.fullmatch(r"slic(?::([0-9]{1,9}))?", asked)
-        count = int(found[1] or _SUPERPIXELS) if found else 0
+        found = re.fullmatch(r"(slic|grid)(?::([0-9]{1,9}))?", asked)
+        grid = found is not None and found[1] == "grid"
+        count = int(found[2] or (SEGMENTS if grid else _SUPERPIXELS)) if found else 0
         if not 1 <= count <= _MOST_SUPERPIXELS:
             raise ValueError(
-                "`segments` must be 'slic', 'slic:K' for about K superpixels, or integers (N, *S); got "
-                f"{short_repr(asked)}."
+                "`segments` must be 'slic', 'slic:K' for about K superpixels, 'grid:K' for about K equal parts, or "
+                f"integers (N, *S); got {short_repr(asked)}."
+            )
+        if grid:
+            return Segments(
+                identity=f"grid:{count}",
+                of=lambda _, inputs: equal_parts(spatial_shape(inputs.shape), count).repeat(
+                    len(inputs), *[1] * (max(inputs.dim() - 2, 1))
+                ),
             )
         return Segments(identity=f"slic:{count}", of=lambda _, inputs: superpixels(inputs, count))
     given = as_tensor(asked, "segments").cpu()
@@ -65,6 +78,27 @@ def find_segments(asked: str | ArrayLike, everything: Samples) -> Segments:
             given[samples.positions], inputs.shape[2:] or inputs.shape[1:], samples.ids
         ),
     )
+
+
+def equal_parts(spatial: Sequence[int], count: int) -> Tensor:
+    """Cut a map (*S) into about `count` parts of equal size: squares of images, pieces of signals and rows.
+
+    Example:
+        >>> equal_parts((4, 6), 6)
+        tensor([[0, 0, 1, 1, 2, 2],
+                [0, 0, 1, 1, 2, 2],
+                [3, 3, 4, 4, 5, 5],
+                [3, 3, 4, 4, 5, 5]])
+        >>> equal_parts((5,), 9)
+        tensor([0, 1, 2, 3, 4])
+    """
+    side = (math.prod(spatial) / count) ** (1 / len(spatial))
+    numbers = torch.zeros(tuple(spatial), dtype=torch.int64)
+    for axis, length in enumerate(spatial):
+        parts = min(length, max(1, round(length / side)))
+        place = torch.arange(length) * parts // length
+        numbers = numbers * parts + place.reshape([-1 if k == axis else 1 for k in range(len(spatial))])
+    return numbers
 
 
 def superpixels(images: Tensor, count: int) -> Tensor:

@@ -5,6 +5,7 @@ Shapes: N samples, K steps.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from tempfile import TemporaryDirectory
@@ -12,19 +13,24 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from twinlens.core.answers import CLASSIFICATION
 from twinlens.core.calling import find_device
+from twinlens.core.fields import replaced
 from twinlens.data.boxes import Box, boxes_of_samples, draw_regions, read_boxes
+from twinlens.data.segments import find_segments
 from twinlens.errors import DataError, RunError, first_line
 from twinlens.experiments.check_subject import CheckSubject, original_sizes
 from twinlens.experiments.roar import roar as measure_roar
-from twinlens.imputation.imputers import find_imputer
+from twinlens.imputation.imputers import find_imputer, restore_imputer
 from twinlens.laboratory import generated_features, randomisation, stability
+from twinlens.laboratory.ceiling import ceiling as search_ceiling
 from twinlens.laboratory.generated_features import AxiomTest, generate_features
 from twinlens.laboratory.localisation import attribution_inside, pointing_game
 from twinlens.laboratory.sensitivity_n import SHARES, random_removals
 from twinlens.laboratory.stability import MapChange
+from twinlens.metrics.catalogue import METRICS, describe_metric
 from twinlens.models.training import Training, accuracy, train
-from twinlens.running.checks import CheckValue, MethodCheck
+from twinlens.running.checks import FOLDER, CheckValue, MethodCheck
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,6 +203,48 @@ def _on_samples(subject: CheckSubject, test: Callable[..., MapChange], **asked: 
 
     methods, notes = subject.each(measure)
     return Measured(methods=methods, samples=len(subject.samples), notes=notes)
+
+
+def ceiling(subject: CheckSubject) -> Measured:
+    """Share of what the best order of segments attains; its search goes on where it was interrupted."""
+    options, run, samples = subject.options, subject.evaluation.run, subject.samples
+    data, question = run.manifest.data, subject.evaluation.results.question
+    own = data.segments if data.segments and data.segments.startswith(("slic", "grid")) else "grid"
+    asked = options.segments or own
+    main = subject.evaluation.imputer or restore_imputer(question.imputer)
+    performance = "probability" if run.manifest.model.task == CLASSIFICATION else "score"
+    metric = replaced(METRICS[options.metric], {"performance": performance}, "metric")
+    bound = metric.bound(main, neighbours=data.has_neighbours)
+    how: dict[str, Any] = {"batch_size": run.manifest.execution.batch_size, "output": run.manifest.model.scale}
+    arguments = (subject.model, subject.inputs, samples.labels)
+    name = hashlib.blake2b(repr((describe_metric(bound), asked, options.width)).encode(), digest_size=8).hexdigest()
+    found = search_ceiling(
+        *arguments,
+        metric=bound,
+        width=options.width,
+        segments=find_segments(asked, samples).of(samples, subject.inputs),
+        ids=samples.ids,
+        seed=subject.seed,
+        out=run.path / FOLDER / "ceiling" / f"{name}.json",
+        progress=subject.progress,
+        **how,
+    )
+
+    def measure(name: str) -> MethodCheck:
+        curve = found.measure(*arguments, subject.stored_maps(name), **how)
+        area = curve.area_per_sample()
+        assert area is not None  # by the target's probability, or its score
+        share = CheckValue.of(found.share(curve, seed=subject.seed), len(samples))
+        return MethodCheck(values=(share, CheckValue.of_mean(area, samples.ids, subject.seed)))
+
+    methods, notes = subject.each(measure)
+    parts = found.segments.flatten(1).amax(dim=1) + 1
+    about = (
+        f"The best orders that were found of {int(parts.min())} to {int(parts.max())} segments score "
+        f"{found.values.mean():.3f} ({options.metric}), random ones {found.chance.mean():.3f}. A method is measured on "
+        "the same segments, each with the mean of its map, and not pixel by pixel."
+    )
+    return Measured(methods=methods, samples=len(samples), notes=(about, *notes))
 
 
 def roar(subject: CheckSubject) -> Measured:

@@ -75,6 +75,16 @@ class CheckOptions:
     imputer: Literal["constant", "linear", "blur"] = "constant"
     """What stands in the place of removed features; constant is zero, as published."""
 
+    metric: Literal["deletion", "insertion", "road_morf", "road_lerf"] = "deletion"
+    """What the best order is searched for, by the target's probability."""
+
+    segments: str | None = None
+    """What is ordered: "grid:49" for parts of equal size, or "slic:50" for superpixels; the run's own, or grid:49, by
+    default."""
+
+    width: int = 2
+    """Sets of segments of each size that the search follows: 1 is greedy, more look ahead and cost as much more."""
+
     train: str | None = None
     """Training data, given as --data of evaluate is."""
 
@@ -89,7 +99,7 @@ class CheckOptions:
 
     def __post_init__(self) -> None:
         check_types(self)
-        for name in ("limit", "subsets", "epochs", "retrainings", "perturbations"):
+        for name in ("limit", "subsets", "epochs", "retrainings", "perturbations", "width"):
             check_count(name, getattr(self, name), _MOST)
         if not self.radius > 0 or not self.change >= 0:
             raise ValueError(

@@ -140,6 +140,21 @@ CHECKS = {
         options=("limit", "similarity"),
         measure=measures.class_similarity,
     ),
+    "ceiling": CheckKind(
+        title="Share of what is attainable",
+        question="How close does a method come to the best order of segments there is?",
+        source="Wang & Wang 2024, Benchmarking deletion metrics with the principled explanations (TRACE)",
+        reading="Orders of segments are searched for the one that scores best. The share is (method - chance) / "
+        "(ceiling - chance): 0 for random orders, 1 for the best order that was found, which may not be the best there "
+        "is, so that a method can exceed it. An order that scores best exploits the metric, inputs unlike any data "
+        "among others: it is a ceiling, and no ideal explanation.",
+        columns=(
+            CheckColumn(title="share of the ceiling", better="higher", beside="of\nceiling"),
+            CheckColumn(title="area", better="neither"),
+        ),
+        options=("limit", "metric", "segments", "width"),
+        measure=measures.ceiling,
+    ),
     "roar": CheckKind(
         title="ROAR: remove and retrain",
         question="Is accuracy lost when a network is trained without what a method calls relevant?",

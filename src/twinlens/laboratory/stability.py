@@ -222,7 +222,9 @@ def _answers(respondent: Respondent, inputs: Tensor) -> Floats:
     rows = max(1, min(4096, _BATCH_VALUES // inputs[0].numel()))
     with evaluating(respondent.model), torch.inference_mode():
         parts = [
-            respondent.ask(inputs[some].to(respondent.device), torch.arange(some.start, some.stop).to(respondent.device))
+            respondent.ask(
+                inputs[some].to(respondent.device), torch.arange(some.start, some.stop).to(respondent.device)
+            )
             for some in _slices(len(inputs), rows)
         ]
     answers = torch.cat(parts).to("cpu", torch.float64).numpy()

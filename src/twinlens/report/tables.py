@@ -205,7 +205,9 @@ def _csv(rows: Sequence[_Row], columns: Sequence[_Column], several: bool) -> str
     del several  # machines read it, so that columns are always the same
     metrics = [column.metric for column in columns if not column.skill and not column.beside]
     beside = [column.metric for column in columns if column.beside]
-    names = [f"{name}{end}" for given, ends in ((metrics, _ENDS), (beside, _ENDS[:3])) for name in given for end in ends]
+    names = [
+        f"{name}{end}" for given, ends in ((metrics, _ENDS), (beside, _ENDS[:3])) for name in given for end in ends
+    ]
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow(["run", "method", *map(csv_text, names)])

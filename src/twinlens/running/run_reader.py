@@ -257,9 +257,13 @@ class Evaluation:
         `value`, a mean over samples, with its interval `low` to `high`, and `samples`, the number of samples with one.
         """
         found = [
-            (method, name, value) for method, own in self.results.methods.items() for name, value in own.properties.items()
+            (method, name, value)
+            for method, own in self.results.methods.items()
+            for name, value in own.properties.items()
         ]
-        made = [(method, column.name, value) for column in side_columns(self) for method, value in column.values.items()]
+        made = [
+            (method, column.name, value) for column in side_columns(self) for method, value in column.values.items()
+        ]
         found += [each for each in made if each[1] not in ("sparseness", "entropy")]
         rows = [(method, name, value.value, value.low, value.high, value.defined) for method, name, value in found]
         frame = pd.DataFrame(rows, columns=["method", "property", "value", "low", "high", "samples"])

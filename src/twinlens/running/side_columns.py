@@ -49,7 +49,7 @@ def side_columns(evaluation: Evaluation) -> tuple[SideColumn, ...]:
     own = SideColumn(
         name="sparseness",
         heading="sparse-\nness",
-        summary="Gini index of the maps: 0 where attribution is spread evenly, near 1 where few features have all of it",
+        summary="Gini index of the maps: 0 where attribution is spread evenly, near 1 where few features have it all",
         descending=True,
         values=sparse,
     )
@@ -72,10 +72,10 @@ def _of_check(check: Check, methods: Sequence[str]) -> list[SideColumn]:
 
 
 def join_columns(runs: Sequence[Sequence[SideColumn]]) -> list[SideColumn]:
-    """List the columns of several runs, each name once; their values are those of the first run that has one.
+    r"""List the columns of several runs, each name once; their values are those of the first run that has one.
 
     Example:
-        >>> column = SideColumn(name="sparseness", heading="sparse-\\nness", summary="", descending=True, values={})
+        >>> column = SideColumn(name="sparseness", heading="sparse-\nness", summary="", descending=True, values={})
         >>> [each.short for each in join_columns([[column], [column]])]
         ['sparseness']
     """
