@@ -1,6 +1,5 @@
 """Architectures that people use, with random weights, and one real network where its packages are installed."""
 
-import runpy
 import warnings
 from itertools import combinations
 from pathlib import Path
@@ -120,17 +119,17 @@ def test_extremal_perturbation_keeps_the_class_on_imagenet(efficientnet, imagene
 @pytest.mark.slow
 def test_contact_sheet(tmp_path, efficientnet, imagenet):
     """Every method on a real network and real images, small and with few steps; the picture is left to be looked at."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # those of foolbox
-        sheet = runpy.run_path(str(Path(__file__).parents[1] / "examples" / "contact_sheet.py"))
-    sheet["QUICK"].update(
-        extremal_perturbation={"steps": 20},
-        rise={"masks": 100},
-        input_iba={"rounds": 2, "critic_noise": 4, "steps": 3},
+    quick = {
+        "extremal_perturbation": {"steps": 20},
+        "rise": {"masks": 100},
+        "input_iba": {"rounds": 2, "critic_noise": 4, "steps": 3},
         **{name: {"samples": 2, "steps": 4} for name in ("ig_sg", "ig_sq", "ig_var")},
-    )
-    images, labels = sheet["load_images"](2, 96)
-    maps = sheet["explain"](efficientnet, images, labels, sheet["METHODS"])
+    }
+    images = torch.nn.functional.interpolate(imagenet[0][:2], 96, mode="bilinear")
+    methods = {name: {"method": name, **quick.get(name, {})} for name in tl.METHODS}
+    with pytest.warns(UserWarning, match="kernel_shap fails and is left out"):
+        found = tl.evaluate(efficientnet, (images, imagenet[1][:2]), methods, metrics=[], batch_size=2)
+    maps = {name: found.maps(name) for name in found.methods}
     assert set(maps) == set(tl.METHODS) - {"kernel_shap"}
     for name, found in maps.items():
         assert found.shape == (2, 96, 96), name
@@ -144,5 +143,4 @@ def test_contact_sheet(tmp_path, efficientnet, imagenet):
     }
     # Behind global pooling and a linear layer GradCAM is CAM; with one baseline, as in the paper, DeepSHAP is DeepLIFT.
     assert alike == {("cam", "gradcam"), ("deeplift", "deepshap")}
-    sheet["draw"](images, maps).savefig(tmp_path / "contact-sheet.png", dpi=60)
-    assert (tmp_path / "contact-sheet.png").stat().st_size > 10_000
+    assert tl.write_sheet(found, tmp_path / "contact-sheet.png").stat().st_size > 10_000

@@ -57,7 +57,7 @@ from .models.loading import LoadedModel, load_model
 from .models.preprocessing import Preprocessing
 from .options import Options
 from .probing.probe import probe
-from .report import format_table, write_figures, write_report
+from .report import format_table, write_figures, write_report, write_sheet
 from .running.checks import Check
 from .running.results import Results
 from .running.run_comparison import compare
@@ -177,4 +177,5 @@ __all__ = [
     "train_on_permuted_labels",
     "write_figures",
     "write_report",
+    "write_sheet",
 ]

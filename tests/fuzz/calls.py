@@ -225,6 +225,20 @@ CALLS: dict[str, Callable[[Subject], Call]] = {
     "write_figures": lambda s: Call(
         tl.write_figures, {"evaluations": [s.evaluation], "directory": s.folder / "new" / "figures"}
     ),
+    "write_sheet": lambda s: Call(
+        tl.write_sheet, {"evaluation": s.evaluation, "path": s.folder / "new" / "sheet.png", "samples": 1}
+    ),
+    "ceiling": lambda s: Call(
+        tl.ceiling,
+        {name: s.subject[name] for name in ("model", "inputs", "labels")}
+        | {"metric": "deletion", "width": 1, "orders": 1, "segments": (s.maps > 0.5).long()},
+        lambda made: made.share(made.measure(s.model, s.inputs, s.labels, s.maps), resamples=9),
+    ),
+    "Ceiling": lambda s: Call(
+        tl.Ceiling,
+        _fields(tl.ceiling(s.model, s.inputs, s.labels, width=1, orders=1, segments=(s.maps > 0.5).long())),
+        lambda made: made.share(made.measure(s.model, s.inputs, s.labels, s.maps), resamples=9),
+    ),
     "write_report": lambda s: Call(
         tl.write_report, {"evaluations": [s.evaluation], "path": s.folder / "new" / "page.html"}
     ),

@@ -14,10 +14,12 @@ from PIL.Image import DecompressionBombWarning
 from twinlens.cli.demonstrations import DEMOS
 from twinlens.cli.flags import Arguments, add_options, read_arguments
 from twinlens.cli.printing import print_evaluation, print_warnings
+from twinlens.cli.report import writing_to
 from twinlens.core.progress import Bars
-from twinlens.errors import unknown
+from twinlens.errors import printable_line, unknown
 from twinlens.evaluation import evaluate, incomplete
 from twinlens.options import Options
+from twinlens.report.sheet import check_sheet_path, write_sheet
 from twinlens.running.run_reader import Evaluation
 
 
@@ -44,11 +46,19 @@ def add_evaluate(parser: argparse.ArgumentParser) -> None:
     _add_evaluation(parser)
 
 
-add_attribute = add_evaluate
+def add_attribute(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `twinlens attribute`."""
+    add_evaluate(parser)
+    parser.add_argument(
+        "--sheet",
+        metavar="FILE.png",
+        help="draw the maps of all methods on up to eight samples as one picture (.png, .pdf or .svg); a method that "
+        "fails has its reason there",
+    )
 
 
 def _add_evaluation(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--methods", metavar="A,B,…", help="attribution methods; see: twinlens methods")
+    parser.add_argument("--methods", metavar="A,B,…", help="attribution methods, or all; see: twinlens methods")
     parser.add_argument(
         "--option",
         action="append",
@@ -77,8 +87,11 @@ def run_evaluate(given: argparse.Namespace) -> None:
 
 
 def run_attribute(given: argparse.Namespace) -> None:
-    """Make attribution maps alone."""
+    """Make attribution maps alone, and a picture of them where one is wanted."""
     given.metrics = []
+    if given.sheet:
+        with writing_to(given.sheet, "sheet"):
+            check_sheet_path(given.sheet)
     run_evaluate(given)
 
 
@@ -89,6 +102,11 @@ def _run(arguments: Arguments, given: argparse.Namespace) -> None:
         # What text and TOML gave is checked by `Options`, option by option.
         evaluation: Evaluation = cast("Any", evaluate)(**arguments, progress=progress)
     show(evaluation, given)
+    if sheet := getattr(given, "sheet", None):
+        with writing_to(sheet, "sheet"):
+            write_sheet(evaluation, sheet)
+        if not (given.quiet or given.json):
+            print(printable_line(sheet))
     if evaluation.failures:
         raise incomplete(evaluation.run, evaluation.failures)
 

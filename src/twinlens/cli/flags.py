@@ -171,7 +171,7 @@ def read_arguments(given: argparse.Namespace, before: Mapping[str, object] | Non
     flags = given_flags(given, Options)
     flags |= {name: getattr(given, name) for name in ("model", "data") if getattr(given, name, None) is not None}
     if getattr(given, "methods", None) is not None:
-        flags["methods"] = names_of(given.methods)
+        flags["methods"] = [*METHODS] if given.methods.strip() == "all" else names_of(given.methods)
     preprocessing = given_flags(given, Preprocessing)
     if preprocessing:
         earlier = arguments.get("preprocessing")

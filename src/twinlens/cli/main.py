@@ -57,7 +57,7 @@ COMMANDS = {
         summary="make attribution maps and evaluate nothing",
         module="evaluate",
         usage="[run.toml] [options]",
-        example="twinlens attribute --model mnist-cnn --data mnist --methods gradcam --limit 20 --out runs/maps",
+        example="twinlens attribute --model mnist-cnn --data mnist --methods all --limit 4 --out maps --sheet maps.png",
     ),
     "ask": Command(
         summary="ask another question of a run; no model is called",

@@ -238,9 +238,10 @@ def ceiling(subject: CheckSubject) -> Measured:
         return MethodCheck(values=(share, CheckValue.of_mean(area, samples.ids, subject.seed)))
 
     methods, notes = subject.each(measure)
-    parts = found.segments.flatten(1).amax(dim=1) + 1
+    few, most = (int(end) + 1 for end in found.segments.flatten(1).amax(dim=1).aminmax())
+    many = few if few == most else f"{few} to {most}"
     about = (
-        f"The best orders that were found of {int(parts.min())} to {int(parts.max())} segments score "
+        f"The best orders that were found of {many} segments score "
         f"{found.values.mean():.3f} ({options.metric}), random ones {found.chance.mean():.3f}. A method is measured on "
         "the same segments, each with the mean of its map, and not pixel by pixel."
     )

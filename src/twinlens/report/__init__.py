@@ -2,6 +2,7 @@
 
 from twinlens.report.figures import write_figures
 from twinlens.report.page import write_report
+from twinlens.report.sheet import write_sheet
 from twinlens.report.tables import format_table
 
-__all__ = ["format_table", "write_figures", "write_report"]
+__all__ = ["format_table", "write_figures", "write_report", "write_sheet"]

@@ -28,6 +28,7 @@ from twinlens.metrics.curves import Curve
 from twinlens.metrics.soundness import Soundness
 from twinlens.metrics.soundness_curve import SoundnessCurve
 from twinlens.report.pictures import Picture, Shades, data_uri, false_picture, input_pictures, map_picture
+from twinlens.running.manifest import ModelRecord
 from twinlens.running.run_reader import Evaluation
 from twinlens.running.sample_selection import SelectedSamples, read_selection
 
@@ -72,24 +73,33 @@ class _Scene:
 
     def shades(self, place: int) -> Shades:
         """Return how the input of a sample is shown."""
-        if not self.selected.images:
-            return Shades.between_extremes(self.selected.inputs[place])
-        preprocessing = self.evaluation.results.model.preprocessing
-        return Shades.before_preprocessing(preprocessing.mean, preprocessing.std)
+        return shades_of(self.evaluation, self.selected, place)
 
     def class_name(self, index: float) -> str:
         """Return the name of a class, or its number; of a regression model, the value."""
-        about = self.evaluation.results.model
-        if about.task == REGRESSION:
-            return f"{index:.4g}"
-        if index < 0:
-            return "not its class"
-        return about.classes[int(index)] if about.classes and int(index) < len(about.classes) else f"class {index:g}"
+        return class_name(self.evaluation.results.model, index)
 
     @property
     def answer(self) -> str:
         """What is shown of each answer: the column of the probe table."""
         return "predicted" if self.evaluation.results.model.task == REGRESSION else "probability"
+
+
+def shades_of(evaluation: Evaluation, selected: SelectedSamples, place: int) -> Shades:
+    """Return how the input of a selected sample is shown."""
+    if not selected.images:
+        return Shades.between_extremes(selected.inputs[place])
+    preprocessing = evaluation.results.model.preprocessing
+    return Shades.before_preprocessing(preprocessing.mean, preprocessing.std)
+
+
+def class_name(model: ModelRecord, index: float) -> str:
+    """Return the name of a class of a model, or its number; of a regression model, the value."""
+    if model.task == REGRESSION:
+        return f"{index:.4g}"
+    if index < 0:
+        return "not its class"
+    return model.classes[int(index)] if model.classes and int(index) < len(model.classes) else f"class {index:g}"
 
 
 def describe_samples(evaluation: Evaluation, *, budget: int) -> dict[str, JSON]:
@@ -139,7 +149,7 @@ def _set_scene(evaluation: Evaluation) -> _Scene | str:
     positions = [sample.position for sample in selected.samples]
     methods = [name for name, found in evaluation.results.methods.items() if metric in found.metrics]
     curves = {method: _take(evaluation.curve(method, metric), positions) for method in methods}
-    stored = {method: _load_maps(evaluation, method, positions) for method in methods}
+    stored = {method: load_selected_maps(evaluation, method, positions) for method in methods}
     maps = {method: values for method, values in stored.items() if values is not None}
     false = {
         method: curve.false_features(maps[method], segments=selected.segments)
@@ -182,7 +192,7 @@ def _take(curve: Curve, positions: list[int]) -> Curve:
     return dataclasses.replace(curve, **rows)
 
 
-def _load_maps(evaluation: Evaluation, method: str, positions: list[int]) -> Tensor | None:
+def load_selected_maps(evaluation: Evaluation, method: str, positions: list[int]) -> Tensor | None:
     """Read the maps (E, *S) of some samples, or return None where they are not stored."""
     run, size = evaluation.run, evaluation.run.manifest.execution.shard_size
     shards = dict.fromkeys(position // size for position in positions)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 WIDTHS = {"one-column": (3.3, 2.4), "two-columns": (6.9, 3.4)}
 """Inches, as wide as the columns of most proceedings; the legend adds to the height."""
 
-_METADATA: dict[str, dict[str, Any]] = {"pdf": {"CreationDate": None}, "svg": {"Date": None}, "png": {"Software": None}}
+METADATA: dict[str, dict[str, Any]] = {"pdf": {"CreationDate": None}, "svg": {"Date": None}, "png": {"Software": None}}
 _MARKERS = {
     "circle": "o", "square": "s", "triangle": "^", "diamond": "D", "wedge": "v", "plus": "P", "cross": "X",
 }  # fmt: skip
@@ -104,8 +104,8 @@ def save_figure(figure: Figure, stem: Path) -> list[Path]:
     """
     figure.draw_without_rendering()
     figure.set_layout_engine("none")  # the layout stands; each format would compute it anew
-    paths = [stem.with_name(f"{stem.name}.{kind}") for kind in _METADATA]
-    for path, metadata in zip(paths, _METADATA.values(), strict=True):
+    paths = [stem.with_name(f"{stem.name}.{kind}") for kind in METADATA]
+    for path, metadata in zip(paths, METADATA.values(), strict=True):
         figure.savefig(path, metadata=metadata)
     return paths
 

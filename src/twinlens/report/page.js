@@ -167,8 +167,17 @@ function ranking(run) {
     { class: 'standings' },
     element('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': 'Ranking' }, table),
     columns.some(column => column.skill) ? skillNote() : null,
+    run.beside?.length ? besideNote(run.beside) : null,
   );
 }
+
+function besideNote(columns) {
+  const said = columns.map(({ summary, heading }) => `${oneLine(heading)}: ${summary.replace(/[.?]?$/, end => end || '.')}`);
+  return element('p', { class: 'quiet' }, name(said.join(' ')));
+}
+
+/** A heading of two lines in one. */
+const oneLine = heading => heading.replace('-\n', '').replace('\n', ' ');
 
 function skillNote() {
   return element(
@@ -215,7 +224,7 @@ function rankingColumns(run) {
 function besideColumn(column) {
   const sign = column.descending ? -1 : 1;
   return {
-    title: column.heading.replace('-\n', '').replace('\n', ' '),
+    title: oneLine(column.heading),
     explanation: column.summary,
     key: method => sign * (column.values[method.name]?.value ?? sign * Infinity),
     direction: column.descending ? 'descending' : 'ascending',

@@ -1,0 +1,235 @@
+"""The contact sheet: the maps of all methods on a few inputs, as one picture that fits on a page.
+
+Rows are inputs and columns methods, the input itself first; many methods go on in bands below each other. A method that
+failed has its reason in the place of its maps.
+
+Shapes: E samples that are shown, S = spatial shape. Pictures are (H, W, 3) uint8.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import textwrap
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from twinlens.core.answers import REGRESSION
+from twinlens.core.arguments import checked
+from twinlens.core.fields import check_count
+from twinlens.core.files import as_path, is_local, written_whole
+from twinlens.core.probe_table import ProbeTable
+from twinlens.errors import RunError, first_line, printable_line
+from twinlens.report.explorer import class_name, load_selected_maps, shades_of
+from twinlens.report.figures import METADATA, styled_figure
+from twinlens.report.pictures import Picture, input_pictures, map_picture
+from twinlens.running.run_reader import Evaluation
+from twinlens.running.sample_selection import SelectedSample, SelectedSamples, read_selection
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_KINDS = ("png", "pdf", "svg")
+_MOST = 100  # samples, which is many pages
+_WIDEST = 11  # methods in a band: with more of them names find no room
+_ASPECT = 1.3  # width by height that a sheet comes close to: a page across
+_CELL, _TEXT, _HEAD, _MARGIN = 1.0, 1.05, 0.36, 0.05  # inches: a picture, the names of samples, a heading, the end
+_TOP = 0.995  # share of a map below what is drawn brightest, so that one pixel does not leave the others dark
+_GREY, _WRONG = "#777777", "#b33000"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Row:
+    """One sample."""
+
+    name: str
+    answer: str
+    label: str | None
+    """The class that is explained, where the model predicts another."""
+    picture: Picture
+
+
+@checked
+def write_sheet(evaluation: Evaluation, path: str | os.PathLike[str], *, samples: int = 8) -> Path:
+    """Draw the maps of every method of a run on a few of its samples, as one picture.
+
+    Args:
+        evaluation: the run, with metrics or without.
+        path: FILE.png, .pdf or .svg.
+        samples: how many, at most: those that are stored with the run, in their order. A run of at most eight has all
+            its samples there, a larger one those on which the methods disagree or agree most; `show` names others.
+
+    Returns:
+        The path.
+    """
+    target = check_sheet_path(path)
+    check_count("samples", samples, _MOST)
+    selected = read_selection(evaluation.run)
+    if selected is None or not selected.samples:
+        raise RunError(f"{evaluation.run} has no samples to show. Start it again with the same command.")
+    places = sorted(range(len(selected.samples)), key=lambda place: selected.samples[place].position)[:samples]
+    rows = [_row(evaluation, selected, place) for place in places]
+    columns = _columns(evaluation, [selected.samples[place] for place in places])
+    wide = _band_width(len(columns), len(rows))
+    bands = [list(columns)[start : start + wide] for start in range(0, len(columns), wide)]
+    with styled_figure(_size(wide, len(bands), len(rows))) as figure:
+        figure.set_layout_engine("none")  # every cell has its place
+        _draw(figure, rows, columns, bands, wide, evaluation.results.controls)
+        kind = target.suffix[1:].lower()
+        with written_whole(target) as unfinished, warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Glyph", category=UserWarning)  # a box stands for it
+            figure.savefig(unfinished, format=kind, dpi=130, metadata=METADATA[kind])
+    return target
+
+
+def check_sheet_path(path: str | os.PathLike[str]) -> Path:
+    """Return the path of a sheet; refuse one that no picture can have."""
+    target = as_path(path)
+    if not is_local(target) or target.suffix[1:].lower() not in _KINDS:
+        raise ValueError(f"`path` must be a file on this machine that ends in .png, .pdf or .svg; got {str(path)!r}.")
+    return target
+
+
+def _row(evaluation: Evaluation, selected: SelectedSamples, place: int) -> _Row:
+    sample, model = selected.samples[place], evaluation.results.model
+    size = evaluation.run.manifest.execution.shard_size
+    table, row = ProbeTable.load(evaluation.run.untouched_part(sample.position // size)), sample.position % size
+    predicted, own = class_name(model, table.predicted[row, 0]), class_name(model, sample.label)
+    sure = "" if model.task == REGRESSION else f" {table.probability[row, 0]:.2f}"
+    right = bool(table.correct[row, 0])
+    # What is not predicted has a small probability, which is that of the label.
+    answer = f"{predicted}{sure}" if right else predicted
+    [picture] = input_pictures(selected.inputs[place : place + 1], shades_of(evaluation, selected, place))
+    return _Row(name=sample.id, answer=answer, label=None if right else f"{own}{sure}", picture=picture)
+
+
+def _columns(evaluation: Evaluation, samples: Sequence[SelectedSample]) -> dict[str, list[Picture] | str]:
+    """Return the maps of each method, as pictures; the reason in words where it has none."""
+    columns: dict[str, list[Picture] | str] = {}
+    positions = [sample.position for sample in samples]
+    for method in evaluation.run.manifest.methods:
+        if method in evaluation.failures:
+            columns[method] = first_line(evaluation.failures[method])
+            continue
+        maps = load_selected_maps(evaluation, method, positions)
+        columns[method] = "no maps" if maps is None else [map_picture(_clipped(values)) for values in maps]
+    return columns
+
+
+def _clipped(values: Tensor) -> Tensor:
+    """Cut off the highest values of a map (*S), unless nearly all are zero."""
+    flat = values.flatten()
+    top = flat.kthvalue(max(1, math.ceil(_TOP * len(flat)))).values
+    return values.clamp(max=top) if top > 0 else values
+
+
+def _band_width(methods: int, rows: int) -> int:
+    """Return how many methods stand beside each other, so that the sheet has about the shape of a page."""
+
+    def distance(wide: int) -> float:
+        width, height = _size(wide, math.ceil(methods / wide), rows)
+        return abs(math.log(width / height / _ASPECT))
+
+    # Bands that are filled evenly.
+    widths = {math.ceil(methods / bands) for bands in range(1, methods + 1)}
+    return min((wide for wide in widths if wide <= _WIDEST), key=distance)
+
+
+def _size(wide: int, bands: int, rows: int) -> tuple[float, float]:
+    """Return the width and height of a sheet, in inches."""
+    return _TEXT + _CELL * (wide + 1), bands * (_HEAD + rows * _CELL) + _MARGIN
+
+
+def _draw(
+    figure: Figure,
+    rows: Sequence[_Row],
+    columns: Mapping[str, list[Picture] | str],
+    bands: Sequence[Sequence[str]],
+    wide: int,
+    controls: Sequence[str],
+) -> None:
+    width, height = _size(wide, len(bands), len(rows))
+
+    def place(band: int, row: float, column: int, *, side: float = 0.94) -> Axes:
+        """Add axes at a cell; the text of a row is column -1, a heading row -1."""
+        left = 0.0 if column < 0 else _TEXT + _CELL * column
+        top = band * (_HEAD + _CELL * len(rows)) + (_HEAD + _CELL * row if row >= 0 else 0.0)
+        across, down = (_TEXT if column < 0 else _CELL), (_CELL if row >= 0 else _HEAD)
+        box = (
+            left / width,
+            1 - (top + down) / height,
+            across * side / width,
+            down * (side if row >= 0 else 1) / height,
+        )
+        axes = figure.add_axes(box)
+        axes.set_axis_off()
+        return axes
+
+    for band, methods in enumerate(bands):
+        _write_heading(place(band, -1, 0), "input", "black")
+        for k, method in enumerate(methods, start=1):
+            _write_heading(place(band, -1, k), method, _GREY if method in controls else "black")
+        for number, row in enumerate(rows):
+            _write_sample(place(band, number, -1), row)
+            _show(place(band, number, 0), row.picture)
+            for k, method in enumerate(methods, start=1):
+                found = columns[method]
+                if isinstance(found, str):
+                    _write_note(place(band, number, k), found)
+                else:
+                    _show(place(band, number, k), found[number])
+
+
+def _show(axes: Axes, picture: Picture) -> None:
+    flat = picture.shape[0] * 8 < picture.shape[1]  # a row or a signal is one line, and fills its cell
+    axes.imshow(picture, aspect="auto" if flat else "equal", interpolation="nearest" if flat else "antialiased")
+
+
+def _write_heading(axes: Axes, text: str, colour: str) -> None:
+    lines = textwrap.wrap(_plain(text).replace("_", "_ "), 15, break_long_words=True)
+    written = "\n".join(lines).replace("_ ", "_")
+    axes.text(
+        0.48, 0.08, written, fontsize=6.5, ha="center", va="bottom", linespacing=1.05, color=colour, parse_math=False
+    )
+
+
+def _write_sample(axes: Axes, row: _Row) -> None:
+    parts = [(_wrapped(row.name, 19, 2, tail=True), _GREY), (_wrapped(row.answer, 19, 3), "black")]
+    if row.label is not None:
+        parts.append((_wrapped(f"not {row.label}", 19, 3), _WRONG))
+    top = 0.98
+    for text, colour in parts:
+        axes.text(0.04, top, text, fontsize=6, va="top", linespacing=1.1, color=colour, parse_math=False)
+        top -= 0.11 * (text.count("\n") + 1) + 0.05
+
+
+def _write_note(axes: Axes, text: str) -> None:
+    axes.fill_between([0, 1], 0, 1, transform=axes.transAxes, color="#f2f2f2", linewidth=0)
+    axes.text(
+        0.06,
+        0.94,
+        _wrapped(text, 25, 10),
+        transform=axes.transAxes,
+        fontsize=4.6,
+        va="top",
+        color=_WRONG,
+        parse_math=False,
+    )
+
+
+def _wrapped(text: str, width: int, lines: int, *, tail: bool = False) -> str:
+    """Wrap text to a few lines; of what is too long the beginning is left out, with `tail`, or the end."""
+    plain, room = _plain(text), width * lines
+    if len(plain) > room:
+        plain = f"…{plain[-room + 1 :]}" if tail else f"{plain[: room - 1]}…"
+    return "\n".join(textwrap.wrap(plain, width, break_long_words=True)[:lines])
+
+
+def _plain(text: str) -> str:
+    return printable_line(text)
