@@ -215,6 +215,36 @@ def test_probes_are_shared_and_nothing_is_asked_again(tmp_path):
     assert model.asked - before == 2 * 5 * (9 + 9)  # ROAD and deletion of both, on half of the samples
 
 
+def test_results_say_what_maps_are_like(tmp_path, monkeypatch):
+    """Sparseness and entropy of all shards, with intervals over samples; another question measures no map again."""
+    evaluation = evaluate(
+        tiny_model(), samples(), ["saliency", "random"], metrics=["completeness"], out=tmp_path, **QUICK
+    )
+    frame = evaluation.properties()
+    assert list(frame.columns) == ["method", "property", "value", "low", "high", "samples"]
+    assert set(frame["property"]) == {"sparseness", "entropy"}
+    for method in evaluation.methods:
+        for name, function in (("sparseness", tl.sparseness), ("entropy", tl.map_entropy)):
+            [row] = frame[(frame["method"] == method) & (frame["property"] == name)].itertuples()
+            assert row.value == pytest.approx(function(evaluation.maps(method)).mean())
+            assert row.low < row.value < row.high
+            assert row.samples == 10
+            assert evaluation.overview()["properties"][method][name] == row.value
+    assert len(evaluation.summary()) == 2  # one row per method and metric, as ever
+    stored = json.loads((tmp_path / "results.json").read_text())
+    for found in stored["methods"].values():
+        del found["properties"]  # as a run has them that was made before there were any
+    monkeypatch.setattr("twinlens.running.table_reader._measure_maps", lambda maps: pytest.fail("maps are read again"))
+    asked = evaluation.ask([tl.Completeness(thresholds=(0.5,))])
+    assert asked.properties().equals(frame)
+    monkeypatch.undo()
+    (tmp_path / "results.json").write_text(json.dumps(stored))
+    old = open_evaluation(tmp_path)
+    assert old.properties().empty
+    assert "sparseness" not in tl.format_table([old], "csv")
+    assert old.ask(["completeness"]).properties().equals(frame)
+
+
 def test_another_question_reads_the_same_probes(tmp_path):
     """Neither another epsilon nor another measure calls the model, by `ask` or by `evaluate` in the same place."""
     model, data, out = Counting(), samples(), tmp_path / "run"

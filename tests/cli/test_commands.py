@@ -1,3 +1,4 @@
+import argparse
 import json
 import os
 import struct
@@ -11,6 +12,7 @@ from PIL import Image
 
 import twinlens as tl
 from tests.tiny import image_folder, model_file
+from twinlens.cli.flags import read_arguments
 from twinlens.cli.main import main
 
 
@@ -140,6 +142,24 @@ def test_attribute_makes_maps_alone(tmp_path, capsys, subject):
         "random",
     ]
     assert not list((tmp_path / "run" / "probes" / "random").rglob("*.parquet"))
+
+
+def test_attribute_draws_a_sheet_in_which_a_method_may_fail(tmp_path, capsys, subject):
+    sheet, asked = tmp_path / "maps.png", ("attribute", *subject, "--out", tmp_path / "run", "--limit", 2)
+    code, shown, said = run(capsys, *asked, "--methods", "random,kernel_shap", "--sheet", tmp_path / "maps.gif")
+    assert (code, shown) == (2, "")
+    assert "`sheet` must be a file on this machine that ends in .png" in said
+    assert not (tmp_path / "run").exists()
+    code, shown, said = run(capsys, *asked, "--methods", "random,kernel_shap", "--sheet", sheet)
+    assert code == 2
+    assert "kernel_shap: `inputs` must be tabular rows" in said
+    assert str(sheet) in shown
+    assert sheet.read_bytes().startswith(b"\x89PNG")
+
+
+def test_all_stands_for_every_method():
+    given = argparse.Namespace(methods="all")
+    assert read_arguments(given)["methods"] == list(tl.METHODS)
 
 
 def test_maps_made_elsewhere(tmp_path, capsys, subject):

@@ -15,9 +15,11 @@ from tests.tiny import image_folder, model_file
 from twinlens.cli.main import main
 from twinlens.data.inputs import load_inputs
 from twinlens.data.samples import subset
+from twinlens.data.segments import equal_parts
 from twinlens.experiments import check_measures
 from twinlens.experiments.check_subject import CheckOptions, CheckSubject
 from twinlens.experiments.checks import CHECKS, run_check
+from twinlens.laboratory import ceiling as ceilings
 from twinlens.running.checks import Check
 from twinlens.running.directory import read_run
 from twinlens.running.subject import reopen
@@ -247,3 +249,75 @@ def test_maps_from_elsewhere_cannot_be_made_again_and_are_noted(tmp_path):
         evaluation, "sensitivity-n", methods=("mine",), options=CheckOptions(limit=4, subsets=3), model=spec
     )
     assert list(removed.methods) == ["mine"]  # which needs no more than the maps
+
+
+@pytest.mark.parametrize(
+    ("name", "test", "options"),
+    [
+        ("max-sensitivity", tl.max_sensitivity, {"radius": 0.02, "perturbations": 2, "change": 0.5}),
+        ("class-similarity", tl.class_similarity, {"similarity": "pearson"}),
+    ],
+)
+def test_stability_is_that_of_the_laboratory(evaluation, made, name, test, options):
+    check = checked(evaluation, made, name, **options)
+    model, samples = reopen(evaluation, model=made[1])
+    part = subset(samples, 6, 0)
+    expected = test(model.module, load_inputs(part, model, 1), part.labels, "saliency", ids=part.ids, **options)
+    assert check.methods["saliency"].values[0].value == pytest.approx(expected.interval().value)
+    assert check.methods["random"].values[0].value == pytest.approx(0.0 if name == "max-sensitivity" else 1.0)
+    assert check.options["limit"] == 6
+
+
+def test_the_ceiling_is_that_of_the_laboratory_and_its_search_is_kept(evaluation, made, monkeypatch, capsys):
+    asked = {"segments": "grid:4", "width": 1, "metric": "road_lerf"}
+    check = checked(evaluation, made, "ceiling", **asked)
+    model, samples = reopen(evaluation, model=made[1])
+    part = subset(samples, 6, 0)
+    arguments = (model.module, load_inputs(part, model, 1), part.labels)
+    parts = equal_parts((10, 10), 4).expand(6, 10, 10)
+    metric = tl.Road(order="lerf", performance="probability", imputer=tl.LinearImputer())
+    expected = tl.ceiling(*arguments, metric=metric, width=1, segments=parts, ids=part.ids)
+    maps = evaluation.maps("saliency")[[evaluation.ids().index(name) for name in part.ids]]
+    share, area = check.methods["saliency"].values
+    assert share.value == pytest.approx(expected.share(expected.measure(*arguments, maps)).value, abs=1e-4)
+    assert area.value == pytest.approx(expected.measure(*arguments, maps).area(), abs=1e-5)
+    assert f"of 4 segments score {expected.values.mean():.3f} (road_lerf)" in check.notes[0]
+    monkeypatch.setattr(ceilings, "search_order", lambda *_, **__: pytest.fail("the search begins again"))
+    again = ("--segments", "grid:4", "--width", 1, "--metric", "road_lerf", "--limit", 6)
+    code, shown, said = command(capsys, "ceiling", made[0], "--model", made[1], *again)
+    assert code == 0, said
+    assert "share of the ceiling ↑" in shown
+    assert evaluation.checks()["ceiling"] == check
+
+
+def test_what_checks_found_stands_beside_soundness_and_completeness(evaluation, made, tmp_path, capsys):
+    checks = {
+        name: checked(evaluation, made, name, **options)
+        for name, options in (
+            ("ceiling", {"segments": "grid:4", "width": 1, "metric": "deletion"}),
+            ("class-similarity", {}),
+            ("max-sensitivity", {"perturbations": 1}),
+        )
+    }
+    names = ["sparseness", *(name.replace("-", "_") for name in checks)]
+    frame = evaluation.properties().set_index(["method", "property"])
+    for name, check in checks.items():
+        for method, found in check.methods.items():
+            assert frame.loc[(method, name.replace("-", "_")), "value"] == found.values[0].value
+    table = tl.format_table([evaluation], "csv").splitlines()[0].split(",")
+    assert [name for name in table if name in names] == names
+    assert "| sparseness | of ceiling ↑ | class similarity ↓ | max-sensitivity ↓ |" in tl.format_table(
+        [evaluation], "markdown"
+    )
+    page = tl.write_report([evaluation], tmp_path / "page.html")
+    shown = content_of(page)["runs"][0]["beside"]
+    assert [column["name"] for column in shown] == names
+    assert [column["descending"] for column in shown] == [True, True, False, False]
+    value = checks["max-sensitivity"].methods["saliency"].values[0]
+    assert shown[3]["values"]["saliency"]["value"] == value.value
+    assert main(["ask", str(made[0])]) == 0
+    printed = capsys.readouterr().out
+    assert f"{value.value:.3f}" in printed
+    assert "sparse" in printed
+    assert "max-sensi-" in printed
+    assert f"{value.value:.3f}" in evaluation._repr_html_()
