@@ -38,7 +38,7 @@ _WORDS: dict[str, Iterable[str]] = {
 
 _LISTS = ("methods", "metrics", "leave_out")
 _QUOTE, _FISH_QUOTE = "'\\''", "\\'"
-_PATHS = ("config", "run", "runs", "out", "figures", "weights", "classes", "model", "data", "boxes", "train")
+_PATHS = ("config", "run", "runs", "out", "figures", "weights", "classes", "model", "data", "boxes", "train", "sheet")
 
 
 @dataclass(frozen=True, kw_only=True)
