@@ -382,7 +382,7 @@ def test_hovering_shows_values(browser, run, page):
 def test_sorting_by_a_metric(browser, run, page):
     browser.open(page)
     orders = set()
-    heads = [head for head in browser.all(".ranking thead th")[1:] if head.text != "skill ↑"]
+    *heads, last = (head for head in browser.all(".ranking thead th")[1:] if head.text != "skill ↑")
     for head, metric in zip(heads, run.metrics, strict=True):
         head.find_element(By.TAG_NAME, "button").click()
         direction = "ascending" if metric in ("road_lerf", "insertion") else "descending"
@@ -392,6 +392,14 @@ def test_sorting_by_a_metric(browser, run, page):
         assert areas[1:] == sorted(areas[1:], reverse=direction == "descending")  # the controls; the method is before
         orders.add(tuple(row.get_attribute("data-method") for row in browser.all(".ranking tbody tr")))
     assert len(orders) > 1
+    assert last.text == "sparseness"
+    last.find_element(By.TAG_NAME, "button").click()
+    shown = [cell.text.split("\n")[0] for cell in browser.all(".ranking td[data-beside='sparseness']")]
+    known = {name: run.results.methods[name].properties["sparseness"].value for name in run.methods}
+    controls = sorted((known[name] for name in run.results.controls), reverse=True)
+    assert shown == [f"{value:.3f}" for value in (known["saliency"], *controls)]
+    [note] = [text.text for text in browser.all(".standings .quiet") if text.text.startswith("sparseness: Gini index")]
+    assert note.endswith("few features have it all.")
 
 
 def test_everything_can_be_reached_by_keyboard_with_a_visible_focus(browser, page):
