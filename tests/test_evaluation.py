@@ -235,7 +235,7 @@ def test_results_say_what_maps_are_like(tmp_path, monkeypatch):
     for found in stored["methods"].values():
         del found["properties"]  # as a run has them that was made before there were any
     monkeypatch.setattr("twinlens.running.table_reader._measure_maps", lambda maps: pytest.fail("maps are read again"))
-    asked = evaluation.ask([tl.Completeness(thresholds=(0.5,))])
+    asked = open_evaluation(tmp_path).ask([tl.Completeness(thresholds=(0.5,))])
     assert asked.properties().equals(frame)
     monkeypatch.undo()
     (tmp_path / "results.json").write_text(json.dumps(stored))
