@@ -202,7 +202,7 @@ def _write_heading(axes: Axes, text: str, colour: str) -> None:
 def _write_sample(axes: Axes, row: _Row) -> None:
     parts = [(_wrapped(row.name, 19, 2, tail=True), _GREY), (_wrapped(row.answer, 19, 3), "black")]
     if row.label is not None:
-        parts.append((_wrapped(f"not {row.label}", 19, 3), _WRONG))
+        parts.append((_wrapped(f"explained: {row.label}", 19, 3), _WRONG))
     top = 0.98
     for text, colour in parts:
         axes.text(0.04, top, text, fontsize=6, va="top", linespacing=1.1, color=colour, parse_math=False)
@@ -225,10 +225,10 @@ def _write_note(axes: Axes, text: str) -> None:
 
 def _wrapped(text: str, width: int, lines: int, *, tail: bool = False) -> str:
     """Wrap text to a few lines; of what is too long the beginning is left out, with `tail`, or the end."""
-    plain, room = _plain(text), width * lines
-    if len(plain) > room:
-        plain = f"…{plain[-room + 1 :]}" if tail else f"{plain[: room - 1]}…"
-    return "\n".join(textwrap.wrap(plain, width, break_long_words=True)[:lines])
+    plain = _plain(text)
+    if tail and len(plain) > width * lines:
+        plain = f"…{plain[-width * lines + 1 :]}"
+    return "\n".join(textwrap.wrap(plain, width, max_lines=lines, placeholder=" …"))
 
 
 def _plain(text: str) -> str:
