@@ -10,8 +10,9 @@ import torch
 from torch import nn
 
 import twinlens as tl
+from tests.tiny import tiny_model
 from twinlens.core.ordering import Schedule, count_removed, keep_features, kept_mass, rank_features
-from twinlens.data.segments import superpixels
+from twinlens.data.segments import equal_parts, superpixels
 
 ZERO = tl.ConstantImputer(0.0)
 ASKED = [*tl.METRICS.values(), tl.Soundness(estimator="two_sided", levels=(0.8, 0.6, 0.4, 0.2, 0.0))]
@@ -185,3 +186,19 @@ def test_segments_of_a_run_that_cannot_be_used_are_refused(rows, segments, error
     inputs, _, model = rows
     with pytest.raises(error, match=message):
         tl.evaluate(model, (inputs, torch.zeros(7, dtype=torch.int64)), ["saliency"], segments=segments, resamples=20)
+
+
+def test_parts_of_equal_size_are_named_by_their_number(tmp_path):
+    images, labels = torch.rand(4, 3, 9, 9, generator=torch.Generator().manual_seed(0)), [0, 1, 2, 0]
+    quick = {"metrics": ["deletion"], "resamples": 20, "batch_size": 16, "memory_format": "contiguous"}
+    found = tl.evaluate(tiny_model(), (images, labels), ["saliency"], segments="grid:9", out=tmp_path / "a", **quick)
+    thirds = torch.arange(9) // 3
+    squares = (thirds[:, None] * 3 + thirds).expand(4, 9, 9)
+    same = tl.evaluate(tiny_model(), (images, labels), ["saliency"], segments=squares, out=tmp_path / "b", **quick)
+    assert found.results.data.segments == "grid:9"
+    assert found.results.area("saliency", "deletion") == same.results.area("saliency", "deletion")
+    for spatial, count in (((224, 224), 49), ((100,), 7), ((12, 30), 10), ((6, 6, 6), 8)):
+        parts = equal_parts(spatial, count)
+        sizes = torch.bincount(parts.flatten())
+        assert abs(len(sizes) - count) <= 0.3 * count
+        assert sizes.max() <= 2 * sizes.min()
