@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from twinlens.core.exchange import BLOCK
 from twinlens.core.versions import environment
+from twinlens.errors import RunError
 from twinlens.imputation.imputers import Imputer
 from twinlens.metrics.catalogue import Metric
 from twinlens.metrics.sweeps import Sweep
 from twinlens.options import Options
-from twinlens.running.manifest import ExecutionRecord, Manifest, Question, SourceRecord, plan_sweeps
+from twinlens.running.directory import Run
+from twinlens.running.manifest import ExecutionRecord, Manifest, Question, RoundsRecord, SourceRecord, plan_sweeps
 from twinlens.running.methods import Method
 from twinlens.running.subject import Subject, bind_metrics
 
@@ -52,11 +56,13 @@ def plan_run(
     """
     asked = {**(there.question.values_with(imputer) if there else {}), **options.metric_values()}
     metrics = bind_metrics(asked, imputer, subject, options.workers)
-    question = Question.of(metrics, imputer, options, samples=subject.data.samples)
-    wanted, sweeps = question.sweeps(metrics, subject.data.features), there.sweeps if there else ()
+    rounds = None if options.until is None else subject.rounds
+    data = subject.data if rounds is None else subject.first(_samples_so_far(rounds, there)).data
+    question = Question.of(metrics, imputer, options, samples=data.samples)
+    wanted, sweeps = question.sweeps(metrics, data.features), there.sweeps if there else ()
     manifest = Manifest(
         model=subject.model_record,
-        data=subject.data,
+        data=data,
         seed=options.seed,
         execution=execution,
         source=source,
@@ -64,5 +70,47 @@ def plan_run(
         sweeps=(*sweeps, *plan_sweeps(wanted, sweeps)),
         question=question,
         versions=environment(),
+        rounds=rounds,
+        exchange_within=there.exchange_within if there else BLOCK,
     )
     return Plan(manifest=manifest, metrics=metrics, wanted=wanted)
+
+
+def _samples_so_far(rounds: RoundsRecord, there: Manifest | None) -> int:
+    """Return the samples of the round that a run is in; those of the first one for a new run."""
+    if there is not None and there.data.samples in rounds.sizes:
+        return there.data.samples
+    return rounds.sizes[0]
+
+
+def check_rounds(until: str | float | None, there: Manifest | None, where: str) -> None:
+    """Refuse to go on in rounds with a run that has measured all its samples at once, and the other way round."""
+    if there is None or (until is None) == (there.rounds is None):
+        return
+    if until is None:
+        raise RunError(
+            f"`out` {where!r} holds a run that draws its samples in rounds, until {there.question.until}. Say `until` "
+            "again, or choose another directory."
+        )
+    raise RunError(
+        f"`out` {where!r} holds a run that has measured all its samples at once, and `until` draws them in rounds. "
+        "Leave it out, or choose another directory."
+    )
+
+
+def draw_rounds(run: Run[Manifest], subject: Subject) -> Iterator[Subject]:
+    """Yield the samples of each round, from the one that a run is in; all samples where it has no rounds.
+
+    run.json always has the samples of the round that is being measured: a run that is killed goes on there.
+    """
+    rounds = run.manifest.rounds
+    if rounds is None:
+        yield subject
+        return
+    for size in rounds.sizes:
+        there = run.manifest.data.samples
+        if size >= there:
+            drawn = subject.first(size)
+            if size > there:
+                run.write_manifest(dataclasses.replace(run.manifest, data=drawn.data))
+            yield drawn

@@ -25,15 +25,15 @@ from twinlens.imputation.imputers import Imputer, restore_imputer
 from twinlens.metrics.catalogue import Metric, MetricRequests, find_metrics
 from twinlens.metrics.curves import Curve
 from twinlens.options import Part
-from twinlens.running.analysis import Analysis, MethodAnalysis, analyse
+from twinlens.running.analysis import Analysis, analyse
 from twinlens.running.checks import Check, check_files, read_check
 from twinlens.running.directory import Run, RunDirectory, read_json, read_run
-from twinlens.running.manifest import Manifest, Question
+from twinlens.running.manifest import Manifest
 from twinlens.running.pairs_table import FILE as PAIRS
 from twinlens.running.pairs_table import pairs_digest, read_pairs
 from twinlens.running.results import CurveResults, Results
 from twinlens.running.table_reader import TableReader
-from twinlens.running.wording import find_headlines, name_of
+from twinlens.running.wording import describe_stopping, find_headlines, name_of
 from twinlens.statistics.verdicts import Comparison
 
 if TYPE_CHECKING:
@@ -82,7 +82,8 @@ class Evaluation:
                     *([_skill(results, method, metric)] if metric in judged else []),
                 ]
             body.append(row)
-        said = "".join(f"<li>{html.escape(text)}</li>" for text in (*self.notes, *find_headlines(results)))
+        stopped = [describe_stopping(results.stopping)] if results.stopping else []
+        said = "".join(f"<li>{html.escape(text)}</li>" for text in (*self.notes, *stopped, *find_headlines(results)))
         return f"<p><b>{html.escape(self.title)}</b></p>{f'<ul>{said}</ul>' if said else ''}{html_table(heads, body)}"
 
     @property
@@ -209,6 +210,7 @@ class Evaluation:
             "data": results.data.name,
             "samples": results.data.samples,
             "skipped": to_json(results.data.skipped),
+            "stopping": to_json(results.stopping),
             "accuracy": to_json(results.accuracy),
             "incomplete": to_json(self.incomplete),
             "areas": {
@@ -282,7 +284,8 @@ class Evaluation:
             # Another process may have added methods since this run was opened: they belong to it now.
             grown = (there.methods, there.sweeps) != (self.reader.manifest.methods, self.reader.manifest.sweeps)
             self.run.write_manifest(dataclasses.replace(there, question=question))
-            return write_analysis(TableReader(self.run) if grown else self.reader, values, question, main)[0]
+            reader = TableReader(self.run) if grown else self.reader
+            return write_analysis(reader, analyse(reader, values, question), values, main)
 
 
 _NUMBERS = ("value", "low", "high", "control", "skill", "skill_low", "skill_high", "p")
@@ -362,19 +365,14 @@ def _check_question(results: Results) -> None:
 
 
 def write_analysis(
-    reader: TableReader,
-    metrics: Mapping[str, Metric],
-    question: Question,
-    imputer: Imputer | None,
-    known: Mapping[str, MethodAnalysis] | None = None,
-) -> tuple[Evaluation, Analysis]:
-    """Analyse a run, and write results.json, results.csv and pairs.csv; `known` as for `analyse`."""
+    reader: TableReader, analysis: Analysis, metrics: Mapping[str, Metric], imputer: Imputer | None
+) -> Evaluation:
+    """Write results.json, results.csv and pairs.csv."""
     run = reader.run
-    analysis = analyse(reader, metrics, question, known)
     run.write_text(PAIRS, analysis.pairs)  # before the results that hold its digest
     run.write_json("results.json", to_json(analysis.results))
     analysis.results.write_csv(run.path / "results.csv")
-    return Evaluation(run, analysis.results, reader, dict(metrics), imputer), analysis
+    return Evaluation(run, analysis.results, reader, dict(metrics), imputer)
 
 
 def unfinished_evaluation(
