@@ -205,9 +205,8 @@ def simulate(population, *, sets, samples, methods, margin, resamples):
 
 
 def print_simulation(options):
-    print(
-        "| metric | methods | stops | paid for | mean samples | coverage | false alarms |\n|---|---|---|---|---|---|---|"
-    )
+    print("| metric | methods | stops | paid for | mean samples | coverage | false alarms |")
+    print("|---|---|---|---|---|---|---|")
     for metric, population in areas_of_population(options.population).items():
         for methods in (2, 4):
             found = simulate(

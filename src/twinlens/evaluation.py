@@ -17,6 +17,7 @@ from twinlens.core.progress import Bars, Progress, Quiet
 from twinlens.core.tokens import TokenModel
 from twinlens.data.stored_maps import StoredMaps
 from twinlens.errors import DamagedError, RunError
+from twinlens.imputation.imputers import Imputer
 from twinlens.metrics.catalogue import Metric, headline
 from twinlens.models.loading import LoadedModel, load_model
 from twinlens.options import DataSource, Methods, ModelSource, Options, takes_options
@@ -27,10 +28,10 @@ from twinlens.running.directory import ChangedError, Run, RunDirectory, SharedDi
 from twinlens.running.engines import ENGINES, Failures
 from twinlens.running.evaluation_job import EvaluationJob
 from twinlens.running.fingerprints import write_fingerprints
-from twinlens.running.manifest import Manifest, SourceRecord, needed_sweeps
+from twinlens.running.manifest import Manifest, SourceRecord
 from twinlens.running.methods import Method, find_maps, find_methods, join_methods
 from twinlens.running.parts import describe_missing, missing_units, run_part, share_of
-from twinlens.running.planning import Plan, check_rounds, draw_rounds, plan_run
+from twinlens.running.planning import Plan, check_rounds, draw_rounds, needed_sweeps, plan_run
 from twinlens.running.ray_engine import choose_cluster, choose_devices, connected, map_ray
 from twinlens.running.run_reader import Evaluation, add_timings, unfinished_evaluation, write_analysis
 from twinlens.running.sample_selection import check_shown, write_selection
@@ -97,42 +98,23 @@ def evaluate(  # noqa: D417 (the options are listed where they are declared)
 
         run, plan = _start(directory, plan_with)
 
-        job = EvaluationJob(
-            run=run,
-            model=subject.model,
-            samples=subject.samples,
-            methods=sources,
-            sweeps=needed_sweeps(plan.wanted, run.manifest.sweeps),
-            workers=options.workers,
-            segments=subject.segments,
-            target=options.target,
-            reload=None if isinstance(subject.model.module, TokenModel) else _reload(model, options),
-        )
-
-        def finish(job: EvaluationJob, fingerprints: Sequence[bytes]) -> tuple[Evaluation | None, Failures]:
-            # Per shard and method: make the maps, rank them once, impute every level of every sweep, ask the model.
-            # Then the same with maps exchanged between the samples, as the control.
-            failures = _do_units(job, options, cluster, progress)
-            units = job.units()
-            if part and (missing := missing_units(job, units)):
-                reason = describe_missing(part, units, missing)
-                return unfinished_evaluation(run, plan.metrics, imputer, reason), failures
-            if len(failures) < len(job.methods) and not _enough(run, plan.metrics, cluster):
-                return None, failures
-            # From tables to curves, intervals and comparison; steps are judged here, over the whole data set.
-            reader, analysis = _analyse(run, plan.metrics, cluster)
-            evaluation = write_analysis(reader, analysis, plan.metrics, imputer)
-            write_selection(job, analysis.false_share, options.show)
-            write_fingerprints(run, fingerprints)
-            return evaluation, failures
-
         # Samples come in growing rounds until they are enough; in one, unless `until` is asked for.
         evaluation, failures = None, Failures()
         with nullcontext() if cluster is None else connected(cluster):
             for drawn in draw_rounds(run, subject):
-                left = {name: method for name, method in sources.items() if name not in failures}
-                job = dataclasses.replace(job, samples=drawn.samples, methods=left)
-                evaluation, failed = _repairing(job, progress, partial(finish, job, drawn.fingerprints))
+                job = EvaluationJob(
+                    run=run,
+                    model=subject.model,
+                    samples=drawn.samples,
+                    methods={name: method for name, method in sources.items() if name not in failures},
+                    sweeps=needed_sweeps(plan.wanted, run.manifest.sweeps),
+                    workers=options.workers,
+                    segments=subject.segments,
+                    target=options.target,
+                    reload=None if isinstance(subject.model.module, TokenModel) else _reload(model, options),
+                )
+                work = partial(_measure, job, plan, imputer, drawn.fingerprints, options, cluster, progress)
+                evaluation, failed = _repairing(job, progress, work)
                 failures |= failed
                 if evaluation is not None:
                     break
@@ -140,6 +122,33 @@ def evaluate(  # noqa: D417 (the options are listed where they are declared)
     if failures and (options.strict or failures.keys() >= sources.keys()):
         raise incomplete(evaluation.run, failures)
     return _finished(dataclasses.replace(evaluation, failures=failures), named=options.out is not None)
+
+
+def _measure(
+    job: EvaluationJob,
+    plan: Plan,
+    imputer: Imputer,
+    fingerprints: Sequence[bytes],
+    options: Options,
+    cluster: Cluster | None,
+    progress: Progress,
+) -> tuple[Evaluation | None, Failures]:
+    """Measure the samples of a round; without an evaluation where they are not enough, and with why methods failed."""
+    # Per shard and method: make the maps, rank them once, impute every level of every sweep, ask the model. Then the
+    # same with maps exchanged between the samples, as the control.
+    failures, run, part = _do_units(job, options, cluster, progress), job.run, options.own_part
+    units = job.units()
+    if part and (missing := missing_units(job, units)):
+        reason = describe_missing(part, units, missing)
+        return unfinished_evaluation(run, plan.metrics, imputer, reason), failures
+    if len(failures) < len(job.methods) and not _enough(run, plan.metrics, cluster):
+        return None, failures
+    # From tables to curves, intervals and comparison; steps are judged here, over the whole data set.
+    reader, analysis = _analyse(run, plan.metrics, cluster)
+    evaluation = write_analysis(reader, analysis, plan.metrics, imputer)
+    write_selection(job, analysis.false_share, options.show)
+    write_fingerprints(run, fingerprints)
+    return evaluation, failures
 
 
 def _finished(evaluation: Evaluation, *, named: bool) -> Evaluation:

@@ -1,5 +1,6 @@
 """Samples in growing rounds until they are enough: the numbers of as many samples at once, with wider intervals."""
 
+import dataclasses
 import json
 import logging
 
@@ -17,11 +18,12 @@ from twinlens.core.randomness import drawn_order
 from twinlens.errors import RunError
 from twinlens.evaluation import evaluate
 from twinlens.options import Until
-from twinlens.running.directory import Run
+from twinlens.running.directory import Run, read_run
 from twinlens.running.planning import draw_rounds
 from twinlens.running.run_reader import open_evaluation
 from twinlens.running.sample_selection import read_selection
 from twinlens.running.verification import verify_run
+from twinlens.running.wording import describe_stopping
 
 WEIGHTS = torch.tensor([2.0, 1.0, 0.5, 0.0, 0.0, 0.0])
 SAMPLES, SIZES = 260, (64, 128, 192, 260)
@@ -224,6 +226,28 @@ def test_another_question_pays_for_the_same_looks(tmp_path):
     assert [finding for finding in verify_run(again.run) if finding.problem] == []
     narrower = again.ask({"completeness": OPTIONS["metrics"]["completeness"]}).results.stopping
     assert (narrower.look, narrower.confidence) == (2, first.results.stopping.confidence)
+
+
+def test_results_stay_readable_while_the_next_round_is_measured(tmp_path, monkeypatch):
+    """A run that is killed on its way to more samples has what it found before; asked again, it goes back there."""
+    first = run(0.07, tmp_path / "run")
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "save_maps", lambda *_: (_ for _ in ()).throw(Killed))
+        with pytest.raises(Killed):
+            run(NEVER, tmp_path / "run")
+    assert '"samples": 192' in (tmp_path / "run" / "run.json").read_text()
+    found = open_evaluation(tmp_path / "run")
+    assert found.ids() == first.ids()
+    assert found.curve("good", "completeness").area() == first.results.area("good", "completeness")
+    problems = {finding.file: finding.problem for finding in verify_run(read_run(tmp_path / "run")) if finding.problem}
+    assert problems["results.json"] == "of before the last command, which has not ended"
+    again = found.ask(OPTIONS["metrics"]).results.stopping
+    assert (again.until, again.met, again.samples) == ("0.07", True, 128)
+    never = dataclasses.replace(again, until="1e-09", met=False, widest=0.0664)
+    assert describe_stopping(never) == (
+        "128 of 260 samples were measured, and are not enough for ±1e-09: the widest interval is ±0.066, 2 looks."
+    )
+    assert [finding for finding in verify_run(read_run(tmp_path / "run")) if finding.problem] == []
 
 
 def test_a_method_joins_in_the_round_that_the_run_is_in(tmp_path):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -21,7 +21,7 @@ from twinlens.data.samples import Skipped
 from twinlens.errors import RunError
 from twinlens.imputation.imputers import Imputer, UnavailableImputer, describe_imputer
 from twinlens.metrics.catalogue import Metric, describe_metric, rebuild_metric
-from twinlens.metrics.sweeps import Sweep, merge_sweeps
+from twinlens.metrics.sweeps import Sweep
 from twinlens.models.preprocessing import Preprocessing
 from twinlens.options import QuestionOptions
 from twinlens.probing.execution import Execution
@@ -413,48 +413,3 @@ def refuse_differences(different: Sequence[str], where: str) -> None:
 def _short(value: JSON) -> str:
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}…"
-
-
-def plan_sweeps(wanted: Iterable[Sweep], there: Sequence[SweepRecord]) -> list[SweepRecord]:
-    """Plan the sweeps that are wanted beyond those that are there, no level twice.
-
-    Example:
-        >>> from twinlens.metrics.catalogue import METRICS
-        >>> wanted = [sweep for name in ("soundness", "road_lerf") for sweep in METRICS[name].sweeps(100)]
-        >>> [(sweep.name, len(sweep.schedule.levels)) for sweep in plan_sweeps(wanted, [])]
-        [('area-lerf-linear', 99)]
-    """
-    used, planned = {sweep.name for sweep in there}, []
-    for sweep in merge_sweeps(wanted):
-        have = {level for record in there if record.is_kind_of(sweep) for level in record.schedule.levels}
-        missing = tuple(level for level in sweep.schedule.levels if level not in have)
-        if missing:
-            described, schedule = describe_imputer(sweep.imputer), sweep.schedule
-            kind = f"{schedule.by}-{schedule.order}-{described['name']}"
-            name = _unused(f"{kind}-exchanged" if sweep.exchanged else kind, used)
-            used.add(name)
-            planned.append(
-                SweepRecord(
-                    name=name,
-                    schedule=dataclasses.replace(schedule, levels=missing),
-                    imputer=described,
-                    exchanged=sweep.exchanged,
-                )
-            )
-    return planned
-
-
-def _unused(name: str, used: set[str]) -> str:
-    names = (name, *(f"{name}-{k}" for k in range(2, 1000)))
-    return next(candidate for candidate in names if candidate not in used)
-
-
-def needed_sweeps(wanted: Sequence[Sweep], there: Sequence[SweepRecord]) -> list[tuple[SweepRecord, Imputer]]:
-    """Return the sweeps of a run that hold what is wanted, each with its imputer."""
-    found = []
-    for record in there:
-        levels = set(record.schedule.levels)
-        users = [sweep for sweep in wanted if record.is_kind_of(sweep) and levels & set(sweep.schedule.levels)]
-        if users:
-            found.append((record, users[0].imputer))
-    return found

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from twinlens.core.exchange import BLOCK
 from twinlens.core.versions import environment
 from twinlens.errors import RunError
-from twinlens.imputation.imputers import Imputer
+from twinlens.imputation.imputers import Imputer, describe_imputer
 from twinlens.metrics.catalogue import Metric
-from twinlens.metrics.sweeps import Sweep
+from twinlens.metrics.sweeps import Sweep, merge_sweeps
 from twinlens.options import Options
 from twinlens.running.directory import Run
-from twinlens.running.manifest import ExecutionRecord, Manifest, Question, RoundsRecord, SourceRecord, plan_sweeps
+from twinlens.running.manifest import ExecutionRecord, Manifest, Question, RoundsRecord, SourceRecord, SweepRecord
 from twinlens.running.methods import Method
 from twinlens.running.subject import Subject, bind_metrics
 
@@ -114,3 +114,48 @@ def draw_rounds(run: Run[Manifest], subject: Subject) -> Iterator[Subject]:
             if size > there:
                 run.write_manifest(dataclasses.replace(run.manifest, data=drawn.data))
             yield drawn
+
+
+def plan_sweeps(wanted: Iterable[Sweep], there: Sequence[SweepRecord]) -> list[SweepRecord]:
+    """Plan the sweeps that are wanted beyond those that are there, no level twice.
+
+    Example:
+        >>> from twinlens.metrics.catalogue import METRICS
+        >>> wanted = [sweep for name in ("soundness", "road_lerf") for sweep in METRICS[name].sweeps(100)]
+        >>> [(sweep.name, len(sweep.schedule.levels)) for sweep in plan_sweeps(wanted, [])]
+        [('area-lerf-linear', 99)]
+    """
+    used, planned = {sweep.name for sweep in there}, []
+    for sweep in merge_sweeps(wanted):
+        have = {level for record in there if record.is_kind_of(sweep) for level in record.schedule.levels}
+        missing = tuple(level for level in sweep.schedule.levels if level not in have)
+        if missing:
+            described, schedule = describe_imputer(sweep.imputer), sweep.schedule
+            kind = f"{schedule.by}-{schedule.order}-{described['name']}"
+            name = _unused(f"{kind}-exchanged" if sweep.exchanged else kind, used)
+            used.add(name)
+            planned.append(
+                SweepRecord(
+                    name=name,
+                    schedule=dataclasses.replace(schedule, levels=missing),
+                    imputer=described,
+                    exchanged=sweep.exchanged,
+                )
+            )
+    return planned
+
+
+def _unused(name: str, used: set[str]) -> str:
+    names = (name, *(f"{name}-{k}" for k in range(2, 1000)))
+    return next(candidate for candidate in names if candidate not in used)
+
+
+def needed_sweeps(wanted: Sequence[Sweep], there: Sequence[SweepRecord]) -> list[tuple[SweepRecord, Imputer]]:
+    """Return the sweeps of a run that hold what is wanted, each with its imputer."""
+    found = []
+    for record in there:
+        levels = set(record.schedule.levels)
+        users = [sweep for sweep in wanted if record.is_kind_of(sweep) and levels & set(sweep.schedule.levels)]
+        if users:
+            found.append((record, users[0].imputer))
+    return found

@@ -283,7 +283,7 @@ class Evaluation:
             there = directory.manifest or self.run.manifest
             # Another process may have added methods since this run was opened: they belong to it now.
             grown = (there.methods, there.sweeps) != (self.reader.manifest.methods, self.reader.manifest.sweeps)
-            self.run.write_manifest(dataclasses.replace(there, question=question))
+            self.run.write_manifest(dataclasses.replace(there, question=question, data=self.run.manifest.data))
             reader = TableReader(self.run) if grown else self.reader
             return write_analysis(reader, analyse(reader, values, question), values, main)
 
@@ -337,6 +337,8 @@ def open_evaluation(path: str | os.PathLike[str]) -> Evaluation:
         _check_question(results)
     except (ValueError, TypeError) as error:
         raise RunError(f"{str(file)!r} is damaged: {error} {remedy}") from None
+    if run.manifest.rounds is not None:  # of which the one that is being measured has no results yet
+        run = Run(run.path, dataclasses.replace(run.manifest, data=results.data))
     return Evaluation(run, results, TableReader(run))
 
 

@@ -128,7 +128,8 @@ def _check_results(run: Run[Manifest], *, recompute: bool) -> str | None:
     """Compare results.json with what the probes give, unless parts are missing or a function of the user's measured."""
     results, manifest = open_evaluation(run.path).results, run.manifest
     question, metrics = results.question, results.question.values()
-    if question != manifest.question or {*results.methods, *results.incomplete} != {*manifest.methods}:
+    measured = {*results.methods, *results.incomplete}
+    if (question, results.data, measured) != (manifest.question, manifest.data, {*manifest.methods}):
         return "of before the last command, which has not ended"
     if not recompute or len(metrics) < len(question.metrics):
         return None

@@ -43,15 +43,17 @@ def describe_stopping(found: StoppingResults) -> str:
     """
     until = Until.read(found.until)
     within = f"±{until.margin:g}"
-    reached = f"every comparison decided or within {within}" if until.decided else f"every interval within {within}"
-    if not found.met:
-        open_one = "no interval" if found.widest is None else f"the widest interval is ±{found.widest:.3f}"
-        if until.decided and found.widest is not None:
-            open_one = f"differences up to {found.widest:.3f} are open"
+    if found.met:
+        reached = f"every comparison decided or within {within}" if until.decided else f"every interval within {within}"
         return (
-            f"All {found.of:,} samples were measured, and are not enough for {within}: {open_one}, {found.look} looks."
+            f"Stopped after {found.samples:,} of {found.of:,} samples: {reached}, {found.look} of {found.looks} looks."
         )
-    return f"Stopped after {found.samples:,} of {found.of:,} samples: {reached}, {found.look} of {found.looks} looks."
+    measured = f"All {found.of:,}" if found.samples == found.of else f"{found.samples:,} of {found.of:,}"
+    widest = "there is no interval"
+    if found.widest is not None:
+        differs = f"differences up to {found.widest:.3f} are open"
+        widest = differs if until.decided else f"the widest interval is ±{found.widest:.3f}"
+    return f"{measured} samples were measured, and are not enough for {within}: {widest}, {found.look} looks."
 
 
 def find_headlines(results: Results) -> list[str]:
