@@ -14,6 +14,7 @@ from tests.running.test_parts import contents
 from twinlens import evaluation as module
 from twinlens.cli.flags import read_arguments
 from twinlens.cli.printing import print_evaluation
+from twinlens.core.progress import Quiet
 from twinlens.core.randomness import drawn_order
 from twinlens.errors import RunError
 from twinlens.evaluation import evaluate
@@ -331,9 +332,17 @@ def test_run_json_says_which_round_it_is_in(stopped):
     assert (stopped.path / "run.json").read_text().count('"samples": 128') == 1
 
 
+class Patient(Quiet):
+    """Does not mind that workers take their time."""
+
+    def warn(self, message):
+        if not message.startswith("No worker has started yet"):
+            super().warn(message)
+
+
 @pytest.mark.ray
 def test_a_cluster_gives_the_same_bytes(stopped, tmp_path):
-    run(0.07, tmp_path / "run", engine="ray", cpus_per_unit=1)
+    run(0.07, tmp_path / "run", engine="ray", progress=Patient())
     one, other = contents(stopped.path), contents(tmp_path / "run")
     assert one["results.json"] == other["results.json"]
     assert one.keys() == other.keys()
