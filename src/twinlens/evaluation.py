@@ -17,19 +17,21 @@ from twinlens.core.progress import Bars, Progress, Quiet
 from twinlens.core.tokens import TokenModel
 from twinlens.data.stored_maps import StoredMaps
 from twinlens.errors import DamagedError, RunError
+from twinlens.imputation.imputers import Imputer
+from twinlens.metrics.catalogue import Metric, headline
 from twinlens.models.loading import LoadedModel, load_model
 from twinlens.options import DataSource, Methods, ModelSource, Options, takes_options
 from twinlens.probing.execution import using_threads
 from twinlens.report import write_report
-from twinlens.running.analysis import MethodAnalysis, analyse_method
+from twinlens.running.analysis import Analysis, MethodAnalysis, analyse, analyse_method
 from twinlens.running.directory import ChangedError, Run, RunDirectory, SharedDirectory, discard
 from twinlens.running.engines import ENGINES, Failures
 from twinlens.running.evaluation_job import EvaluationJob
 from twinlens.running.fingerprints import write_fingerprints
-from twinlens.running.manifest import Manifest, SourceRecord, needed_sweeps
+from twinlens.running.manifest import Manifest, SourceRecord
 from twinlens.running.methods import Method, find_maps, find_methods, join_methods
 from twinlens.running.parts import describe_missing, missing_units, run_part, share_of
-from twinlens.running.planning import Plan, plan_run
+from twinlens.running.planning import Plan, check_rounds, draw_rounds, needed_sweeps, plan_run
 from twinlens.running.ray_engine import choose_cluster, choose_devices, connected, map_ray
 from twinlens.running.run_reader import Evaluation, add_timings, unfinished_evaluation, write_analysis
 from twinlens.running.sample_selection import check_shown, write_selection
@@ -75,6 +77,7 @@ def evaluate(  # noqa: D417 (the options are listed where they are declared)
     with _showing(options.progress) as progress, _at_rest(named), kind(out, Manifest) as directory:
         # A model that can be called, and samples that were read once.
         place = here if cluster is None or isinstance(model, str) else None
+        check_rounds(options.until, directory.manifest, str(directory.path))
         subject = open_subject(model, data, options, device=place, there=directory.manifest)
         check_shown(options.show, subject.samples.ids)
         sources = join_methods(named, find_maps(options, subject))
@@ -95,38 +98,57 @@ def evaluate(  # noqa: D417 (the options are listed where they are declared)
 
         run, plan = _start(directory, plan_with)
 
-        # Per shard and method: make the maps, rank them once, impute every level of every sweep, ask the model. Then
-        # the same with maps exchanged between the samples, as the control.
-        job = EvaluationJob(
-            run=run,
-            model=subject.model,
-            samples=subject.samples,
-            methods=sources,
-            sweeps=needed_sweeps(plan.wanted, run.manifest.sweeps),
-            workers=options.workers,
-            segments=subject.segments,
-            target=options.target,
-            reload=None if isinstance(subject.model.module, TokenModel) else _reload(model, options),
-        )
-
-        def finish() -> tuple[Evaluation, Failures]:
-            with nullcontext() if cluster is None else connected(cluster):
-                failures = _do_units(job, options, cluster, progress)
-                known = {} if cluster is None else _analyse_elsewhere(run, plan, cluster)
-            units = job.units()
-            if part and (missing := missing_units(job, units)):
-                reason = describe_missing(part, units, missing)
-                return unfinished_evaluation(run, plan.metrics, imputer, reason), failures
-            # From tables to curves, intervals and comparison; steps are judged here, over the whole data set.
-            evaluation, analysis = write_analysis(TableReader(run), plan.metrics, run.manifest.question, imputer, known)
-            write_selection(job, analysis.false_share, options.show)
-            write_fingerprints(run, subject.fingerprints)
-            return evaluation, failures
-
-        evaluation, failures = _repairing(job, progress, finish)
+        # Samples come in growing rounds until they are enough; in one, unless `until` is asked for.
+        evaluation, failures = None, Failures()
+        with nullcontext() if cluster is None else connected(cluster):
+            for drawn in draw_rounds(run, subject):
+                job = EvaluationJob(
+                    run=run,
+                    model=subject.model,
+                    samples=drawn.samples,
+                    methods={name: method for name, method in sources.items() if name not in failures},
+                    sweeps=needed_sweeps(plan.wanted, run.manifest.sweeps),
+                    workers=options.workers,
+                    segments=subject.segments,
+                    target=options.target,
+                    reload=None if isinstance(subject.model.module, TokenModel) else _reload(model, options),
+                )
+                work = partial(_measure, job, plan, imputer, drawn.fingerprints, options, cluster, progress)
+                evaluation, failed = _repairing(job, progress, work)
+                failures |= failed
+                if evaluation is not None:
+                    break
+    assert evaluation is not None  # of the last round, if not before
     if failures and (options.strict or failures.keys() >= sources.keys()):
         raise incomplete(evaluation.run, failures)
     return _finished(dataclasses.replace(evaluation, failures=failures), named=options.out is not None)
+
+
+def _measure(
+    job: EvaluationJob,
+    plan: Plan,
+    imputer: Imputer,
+    fingerprints: Sequence[bytes],
+    options: Options,
+    cluster: Cluster | None,
+    progress: Progress,
+) -> tuple[Evaluation | None, Failures]:
+    """Measure the samples of a round; without an evaluation where they are not enough, and with why methods failed."""
+    # Per shard and method: make the maps, rank them once, impute every level of every sweep, ask the model. Then the
+    # same with maps exchanged between the samples, as the control.
+    failures, run, part = _do_units(job, options, cluster, progress), job.run, options.own_part
+    units = job.units()
+    if part and (missing := missing_units(job, units)):
+        reason = describe_missing(part, units, missing)
+        return unfinished_evaluation(run, plan.metrics, imputer, reason), failures
+    if len(failures) < len(job.methods) and not _enough(run, plan.metrics, cluster):
+        return None, failures
+    # From tables to curves, intervals and comparison; steps are judged here, over the whole data set.
+    reader, analysis = _analyse(run, plan.metrics, cluster)
+    evaluation = write_analysis(reader, analysis, plan.metrics, imputer)
+    write_selection(job, analysis.false_share, options.show)
+    write_fingerprints(run, fingerprints)
+    return evaluation, failures
 
 
 def _finished(evaluation: Evaluation, *, named: bool) -> Evaluation:
@@ -155,14 +177,32 @@ def _start(
             return directory.start(plan.manifest), plan
 
 
-def _analyse_elsewhere(run: Run[Manifest], plan: Plan, cluster: Cluster) -> dict[str, MethodAnalysis]:
-    """Analyse each method on the cluster; what fails there is left to this process, which says why."""
+def _enough(run: Run[Manifest], metrics: Mapping[str, Metric], cluster: Cluster | None) -> bool:
+    """Look whether the samples of this round are enough; all that there are always are."""
+    rounds = run.manifest.rounds
+    if rounds is None or run.manifest.data.samples == rounds.sizes[-1]:
+        return True
+    _, analysis = _analyse(run, {name: metrics[name] for name in headline(metrics)}, cluster)
+    found = analysis.results.stopping
+    assert found is not None
+    widest = "nothing to judge by" if found.widest is None else f"{found.widest:.3f} open"
+    _LOG.info("Look %d of %d, %d of %d samples: %s", found.look, found.looks, found.samples, found.of, widest)
+    return found.met
+
+
+def _analyse(
+    run: Run[Manifest], metrics: Mapping[str, Metric], cluster: Cluster | None
+) -> tuple[TableReader, Analysis]:
+    """Analyse a run, on the cluster if there is one; what fails there is left to this process, which says why."""
     reader, there = TableReader(run), Run(run.path.resolve() if is_local(run.path) else run.path, run.manifest)
 
-    def analyse(method: str) -> MethodAnalysis:
-        return analyse_method(TableReader(there), method, plan.metrics, run.manifest.question)
+    def analyse_there(method: str) -> MethodAnalysis:
+        return analyse_method(TableReader(there), method, metrics, there.manifest.question)
 
-    return map_ray(analyse, [name for name in run.manifest.methods if reader.complete(name)], cluster)
+    known = dict[str, MethodAnalysis]()
+    if cluster is not None:
+        known = map_ray(analyse_there, [name for name in run.manifest.methods if reader.complete(name)], cluster)
+    return reader, analyse(reader, metrics, run.manifest.question, known)
 
 
 def _do_units(job: EvaluationJob, options: Options, cluster: Cluster | None, progress: Progress) -> Failures:
@@ -171,7 +211,9 @@ def _do_units(job: EvaluationJob, options: Options, cluster: Cluster | None, pro
     units = job.units() if part is None else share_of(job.units(), part)
     reused = _reused(job, units)
     again = f" Reused maps of {', '.join(reused)}." if reused else ""
-    note = f"{execution.describe()}{again} Run directory: {job.run.path}"
+    rounds, samples = job.run.manifest.rounds, job.run.manifest.data.samples
+    drawn = f" {samples:,} of {rounds.sizes[-1]:,} samples." if rounds else ""
+    note = f"{execution.describe()}{again}{drawn} Run directory: {job.run.path}"
     progress.begin(job.rows(units), note)
     _LOG.info("%s", note)
     with using_threads(execution.threads):

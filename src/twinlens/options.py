@@ -8,6 +8,7 @@ function.
 from __future__ import annotations
 
 import functools
+import math
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +26,7 @@ from twinlens.core.signatures import show_options
 from twinlens.data.samples import Samples
 from twinlens.errors import short_repr, unknown
 from twinlens.imputation.imputers import Imputer, find_imputer
-from twinlens.metrics.catalogue import DEFAULT_METRICS, Metric, MetricRequests, find_metrics
+from twinlens.metrics.catalogue import DEFAULT_METRICS, Metric, MetricRequests, find_metrics, headline
 from twinlens.metrics.estimators import check_epsilon
 from twinlens.metrics.performance import Performance, check_performance
 from twinlens.metrics.protocols import Protocol as FinePrint
@@ -51,6 +52,8 @@ _COUNTS = {
     "workers": 1024,
 }
 """Options that count something, and the most that each can be: beyond it are memory errors and overflows."""
+_FEWEST_RESAMPLES = 500  # that tell one in two hundred, the level of one of many looks
+_MARGIN = 0.02  # difference between methods that does not matter, unless `until` names another
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,44 @@ class Part:
         return part
 
 
+@dataclass(frozen=True)
+class Until:
+    """When a run has samples enough.
+
+    Example:
+        >>> Until.read(0.02), Until.read("decided:0.05")
+        (Until(margin=0.02, decided=False), Until(margin=0.05, decided=True))
+        >>> str(Until.read("decided"))
+        'decided:0.02'
+    """
+
+    margin: float
+    """Half-width that no interval of the headline may exceed, or the difference that does not matter."""
+
+    decided: bool
+    """Whether it is enough that all comparisons are decided, or differ by less than the margin."""
+
+    def __str__(self) -> str:
+        return f"decided:{self.margin:g}" if self.decided else f"{self.margin:g}"
+
+    @staticmethod
+    def read(given: float | str) -> Until:
+        """Read a half-width, "decided" or "decided:MARGIN", refusing whatever is none of them."""
+        word, colon, margin = str(given).partition(":")
+        if decided := word == "decided":
+            word = margin if colon else f"{_MARGIN:g}"
+        try:
+            value = float(word)
+        except ValueError:
+            value = math.nan
+        if isinstance(given, bool) or not 0 < value < 1:
+            raise ValueError(
+                "`until` must be a half-width within (0, 1), such as 0.02, or 'decided', or 'decided:0.05' with the "
+                f"difference that does not matter; got {short_repr(given)}."
+            )
+        return Until(value, decided)
+
+
 @dataclass(frozen=True, kw_only=True)
 class SubjectOptions:
     """Model and data."""
@@ -105,7 +146,7 @@ class SubjectOptions:
     whatever else has no class; labels then play no part, and `performance` is "score"."""
 
     limit: int | None = None
-    """Evaluate this many samples, drawn by the seed; all by default."""
+    """Evaluate this many samples, drawn by the seed, or with `until` at most as many; all by default."""
 
     skip_bad: bool = False
     """Leave out samples that cannot be read; otherwise they are an error."""
@@ -161,6 +202,12 @@ class QuestionOptions(ReadingOptions):
 
     resamples: int = 1000
     """Resamples behind intervals and comparisons."""
+
+    until: float | str | None = None
+    """Draw samples in growing rounds until they are enough: a number such as 0.02 is the half-width that no interval of
+    the headline may exceed; "decided" waits until every pair of methods, and every method against its exchanged maps,
+    is decided or differs by less than 0.02, "decided:0.05" by less than 0.05. Intervals are wider, because they are
+    looked at several times. All samples by default."""
 
     show: Sequence[str] = ()
     """Ids of samples that the report shows in any case, beside those that it selects itself."""
@@ -260,7 +307,7 @@ class Options(EngineOptions, ExecutionOptions, QuestionOptions, SubjectOptions):
                     f"`{name}` belongs to engine 'ray', and `engine` is 'local'; got {value!r}. Leave it out."
                 )
         self._check_part()
-        self.metric_values()
+        self._check_until(self.metric_values())
 
     def _check_part(self) -> None:
         if self.part is None:
@@ -272,6 +319,26 @@ class Options(EngineOptions, ExecutionOptions, QuestionOptions, SubjectOptions):
             )
         if self.out is None:
             raise ValueError("`part` needs `out`, a directory that all parts of the run share; got none.")
+
+    def _check_until(self, metrics: Mapping[str, Metric]) -> None:
+        if self.until is None:
+            return
+        object.__setattr__(self, "until", str(Until.read(self.until)))
+        if self.part is not None:
+            raise ValueError(
+                "`until` looks at the results of each round before it draws the next, and `part` does a share of the "
+                "work without the others. Leave one of them out; engine 'ray' can do with `until`."
+            )
+        if not headline(metrics):
+            raise ValueError(
+                "`until` needs a metric with an interval, and none of `metrics` has one. Add soundness_two_sided or "
+                "completeness."
+            )
+        if self.resamples < _FEWEST_RESAMPLES:
+            raise ValueError(
+                f"`resamples` must be at least {_FEWEST_RESAMPLES} with `until`, whose intervals have to hold at every "
+                f"look; got {self.resamples}."
+            )
 
     @property
     def own_part(self) -> Part | None:

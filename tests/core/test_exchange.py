@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 import twinlens as tl
 from twinlens.core.exchange import draw_controlled, draw_partners
+from twinlens.core.randomness import drawn_order
 
 CLASSES = st.lists(st.integers(0, 4), min_size=2, max_size=60)
 
@@ -43,6 +44,32 @@ def test_partners_come_from_all_other_classes():
     # Fifty draws from nine classes: five or six each, and no class is left out or takes over.
     assert seen[~np.eye(10, dtype=bool)].min() >= 1
     assert seen.max() <= 15
+
+
+@pytest.mark.parametrize("count", [128, 192, 576])
+def test_more_samples_leave_whole_blocks_as_they_are(count):
+    """The first samples that the seed draws exchange their maps among themselves, however many follow."""
+    ids, labels = names(700), np.arange(700) % 7
+    first = np.array(drawn_order(ids, seed=1)[:count])
+    few, many = (draw_partners([ids[k] for k in some], labels[some], seed=1) for some in (first, np.arange(700)))
+    before = {ids[k]: ids[first[partner]] for k, partner in zip(first, few, strict=True)}
+    assert {name: ids[many[ids.index(name)]] for name in before} == before
+    few, many = (draw_controlled([ids[k] for k in some], 0.5, seed=1) for some in (first, np.arange(700)))
+    controlled = {ids[first[k]] for k in few}
+    assert {ids[k] for k in many} & {ids[k] for k in first} == controlled
+    assert len(controlled) == count // 2
+
+
+def test_all_samples_at_once_are_one_block():
+    """As runs of before blocks have it."""
+    ids, labels = names(300), np.arange(300) % 3
+    at_once = draw_partners(ids, labels, seed=0, within=None)
+    assert sorted(at_once) == list(range(300))
+    assert (at_once != draw_partners(ids, labels, seed=0)).any()
+    assert (
+        draw_partners(ids[:127], labels[:127], seed=0) == draw_partners(ids[:127], labels[:127], seed=0, within=None)
+    ).all()
+    assert len(draw_controlled(ids, 0.1, seed=0, within=None)) == 30
 
 
 def test_another_seed_is_another_exchange():

@@ -205,7 +205,7 @@ CALLS: dict[str, Callable[[Subject], Call]] = {
         },
     ),
     # runs
-    "Options": lambda s: Call(tl.Options, {}),
+    "Options": lambda s: Call(tl.Options, {"until": "decided:0.05"}),
     "Cluster": lambda s: Call(tl.Cluster, {}),
     "evaluate": lambda s: Call(
         tl.evaluate,

@@ -6,7 +6,8 @@ import twinlens as tl
 from twinlens.core.fields import from_json, to_json
 from twinlens.imputation.imputers import describe_imputer, rebuild_imputer
 from twinlens.metrics.catalogue import DEFAULT_METRICS, METRICS
-from twinlens.running.manifest import Question, SweepRecord, differences, needed_sweeps, plan_sweeps
+from twinlens.running.manifest import Question, SweepRecord, differences
+from twinlens.running.planning import needed_sweeps, plan_sweeps
 
 PAPER = tl.PROTOCOLS["paper"]
 FEATURES = 784

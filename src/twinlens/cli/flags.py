@@ -38,6 +38,7 @@ _SPECIAL = {
     "device": "DEVICE",
     "address": "ADDRESS",
     "part": "K/N",
+    "until": "X|decided",
 }
 
 

@@ -16,7 +16,7 @@ from twinlens.running.checks import CheckValue
 from twinlens.running.results import Results
 from twinlens.running.run_reader import Evaluation
 from twinlens.running.side_columns import join_columns, side_columns
-from twinlens.running.wording import find_headlines, group_warnings, name_of, performance_of
+from twinlens.running.wording import describe_stopping, find_headlines, group_warnings, name_of, performance_of
 from twinlens.statistics.contrasts import RunComparison, RunPair
 
 
@@ -35,6 +35,8 @@ def print_evaluation(evaluation: Evaluation) -> None:
     """Print the table of a run."""
     console, skipped = open_console(), evaluation.results.data.skipped
     print_plain(console, evaluation.title)
+    if evaluation.results.stopping:
+        print_plain(console, describe_stopping(evaluation.results.stopping))
     if skipped:
         print_plain(console, f"Left out: {len(skipped)} samples; the first: {skipped[0].reason}")
     if evaluation.metrics:

@@ -17,8 +17,11 @@ from twinlens.core.arguments import checked
 from twinlens.core.arrays import ArrayLike, Integers, as_tensor
 from twinlens.core.calling import check_labels
 from twinlens.core.maps import check_ids
-from twinlens.core.randomness import stream
+from twinlens.core.randomness import drawn_order, stream
 
+BLOCK = 64
+"""Samples among which maps are exchanged, in the order in which the seed draws them: more samples add blocks, and leave
+those that are there as they are."""
 _SWAPS = 8  # per sample, after which nothing is left of the order in which classes stood side by side
 
 
@@ -29,7 +32,7 @@ def exchange_maps(
     """Exchange maps between samples, so that no sample keeps its own.
 
     The map comes from a sample of another class wherever there is one: a map of the same class would share what a
-    method knows of the class.
+    method knows of the class. Of many samples, maps are exchanged within blocks of at least 64 that the seed draws.
 
     Args:
         maps: (N, *S), one map per sample, at least two.
@@ -53,18 +56,34 @@ def exchange_maps(
     return given[draw_partners(names, check_labels(labels, names), seed=seed)]
 
 
-def draw_partners(ids: Sequence[str], labels: Sequence[int] | Integers, *, seed: int) -> Integers:
+def draw_partners(
+    ids: Sequence[str], labels: Sequence[int] | Integers, *, seed: int, within: int | None = BLOCK
+) -> Integers:
     """Draw for each sample the position (N,) of the sample whose map it gets: a permutation that leaves none in place.
 
     The draw depends on the seed, the ids and their classes, and not on the order of the samples.
+
+    Args:
+        ids: names of the samples.
+        labels: their classes.
+        seed: seed of the exchange.
+        within: size of the blocks that exchange among themselves; None for all samples at once.
 
     Example:
         >>> draw_partners(["a", "b", "c", "d"], [0, 0, 1, 1], seed=0)
         array([3, 2, 0, 1])
     """
-    count, classes = len(ids), np.asarray(labels)
-    if count < 2:
-        raise ValueError(f"`ids` must name at least two samples, so that their maps can be exchanged; got {count}.")
+    if len(ids) < 2:
+        raise ValueError(f"`ids` must name at least two samples, so that their maps can be exchanged; got {len(ids)}.")
+    classes, partners = np.asarray(labels), np.empty(len(ids), dtype=np.int64)
+    for block in _blocks(ids, seed, within):
+        partners[block] = block[_exchange([ids[position] for position in block], classes[block], seed)]
+    return partners
+
+
+def _exchange(ids: Sequence[str], classes: Integers, seed: int) -> Integers:
+    """Draw the partners (N,) of one block."""
+    count = len(ids)
     # Class by class, in an order of the seed's; moved on by the size of the largest class, as few samples as possible
     # meet their own class: none, unless it holds more than half of all samples.
     places = {label: stream(seed, "class", str(label)) for label in np.unique(classes).tolist()}
@@ -87,12 +106,32 @@ def draw_partners(ids: Sequence[str], labels: Sequence[int] | Integers, *, seed:
     return partners
 
 
-def draw_controlled(ids: Sequence[str], share: float, *, seed: int) -> Integers:
+def draw_controlled(ids: Sequence[str], share: float, *, seed: int, within: int | None = BLOCK) -> Integers:
     """Draw the share of the samples that the control is measured on, as increasing positions; a larger share adds some.
+
+    Args:
+        ids: names of the samples.
+        share: share of the samples of each block, of which at least one is drawn.
+        seed: seed of the draw.
+        within: as for `draw_partners`.
 
     Example:
         >>> draw_controlled(["a", "b", "c", "d"], 0.5, seed=0)
         array([2, 3])
     """
-    drawn = sorted(range(len(ids)), key=lambda position: (stream(seed, "control", ids[position]), ids[position]))
-    return np.array(sorted(drawn[: max(1, round(share * len(ids)))]), dtype=np.int64)
+    drawn = list[int]()
+    for block in _blocks(ids, seed, within):
+        order = sorted(block.tolist(), key=lambda position: (stream(seed, "control", ids[position]), ids[position]))
+        drawn += order[: max(1, round(share * len(block)))]
+    return np.array(sorted(drawn), dtype=np.int64)
+
+
+def _blocks(ids: Sequence[str], seed: int, within: int | None) -> list[Integers]:
+    """Cut the samples into blocks, each as increasing positions, in the order in which the seed draws them.
+
+    The last block takes what is left over, so that none is smaller than `within`.
+    """
+    if within is None or len(ids) < 2 * within:
+        return [np.arange(len(ids))]
+    order = np.array(drawn_order(ids, seed=seed))
+    return [np.sort(block) for block in np.split(order, range(within, len(ids) - within + 1, within))]

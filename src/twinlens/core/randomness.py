@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from typing import SupportsIndex
 
 
@@ -31,3 +32,13 @@ def stream(seed: int, *keys: str | float) -> int:
     """
     text = "\x1f".join([repr(int(seed)), *(repr(key) for key in keys)])
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") >> 1
+
+
+def drawn_order(ids: Sequence[str], *, seed: int) -> list[int]:
+    """Return the positions of samples in the order in which the seed draws them: the first n are those of `limit=n`.
+
+    Example:
+        >>> drawn_order(["a", "b", "c"], seed=0), drawn_order(["c", "b", "a"], seed=0)
+        ([2, 0, 1], [0, 2, 1])
+    """
+    return sorted(range(len(ids)), key=lambda position: (stream(seed, "limit", ids[position]), ids[position]))

@@ -27,7 +27,7 @@ from twinlens.core.arguments import checked
 from twinlens.core.arrays import ArrayLike, Floats, as_array
 from twinlens.core.calling import Labels
 from twinlens.core.maps import check_ids
-from twinlens.core.randomness import stream
+from twinlens.core.randomness import drawn_order
 from twinlens.core.tokens import pack_tokens
 from twinlens.data.images import read_image, reading
 from twinlens.errors import DataError
@@ -156,8 +156,7 @@ def subset(samples: Samples, limit: int, seed: int) -> Samples:
     """
     if limit < 1:
         raise ValueError(f"`limit` must be at least 1; got {limit}.")
-    drawn = sorted(range(len(samples)), key=lambda i: (stream(seed, "limit", samples.ids[i]), samples.ids[i]))
-    return samples.take(sorted(drawn[:limit]))
+    return samples.take(sorted(drawn_order(samples.ids, seed=seed)[:limit]))
 
 
 def check(

@@ -62,7 +62,7 @@ class Modified:
 
     def originals(self, method: str, ids: Sequence[str]) -> Tensor:
         """Read the original maps (N, *S) of these samples."""
-        places = [divmod(self.places[name], self.shard_size) for name in ids]
+        places = [self.run.manifest.place(self.places[name]) for name in ids]
         shards = {shard: self.run.load_maps(method, shard) for shard in dict.fromkeys(shard for shard, _ in places)}
         return torch.stack([shards[shard][place] for shard, place in places])
 

@@ -50,6 +50,27 @@ DEFAULT_METRICS = (
 )
 
 
+def first_of(metrics: Mapping[str, Metric], kind: type[Metric]) -> str | None:
+    """Return the name of the first metric of a kind that has a control by default, or else of the first."""
+    named = [name for name, metric in metrics.items() if isinstance(metric, kind)]
+    return next((name for name in named if metrics[name].controlled), named[0] if named else None)
+
+
+def headline(metrics: Mapping[str, Metric]) -> list[str]:
+    """Name the metrics whose intervals say whether samples are enough.
+
+    These are both sides, soundness and completeness, as far as they have an interval; without either, all metrics that
+    have one. The paper's soundness by accuracy has none.
+
+    Example:
+        >>> headline(find_metrics(DEFAULT_METRICS)), headline(find_metrics(["soundness", "deletion"]))
+        (['soundness_two_sided', 'completeness'], ['deletion'])
+    """
+    sides = [name for kind in (Soundness, Completeness) if (name := first_of(metrics, kind)) is not None]
+    sure = [name for name, metric in metrics.items() if metric.has_interval]
+    return [name for name in sides if name in sure] or sure
+
+
 def find_metrics(requests: MetricRequests, shared: Mapping[str, Any] | None = None) -> dict[str, Metric]:
     """Turn metrics as a caller names them into values with names of their own.
 

@@ -181,6 +181,8 @@ _REGRESSION: dict[str, Callable[[ProbeTable, str, Protocol], Measured]] = {
 }
 MEASURES = (*dict.fromkeys((*_CLASSIFICATION, "top5", *_REGRESSION)),)
 """The names that `performance` may have; "top5" stands for any "top" with a number."""
+SCORES = ("probability", "logit", "score")
+"""Those that are decided for each sample by itself."""
 _BY_TASK = {CLASSIFICATION: _CLASSIFICATION, REGRESSION: _REGRESSION}
 _TOP = r"top([1-9][0-9]*)"
 

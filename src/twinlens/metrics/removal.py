@@ -54,6 +54,7 @@ class Completeness:
     name = "completeness"
     shared = ("performance", "protocol")
     controlled = True
+    has_interval = True
     about = About(
         title="Completeness",
         heading="complete-\nness",
@@ -114,6 +115,7 @@ class Road:
 
     shared = ("performance", "protocol")
     controlled = True
+    has_interval = True
 
     def __post_init__(self) -> None:
         check_removal(self)
@@ -170,6 +172,7 @@ class Deletion:
     name = "deletion"
     shared = ("performance", "protocol")
     controlled = True
+    has_interval = True
     about = About(
         title="Deletion",
         heading="dele-\ntion",
@@ -214,6 +217,7 @@ class Insertion:
     name = "insertion"
     shared = ("performance", "protocol")
     controlled = True
+    has_interval = True
     about = About(
         title="Insertion",
         heading="inser-\ntion",

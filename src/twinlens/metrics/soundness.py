@@ -19,7 +19,7 @@ from twinlens.core.probe_table import ProbeTable
 from twinlens.imputation.imputers import Imputer, LinearImputer, find_imputer
 from twinlens.metrics.about import About
 from twinlens.metrics.estimators import Judge, check_epsilon, opposite_schedule
-from twinlens.metrics.performance import Performance, check_performance
+from twinlens.metrics.performance import SCORES, Performance, check_performance
 from twinlens.metrics.protocols import Protocol, find_protocol
 from twinlens.metrics.soundness_curve import SoundnessCurve
 from twinlens.metrics.sweeps import Sweep
@@ -74,6 +74,11 @@ class Soundness:
     def controlled(self) -> bool:
         """Whether a run measures it on exchanged maps by default; the sweep of the paper's estimator is long."""
         return self.estimator != "paper"
+
+    @property
+    def has_interval(self) -> bool:
+        """Whether its areas have an interval: not where a step is judged for all samples at once, as by accuracy."""
+        return self.estimator != "paper" or self.performance in SCORES
 
     @property
     def name(self) -> str:

@@ -194,12 +194,12 @@ def _take(curve: Curve, positions: list[int]) -> Curve:
 
 def load_selected_maps(evaluation: Evaluation, method: str, positions: list[int]) -> Tensor | None:
     """Read the maps (E, *S) of some samples, or return None where they are not stored."""
-    run, size = evaluation.run, evaluation.run.manifest.execution.shard_size
-    shards = dict.fromkeys(position // size for position in positions)
+    run, places = evaluation.run, [evaluation.run.manifest.place(position) for position in positions]
+    shards = dict.fromkeys(shard for shard, _ in places)
     if not all(run.maps_part(method, shard).exists() for shard in shards):
         return None
     maps = {shard: run.load_maps(method, shard) for shard in shards}
-    return torch.stack([maps[position // size][position % size] for position in positions])
+    return torch.stack([maps[shard][row] for shard, row in places])
 
 
 def _judges(scene: _Scene) -> bool:
@@ -223,9 +223,8 @@ def _note(scene: _Scene) -> str:
 def _sample(scene: _Scene, place: int, share: int) -> dict[str, JSON]:
     """Describe one sample, with pictures as large as its share of the page allows."""
     sample = scene.selected.samples[place]
-    size = scene.evaluation.run.manifest.execution.shard_size
-    untouched = ProbeTable.load(scene.evaluation.run.untouched_part(sample.position // size))
-    row = sample.position % size
+    shard, row = scene.evaluation.run.manifest.place(sample.position)
+    untouched = ProbeTable.load(scene.evaluation.run.untouched_part(shard))
     [whole] = input_pictures(scene.selected.inputs[place : place + 1], scene.shades(place))
     pictures: dict[tuple[str, ...], Picture] = {("input",): whole}
     for method in scene.maps:

@@ -13,10 +13,10 @@ from twinlens.core.fields import JSON, to_json
 from twinlens.metrics.removal import Completeness
 from twinlens.metrics.soundness import Soundness
 from twinlens.running.checks import Check
-from twinlens.running.results import CurveResults, Results
+from twinlens.running.results import CurveResults, Results, StoppingResults
 from twinlens.running.run_reader import Evaluation, run_labels
 from twinlens.running.side_columns import side_columns
-from twinlens.running.wording import find_headlines, group_warnings, name_of, performance_of
+from twinlens.running.wording import describe_stopping, find_headlines, group_warnings, name_of, performance_of
 from twinlens.statistics.contrasts import RunComparison
 
 _LONGEST = 60  # signs of a setting that the page prints
@@ -135,6 +135,7 @@ def _facts(evaluation: Evaluation) -> list[tuple[str, str]]:
     identity = f"weights {results.model.digest[:8]}, data {data.digest[:8]}, seed {results.seed}"
     return [
         ("Samples", f"{data.samples:,}{skipped}"),
+        *([("Until", _stopping(results.stopping))] if results.stopping else []),
         *((name.capitalize(), f"{value} with nothing removed") for name, value in results.qualities()),
         *([("Features", f"segments, {data.segments}")] if data.segments else []),
         *([("Protocol", _asked(results))] if results.question.metrics else []),
@@ -143,6 +144,14 @@ def _facts(evaluation: Evaluation) -> list[tuple[str, str]]:
         ("Versions", ", ".join(f"{package} {version}" for package, version in versions)),
         ("Identity", identity),
     ]
+
+
+def _stopping(found: StoppingResults) -> str:
+    """Say why no more samples were drawn, and what was paid for looking several times."""
+    return (
+        f"{describe_stopping(found)} Intervals of all looks hold at once: each is one of {found.confidence:.1%}, and "
+        f"{found.spent:.1%} of the 5% are spent."
+    )
 
 
 def _asked(results: Results) -> str:

@@ -19,7 +19,7 @@ from twinlens.attribution import CONTROLS
 from twinlens.core.answers import CLASSIFICATION
 from twinlens.core.arrays import Floats
 from twinlens.core.probe_table import ProbeTable
-from twinlens.metrics.catalogue import Metric
+from twinlens.metrics.catalogue import Metric, headline
 from twinlens.metrics.performance import measure
 from twinlens.metrics.protocols import find_protocol
 from twinlens.metrics.soundness import Soundness
@@ -27,12 +27,14 @@ from twinlens.metrics.soundness_curve import SoundnessCurve
 from twinlens.running.manifest import ModelRecord, Question
 from twinlens.running.pairs_table import pairs_digest, pairs_text
 from twinlens.running.results import CONFIDENCE, ControlResults, CurveResults, Diagnostic, MethodResults, Results
+from twinlens.running.stopping import find_stopping
 from twinlens.running.table_reader import TableReader
 from twinlens.running.wording import find_warnings
 from twinlens.statistics.bootstrap import Bootstrap, Score, bootstrap
 from twinlens.statistics.comparison import compare_scores
 from twinlens.statistics.controls import Skill, skill
 from twinlens.statistics.diagnostics import Finding, diagnose, diagnose_ties
+from twinlens.statistics.sequential import Looks
 from twinlens.statistics.verdicts import Comparison
 
 _LIMIT = 0.9  # of the untouched inputs' performance, which nearly all maps reach before the last levels
@@ -130,7 +132,7 @@ def _analyse_curve(
     curve = reader.curve(method, metric)
     drawn = bootstrap(curve, resamples=question.resamples)
     return _CurveAnalysis(
-        results=_curve_results(drawn, high, _skill(reader, method, metric, question, high)),
+        results=_curve_results(drawn, high, _skill(reader, method, metric, question, high), reader.manifest.looks),
         score=drawn.score(high),
         findings=diagnose(curve),
         head=curve.table.take(range(head)),
@@ -154,7 +156,8 @@ def combine(
         methods={name: found.results for name, found in methods.items()},
         incomplete=reader.incomplete(metrics),
     )
-    compared = _compare({name: found.scores for name, found in methods.items()}, metrics, results.beside)
+    scores = {name: found.scores for name, found in methods.items()}
+    compared = _compare(scores, metrics, results.beside, manifest.looks)
     pairs = "" if compared is None else pairs_text(compared.pairs)
     if compared is not None:
         results = dataclasses.replace(
@@ -164,7 +167,11 @@ def combine(
             front=compared.pareto,
             pairs_digest=pairs_digest(pairs),
         )
-    results = dataclasses.replace(results, warnings=tuple(find_warnings(results)))
+    results = dataclasses.replace(
+        results,
+        warnings=tuple(find_warnings(results)),
+        stopping=find_stopping(results, compared, manifest, headline(metrics)),
+    )
     shares = {name: found.false_share for name, found in methods.items() if found.false_share is not None}
     return Analysis(results=results, pairs=pairs, false_share=shares)
 
@@ -204,18 +211,19 @@ def _skill(reader: TableReader, method: str, metric: Metric, question: Question,
         reader.curve(method, metric, ids=reader.controlled_ids(question.control_share)),
         reader.curve(method, metric, sweeps),
     )
-    return skill(*pair, confidence=CONFIDENCE, high=high, resamples=question.resamples)
+    confidence = reader.manifest.looks.confidence(CONFIDENCE)
+    return skill(*pair, confidence=confidence, high=high, resamples=question.resamples)
 
 
 def _compare(
-    scores: Mapping[str, Mapping[str, Score]], metrics: Iterable[str], beside: Collection[str]
+    scores: Mapping[str, Mapping[str, Score]], metrics: Iterable[str], beside: Collection[str], looks: Looks
 ) -> Comparison | None:
     """Compare the methods by the metrics that all of them have; those beside the others are never on the front."""
     common = [metric for metric in metrics if scores and all(metric in own for own in scores.values())]
     if len(scores) < 2 or not common:
         return None
     chosen = {metric: {name: own[metric] for name, own in scores.items()} for metric in common}
-    return compare_scores(chosen, confidence=CONFIDENCE, controls=beside)
+    return compare_scores(chosen, confidence=CONFIDENCE, controls=beside, looks=looks)
 
 
 def _rivals(results: Results, metric: str, compared: Comparison) -> tuple[str, ...]:
@@ -226,14 +234,15 @@ def _rivals(results: Results, metric: str, compared: Comparison) -> tuple[str, .
     return tuple(name for name in results.candidates(metric) if name in close - {best})
 
 
-def _curve_results(drawn: Bootstrap, high: float | None, skill: Skill | None) -> CurveResults:
-    curve = drawn.curve
-    low, upper = drawn.interval(CONFIDENCE)
-    area = drawn.area_interval(CONFIDENCE, high=high)
+def _curve_results(drawn: Bootstrap, high: float | None, skill: Skill | None, looks: Looks) -> CurveResults:
+    curve, confidence = drawn.curve, looks.confidence(CONFIDENCE)
+    low, upper = drawn.interval(confidence)
+    area = drawn.area_interval(confidence, high=high)
+    better = curve.higher_is_better
     return CurveResults(
         area=_number(area.value),
         area_interval=None if math.isnan(area.low) or math.isnan(area.high) else (area.low, area.high),
-        control=None if skill is None or area.value is None else _control(area.value, skill, curve.higher_is_better),
+        control=None if skill is None or area.value is None else _control(area.value, skill, better, looks),
         levels=_numbers(curve.levels),
         performance=_numbers(curve.performance),
         values=_numbers(curve.values),
@@ -242,7 +251,7 @@ def _curve_results(drawn: Bootstrap, high: float | None, skill: Skill | None) ->
     )
 
 
-def _control(area: float, skill: Skill, higher_is_better: bool) -> ControlResults:
+def _control(area: float, skill: Skill, higher_is_better: bool, looks: Looks) -> ControlResults:
     """Describe the control of a curve.
 
     Skill is measured on the samples of the control; what the exchanged maps score on all samples is estimated by the
@@ -253,7 +262,7 @@ def _control(area: float, skill: Skill, higher_is_better: bool) -> ControlResult
         skill=_number(skill.value),
         low=_number(skill.low),
         high=_number(skill.high),
-        p=_number(skill.p_value),
+        p=_number(looks.p_value(skill.p_value)),
         samples=skill.samples,
     )
 

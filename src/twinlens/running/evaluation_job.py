@@ -121,7 +121,7 @@ class EvaluationJob:
     def relies_on(self, unit: Unit) -> list[Unit]:
         """Return the units whose maps a unit of the control reads."""
         probed = {position for sweep, _ in self.sweeps_of(unit) for position in self.controlled(sweep, unit.shard)}
-        shards = {self.partners[position] // self.run.manifest.execution.shard_size for position in probed}
+        shards = {self.run.manifest.place(self.partners[position])[0] for position in probed}
         return [Unit(shard, unit.method) for shard in sorted(shards)]
 
     def rows(self, units: Iterable[Unit]) -> dict[str, int]:
@@ -143,8 +143,7 @@ class EvaluationJob:
 
     def positions(self, shard: int) -> range:
         """Return the positions of the samples of one shard."""
-        size = self.run.manifest.execution.shard_size
-        return range(shard * size, min((shard + 1) * size, len(self.samples)))
+        return self.run.manifest.positions(shard)
 
     def controlled(self, sweep: SweepRecord, shard: int) -> list[int]:
         """Return the positions of a shard's samples that a sweep on exchanged maps is made for."""
@@ -163,13 +162,18 @@ class EvaluationJob:
     @cached_property
     def partners(self) -> list[int]:
         """For each sample, the position of the one whose map it is probed by in the control."""
-        partners: list[int] = draw_partners(self.samples.ids, self.samples.labels, seed=self.run.manifest.seed).tolist()
+        about, samples = self.run.manifest, self.samples
+        drawn = draw_partners(samples.ids, samples.labels, seed=about.seed, within=about.exchange_within)
+        partners: list[int] = drawn.tolist()
         return partners
 
     @cached_property
     def _drawn(self) -> dict[float, list[int]]:
-        shares, seed = {sweep.exchanged for sweep, _ in self.sweeps if sweep.exchanged}, self.run.manifest.seed
-        return {share: draw_controlled(self.samples.ids, share, seed=seed).tolist() for share in shares}
+        about, ids = self.run.manifest, self.samples.ids
+        return {
+            share: draw_controlled(ids, share, seed=about.seed, within=about.exchange_within).tolist()
+            for share in {sweep.exchanged for sweep, _ in self.sweeps if sweep.exchanged}
+        }
 
     def describe(self, unit: Unit) -> str:
         """Name a unit for the person who has to look after it, with the ids of its samples."""
@@ -388,7 +392,7 @@ class EvaluationWorker:
     def _maps_of(self, method: Method, positions: Sequence[int]) -> Tensor:
         """Read the maps of samples of any shard; one part at a time, so that only one is in memory."""
         run = self.job.run
-        places = [divmod(position, run.manifest.execution.shard_size) for position in positions]
+        places = [run.manifest.place(position) for position in positions]
         maps = torch.empty(len(places), *run.manifest.data.spatial)
         for shard in {shard for shard, _ in places}:
             wanted = [k for k, (other, _) in enumerate(places) if other == shard]

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
 
 from twinlens.core.answers import CLASSIFICATION, PLAIN
 from twinlens.core.fields import JSON, to_json
@@ -18,10 +21,11 @@ from twinlens.data.samples import Skipped
 from twinlens.errors import RunError
 from twinlens.imputation.imputers import Imputer, UnavailableImputer, describe_imputer
 from twinlens.metrics.catalogue import Metric, describe_metric, rebuild_metric
-from twinlens.metrics.sweeps import Sweep, merge_sweeps
+from twinlens.metrics.sweeps import Sweep
 from twinlens.models.preprocessing import Preprocessing
 from twinlens.options import QuestionOptions
 from twinlens.probing.execution import Execution
+from twinlens.statistics.sequential import ONE_LOOK, Looks
 
 FORMAT = 4
 
@@ -94,6 +98,17 @@ class DataRecord:
     def has_neighbours(self) -> bool:
         """Whether features have neighbours to be imputed from, as all but tabular rows and tokens do."""
         return len(self.shape) > 1 and not self.tokens
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundsRecord:
+    """The rounds in which a run draws its samples; `DataRecord` tells which one it is in."""
+
+    sizes: tuple[int, ...]
+    """Samples after each round, of which the last has all that there are."""
+
+    digest: str
+    """Hash of all of them, in the order in which they are drawn."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,6 +222,9 @@ class Question:
     resamples: int
     """Resamples behind intervals and comparisons."""
 
+    until: str | None = None
+    """When samples are enough: a half-width, or "decided" with a margin; see `Until`."""
+
     show: tuple[str, ...] = ()
     """Samples that the report shows in any case."""
 
@@ -219,6 +237,7 @@ class Question:
             control=options.control if samples > 1 else "none",  # one map has nothing to be exchanged with
             control_share=options.control_share,
             resamples=options.resamples,
+            until=None if options.until is None else str(options.until),
             show=tuple(options.show),
         )
 
@@ -296,10 +315,37 @@ class Manifest:
     versions: Mapping[str, str]
     """Versions of the packages that made it."""
 
+    rounds: RoundsRecord | None = None
+    """In which rounds samples are drawn; None where all are there from the start."""
+
+    exchange_within: int | None = None
+    """Size of the blocks of samples that exchange their maps for the control; None for all of them at once."""
+
     @property
     def shards(self) -> int:
         """Number of parts that the samples are cut into."""
-        return -(-self.data.samples // self.execution.shard_size)
+        return len(self._shard_starts) - 1
+
+    @cached_property
+    def _shard_starts(self) -> tuple[int, ...]:
+        """Where each shard begins, and the last one ends; no shard has samples of two rounds."""
+        samples, size = self.data.samples, self.execution.shard_size
+        ends = [end for end in (self.rounds.sizes if self.rounds else ()) if end < samples]
+        return (*(k for start, end in pairwise([0, *ends, samples]) for k in range(start, end, size)), samples)
+
+    def positions(self, shard: int) -> range:
+        """Return the positions of the samples of one shard."""
+        return range(*self._shard_starts[shard : shard + 2])
+
+    def place(self, position: int) -> tuple[int, int]:
+        """Return the shard of a sample, and its row there."""
+        shard = bisect_right(self._shard_starts, position) - 1
+        return shard, position - self._shard_starts[shard]
+
+    @property
+    def looks(self) -> Looks:
+        """How often results are looked at, which intervals and p-values have to pay for."""
+        return ONE_LOOK if self.rounds is None else Looks(self.rounds.sizes)
 
     def joined(self, there: Manifest, where: str) -> Manifest:
         """Return the manifest of a run that goes on with this one, refusing what would make it another run.
@@ -326,7 +372,7 @@ class Manifest:
 
     def identity(self) -> dict[str, JSON]:
         """Return what two calls have to agree in to work on one run."""
-        names = ("format", "model", "data", "seed", "execution")
+        names = ("format", "model", "data", "seed", "execution", "rounds")
         return {name: to_json(getattr(self, name)) for name in names}
 
 
@@ -367,48 +413,3 @@ def refuse_differences(different: Sequence[str], where: str) -> None:
 def _short(value: JSON) -> str:
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}…"
-
-
-def plan_sweeps(wanted: Iterable[Sweep], there: Sequence[SweepRecord]) -> list[SweepRecord]:
-    """Plan the sweeps that are wanted beyond those that are there, no level twice.
-
-    Example:
-        >>> from twinlens.metrics.catalogue import METRICS
-        >>> wanted = [sweep for name in ("soundness", "road_lerf") for sweep in METRICS[name].sweeps(100)]
-        >>> [(sweep.name, len(sweep.schedule.levels)) for sweep in plan_sweeps(wanted, [])]
-        [('area-lerf-linear', 99)]
-    """
-    used, planned = {sweep.name for sweep in there}, []
-    for sweep in merge_sweeps(wanted):
-        have = {level for record in there if record.is_kind_of(sweep) for level in record.schedule.levels}
-        missing = tuple(level for level in sweep.schedule.levels if level not in have)
-        if missing:
-            described, schedule = describe_imputer(sweep.imputer), sweep.schedule
-            kind = f"{schedule.by}-{schedule.order}-{described['name']}"
-            name = _unused(f"{kind}-exchanged" if sweep.exchanged else kind, used)
-            used.add(name)
-            planned.append(
-                SweepRecord(
-                    name=name,
-                    schedule=dataclasses.replace(schedule, levels=missing),
-                    imputer=described,
-                    exchanged=sweep.exchanged,
-                )
-            )
-    return planned
-
-
-def _unused(name: str, used: set[str]) -> str:
-    names = (name, *(f"{name}-{k}" for k in range(2, 1000)))
-    return next(candidate for candidate in names if candidate not in used)
-
-
-def needed_sweeps(wanted: Sequence[Sweep], there: Sequence[SweepRecord]) -> list[tuple[SweepRecord, Imputer]]:
-    """Return the sweeps of a run that hold what is wanted, each with its imputer."""
-    found = []
-    for record in there:
-        levels = set(record.schedule.levels)
-        users = [sweep for sweep in wanted if record.is_kind_of(sweep) and levels & set(sweep.schedule.levels)]
-        if users:
-            found.append((record, users[0].imputer))
-    return found

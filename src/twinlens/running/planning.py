@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from twinlens.core.exchange import BLOCK
 from twinlens.core.versions import environment
-from twinlens.imputation.imputers import Imputer
+from twinlens.errors import RunError
+from twinlens.imputation.imputers import Imputer, describe_imputer
 from twinlens.metrics.catalogue import Metric
-from twinlens.metrics.sweeps import Sweep
+from twinlens.metrics.sweeps import Sweep, merge_sweeps
 from twinlens.options import Options
-from twinlens.running.manifest import ExecutionRecord, Manifest, Question, SourceRecord, plan_sweeps
+from twinlens.running.directory import Run
+from twinlens.running.manifest import ExecutionRecord, Manifest, Question, RoundsRecord, SourceRecord, SweepRecord
 from twinlens.running.methods import Method
 from twinlens.running.subject import Subject, bind_metrics
 
@@ -52,11 +56,13 @@ def plan_run(
     """
     asked = {**(there.question.values_with(imputer) if there else {}), **options.metric_values()}
     metrics = bind_metrics(asked, imputer, subject, options.workers)
-    question = Question.of(metrics, imputer, options, samples=subject.data.samples)
-    wanted, sweeps = question.sweeps(metrics, subject.data.features), there.sweeps if there else ()
+    rounds = None if options.until is None else subject.rounds
+    data = subject.data if rounds is None else subject.first(_samples_so_far(rounds, there)).data
+    question = Question.of(metrics, imputer, options, samples=data.samples)
+    wanted, sweeps = question.sweeps(metrics, data.features), there.sweeps if there else ()
     manifest = Manifest(
         model=subject.model_record,
-        data=subject.data,
+        data=data,
         seed=options.seed,
         execution=execution,
         source=source,
@@ -64,5 +70,92 @@ def plan_run(
         sweeps=(*sweeps, *plan_sweeps(wanted, sweeps)),
         question=question,
         versions=environment(),
+        rounds=rounds,
+        exchange_within=there.exchange_within if there else BLOCK,
     )
     return Plan(manifest=manifest, metrics=metrics, wanted=wanted)
+
+
+def _samples_so_far(rounds: RoundsRecord, there: Manifest | None) -> int:
+    """Return the samples of the round that a run is in; those of the first one for a new run."""
+    if there is not None and there.data.samples in rounds.sizes:
+        return there.data.samples
+    return rounds.sizes[0]
+
+
+def check_rounds(until: str | float | None, there: Manifest | None, where: str) -> None:
+    """Refuse to go on in rounds with a run that has measured all its samples at once, and the other way round."""
+    if there is None or (until is None) == (there.rounds is None):
+        return
+    if until is None:
+        raise RunError(
+            f"`out` {where!r} holds a run that draws its samples in rounds, until {there.question.until}. Say `until` "
+            "again, or choose another directory."
+        )
+    raise RunError(
+        f"`out` {where!r} holds a run that has measured all its samples at once, and `until` draws them in rounds. "
+        "Leave it out, or choose another directory."
+    )
+
+
+def draw_rounds(run: Run[Manifest], subject: Subject) -> Iterator[Subject]:
+    """Yield the samples of each round, from the one that a run is in; all samples where it has no rounds.
+
+    run.json always has the samples of the round that is being measured: a run that is killed goes on there.
+    """
+    rounds = run.manifest.rounds
+    if rounds is None:
+        yield subject
+        return
+    for size in rounds.sizes:
+        there = run.manifest.data.samples
+        if size >= there:
+            drawn = subject.first(size)
+            if size > there:
+                run.write_manifest(dataclasses.replace(run.manifest, data=drawn.data))
+            yield drawn
+
+
+def plan_sweeps(wanted: Iterable[Sweep], there: Sequence[SweepRecord]) -> list[SweepRecord]:
+    """Plan the sweeps that are wanted beyond those that are there, no level twice.
+
+    Example:
+        >>> from twinlens.metrics.catalogue import METRICS
+        >>> wanted = [sweep for name in ("soundness", "road_lerf") for sweep in METRICS[name].sweeps(100)]
+        >>> [(sweep.name, len(sweep.schedule.levels)) for sweep in plan_sweeps(wanted, [])]
+        [('area-lerf-linear', 99)]
+    """
+    used, planned = {sweep.name for sweep in there}, []
+    for sweep in merge_sweeps(wanted):
+        have = {level for record in there if record.is_kind_of(sweep) for level in record.schedule.levels}
+        missing = tuple(level for level in sweep.schedule.levels if level not in have)
+        if missing:
+            described, schedule = describe_imputer(sweep.imputer), sweep.schedule
+            kind = f"{schedule.by}-{schedule.order}-{described['name']}"
+            name = _unused(f"{kind}-exchanged" if sweep.exchanged else kind, used)
+            used.add(name)
+            planned.append(
+                SweepRecord(
+                    name=name,
+                    schedule=dataclasses.replace(schedule, levels=missing),
+                    imputer=described,
+                    exchanged=sweep.exchanged,
+                )
+            )
+    return planned
+
+
+def _unused(name: str, used: set[str]) -> str:
+    names = (name, *(f"{name}-{k}" for k in range(2, 1000)))
+    return next(candidate for candidate in names if candidate not in used)
+
+
+def needed_sweeps(wanted: Sequence[Sweep], there: Sequence[SweepRecord]) -> list[tuple[SweepRecord, Imputer]]:
+    """Return the sweeps of a run that hold what is wanted, each with its imputer."""
+    found = []
+    for record in there:
+        levels = set(record.schedule.levels)
+        users = [sweep for sweep in wanted if record.is_kind_of(sweep) and levels & set(sweep.schedule.levels)]
+        if users:
+            found.append((record, users[0].imputer))
+    return found

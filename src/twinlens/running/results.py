@@ -11,7 +11,7 @@ from pathlib import Path
 
 from twinlens.core.files import csv_text, written_whole
 from twinlens.metrics.about import About
-from twinlens.metrics.catalogue import METRICS, Metric
+from twinlens.metrics.catalogue import METRICS, Metric, first_of
 from twinlens.metrics.removal import Completeness
 from twinlens.metrics.soundness import Soundness
 from twinlens.running.checks import CheckValue
@@ -107,6 +107,39 @@ class MethodResults:
 
 
 @dataclass(frozen=True, kw_only=True)
+class StoppingResults:
+    """Why a run that draws its samples in rounds has ended where it did."""
+
+    until: str
+    """What was to be reached."""
+
+    met: bool
+    """Whether it is; otherwise the samples have run out."""
+
+    widest: float | None
+    """Half-width of the widest interval of the headline; of comparisons the largest difference that is still possible
+    where none is decided, and 0 where all are. None where there is nothing to judge by."""
+
+    samples: int
+    """Samples that were measured."""
+
+    of: int
+    """Samples that there are."""
+
+    look: int
+    """How often results were looked at."""
+
+    looks: int
+    """How often they would have been with all samples; intervals pay for all of them."""
+
+    confidence: float
+    """The confidence at which intervals of a single number are drawn, so that those of all looks hold at once."""
+
+    spent: float
+    """Chance of an error up to this look, of the one in twenty that all looks have together."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Results:
     """Everything that came out of a run."""
 
@@ -155,6 +188,9 @@ class Results:
 
     front: Mapping[str, float] = dataclasses.field(default_factory=dict)
     """Methods that no other beats in both soundness and completeness, to the share of resamples in which this holds."""
+
+    stopping: StoppingResults | None = None
+    """Why no more samples were drawn; None where all were measured at once."""
 
     pairs_digest: str | None = None
     """Digest of pairs.csv, which has each pair of methods by each metric; None where nothing was compared."""
@@ -224,8 +260,7 @@ class Results:
 
     def first_of(self, kind: type[Metric]) -> str | None:
         """Return the name of the first metric of a kind that has a control by default, or else of the first."""
-        named = [name for name in self.question.metrics if isinstance(self.kind(name), kind)]
-        return next((name for name in named if self.kind(name).controlled), named[0] if named else None)
+        return first_of({name: self.kind(name) for name in self.question.metrics}, kind)
 
     def candidates(self, metric: str) -> dict[str, float]:
         """Return the areas of the methods that may be called best: no controls, none without skill."""

@@ -148,10 +148,12 @@ def compare_evaluations(
             contrasts += resampling.contrasts(names, method, limits)
             for run in both:
                 run.reader.forget()
+    # A run that stopped when its results were clear has looked at them several times, whatever the other one did.
+    looks = max((run.run.manifest.looks for run in runs.values()), key=lambda each: len(each.sizes))
     return RunComparison(
         confidence=confidence,
         runs=tuple(runs),
-        pairs=compare_runs(contrasts, confidence=confidence),
+        pairs=compare_runs(contrasts, confidence=confidence, looks=looks),
         notes=tuple(dict.fromkeys(notes)),
     )
 

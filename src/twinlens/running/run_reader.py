@@ -25,16 +25,16 @@ from twinlens.imputation.imputers import Imputer, restore_imputer
 from twinlens.metrics.catalogue import Metric, MetricRequests, find_metrics
 from twinlens.metrics.curves import Curve
 from twinlens.options import Part
-from twinlens.running.analysis import Analysis, MethodAnalysis, analyse
+from twinlens.running.analysis import Analysis, analyse
 from twinlens.running.checks import Check, CheckValue, check_files, read_check
 from twinlens.running.directory import Run, RunDirectory, read_json, read_run
-from twinlens.running.manifest import Manifest, Question
+from twinlens.running.manifest import Manifest
 from twinlens.running.pairs_table import FILE as PAIRS
 from twinlens.running.pairs_table import pairs_digest, read_pairs
 from twinlens.running.results import CurveResults, Results
 from twinlens.running.side_columns import side_columns
 from twinlens.running.table_reader import TableReader
-from twinlens.running.wording import find_headlines, name_of
+from twinlens.running.wording import describe_stopping, find_headlines, name_of
 from twinlens.statistics.verdicts import Comparison
 
 if TYPE_CHECKING:
@@ -84,7 +84,8 @@ class Evaluation:
                     *([_skill(results, method, metric)] if metric in judged else []),
                 ]
             body.append([*row, *(_side(column.values.get(method)) for column in beside)])
-        said = "".join(f"<li>{html.escape(text)}</li>" for text in (*self.notes, *find_headlines(results)))
+        stopped = [describe_stopping(results.stopping)] if results.stopping else []
+        said = "".join(f"<li>{html.escape(text)}</li>" for text in (*self.notes, *stopped, *find_headlines(results)))
         return f"<p><b>{html.escape(self.title)}</b></p>{f'<ul>{said}</ul>' if said else ''}{html_table(heads, body)}"
 
     @property
@@ -211,6 +212,7 @@ class Evaluation:
             "data": results.data.name,
             "samples": results.data.samples,
             "skipped": to_json(results.data.skipped),
+            "stopping": to_json(results.stopping),
             "accuracy": to_json(results.accuracy),
             "incomplete": to_json(self.incomplete),
             "areas": {
@@ -307,10 +309,10 @@ class Evaluation:
             there = directory.manifest or self.run.manifest
             # Another process may have added methods since this run was opened: they belong to it now.
             grown = (there.methods, there.sweeps) != (self.reader.manifest.methods, self.reader.manifest.sweeps)
-            self.run.write_manifest(dataclasses.replace(there, question=question))
+            self.run.write_manifest(dataclasses.replace(there, question=question, data=self.run.manifest.data))
             reader = TableReader(self.run) if grown else self.reader
             reader.properties |= {m: found.properties for m, found in self.results.methods.items() if found.properties}
-            return write_analysis(reader, values, question, main)[0]
+            return write_analysis(reader, analyse(reader, values, question), values, main)
 
 
 _NUMBERS = ("value", "low", "high", "control", "skill", "skill_low", "skill_high", "p")
@@ -369,6 +371,8 @@ def open_evaluation(path: str | os.PathLike[str]) -> Evaluation:
         _check_question(results)
     except (ValueError, TypeError) as error:
         raise RunError(f"{str(file)!r} is damaged: {error} {remedy}") from None
+    if run.manifest.rounds is not None:  # of which the one that is being measured has no results yet
+        run = Run(run.path, dataclasses.replace(run.manifest, data=results.data))
     return Evaluation(run, results, TableReader(run))
 
 
@@ -397,19 +401,14 @@ def _check_question(results: Results) -> None:
 
 
 def write_analysis(
-    reader: TableReader,
-    metrics: Mapping[str, Metric],
-    question: Question,
-    imputer: Imputer | None,
-    known: Mapping[str, MethodAnalysis] | None = None,
-) -> tuple[Evaluation, Analysis]:
-    """Analyse a run, and write results.json, results.csv and pairs.csv; `known` as for `analyse`."""
+    reader: TableReader, analysis: Analysis, metrics: Mapping[str, Metric], imputer: Imputer | None
+) -> Evaluation:
+    """Write results.json, results.csv and pairs.csv."""
     run = reader.run
-    analysis = analyse(reader, metrics, question, known)
     run.write_text(PAIRS, analysis.pairs)  # before the results that hold its digest
     run.write_json("results.json", to_json(analysis.results))
     analysis.results.write_csv(run.path / "results.csv")
-    return Evaluation(run, analysis.results, reader, dict(metrics), imputer), analysis
+    return Evaluation(run, analysis.results, reader, dict(metrics), imputer)
 
 
 def unfinished_evaluation(

@@ -127,7 +127,9 @@ def select_samples(
     queues["Drawn by the seed"] = sorted(
         range(len(ids)), key=lambda position: stream(run.manifest.seed, "exhibit", ids[position])
     )
-    chosen = {list(ids).index(name): "Asked for by name" for name in dict.fromkeys(named)}
+    place = {name: position for position, name in enumerate(ids)}
+    # A run that draws its samples in rounds may have ended before it came to one of them.
+    chosen = {place[name]: "Asked for by name" for name in dict.fromkeys(named) if name in place}
     wanted = min(len(ids), max(_COUNT, len(chosen) + _COUNT // 2))
     # In turn, so that each reason has its share; the draw fills what they leave open.
     turns = [*[*scores] * len(ids), *["Drawn by the seed"] * len(ids)]

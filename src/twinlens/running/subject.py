@@ -6,6 +6,7 @@ Shapes: C channels, S = spatial shape.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import math
 import os
 import shlex
@@ -20,6 +21,7 @@ from torch import Tensor, nn
 from twinlens.core.answers import REGRESSION, SCORE, SINGLE, Target, find_logits, score_of, task_of
 from twinlens.core.calling import blaming, evaluating, find_device, refusing_exit
 from twinlens.core.functions import describe_function
+from twinlens.core.randomness import drawn_order
 from twinlens.core.tokens import IDS, TokenModel, are_tokens
 from twinlens.data.datasets import from_dataset, is_dataset
 from twinlens.data.inputs import load_inputs
@@ -41,9 +43,10 @@ from twinlens.models.functions import find_estimator, from_function
 from twinlens.models.loading import LoadedModel, comes_from_a_library, load_model
 from twinlens.options import DataSource, ModelSource, Options, SubjectOptions
 from twinlens.probing.execution import tune
-from twinlens.running.manifest import DataRecord, ExecutionRecord, Manifest, ModelRecord
+from twinlens.running.manifest import DataRecord, ExecutionRecord, Manifest, ModelRecord, RoundsRecord
 from twinlens.running.run_reader import Evaluation
 from twinlens.running.units import Cluster
+from twinlens.statistics.sequential import round_sizes
 
 _SHARD_VALUES = 2_500_000  # input values per shard: 16 images of 224 × 224 × 3, a minute's work on two cores
 _MOST_SHARDS = 1000  # more parts than that cost more time to open than to read
@@ -86,6 +89,17 @@ class Subject:
 
     task: str
     """"classification" or "regression"."""
+
+    def first(self, count: int) -> Subject:
+        """Return the subject with its first samples alone, which make one round."""
+        prints = self.fingerprints[:count]
+        digest = hashlib.blake2b(b"".join(prints), digest_size=32).hexdigest()
+        return dataclasses.replace(self, samples=self.samples.take(range(count)), digest=digest, fingerprints=prints)
+
+    @cached_property
+    def rounds(self) -> RoundsRecord:
+        """The rounds in which its samples are drawn, where they are not measured all at once."""
+        return RoundsRecord(sizes=round_sizes(len(self.samples)), digest=self.digest)
 
     @cached_property
     def model_record(self) -> ModelRecord:
@@ -135,6 +149,8 @@ def open_subject(
     task = task_of(everything.labels) if options.target is None else REGRESSION
     _check_performance(options, task)
     chosen = everything if options.limit is None else subset(everything, options.limit, options.seed)
+    if options.until is not None:  # so that a round has the samples of the last one, and then others
+        chosen = chosen.take(drawn_order(chosen.ids, seed=options.seed))
     samples, skipped, digest, fingerprints = check(
         chosen,
         skip_bad=options.skip_bad,

@@ -60,7 +60,8 @@ class TableReader:
     def controlled(self, share: float) -> Integers:
         """Return the positions of the samples that were probed by exchanged maps."""
         if share not in self._controlled:  # every table asks, and the draw sorts all samples
-            self._controlled[share] = draw_controlled(self.untouched.ids, share, seed=self.manifest.seed)
+            seed, within = self.manifest.seed, self.manifest.exchange_within
+            self._controlled[share] = draw_controlled(self.untouched.ids, share, seed=seed, within=within)
         return self._controlled[share]
 
     def describe_maps(self, method: str) -> Mapping[str, CheckValue]:
@@ -154,8 +155,7 @@ class TableReader:
         """List the shards of which a sweep has parts: on exchanged maps those with samples of the control."""
         if not sweep.exchanged:
             return list(range(self.manifest.shards))
-        size = self.manifest.execution.shard_size
-        return sorted({position // size for position in self.controlled(sweep.exchanged).tolist()})
+        return sorted({self.manifest.place(position)[0] for position in self.controlled(sweep.exchanged).tolist()})
 
     def _table(self, method: str, sweep: Sweep) -> ProbeTable:
         tables = [self._load(method, record) for record in _of_kind(self._sweeps_of(method), sweep)]

@@ -55,7 +55,7 @@ def verify_run(run: Run[Manifest]) -> list[Finding]:
         for method in manifest.methods:
             look(run.maps_part(method, shard), partial(_check_maps, run.maps_part(method, shard), ids))
             for sweep in manifest.sweeps:
-                probed = _probed(samples, shard, sweep.exchanged, manifest.seed)
+                probed = _probed(samples, shard, sweep.exchanged, manifest)
                 part = run.probes_part(method, sweep.name, shard)
                 if probed != ():  # the control need not have samples in every shard
                     look(part, partial(_check_table, run, part, sweep.schedule, probed))
@@ -92,7 +92,7 @@ def _ids_of(untouched: Path) -> tuple[str, ...] | None:
 
 
 def _probed(
-    samples: Sequence[tuple[str, ...] | None], shard: int, exchanged: float, seed: int
+    samples: Sequence[tuple[str, ...] | None], shard: int, exchanged: float, manifest: Manifest
 ) -> tuple[str, ...] | None:
     """Return the ids that a sweep holds of a shard: all of it, or those of the control; None where that is unknown."""
     here = samples[shard]
@@ -102,7 +102,8 @@ def _probed(
     if len(known) < len(samples):
         return None
     everybody = [name for ids in known for name in ids]
-    drawn = {everybody[position] for position in draw_controlled(everybody, exchanged, seed=seed).tolist()}
+    positions = draw_controlled(everybody, exchanged, seed=manifest.seed, within=manifest.exchange_within).tolist()
+    drawn = {everybody[position] for position in positions}
     return tuple(name for name in here if name in drawn)
 
 
@@ -127,7 +128,8 @@ def _check_results(run: Run[Manifest], *, recompute: bool) -> str | None:
     """Compare results.json with what the probes give, unless parts are missing or a function of the user's measured."""
     results, manifest = open_evaluation(run.path).results, run.manifest
     question, metrics = results.question, results.question.values()
-    if question != manifest.question or {*results.methods, *results.incomplete} != {*manifest.methods}:
+    measured = {*results.methods, *results.incomplete}
+    if (question, results.data, measured) != (manifest.question, manifest.data, {*manifest.methods}):
         return "of before the last command, which has not ended"
     if not recompute or len(metrics) < len(question.metrics):
         return None

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from twinlens.metrics.removal import Completeness
 from twinlens.metrics.soundness import Soundness
-from twinlens.running.results import Results
+from twinlens.options import Until
+from twinlens.running.results import Results, StoppingResults
 
 
 def name_of(results: Results, metric: str) -> str:
@@ -30,6 +31,29 @@ def listed(names: Sequence[str]) -> str:
         ('a', 'a, b and c')
     """
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def describe_stopping(found: StoppingResults) -> str:
+    """Say after how many samples a run has stopped, and why.
+
+    Example:
+        >>> describe_stopping(StoppingResults(until="0.05", met=True, widest=0.048, samples=320, of=1000, look=4,
+        ...                                   looks=7, confidence=0.989, spent=0.033))
+        'Stopped after 320 of 1,000 samples: every interval within ±0.05, 4 of 7 looks.'
+    """
+    until = Until.read(found.until)
+    within = f"±{until.margin:g}"
+    if found.met:
+        reached = f"every comparison decided or within {within}" if until.decided else f"every interval within {within}"
+        return (
+            f"Stopped after {found.samples:,} of {found.of:,} samples: {reached}, {found.look} of {found.looks} looks."
+        )
+    measured = f"All {found.of:,}" if found.samples == found.of else f"{found.samples:,} of {found.of:,}"
+    widest = "there is no interval"
+    if found.widest is not None:
+        differs = f"differences up to {found.widest:.3f} are open"
+        widest = differs if until.decided else f"the widest interval is ±{found.widest:.3f}"
+    return f"{measured} samples were measured, and are not enough for {within}: {widest}, {found.look} looks."
 
 
 def find_headlines(results: Results) -> list[str]:

@@ -19,6 +19,7 @@ from twinlens.core.resampling import around, check_confidence, interval_of
 from twinlens.metrics.curves import Curve
 from twinlens.metrics.soundness_curve import SoundnessCurve
 from twinlens.statistics.bootstrap import Score, bootstrap, kind_of
+from twinlens.statistics.sequential import ONE_LOOK, Looks
 from twinlens.statistics.verdicts import Comparison, Pair, Standing
 
 Curves = Mapping[str, Curve] | Mapping[str, Mapping[str, Curve]]
@@ -64,7 +65,11 @@ def compare_curves(
 
 
 def compare_scores(
-    scores: Mapping[str, Mapping[str, Score]], *, confidence: float = 0.95, controls: Collection[str] = ()
+    scores: Mapping[str, Mapping[str, Score]],
+    *,
+    confidence: float = 0.95,
+    controls: Collection[str] = (),
+    looks: Looks = ONE_LOOK,
 ) -> Comparison:
     """Compare methods whose curves were resampled already, on the same samples with the same seed.
 
@@ -72,12 +77,13 @@ def compare_scores(
         scores: from the name of each metric to the score of each method.
         confidence: confidence of intervals and verdicts.
         controls: as for `compare_curves`.
+        looks: how often the data are looked at; intervals and p-values pay for all of them.
     """
     standings: list[Standing] = []
     pairs: list[Pair] = []
     for metric, methods in scores.items():
-        own_pairs = _pairs(metric, methods, confidence)
-        standings += _standings(metric, methods, own_pairs, confidence)
+        own_pairs = _pairs(metric, methods, confidence, looks)
+        standings += _standings(metric, methods, own_pairs, looks.confidence(confidence))
         pairs += own_pairs
     return Comparison(
         confidence=confidence,
@@ -167,7 +173,7 @@ def _ranks(scores: Mapping[str, float]) -> dict[str, int]:
     return {name: 1 + sum(other > score for other in known.values()) for name, score in known.items()}
 
 
-def _pairs(metric: str, methods: Mapping[str, Score], confidence: float) -> list[Pair]:
+def _pairs(metric: str, methods: Mapping[str, Score], confidence: float, looks: Looks) -> list[Pair]:
     """Decide all pairs of methods at once, by their areas as measured and in each resample."""
     sign, names, scores = _sign(methods), list(methods), list(methods.values())
     samples, chosen = scores[0].samples, list(combinations(range(len(names)), 2))
@@ -176,7 +182,7 @@ def _pairs(metric: str, methods: Mapping[str, Score], confidence: float) -> list
     differences, again = measured[first] - measured[second], replicates[:, first] - replicates[:, second]
     trusted = scores[0].trusted(again)
     together = around(differences, trusted, samples)
-    low, high = together.ends(confidence)
+    low, high = together.ends(looks.confidence(confidence, at_once=len(chosen)))
     adjusted = together.p_values()
     return [
         Pair(
@@ -186,8 +192,8 @@ def _pairs(metric: str, methods: Mapping[str, Score], confidence: float) -> list
             difference=float(differences[k]),
             low=float(low[k]),
             high=float(high[k]),
-            p_value=float(around(differences[[k]], trusted[:, [k]], samples).p_values()[0]),
-            p_adjusted=float(adjusted[k]),
+            p_value=looks.p_value(float(around(differences[[k]], trusted[:, [k]], samples).p_values()[0])),
+            p_adjusted=looks.p_value(float(adjusted[k]), at_once=len(chosen)),
             wins=_share_above(sign * again[:, k]),
             sample_wins=_sample_wins(scores[i], scores[j], sign),
         )

@@ -21,6 +21,7 @@ import pandas as pd
 from twinlens.core.plotting import html_table
 from twinlens.core.resampling import around, check_confidence
 from twinlens.statistics.bootstrap import Score
+from twinlens.statistics.sequential import ONE_LOOK, Looks
 from twinlens.statistics.verdicts import BETTER, Difference
 
 Quantity = Literal["area", "skill"]
@@ -140,19 +141,25 @@ def _bold(text: str, decided: bool) -> str:
     return f"<b>{text}</b>" if decided else text
 
 
-def compare_runs(contrasts: Sequence[Contrast], *, confidence: float = 0.95) -> tuple[RunPair, ...]:
-    """Decide the differences between runs: those in the areas by a metric all at once, and those in its skill."""
+def compare_runs(
+    contrasts: Sequence[Contrast], *, confidence: float = 0.95, looks: Looks = ONE_LOOK
+) -> tuple[RunPair, ...]:
+    """Decide the differences between runs: those in the areas by a metric all at once, and those in its skill.
+
+    Args:
+        contrasts: the differences.
+        confidence: confidence of intervals and verdicts.
+        looks: how often a run was looked at before it stopped; intervals and p-values pay for all of them.
+    """
     check_confidence(confidence)
     families: dict[tuple[str, str], list[int]] = {}
     for place, contrast in enumerate(contrasts):
         families.setdefault((contrast.metric, contrast.quantity), []).append(place)
-    decided = [
-        pair for places in families.values() for pair in _decide([contrasts[place] for place in places], confidence)
-    ]
-    return tuple(decided)
+    decided = [_decide([contrasts[place] for place in places], confidence, looks) for places in families.values()]
+    return tuple(pair for pairs in decided for pair in pairs)
 
 
-def _decide(contrasts: Sequence[Contrast], confidence: float) -> list[RunPair]:
+def _decide(contrasts: Sequence[Contrast], confidence: float, looks: Looks) -> list[RunPair]:
     """Decide all differences of one family at once.
 
     Two runs of other samples were resampled by draws of their own, so that the spreads of both are in the difference.
@@ -163,7 +170,7 @@ def _decide(contrasts: Sequence[Contrast], confidence: float) -> list[RunPair]:
     # Of two runs the smaller one strays more from what new samples would give.
     samples = np.array([min(one.samples, other.samples) for one, other in scores])
     together = around(differences, again, samples)
-    (low, high), adjusted = together.ends(confidence), together.p_values()
+    (low, high), adjusted = together.ends(looks.confidence(confidence, at_once=len(again.T))), together.p_values()
     return [
         RunPair(
             metric=contrast.metric,
@@ -174,8 +181,8 @@ def _decide(contrasts: Sequence[Contrast], confidence: float) -> list[RunPair]:
             difference=float(differences[k]),
             low=float(low[k]),
             high=float(high[k]),
-            p_value=float(around(differences[[k]], again[:, [k]], samples[[k]]).p_values()[0]),
-            p_adjusted=float(adjusted[k]),
+            p_value=looks.p_value(float(around(differences[[k]], again[:, [k]], samples[[k]]).p_values()[0])),
+            p_adjusted=looks.p_value(float(adjusted[k]), at_once=len(again.T)),
             paired=contrast.paired,
             samples=(contrast.scores[0].samples, contrast.scores[1].samples),
             higher_is_better=contrast.scores[0].higher_is_better,
