@@ -106,6 +106,7 @@ def evaluate(  # noqa: D417 (the options are listed where they are declared)
                     run=run,
                     model=subject.model,
                     samples=drawn.samples,
+                    pool=subject.samples,
                     methods={name: method for name, method in sources.items() if name not in failures},
                     sweeps=needed_sweeps(plan.wanted, run.manifest.sweeps),
                     workers=options.workers,

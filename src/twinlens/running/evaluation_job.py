@@ -63,6 +63,9 @@ class EvaluationJob:
     run: Run[Manifest]
     model: LoadedModel
     samples: Samples
+    """Those of the round that is measured."""
+    pool: Samples
+    """Those of all rounds, from which methods that compare with other inputs draw these: no map depends on the round."""
     methods: Mapping[str, Method]
     sweeps: Sequence[tuple[SweepRecord, Imputer]]
     workers: int
@@ -259,7 +262,7 @@ class EvaluationWorker:
 
     @cached_property
     def _reference(self) -> Tensor:
-        return load_reference(self.job.samples, self.job.model, self.job.run.manifest.seed, self.job.workers)
+        return load_reference(self.job.pool, self.job.model, self.job.run.manifest.seed, self.job.workers)
 
     def _prober(self, shard: int, rows: Sequence[int] | None = None) -> Prober:
         """Return a prober of one shard, or of these rows of it."""
