@@ -24,7 +24,9 @@ def run(tmp_path_factory):
 
 
 def job_of(evaluation, model, samples):
-    return EvaluationJob(run=evaluation.run, model=model, samples=samples, pool=samples, methods={}, sweeps=[], workers=1)
+    return EvaluationJob(
+        run=evaluation.run, model=model, samples=samples, pool=samples, methods={}, sweeps=[], workers=1
+    )
 
 
 def false_share(evaluation):

@@ -65,7 +65,7 @@ class EvaluationJob:
     samples: Samples
     """Those of the round that is measured."""
     pool: Samples
-    """Those of all rounds, from which methods that compare with other inputs draw these: no map depends on the round."""
+    """Those of all rounds, from which methods draw the inputs that they compare with: no map depends on the round."""
     methods: Mapping[str, Method]
     sweeps: Sequence[tuple[SweepRecord, Imputer]]
     workers: int
