@@ -212,11 +212,15 @@ def _max_pool(
     return _RescaledMaxPool.apply(x, (kernel_size, stride, padding, dilation, ceil_mode))
 
 
-def rescale_rules() -> Rules:
-    """Return DeepLIFT's rescale rules (Shrikumar et al. 2017), for activations, max pooling and products."""
+def rescale_rules(*, max_pooling: str = "difference") -> Rules:
+    """Return DeepLIFT's rescale rules (Shrikumar et al. 2017), for activations, products and max pooling.
+
+    With `max_pooling` "gradient" the latter passes everything to the maximum of the input, as its gradient does.
+    """
     replacements: dict[Operation, Operation] = {op: _rescaled(plain) for op, plain in _ACTIVATIONS.items()}
     replacements |= dict.fromkeys(_PRODUCTS, _product)
-    replacements |= dict.fromkeys((F.max_pool2d, torch.max_pool2d), _max_pool)
+    if max_pooling == "difference":
+        replacements |= dict.fromkeys((F.max_pool2d, torch.max_pool2d), _max_pool)
     return Rules(replacements)
 
 
