@@ -199,7 +199,7 @@ def test_deeplift_sums_to_the_change_of_the_logit(batch, activation):
     request = make_request(model, inputs, targets, ids=None, seed=0)
     base = torch.zeros_like(request.inputs)
     with undisturbed(model):
-        signed = _contributions(model, request, base, check=True)
+        signed = _contributions(model, request, base[0], check=True)
         with torch.no_grad():
             gained = (model(request.inputs) - model(base))[torch.arange(6), targets]
     assert torch.allclose(signed.flatten(1).sum(dim=1), gained, atol=1e-6)
@@ -340,7 +340,7 @@ def test_ensembles_of_deepshap(batch, ensemble):
     noise = [request.normal((3, 16, 16), "noise", k) for k in range(3)]
     zero = torch.zeros_like(inputs)
     parts = [replace(request, inputs=request.inputs + 0.3**0.5 * each) for each in noise]
-    draws = torch.stack([_contributions(model, part, zero, check=True) for part in parts])
+    draws = torch.stack([_contributions(model, part, zero[0], check=True) for part in parts])
     combined = {"sg": draws.mean(0), "sq": (draws**2).mean(0), "var": draws.var(0, unbiased=False)}[ensemble]
     maps = tl.attribute(model, inputs, targets, "deepshap", seed=5, ensemble=ensemble, samples=3)
     assert torch.allclose(maps, positive(combined), atol=1e-5)

@@ -14,25 +14,27 @@ from twinlens.attribution.ensembles import NoisyCopies
 from twinlens.attribution.gradients import baseline_of
 from twinlens.attribution.harness import Request, target_logits
 from twinlens.attribution.method import AttributionMethod, Explain
-from twinlens.attribution.rules import rescale_rules
+from twinlens.attribution.rescale import RescaleRules
 from twinlens.core.arrays import ArrayLike, as_tensor
 
 MaxPooling = Literal["difference", "gradient"]
 
 
 def _contributions(
-    model: nn.Module, part: Request, baselines: Tensor, *, check: bool, max_pooling: MaxPooling = "difference"
+    model: nn.Module, part: Request, baseline: Tensor, *, check: bool, max_pooling: MaxPooling = "difference"
 ) -> Tensor:
-    """Compute DeepLIFT's contributions (B, C, *S) against one baseline per sample, signed."""
-    both = torch.cat([part.inputs, baselines])
+    """Compute DeepLIFT's contributions (B, C, *S) against a baseline (C, *S), signed."""
+    rules = RescaleRules(max_pooling=max_pooling)
     with torch.enable_grad():
-        leaf = both.detach().clone().requires_grad_()
-        with rescale_rules(max_pooling=max_pooling):
-            logits = target_logits(model, leaf, part.targets.repeat(2))
-        (multipliers,) = torch.autograd.grad(logits[: len(part)].sum(), leaf)
-    contributions = multipliers[: len(part)] * (part.inputs - baselines)
+        with rules:
+            start = model(baseline[None].detach().requires_grad_())
+        leaf = part.inputs.detach().clone().requires_grad_()
+        with rules.replay():
+            logits = target_logits(model, leaf, part.targets)
+        (multipliers,) = torch.autograd.grad(logits.sum(), leaf)
+    contributions = multipliers * (part.inputs - baseline)
     if check and max_pooling == "difference":
-        gained = (logits[: len(part)] - logits[len(part) :]).detach()
+        gained = (logits - start[0, part.targets]).detach()
         missing = (contributions.flatten(1).sum(dim=1) - gained).abs()
         off = (missing > 0.05 * gained.abs() + 0.05).nonzero().flatten().tolist()
         for i in off:
@@ -67,7 +69,7 @@ def deeplift(
         check: refuse a model for which contributions do not sum to the change of the logit.
     """
     start = baseline_of(baseline, request.inputs)
-    return lambda part: _contributions(model, part, start.expand_as(part.inputs), check=check, max_pooling=max_pooling)
+    return lambda part: _contributions(model, part, start, check=check, max_pooling=max_pooling)
 
 
 @AttributionMethod(model=_MODEL, copies_of="deepshap", options_as=deeplift)
@@ -113,7 +115,7 @@ def _against(
     def explain(part: Request) -> Tensor:
         total = torch.zeros_like(part.inputs)
         for one in baselines:
-            total += _contributions(model, part, one.expand_as(part.inputs), check=check, max_pooling=max_pooling)
+            total += _contributions(model, part, one, check=check, max_pooling=max_pooling)
         return total / len(baselines)
 
     return explain

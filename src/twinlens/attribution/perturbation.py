@@ -142,7 +142,11 @@ def _scores(
     for start in range(0, count, block):
         keep = masks(start, min(start + block, count)).to(inputs)
         share = keep.unsqueeze(1) if inputs.dim() > 2 else keep
-        masked = inputs[:, None] * share + baseline * (1 - share)
+        masked = (
+            inputs[:, None] * share
+            if baseline == 0
+            else torch.lerp(inputs.new_tensor(baseline), inputs[:, None], share)
+        )
         yield (
             keep,
             score(masked.flatten(0, 1), part.targets.repeat_interleave(len(keep))).reshape(len(part), len(keep)),
