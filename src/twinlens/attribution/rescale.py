@@ -21,6 +21,14 @@ _CLOSE = 1e-4
 """Below this step the secant loses its digits, and the tangent is the same to rounding."""
 
 
+_SLOPES: dict[Operation, Operation] = {
+    torch.relu: lambda z: z > 0,
+    F.relu6: lambda z: (z > 0) & (z < 6),
+    F.hardtanh: lambda z, min_val=-1.0, max_val=1.0: (z > min_val) & (z < max_val),
+}
+"""Derivatives of activations that are straight but for their corners, which are cheaper than those by autograd."""
+
+
 class RescaleRules(Rules):
     """A context in which operations are replaced: first for a pass of the baseline, then, after `replay`, of inputs."""
 
@@ -63,8 +71,15 @@ class RescaleRules(Rules):
             def plain(z: Tensor) -> Any:
                 return activation(z, *args, **options)
 
+            def slope(z: Tensor) -> Tensor:
+                if activation in _SLOPES:
+                    return _SLOPES[activation](z, *args, **options).to(z.dtype)
+                with torch.enable_grad():
+                    leaf = z.detach().requires_grad_()
+                    return torch.autograd.grad(plain(leaf).sum(), leaf)[0]
+
             known = self._baseline(x)
-            return plain(x) if known is None else _Rescale.apply(x, *known, plain)
+            return plain(x) if known is None else _Rescale.apply(x, *known, plain, slope)
 
         return replacement
 
@@ -111,24 +126,19 @@ class _Rescale(torch.autograd.Function):
     """An element-wise activation whose derivative is its secant between input and baseline."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, base: Tensor, activation: Callable[[Tensor], Tensor]) -> Tensor:
-        out = activation(x)
-        ctx.activation = activation
+    def forward(ctx: Any, x: Tensor, base: Tensor, activation: Operation, slope: Operation) -> Tensor:
+        out: Tensor = activation(x)
+        ctx.activation, ctx.slope = activation, slope
         ctx.save_for_backward(x, base, out)
         return out
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
         x, base, out = ctx.saved_tensors
         step = x - base
         secant = (out - ctx.activation(base)).div_(step)
         close = step.abs() < _CLOSE
-        if close.any():
-            with torch.enable_grad():
-                middle = (x[close] - step[close] / 2).requires_grad_()
-                (slope,) = torch.autograd.grad(ctx.activation(middle).sum(), middle)
-            secant.masked_scatter_(close, slope)
-        return secant.mul_(gradient), None, None
+        return torch.where(close, ctx.slope(x - step / 2), secant).mul_(gradient), None, None, None
 
 
 class _RescaledProduct(torch.autograd.Function):
