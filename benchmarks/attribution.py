@@ -161,7 +161,7 @@ def table(title, model, inputs, targets, methods, short=False):
         ours = seconds(explain) / len(inputs)
         bare = seconds(lambda passes=passes: run_bare(model, passes)) / len(inputs) if passes else 0
         line = f"{name:24}{ours:12.4f}{ours / forward:11.0f}{ours / bare if bare else float('nan'):14.2f}"
-        if name in theirs:
+        if name in theirs and not options:  # with the same settings alone
             try:
                 other = seconds(lambda name=name: theirs[name](model, inputs.clone().requires_grad_(), targets))
                 line += f"{other / len(inputs):11.4f}{other / len(inputs) / ours:15.2f}"
