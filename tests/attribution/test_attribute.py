@@ -92,6 +92,26 @@ def test_methods_agree_with_captum(batch, name):
     assert torch.allclose(tl.attribute(model, inputs, targets, name), expected, atol=1e-5)
 
 
+@pytest.mark.parametrize("name", ["deeplift", "deepshap"])
+@pytest.mark.parametrize("pool", [nn.MaxPool2d(2), nn.MaxPool2d(3, 2, 1)], ids=["apart", "overlapping"])
+def test_max_pooling_by_its_gradient_agrees_with_captum(batch, name, pool):
+    """Captum has a rule for max pooling, too, but behind a ReLU, as nearly everywhere, it passes the plain gradient."""
+    model, (inputs, targets) = small_cnn(), batch
+    model[2] = pool
+    background = torch.randn(2, 3, 16, 16, generator=torch.Generator().manual_seed(1))
+    ours = {"baseline": background[0]} if name == "deeplift" else {"background": background}
+    theirs = {"deeplift": captum.DeepLift, "deepshap": captum.DeepLiftShap}[name](model)
+    given = background[:1].expand_as(inputs).clone() if name == "deeplift" else background
+    expected = positive(quietly(theirs.attribute, inputs, given, target=targets))
+    gradient = tl.attribute(model, inputs, targets, name, max_pooling="gradient", **ours)
+    assert (gradient - expected).abs().max() < 1e-5 * expected.max()
+    difference = tl.attribute(model, inputs, targets, name, **ours)
+    assert (difference - expected).abs().max() > 0.05 * expected.max()
+    assert torch.allclose(
+        tl.attribute(model, inputs, targets, name, max_pooling="gradient", batch_size=4, **ours), gradient, atol=1e-6
+    )
+
+
 def test_saliency_is_the_largest_magnitude_of_the_gradient(batch):
     model, (inputs, targets) = small_cnn(), batch
     leaf = inputs.clone().requires_grad_()
@@ -179,7 +199,7 @@ def test_deeplift_sums_to_the_change_of_the_logit(batch, activation):
     request = make_request(model, inputs, targets, ids=None, seed=0)
     base = torch.zeros_like(request.inputs)
     with undisturbed(model):
-        signed = _contributions(model, request, base, check=True)
+        signed = _contributions(model, request, base[0], check=True)
         with torch.no_grad():
             gained = (model(request.inputs) - model(base))[torch.arange(6), targets]
     assert torch.allclose(signed.flatten(1).sum(dim=1), gained, atol=1e-6)
@@ -320,7 +340,7 @@ def test_ensembles_of_deepshap(batch, ensemble):
     noise = [request.normal((3, 16, 16), "noise", k) for k in range(3)]
     zero = torch.zeros_like(inputs)
     parts = [replace(request, inputs=request.inputs + 0.3**0.5 * each) for each in noise]
-    draws = torch.stack([_contributions(model, part, zero, check=True) for part in parts])
+    draws = torch.stack([_contributions(model, part, zero[0], check=True) for part in parts])
     combined = {"sg": draws.mean(0), "sq": (draws**2).mean(0), "var": draws.var(0, unbiased=False)}[ensemble]
     maps = tl.attribute(model, inputs, targets, "deepshap", seed=5, ensemble=ensemble, samples=3)
     assert torch.allclose(maps, positive(combined), atol=1e-5)

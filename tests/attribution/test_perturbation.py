@@ -170,13 +170,29 @@ def test_rise_weights_masks_with_probabilities():
     handle.remove()
     masks = torch.cat(seen)[-50:, 0]
     assert masks.unique(dim=0).shape == masks.shape
-    expected = torch.zeros(2, 32, 32)
     with torch.no_grad():
-        for mask in masks:
-            probability = model(images * mask).softmax(dim=1)[torch.arange(2), classes]
-            expected += probability[:, None, None] * mask / (50 * 0.3)
-    maps = rise(model, images, classes, masks=50, probability=0.3, seed=4)
+        scores = torch.stack([model(images * mask).softmax(dim=1)[torch.arange(2), classes] for mask in masks])
+    expected = torch.einsum("mb,mhw->bhw", scores, masks) / (50 * 0.3)
+    maps = rise(model, images, classes, masks=50, probability=0.3, seed=4, form="expectation")
     torch.testing.assert_close(maps, expected, rtol=1e-4, atol=1e-5)
+    # Without the mean: the covariance of mask and score, its positive part.
+    expected = torch.einsum("mb,mhw->bhw", scores - scores.mean(dim=0), masks - masks.mean(dim=0)) / (50 * 0.3)
+    for size in (1, 7, 64):
+        maps = rise(model, images, classes, masks=50, probability=0.3, seed=4, batch_size=size)
+        torch.testing.assert_close(maps, expected.clamp(min=0), rtol=1e-4, atol=1e-6)
+
+
+def test_rise_without_the_mean_is_zero_where_nothing_depends_on_a_feature():
+    images, classes, inside = planted_images(3, 12)
+    paper, mean_free = (
+        rise(planted_model(), images, classes, masks=800, form=form) for form in ("expectation", "covariance")
+    )
+    outside = ~inside
+    highest = paper.amax(dim=(1, 2), keepdim=True)
+    assert ((paper > 0.5 * highest) & outside).sum() > 0.9 * outside.sum()
+    highest = mean_free.amax(dim=(1, 2), keepdim=True)
+    assert ((mean_free > 0.5 * highest) & outside).sum() < 0.2 * outside.sum()
+    assert density(mean_free, inside).min() > 2 * density(paper, inside).max()
 
 
 def test_rise_masks_show_the_wanted_share_and_vary_over_few_cells():
@@ -187,7 +203,7 @@ def test_rise_masks_show_the_wanted_share_and_vary_over_few_cells():
             shown = x[:, 0, 16, 16].clamp(1e-6, 1 - 1e-6)
             return torch.stack([shown.log(), (1 - shown).log()], dim=1)
 
-    (far_and_near,) = rise(Shown(), torch.ones(1, 1, 32, 32), [0], masks=3000)
+    (far_and_near,) = rise(Shown(), torch.ones(1, 1, 32, 32), [0], masks=3000, form="expectation")
     # Far away, masks are independent: E[m m'] / p = p. At the feature itself, E[m²] / p is larger.
     assert far_and_near[:6].mean() == pytest.approx(0.5, abs=0.03)
     assert far_and_near.argmax() // 32 in (15, 16, 17)
@@ -197,7 +213,7 @@ def test_rise_masks_show_the_wanted_share_and_vary_over_few_cells():
 def test_rise_of_tabular_rows_draws_features_by_themselves():
     maps = rise(Sum(torch.tensor([8.0, 0.0, 0.0, 0.0])), torch.ones(1, 4), [0], masks=2000)
     assert maps.argmax() == 0
-    assert maps[0, 1:].max() - maps[0, 1:].min() < 0.1
+    assert maps[0, 1:].max() < 0.1 * maps[0, 0]
 
 
 def test_extremal_perturbation_finds_the_patch_within_the_area():
@@ -277,6 +293,7 @@ def test_occlusion_finds_the_patch():
         (occlusion, {"batch_size": 0}, "`batch_size` must be at least 1; got 0"),
         (rise, {"masks": 0}, "`masks` must be at least 1; got 0"),
         (rise, {"cells": 0}, "`cells` must be at least 1; got 0"),
+        (rise, {"form": "mean"}, "`form` must be one of covariance, expectation; got 'mean'"),
         (rise, {"probability": 0.0}, r"`probability` must lie within \(0, 1\]; got 0"),
         (
             extremal_perturbation,

@@ -14,21 +14,27 @@ from twinlens.attribution.ensembles import NoisyCopies
 from twinlens.attribution.gradients import baseline_of
 from twinlens.attribution.harness import Request, target_logits
 from twinlens.attribution.method import AttributionMethod, Explain
-from twinlens.attribution.rules import rescale_rules
+from twinlens.attribution.rescale import RescaleRules
 from twinlens.core.arrays import ArrayLike, as_tensor
 
+MaxPooling = Literal["difference", "gradient"]
 
-def _contributions(model: nn.Module, part: Request, baselines: Tensor, *, check: bool) -> Tensor:
-    """Compute DeepLIFT's contributions (B, C, *S) against one baseline per sample, signed."""
-    both = torch.cat([part.inputs, baselines])
+
+def _contributions(
+    model: nn.Module, part: Request, baseline: Tensor, *, check: bool, max_pooling: MaxPooling = "difference"
+) -> Tensor:
+    """Compute DeepLIFT's contributions (B, C, *S) against a baseline (C, *S), signed."""
+    rules = RescaleRules(max_pooling=max_pooling)
     with torch.enable_grad():
-        leaf = both.detach().clone().requires_grad_()
-        with rescale_rules():
-            logits = target_logits(model, leaf, part.targets.repeat(2))
-        (multipliers,) = torch.autograd.grad(logits[: len(part)].sum(), leaf)
-    contributions = multipliers[: len(part)] * (part.inputs - baselines)
-    if check:
-        gained = (logits[: len(part)] - logits[len(part) :]).detach()
+        with rules:
+            start = model(baseline[None].detach().requires_grad_())
+        leaf = part.inputs.detach().clone().requires_grad_()
+        with rules.replay():
+            logits = target_logits(model, leaf, part.targets)
+        (multipliers,) = torch.autograd.grad(logits.sum(), leaf)
+    contributions = multipliers * (part.inputs - baseline)
+    if check and max_pooling == "difference":
+        gained = (logits - start[0, part.targets]).detach()
         missing = (contributions.flatten(1).sum(dim=1) - gained).abs()
         off = (missing > 0.05 * gained.abs() + 0.05).nonzero().flatten().tolist()
         for i in off:
@@ -44,15 +50,26 @@ _MODEL = "a network of linear operations, activations (also in place, re-used or
 
 
 @AttributionMethod(model=_MODEL)
-def deeplift(model: nn.Module, request: Request, *, baseline: float | ArrayLike = 0.0, check: bool = True) -> Explain:
+def deeplift(
+    model: nn.Module,
+    request: Request,
+    *,
+    baseline: float | ArrayLike = 0.0,
+    max_pooling: MaxPooling = "difference",
+    check: bool = True,
+) -> Explain:
     """DeepLIFT with the rescale rule (Shrikumar et al. 2017), summed over the channels, its positive part.
 
     Args:
         baseline: the reference, a number or an array like one input; zero in the paper.
+        max_pooling: the rule of max pooling. "difference" shares what the maximum gained over the baseline's between
+            the places of both, as the code of DeepSHAP does, so that contributions sum to the change of the logit.
+            "gradient" passes all to the place of the input's maximum, as the authors of DeepLIFT do, and Captum where
+            pooling stands behind a ReLU; contributions then do not sum to that change, and `check` is off.
         check: refuse a model for which contributions do not sum to the change of the logit.
     """
     start = baseline_of(baseline, request.inputs)
-    return lambda part: _contributions(model, part, start.expand_as(part.inputs), check=check)
+    return lambda part: _contributions(model, part, start, check=check, max_pooling=max_pooling)
 
 
 @AttributionMethod(model=_MODEL, copies_of="deepshap", options_as=deeplift)
@@ -61,6 +78,7 @@ def deepshap(
     request: Request,
     *,
     background: ArrayLike | None = None,
+    max_pooling: MaxPooling = "difference",
     check: bool = True,
     ensemble: Literal["sg", "sq", "var"] | None = None,
     samples: int = 20,
@@ -68,17 +86,21 @@ def deepshap(
 ) -> Explain:
     """DeepSHAP (Lundberg & Lee 2017): DeepLIFT's contributions averaged over baselines drawn from the data.
 
+    With a single baseline, as by default, it is DeepLIFT itself.
+
     Args:
         background: baselines (M, C, *S); by default a single one of zeros, as in the paper.
         ensemble: explain noisy copies, too, and combine them as `ig_sg`, `ig_sq` or `ig_var` does: "sg", "sq" or "var".
         samples: noisy copies of an ensemble.
         variance: of their noise.
     """
-    one = _against(model, request, background, check)
+    one = _against(model, request, background, check, max_pooling)
     return one if ensemble is None else NoisyCopies(explain=one, kind=ensemble, samples=samples, variance=variance)
 
 
-def _against(model: nn.Module, request: Request, background: ArrayLike | None, check: bool) -> Explain:
+def _against(
+    model: nn.Module, request: Request, background: ArrayLike | None, check: bool, max_pooling: MaxPooling
+) -> Explain:
     """Return what explains a batch by its mean contributions against all baselines."""
     given = torch.zeros_like(request.inputs[:1]) if background is None else as_tensor(background, "background")
     if given.shape[1:] != request.inputs.shape[1:] or len(given) == 0:
@@ -93,7 +115,7 @@ def _against(model: nn.Module, request: Request, background: ArrayLike | None, c
     def explain(part: Request) -> Tensor:
         total = torch.zeros_like(part.inputs)
         for one in baselines:
-            total += _contributions(model, part, one.expand_as(part.inputs), check=check)
+            total += _contributions(model, part, one, check=check, max_pooling=max_pooling)
         return total / len(baselines)
 
     return explain

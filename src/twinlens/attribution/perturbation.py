@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -85,6 +86,7 @@ def rise(
     masks: int = 4000,
     cells: int = 7,
     probability: float = 0.5,
+    form: Literal["covariance", "expectation"] = "covariance",
 ) -> Explain:
     """RISE (Petsiuk et al. 2018): random masks averaged, each weighted with the probability of the target behind it.
 
@@ -96,9 +98,14 @@ def rise(
         cells: cells of a mask along each axis before it is enlarged; 7 in the paper.
         probability: the share of cells that show the input; 0.5 in the paper. The rest is 0, the mean of normalised
             data.
+        form: "expectation" is the paper's: the expected probability of the target, given that a feature is shown.
+            Nearly all of that is the mean over all masks, the same for every feature. "covariance" leaves the mean out:
+            what showing a feature adds, in proportion to the covariance of mask and probability. Both rank features
+            alike, up to the chance of the masks; thresholds and sums of values, as in completeness and soundness, mean
+            something for the latter alone.
 
     Returns:
-        Maps (N, *S): the expected probability of the target, given that a feature is shown.
+        Maps (N, *S) of that form.
 
     Example:
         >>> model = nn.Linear(3, 2, bias=False)
@@ -116,10 +123,13 @@ def rise(
 
     def explain(part: Request) -> Tensor:
         target_logits(model, part.inputs, part.targets)  # refuses a model without logits of these classes
-        total = torch.zeros((), device=part.inputs.device)
+        joint, shown, mean = (torch.zeros((), device=part.inputs.device, dtype=torch.float64) for _ in range(3))
         for keep, scores in _scores(score, part, drawn, masks, baseline=0.0):
-            total = total + torch.einsum("bm,m...->b...", scores, keep)
-        return total / (masks * probability)
+            joint = joint + torch.einsum("bm,m...->b...", scores, keep)
+            shown, mean = shown + keep.sum(dim=0, dtype=torch.float64), mean + scores.sum(dim=1, dtype=torch.float64)
+        if form == "covariance":
+            joint = joint - torch.einsum("b,...->b...", mean / masks, shown)
+        return joint / (masks * probability)
 
     return explain
 
@@ -132,7 +142,11 @@ def _scores(
     for start in range(0, count, block):
         keep = masks(start, min(start + block, count)).to(inputs)
         share = keep.unsqueeze(1) if inputs.dim() > 2 else keep
-        masked = inputs[:, None] * share + baseline * (1 - share)
+        masked = (
+            inputs[:, None] * share
+            if baseline == 0
+            else torch.lerp(inputs.new_tensor(baseline), inputs[:, None], share)
+        )
         yield (
             keep,
             score(masked.flatten(0, 1), part.targets.repeat_interleave(len(keep))).reshape(len(part), len(keep)),

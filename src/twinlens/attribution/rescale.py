@@ -1,0 +1,177 @@
+"""DeepLIFT's rules (Shrikumar et al. 2017): differences from a baseline in the place of derivatives.
+
+The baseline goes through the model first, alone, and leaves behind what each operation was given. The inputs then need
+neither to be doubled nor to be differentiated twice.
+
+Shapes: B samples; what is known of the baseline has 1 in the place of B.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F  # noqa: N812
+
+from twinlens.attribution.rules import ACTIVATIONS, PRODUCTS, Operation, Rules
+
+_CLOSE = 1e-4
+"""Below this step the secant loses its digits, and the tangent is the same to rounding."""
+
+
+_SLOPES: dict[Operation, Operation] = {
+    torch.relu: lambda z: z > 0,
+    F.relu6: lambda z: (z > 0) & (z < 6),
+    F.hardtanh: lambda z, min_val=-1.0, max_val=1.0: (z > min_val) & (z < max_val),
+}
+"""Derivatives of activations that are straight but for their corners, which are cheaper than those by autograd."""
+
+
+class RescaleRules(Rules):
+    """A context in which operations are replaced: first for a pass of the baseline, then, after `replay`, of inputs."""
+
+    def __init__(self, *, max_pooling: str = "difference") -> None:
+        """Prepare for the pass of a baseline.
+
+        Args:
+            max_pooling: "difference", or "gradient" to pass everything to the maximum of the input.
+        """
+        replacements: dict[Operation, Operation] = {op: self._rescaled(plain) for op, plain in ACTIVATIONS.items()}
+        replacements |= dict.fromkeys(PRODUCTS, self._product)
+        if max_pooling == "difference":
+            replacements |= dict.fromkeys((F.max_pool2d, torch.max_pool2d), self._max_pool)
+        super().__init__(replacements)
+        self._known: list[tuple[Tensor, ...]] = []
+        self._next = -1
+
+    def replay(self) -> RescaleRules:
+        """Return the same rules for a pass of inputs."""
+        self._next = 0
+        return self
+
+    def _baseline(self, *given: Tensor) -> tuple[Tensor, ...] | None:
+        """Return what the baseline gave to this operation, spread over samples; note it, and return None, before."""
+        if self._next < 0:
+            # Copies, because an operation may work in place on what it was given.
+            self._known.append(tuple(each.detach().clone() for each in given))
+            return None
+        if self._next < len(self._known):
+            known = self._known[self._next]
+            self._next += 1
+            if len(known) == len(given):
+                return tuple(_spread(each, like) for each, like in zip(known, given, strict=True))
+        raise ValueError("`model` must run the same operations for every input, for DeepLIFT to compare them.")
+
+    def _rescaled(self, activation: Operation) -> Operation:
+        def replacement(x: Tensor, *args: Any, **options: Any) -> Any:
+            options.pop("inplace", None)
+
+            def plain(z: Tensor) -> Any:
+                return activation(z, *args, **options)
+
+            def slope(z: Tensor) -> Tensor:
+                if activation in _SLOPES:
+                    return _SLOPES[activation](z, *args, **options).to(z.dtype)
+                with torch.enable_grad():
+                    leaf = z.detach().requires_grad_()
+                    return torch.autograd.grad(plain(leaf).sum(), leaf)[0]
+
+            known = self._baseline(x)
+            return plain(x) if known is None else _Rescale.apply(x, *known, plain, slope)
+
+        return replacement
+
+    def _product(self, a: Any, b: Any) -> Any:
+        both = isinstance(a, Tensor) and isinstance(b, Tensor) and a.requires_grad and b.requires_grad
+        known = self._baseline(a, b) if both and a.dim() == b.dim() else None
+        return torch.mul(a, b) if known is None else _RescaledProduct.apply(a, b, *known)
+
+    def _max_pool(
+        self,
+        x: Tensor,
+        kernel_size: Any,
+        stride: Any = None,
+        padding: Any = 0,
+        dilation: Any = 1,
+        ceil_mode: bool = False,
+        return_indices: bool = False,
+    ) -> Any:
+        if return_indices:
+            raise ValueError("`model` asks max pooling for indices, for which DeepLIFT has no rule.")
+
+        def pool(z: Tensor) -> tuple[Tensor, Tensor]:
+            pooled: tuple[Tensor, Tensor] = F.max_pool2d(
+                z, kernel_size, stride, padding, dilation, ceil_mode, return_indices=True
+            )
+            return pooled
+
+        known = self._baseline(x)
+        return pool(x)[0] if known is None else _RescaledMaxPool.apply(x, *known, pool)
+
+
+def _spread(known: Tensor, like: Tensor) -> Tensor:
+    """Bring what is known of the baseline to a shape that fits inputs, whose samples are along the first axis."""
+    if known.shape[1:] == like.shape[1:] and like.shape[0] % known.shape[0] == 0:
+        # Features of all samples in one row after the other, as tokens often are, have the baseline's for each sample.
+        return known if known.shape[0] == 1 else known.repeat(like.shape[0] // known.shape[0], *[1] * (known.dim() - 1))
+    raise ValueError(
+        f"`model` must treat samples alike, for DeepLIFT to compare them with a baseline; it has features of shape "
+        f"{tuple(like.shape)} where those of the baseline have {tuple(known.shape)}."
+    )
+
+
+class _Rescale(torch.autograd.Function):
+    """An element-wise activation whose derivative is its secant between input and baseline."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, base: Tensor, activation: Operation, slope: Operation) -> Tensor:
+        out: Tensor = activation(x)
+        ctx.activation, ctx.slope = activation, slope
+        ctx.save_for_backward(x, base, out)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
+        x, base, out = ctx.saved_tensors
+        step = x - base
+        secant = (out - ctx.activation(base)).div_(step)
+        close = step.abs() < _CLOSE
+        return torch.where(close, ctx.slope(x - step / 2), secant).mul_(gradient), None, None, None
+
+
+class _RescaledProduct(torch.autograd.Function):
+    """A product, whose difference is shared exactly: Δ(ab) = Δa · mean(b) + Δb · mean(a)."""
+
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, b: Tensor, base_a: Tensor, base_b: Tensor) -> Tensor:
+        ctx.save_for_backward(a, b, base_a, base_b)
+        return a * b
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        a, b, base_a, base_b = ctx.saved_tensors
+        to_a, to_b = gradient * (b + base_b) / 2, gradient * (a + base_a) / 2
+        return to_a.sum_to_size(a.shape), to_b.sum_to_size(b.shape), None, None
+
+
+class _RescaledMaxPool(torch.autograd.Function):
+    """Max pooling: what the output gained over its baseline goes to the place that made the difference."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, base: Tensor, pool: Callable[[Tensor], tuple[Tensor, Tensor]]) -> Tensor:
+        out, places = pool(x)
+        ctx.save_for_backward(x, base, out, places, *pool(base))
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        x, base, out, places, base_out, base_places = ctx.saved_tensors
+        top = torch.maximum(out, base_out)
+        gained = torch.zeros_like(x).flatten(2)
+        gained.scatter_add_(2, places.flatten(2), (gradient * (top - base_out)).flatten(2))
+        gained.scatter_add_(2, base_places.expand_as(places).flatten(2), (gradient * (out - top)).flatten(2))
+        step = x - base
+        far = step.abs() > 1e-7
+        return torch.where(far, gained.reshape(x.shape) / torch.where(far, step, 1), 0), None, None
