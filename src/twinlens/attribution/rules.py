@@ -18,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 
 Operation = Callable[..., Any]
 _RELUS: tuple[Operation, ...] = (F.relu, torch.relu, torch.relu_, Tensor.relu, Tensor.relu_)
-_ACTIVATIONS: dict[Operation, Operation] = dict.fromkeys(_RELUS, torch.relu) | {
+ACTIVATIONS: dict[Operation, Operation] = dict.fromkeys(_RELUS, torch.relu) | {
     F.gelu: F.gelu,
     F.silu: F.silu,
     F.elu: F.elu,
@@ -41,10 +41,10 @@ _ACTIVATIONS: dict[Operation, Operation] = dict.fromkeys(_RELUS, torch.relu) | {
 }
 """Element-wise activations, each with a form that does not work in place."""
 
-_PRODUCTS = (torch.mul, Tensor.mul, Tensor.__mul__, Tensor.__rmul__, Tensor.mul_, Tensor.__imul__)
+PRODUCTS = (torch.mul, Tensor.mul, Tensor.__mul__, Tensor.__rmul__, Tensor.mul_, Tensor.__imul__)
+SUMS = (torch.add, Tensor.add, Tensor.__add__, Tensor.__radd__, Tensor.add_, Tensor.__iadd__)
 
-
-_OWN_ORDER = (torch.ops.aten.batch_norm.default,)
+OWN_ORDER = (torch.ops.aten.batch_norm.default,)
 """Overloads that take their arguments in another order than the function does."""
 
 
@@ -73,7 +73,7 @@ def _named(func: Operation) -> Operation:
         >>> _named(torch.ops.aten.relu_.default) is F.relu
         True
     """
-    if not isinstance(func, torch._ops.OpOverload) or func in _OWN_ORDER:
+    if not isinstance(func, torch._ops.OpOverload) or func in OWN_ORDER:
         return func
     name = func._schema.name.removeprefix("aten::").removesuffix("_")
     for library in (F, torch):
@@ -214,8 +214,8 @@ def _max_pool(
 
 def rescale_rules() -> Rules:
     """Return DeepLIFT's rescale rules (Shrikumar et al. 2017), for activations, max pooling and products."""
-    replacements: dict[Operation, Operation] = {op: _rescaled(plain) for op, plain in _ACTIVATIONS.items()}
-    replacements |= dict.fromkeys(_PRODUCTS, _product)
+    replacements: dict[Operation, Operation] = {op: _rescaled(plain) for op, plain in ACTIVATIONS.items()}
+    replacements |= dict.fromkeys(PRODUCTS, _product)
     replacements |= dict.fromkeys((F.max_pool2d, torch.max_pool2d), _max_pool)
     return Rules(replacements)
 
@@ -307,9 +307,9 @@ def _sum(a: Any, b: Any, alpha: float = 1) -> Any:
 
 def excitation_rules() -> Rules:
     """Return the rules of excitation backpropagation (Zhang et al. 2018): win probabilities instead of gradients."""
-    replacements: dict[Operation, Operation] = {op: _passing(plain) for op, plain in _ACTIVATIONS.items()}
+    replacements: dict[Operation, Operation] = {op: _passing(plain) for op, plain in ACTIVATIONS.items()}
     replacements |= {op: _excited(op) for op in (F.conv2d, F.conv1d, F.linear)}
     replacements |= {op: _excited_pool(op) for op in (F.avg_pool2d, F.adaptive_avg_pool2d, torch.mean, Tensor.mean)}
-    replacements |= {op: _passing(op) for op in (F.batch_norm, *_OWN_ORDER)}
-    replacements |= dict.fromkeys((torch.add, Tensor.add, Tensor.__add__, Tensor.add_, Tensor.__iadd__), _sum)
+    replacements |= {op: _passing(op) for op in (F.batch_norm, *OWN_ORDER)}
+    replacements |= dict.fromkeys(SUMS, _sum)
     return Rules(replacements)
