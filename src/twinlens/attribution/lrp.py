@@ -79,8 +79,8 @@ def lrp(
         low: least value that inputs can have, for the box rule: a number, or one that fits an input; by default the least
             of each channel of the sample.
         high: largest value that inputs can have; as `low`.
-        bias: let biases keep their share of relevance, or spread it over what else contributes, so that it all arrives at
-            the input. Batch normalisation without a convolution before it, and constants that a network adds, keep it.
+        bias: let biases keep their share of relevance; or spread it over what else contributes, in layers of the plus and
+            alpha-beta rules.
         check: refuse a model for which relevance of the input and of biases do not sum to the logit within 1%.
     """
     if bias not in ("keep", "spread"):

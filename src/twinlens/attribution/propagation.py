@@ -62,7 +62,7 @@ class Composite:
     """In layers that read the input; by default as in the others."""
 
     spread: bool = False
-    """Share what biases of dense layers and convolutions would keep among the contributions."""
+    """Leave biases out of alpha-beta rules, so that contributions share everything."""
 
     constant_softmax: bool = False
     """Take attention weights for constants, so that all relevance goes to the values (Ali et al. 2022)."""
@@ -72,6 +72,12 @@ class Composite:
 class _Run:
     layer: Layer
     x: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class _Padded:
+    x: Tensor
+    widths: tuple[int, ...]
 
 
 class Propagation(Rules):
@@ -85,7 +91,7 @@ class Propagation(Rules):
         self.at_input: list[Tensor] = []
         """Relevance of the inputs of first layers that have a rule of their own."""
         self._samples = samples
-        self._runs, self._gates = WeakTensorKeyDictionary(), WeakTensorKeyDictionary()
+        self._runs, self._padded, self._gates = (WeakTensorKeyDictionary() for _ in range(3))
         super().__init__(self._rules())
 
     def _rules(self) -> dict[Operation, Operation]:
@@ -100,7 +106,7 @@ class Propagation(Rules):
         table |= {Tensor.__rsub__: lambda a, b: self._added(torch.add)(-a, b), torch.cat: self._joined(torch.cat)}
         table |= dict.fromkeys(PRODUCTS, self._product) | dict.fromkeys(_QUOTIENTS, self._quotient)
         table |= {op: self._halved(op) for op in _MATRIX_PRODUCTS} | {op: self._softened for op in _SOFTMAX}
-        table |= {F.batch_norm: self._batch_norm, F.layer_norm: self._layer_norm, F.group_norm: self._group_norm}
+        table |= {F.pad: self._pad, F.batch_norm: self._batch_norm, F.layer_norm: self._layer_norm, F.group_norm: self._group_norm}
         table |= {op: self._batch_norm_overload for op in OWN_ORDER}
         table |= {F.normalize: _to_length_one, F.rms_norm: self._rms_norm, F.scaled_dot_product_attention: self._attention}
         table |= {F.multi_head_attention_forward: functools.partial(attend_with_heads, self._linear, self._attention)}
@@ -118,14 +124,26 @@ class Propagation(Rules):
     def _convolved(self, operation: Operation) -> Operation:
         def replacement(x: Tensor, weight: Tensor, bias: Tensor | None = None, *args: Any, **options: Any) -> Tensor:
             shaped = None if bias is None else bias.reshape(-1, *[1] * (weight.dim() - 2))
+            padded = self._padded.get(x)
 
             def apply(z: Tensor, w: Tensor) -> Tensor:
-                done: Tensor = operation(z, w, None, *args, **options)
+                done: Tensor = operation(z if padded is None else F.pad(z, padded.widths), w, None, *args, **options)
                 return done
 
-            return self._shared(Layer(apply=apply, weight=weight, bias=shaped, dense=False), x)
+            layer = Layer(apply=apply, weight=weight, bias=shaped, dense=False)
+            return self._shared(layer, x if padded is None else padded.x)
 
         return replacement
+
+    def _pad(self, x: Tensor, pad: Any, mode: str = "constant", value: float | None = None) -> Tensor:
+        """Pad, and remember how: zeros belong to the convolution that follows."""
+        y = F.pad(x, pad, mode, value)
+        if not y.requires_grad or mode != "constant":
+            return y
+        if value:
+            return self._counted(y, F.pad(torch.zeros_like(x), pad, mode, value))
+        self._padded[y] = _Padded(x, tuple(pad))
+        return y
 
     def _shared(self, layer: Layer, x: Tensor, y: Tensor | None = None) -> Tensor:
         if not x.requires_grad:

@@ -163,8 +163,7 @@ def propagate(
         x: its inputs.
         y: its outputs, with the bias.
         relevance: of the outputs.
-        spread: share what the bias would keep among the contributions, in proportion to their magnitudes; under
-            `AlphaBeta` the bias is left out of the sums.
+        spread: leave the bias out of the sums of `AlphaBeta`, so that contributions share everything.
 
     Returns:
         Relevance of the inputs divided by x, which is what a gradient is to input × gradient; and what was kept (like y).
@@ -172,8 +171,6 @@ def propagate(
     bias = torch.zeros((), dtype=y.dtype, device=y.device) if layer.bias is None else layer.bias
     sums = Sums(layer, x)
     shares = rule.share(relevance, y, torch.zeros_like(bias) if spread and isinstance(rule, AlphaBeta) else bias, sums)
-    if spread and not isinstance(rule, AlphaBeta):
-        shares = _spread(shares, sums)
     total = torch.zeros_like(x)
     for signal, run in (
         (shares.every, lambda leaf: layer.apply(leaf, layer.weight)),
@@ -183,19 +180,6 @@ def propagate(
         if signal is not None:
             total = total + _transposed(run, x, signal)
     return total, shares.kept
-
-
-def _spread(shares: Shares, sums: Sums) -> Shares:
-    up, down = sums.signed(1), sums.signed(-1)
-    size = up - down
-    has_any = size > _TINY
-    each = torch.where(has_any, shares.kept, 0) / torch.where(has_any, size, 1)
-    return Shares(
-        every=shares.every,
-        plus=each if shares.plus is None else shares.plus + each,
-        minus=-each if shares.minus is None else shares.minus - each,
-        kept=torch.where(has_any, 0, shares.kept),
-    )
 
 
 def share_flat(layer: Layer, x: Tensor, relevance: Tensor) -> Tensor:
