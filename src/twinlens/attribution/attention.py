@@ -8,7 +8,7 @@ Shapes: B samples, A heads, T tokens, D values of a head, E values of a token.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -42,9 +42,7 @@ def attend(
         enable_gqa: let several heads of the query share one of key and value.
     """
     if enable_gqa:
-        key, value = (
-            part.repeat_interleave(query.shape[-3] // part.shape[-3], dim=-3) for part in (key, value)
-        )
+        key, value = (part.repeat_interleave(query.shape[-3] // part.shape[-3], dim=-3) for part in (key, value))
     scores = multiply(query * (1 / math.sqrt(query.shape[-1]) if scale is None else scale), key.transpose(-2, -1))
     if is_causal:
         attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
@@ -92,7 +90,7 @@ def attend_with_heads(
             "`model` has attention with extra keys or a padding mask, which its methods cannot see through. Use "
             "integrated_gradients."
         )
-    weights = (q_proj_weight, k_proj_weight, v_proj_weight)
+    weights: Sequence[Tensor | None] = (q_proj_weight, k_proj_weight, v_proj_weight)
     if not use_separate_proj_weight:
         assert in_proj_weight is not None
         weights = in_proj_weight.chunk(3)

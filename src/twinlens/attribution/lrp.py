@@ -5,23 +5,25 @@ Shapes: N samples, B samples of one batch, C channels, S = spatial shape.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from twinlens.attribution.harness import Request, in_batches, make_request, target_logits
+from twinlens.attribution.harness import Request, target_logits
+from twinlens.attribution.method import AttributionMethod, Explain
 from twinlens.attribution.propagation import Composite, InputRule, Propagation
 from twinlens.attribution.relevance import AlphaBeta, Epsilon, Gamma, Layer, Rule, share_flat, share_in_box
 from twinlens.core.arrays import ArrayLike, as_tensor
-from twinlens.core.calling import Labels
-from twinlens.errors import unknown
 
 LRPRule = Literal[
     "epsilon_plus_flat", "epsilon_plus", "epsilon_gamma_box", "epsilon_alpha2beta1_flat",
     "epsilon", "gamma", "alpha1beta0", "alpha2beta1",
 ]  # fmt: skip
+MODEL = (
+    "a network of linear layers, activations, pooling, normalisations, attention, sums and products (also in place, "
+    "re-used or functional)"
+)
 _PLUS, _BOTH = AlphaBeta(1, 0), AlphaBeta(2, 1)
 
 
@@ -37,20 +39,15 @@ def _choose(rule: str, epsilon: float, gamma: float, box: InputRule, spread: boo
         "alpha1beta0": (_PLUS, _PLUS, None),
         "alpha2beta1": (_BOTH, _BOTH, None),
     }
-    if rule not in rules:
-        raise unknown("rule", rule, rules)
     dense, convolution, first = rules[rule]
     return Composite(dense=dense, convolution=convolution, first=first, spread=spread)
 
 
+@AttributionMethod(model=MODEL)
 def lrp(
     model: nn.Module,
-    inputs: ArrayLike,
-    targets: Labels,
+    request: Request,
     *,
-    ids: Sequence[str | int] | None = None,
-    seed: int = 0,
-    batch_size: int | None = None,
     rule: LRPRule = "epsilon_plus_flat",
     epsilon: float = 1e-6,
     gamma: float = 0.25,
@@ -58,36 +55,27 @@ def lrp(
     high: float | ArrayLike | None = None,
     bias: Literal["keep", "spread"] = "keep",
     check: bool = True,
-) -> Tensor:
+) -> Explain:
     """Layer-wise relevance propagation (Bach et al. 2015), summed over the channels, its positive part.
 
-    The relevance of the target class is its logit; every layer hands it on to the layer before, conserving it.
+    The relevance of the target class is its logit; every layer hands it on to the layer before, conserving it. What
+    biases keep is counted: with the relevance of the input it sums to the logit.
 
     Args:
-        model: a network of linear layers, activations, pooling, normalisations, sums and products; in-place, re-used and
-            functional operations follow the rules, too. Batch normalisation becomes part of the convolution before it.
-        inputs: (N, C, *S), or (N, D) for tabular rows.
-        targets: (N,) classes to explain.
-        ids: one name per sample.
-        seed: unused; the method is deterministic.
-        batch_size: samples per batch; by default 16, or more for small inputs.
         rule: one rule for all layers, "epsilon", "gamma", "alpha1beta0" (z⁺) or "alpha2beta1"; or a composite
             (Montavon et al. 2019; Kohlbrenner et al. 2020): epsilon in dense layers, another in convolutions (plus is
             z⁺), and a flat or a box rule where the input is read.
         epsilon: stabiliser of the epsilon and gamma rules; a larger one keeps more relevance and leaves less noise.
         gamma: how much more contributions count that speak for a unit.
-        low: least value that inputs can have, for the box rule: a number, or one that fits an input; by default the least
-            of each channel of the sample.
+        low: least value that inputs can have, for the box rule: a number, or one that fits an input; by default the
+            least of each channel of the sample.
         high: largest value that inputs can have; as `low`.
-        bias: let biases keep their share of relevance; or spread it over what else contributes, in layers of the plus and
-            alpha-beta rules.
+        bias: let biases keep their share of relevance; or spread it over what else contributes, in layers of the plus
+            and alpha-beta rules.
         check: refuse a model for which relevance of the input and of biases do not sum to the logit within 1%.
     """
-    if bias not in ("keep", "spread"):
-        raise unknown("bias", bias, ("keep", "spread"))
-    request = make_request(model, inputs, targets, ids=ids, seed=seed, batch_size=batch_size)
-    composite = _choose(rule, epsilon, gamma, _box(low, high), bias == "spread")
-    return in_batches(model, request, lambda part: relevance_of(model, part, composite, check=check)[0])
+    composite = _choose(rule, epsilon, gamma, _box(low, high, request.inputs), bias == "spread")
+    return lambda part: relevance_of(model, part, composite, check=check)[0]
 
 
 def relevance_of(
@@ -127,30 +115,31 @@ def _check_conserved(relevance: Tensor, kept: Tensor, logits: Tensor, part: Requ
     for i in (missing > 0.01 * logits.abs() + rounding).nonzero().flatten().tolist():
         raise ValueError(
             f"`model`: relevance of sample {part.ids[i]!r} and of biases sum to {found[i].item():.3g} and not to the "
-            f"logit {logits[i].item():.3g}. The model has operations that LRP has no rule for. Use integrated_gradients, "
-            "or check=False to go on."
+            f"logit {logits[i].item():.3g}. The model has operations that LRP has no rule for. Use "
+            "integrated_gradients, or check=False to go on."
         )
 
 
-def _box(low: float | ArrayLike | None, high: float | ArrayLike | None) -> Callable[[Layer, Tensor, Tensor], Tensor]:
+def _box(low: float | ArrayLike | None, high: float | ArrayLike | None, inputs: Tensor) -> InputRule:
+    bounds = [None if value is None else _bound(value, inputs, name) for name, value in (("low", low), ("high", high))]
+
     def rule(layer: Layer, x: Tensor, relevance: Tensor) -> Tensor:
         places = tuple(range(2, x.dim())) or (1,)
-        bounds = (
-            x.amin(dim=places, keepdim=True) if low is None else _bound(low, x, "low"),
-            x.amax(dim=places, keepdim=True) if high is None else _bound(high, x, "high"),
-        )
-        return share_in_box(layer, x, relevance, *(bound.expand_as(x) for bound in bounds))
+        least, most = bounds
+        least = x.amin(dim=places, keepdim=True) if least is None else least
+        most = x.amax(dim=places, keepdim=True) if most is None else most
+        return share_in_box(layer, x, relevance, least.expand_as(x), most.expand_as(x))
 
     return rule
 
 
-def _bound(given: float | ArrayLike, x: Tensor, name: str) -> Tensor:
-    values = as_tensor(given, name).to(x)
+def _bound(given: float | ArrayLike, inputs: Tensor, name: str) -> Tensor:
+    values = as_tensor(given, name).to(inputs)
     if not values.isfinite().all():
         raise ValueError(f"`{name}` must be finite; it holds NaN or infinity.")
     try:
-        return values.expand_as(x)
+        return values.expand(inputs.shape[1:])
     except RuntimeError as error:
         raise ValueError(
-            f"`{name}` must be a number or fit one input {tuple(x.shape[1:])}; got shape {tuple(values.shape)}."
+            f"`{name}` must be a number or fit one input {tuple(inputs.shape[1:])}; got shape {tuple(values.shape)}."
         ) from error

@@ -1,13 +1,14 @@
 """Layer-wise relevance propagation through a whole network, as a context in which operations follow its rules.
 
 Relevance is carried as R / x, which is what a gradient is to input × gradient. Operations that only move, add or scale
-values then need no rule at all: their own gradients conserve relevance, through residual sums, concatenation, slices and
-pooling alike. What is left needs one each:
+values then need no rule at all: their own gradients conserve relevance, through residual sums, concatenation, slices
+and pooling alike. What is left needs one each:
 
-- convolutions and dense layers share relevance by `relevance.py`; batch normalisation becomes part of the convolution before;
-- an activation f passes relevance on: f(x) is x times a constant, f(0) a bias;
-- of a product of two values either takes half, and a gate (sigmoid, or the scale of a normalisation) nothing (Achtibat et
-  al. 2024; Arras et al. 2017);
+- convolutions and dense layers share relevance by relevance.py; batch normalisation becomes part of the convolution
+  before it, and so does padding with zeros;
+- an activation f passes relevance on: f(x) is x times a constant, plus the bias f(0);
+- of a product of two values each takes half (Achtibat et al. 2024), and a gate, such as a sigmoid, nothing (Arras et
+  al. 2017); what normalisations divide by is a constant;
 - softmax is its own first-order expansion (Achtibat et al. 2024).
 
 Whatever does not depend on the input (biases, class tokens, places, constants of expansions) keeps its share, which is
@@ -42,7 +43,15 @@ _SOFTMAX = (F.softmax, torch.softmax, Tensor.softmax)
 _GATES = (torch.sigmoid, Tensor.sigmoid, F.sigmoid, Tensor.sigmoid_, F.hardsigmoid)
 _SCALES = (torch.rsqrt, Tensor.rsqrt, torch.sqrt, Tensor.sqrt, torch.std, Tensor.std, torch.var, Tensor.var,
            torch.norm, Tensor.norm, torch.linalg.vector_norm)  # fmt: skip
-_MOVES = (Tensor.expand, Tensor.expand_as, Tensor.view, Tensor.view_as, Tensor.reshape, Tensor.unsqueeze, torch.unsqueeze)
+_MOVES = (
+    Tensor.expand,
+    Tensor.expand_as,
+    Tensor.view,
+    Tensor.view_as,
+    Tensor.reshape,
+    Tensor.unsqueeze,
+    torch.unsqueeze,
+)
 _ELEMENTWISE = (torch.clamp, Tensor.clamp, torch.exp, Tensor.exp, torch.pow, Tensor.pow, Tensor.__pow__,
                 torch.square, Tensor.square, torch.erf, Tensor.erf, torch.abs, Tensor.abs)  # fmt: skip
 _CLOSE = 1e-4  # to zero: secants from there on lose their digits
@@ -103,12 +112,23 @@ class Propagation(Rules):
         table |= {op: self._moved(op) for op in _MOVES}
         table |= {op: self._added(torch.add) for op in SUMS} | {op: self._added(torch.sub) for op in _DIFFERENCES}
         table |= {op: self._convolved(op) for op in convolutions} | {F.linear: self._linear}
-        table |= {Tensor.__rsub__: lambda a, b: self._added(torch.add)(-a, b), torch.cat: self._joined(torch.cat)}
-        table |= dict.fromkeys(PRODUCTS, self._product) | dict.fromkeys(_QUOTIENTS, self._quotient)
-        table |= {op: self._halved(op) for op in _MATRIX_PRODUCTS} | {op: self._softened for op in _SOFTMAX}
-        table |= {F.pad: self._pad, F.batch_norm: self._batch_norm, F.layer_norm: self._layer_norm, F.group_norm: self._group_norm}
-        table |= {op: self._batch_norm_overload for op in OWN_ORDER}
-        table |= {F.normalize: _to_length_one, F.rms_norm: self._rms_norm, F.scaled_dot_product_attention: self._attention}
+        table[Tensor.__rsub__] = lambda a, b: self._added(torch.add)(-a, b)
+        table[torch.cat] = self._joined(torch.cat)
+        table |= dict.fromkeys(PRODUCTS, self._product)
+        table |= dict.fromkeys(_QUOTIENTS, self._quotient)
+        table |= {op: self._halved(op) for op in _MATRIX_PRODUCTS} | dict.fromkeys(_SOFTMAX, self._softened)
+        table |= {
+            F.pad: self._pad,
+            F.batch_norm: self._batch_norm,
+            F.layer_norm: self._layer_norm,
+            F.group_norm: self._group_norm,
+        }
+        table |= dict.fromkeys(OWN_ORDER, self._batch_norm_overload)
+        table |= {
+            F.normalize: _to_length_one,
+            F.rms_norm: self._rms_norm,
+            F.scaled_dot_product_attention: self._attention,
+        }
         table |= {F.multi_head_attention_forward: functools.partial(attend_with_heads, self._linear, self._attention)}
         return table
 
@@ -161,8 +181,8 @@ class Propagation(Rules):
         running_var: Tensor | None,
         weight: Tensor | None = None,
         bias: Tensor | None = None,
-        training: bool = False,
-        momentum: float = 0.1,
+        training: bool = False,  # noqa: ARG002  # as the function that it replaces
+        momentum: float = 0.1,  # noqa: ARG002
         eps: float = 1e-5,
     ) -> Tensor:
         if running_mean is None or running_var is None:

@@ -1,8 +1,8 @@
 """Relevance of one linear operation: how the rules of layer-wise relevance propagation share it among the inputs.
 
-An operation adds contributions c = x · w and a bias b to outputs y. A rule shares the relevance R of each output among the
-contributions, c⁺ > 0 and c⁻ < 0, and the bias, in the sense that nothing is lost: what biases and stabilisers keep is
-returned beside what the inputs receive.
+An operation adds contributions c = x · w and a bias b to outputs y. A rule shares the relevance R of each output among
+the contributions, c⁺ > 0 and c⁻ < 0, and the bias, so that nothing is lost: what bias and stabiliser keep is returned
+beside what the inputs receive.
 
 Shapes: (B, …) as the operation has them; x inputs, y outputs, R shaped like y.
 """
@@ -72,11 +72,15 @@ class Shares:
 
 
 @dataclass(frozen=True, eq=False)
-class Sums:
-    """What a rule may look at: the outputs, and the sums of contributions of either sign, made when wanted."""
+class Outputs:
+    """What a rule may look at: the outputs of an operation, and the sums that make them."""
 
     layer: Layer
     x: Tensor
+    y: Tensor
+    """Outputs, with the bias."""
+    bias: Tensor
+    """Bias that takes part in the rule."""
 
     def signed(self, sign: int) -> Tensor:
         """Return the sums of the positive or of the negative contributions."""
@@ -90,11 +94,11 @@ class Epsilon:
 
     epsilon: float = 1e-6
 
-    def share(self, relevance: Tensor, y: Tensor, bias: Tensor, sums: Sums) -> Shares:
+    def share(self, relevance: Tensor, outputs: Outputs) -> Shares:
         """Return the shares of one operation."""
-        whole = _stabilised(y, self.epsilon)
+        whole = _stabilised(outputs.y, self.epsilon)
         every = relevance / whole
-        return Shares(every=every, kept=every * (bias + (whole - y)))
+        return Shares(every=every, kept=every * (outputs.bias + (whole - outputs.y)))
 
 
 @dataclass(frozen=True)
@@ -107,14 +111,15 @@ class AlphaBeta:
     alpha: float
     beta: float
 
-    def share(self, relevance: Tensor, y: Tensor, bias: Tensor, sums: Sums) -> Shares:
+    def share(self, relevance: Tensor, outputs: Outputs) -> Shares:
         """Return the shares of one operation."""
-        up = sums.signed(1) + bias.clamp(min=0)
+        bias = outputs.bias
+        up = outputs.signed(1) + bias.clamp(min=0)
         has_up = up > _TINY
         if self.beta == 0 and bool((has_up | (relevance == 0)).all()):  # which spares half of the work
             plus = torch.where(has_up, relevance, 0) / torch.where(has_up, up, 1)
             return Shares(plus=plus, kept=plus * bias.clamp(min=0))
-        down = sums.signed(-1) + bias.clamp(max=0)
+        down = outputs.signed(-1) + bias.clamp(max=0)
         has_down = down < -_TINY
         alpha = torch.where(has_down, self.alpha, 1.0) * has_up
         beta = torch.where(has_up, self.beta, -1.0) * has_down
@@ -131,9 +136,9 @@ class Gamma:
     gamma: float = 0.25
     epsilon: float = 1e-6
 
-    def share(self, relevance: Tensor, y: Tensor, bias: Tensor, sums: Sums) -> Shares:
+    def share(self, relevance: Tensor, outputs: Outputs) -> Shares:
         """Return the shares of one operation."""
-        up = sums.signed(1)
+        y, bias, up = outputs.y, outputs.bias, outputs.signed(1)
         is_up = y > 0
         down = y - bias - up
         favoured = torch.where(is_up, up + bias.clamp(min=0), down + bias.clamp(max=0))
@@ -166,11 +171,13 @@ def propagate(
         spread: leave the bias out of the sums of `AlphaBeta`, so that contributions share everything.
 
     Returns:
-        Relevance of the inputs divided by x, which is what a gradient is to input × gradient; and what was kept (like y).
+        Relevance of the inputs divided by x, which is what a gradient is to input × gradient; and what was kept, like
+        y.
     """
-    bias = torch.zeros((), dtype=y.dtype, device=y.device) if layer.bias is None else layer.bias
-    sums = Sums(layer, x)
-    shares = rule.share(relevance, y, torch.zeros_like(bias) if spread and isinstance(rule, AlphaBeta) else bias, sums)
+    bias = layer.bias
+    if bias is None or (spread and isinstance(rule, AlphaBeta)):
+        bias = torch.zeros((), dtype=y.dtype, device=y.device)
+    shares = rule.share(relevance, Outputs(layer, x, y, bias))
     total = torch.zeros_like(x)
     for signal, run in (
         (shares.every, lambda leaf: layer.apply(leaf, layer.weight)),

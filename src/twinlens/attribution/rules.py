@@ -220,6 +220,23 @@ def rescale_rules() -> Rules:
     return Rules(replacements)
 
 
+class TopLayer:
+    """Which sign the weights of the last linear layer have, the first that a backward pass comes to."""
+
+    def __init__(self) -> None:
+        """Take the weights as they are."""
+        self.restart(sign=1)
+
+    def restart(self, *, sign: int) -> None:
+        """Prepare for another backward pass."""
+        self._sign, self._reached = sign, False
+
+    def take_sign(self) -> int:
+        """Return the sign of the weights of the layer that is reached now."""
+        sign, self._reached = 1 if self._reached else self._sign, True
+        return sign
+
+
 class _Excite(torch.autograd.Function):
     """A linear operation with excitatory weights alone: probability goes to inputs in proportion to what they add."""
 
@@ -240,14 +257,14 @@ class _Excite(torch.autograd.Function):
         return positive.detach() * back, None, None
 
 
-def _excited(operation: Operation) -> Operation:
+def _excited(operation: Operation, top: TopLayer) -> Operation:
     """Return the rule of an operation (x, weight, bias, …) whose weights' positive part carries probability."""
 
     def replacement(x: Tensor, weight: Tensor, bias: Tensor | None = None, *args: Any, **options: Any) -> Tensor:
         return _Excite.apply(
             x,
             lambda z: operation(z, weight, bias, *args, **options),
-            lambda z: operation(z, weight.clamp(min=0), None, *args, **options),
+            lambda z: operation(z, (top.take_sign() * weight).clamp(min=0), None, *args, **options),
         )
 
     return replacement
@@ -305,10 +322,11 @@ def _sum(a: Any, b: Any, alpha: float = 1) -> Any:
     return torch.add(a, b, alpha=alpha)
 
 
-def excitation_rules() -> Rules:
+def excitation_rules(top: TopLayer | None = None) -> Rules:
     """Return the rules of excitation backpropagation (Zhang et al. 2018): win probabilities instead of gradients."""
+    top = top or TopLayer()
     replacements: dict[Operation, Operation] = {op: _passing(plain) for op, plain in ACTIVATIONS.items()}
-    replacements |= {op: _excited(op) for op in (F.conv2d, F.conv1d, F.linear)}
+    replacements |= {op: _excited(op, top) for op in (F.conv2d, F.conv1d, F.linear)}
     replacements |= {op: _excited_pool(op) for op in (F.avg_pool2d, F.adaptive_avg_pool2d, torch.mean, Tensor.mean)}
     replacements |= {op: _passing(op) for op in (F.batch_norm, *OWN_ORDER)}
     replacements |= dict.fromkeys(SUMS, _sum)

@@ -6,7 +6,6 @@ Shapes: B samples, A heads, T tokens (extra ones first, then h · w patches), (H
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 from typing import Any, Literal
 
 import torch
@@ -15,14 +14,12 @@ from torch.nn import functional as F  # noqa: N812
 
 from twinlens.attribution.attention import attend, attend_with_heads
 from twinlens.attribution.cam import resize_to
-from twinlens.attribution.harness import Request, check_images, in_batches, make_request, target_logits
-from twinlens.attribution.lrp import relevance_of
+from twinlens.attribution.harness import Request, target_logits
+from twinlens.attribution.lrp import MODEL, relevance_of
+from twinlens.attribution.method import AttributionMethod, Explain
 from twinlens.attribution.propagation import Composite
 from twinlens.attribution.relevance import Epsilon, Gamma, Rule
-from twinlens.attribution.rules import Rules
-from twinlens.core.arrays import ArrayLike
-from twinlens.core.calling import Labels
-from twinlens.errors import unknown
+from twinlens.attribution.rules import Operation, Rules
 
 _MOST_EXTRA = 16  # class, distillation and register tokens
 
@@ -37,14 +34,11 @@ class Attention(Rules):
         self.grids: list[tuple[int, int]] = []
         """Sizes of what convolutions made, among them the patches."""
         attention = functools.partial(attend, torch.matmul, self._seen)
-        super().__init__(
-            {
-                F.scaled_dot_product_attention: attention,
-                F.multi_head_attention_forward: functools.partial(attend_with_heads, F.linear, attention),
-                F.conv2d: self._convolved,
-            }
-            | dict.fromkeys((F.softmax, torch.softmax, Tensor.softmax), self._seen)
-        )
+        rules: dict[Operation, Operation] = dict.fromkeys((F.softmax, torch.softmax, Tensor.softmax), self._seen)
+        rules[F.scaled_dot_product_attention] = attention
+        rules[F.multi_head_attention_forward] = functools.partial(attend_with_heads, F.linear, attention)
+        rules[F.conv2d] = self._convolved
+        super().__init__(rules)
 
     def _seen(self, scores: Tensor, dim: int = -1, *args: Any, **options: Any) -> Tensor:
         options.pop("_stacklevel", None)
@@ -87,8 +81,8 @@ def _look(model: nn.Module, part: Request, method: str) -> tuple[Attention, list
     shapes = {tuple(one.shape[:1] + one.shape[2:]) for one in seen.weights}
     if len(shapes) > 1 or seen.weights[0].shape[0] != len(part):
         raise ValueError(
-            f"`model` must attend to the same tokens in every layer for {method}; this one attends within windows or at "
-            f"several scales, {len(shapes)} shapes in all. Use attn_lrp or gradcam."
+            f"`model` must attend to the same tokens in every layer for {method}; this one attends within windows or "
+            "at several scales. Use attn_lrp or gradcam."
         )
     gradients = torch.autograd.grad(logits.sum(), seen.weights, allow_unused=True)
     return seen, [torch.zeros_like(w) if g is None else g for w, g in zip(seen.weights, gradients, strict=True)]
@@ -112,29 +106,15 @@ def _read(flow: Tensor, last: Tensor, seen: Attention, part: Request) -> Tensor:
     return resize_to(patches, part.inputs.shape[2:])
 
 
-def attention_rollout(
-    model: nn.Module,
-    inputs: ArrayLike,
-    targets: Labels,
-    *,
-    ids: Sequence[str | int] | None = None,
-    seed: int = 0,
-    batch_size: int | None = None,
-) -> Tensor:
+_MODEL = "a vision transformer whose layers attend to all patches, such as timm's and torchvision's ViT"
+
+
+@AttributionMethod(inputs="images", model=_MODEL)
+def attention_rollout(model: nn.Module, request: Request) -> Explain:
     """Attention rollout (Abnar & Zuidema 2020): attention, half of it residual, multiplied through all layers.
 
     The same for every class: it says where a transformer looks and not for what.
-
-    Args:
-        model: a vision transformer whose layers attend to all patches, such as timm's and torchvision's ViT.
-        inputs: (N, C, H, W).
-        targets: (N,) classes, which change nothing.
-        ids: one name per sample.
-        seed: unused; the method is deterministic.
-        batch_size: samples per batch; by default 16, or more for small inputs.
     """
-    request = make_request(model, inputs, targets, ids=ids, seed=seed, batch_size=batch_size)
-    check_images(request.inputs, "attention_rollout")
 
     def explain(part: Request) -> Tensor:
         seen, gradients = _look(model, part, "attention_rollout")
@@ -143,24 +123,12 @@ def attention_rollout(
             flow = (0.5 * weights.detach().mean(dim=1) + 0.5 * same) @ flow
         return _read(flow, gradients[-1], seen, part)
 
-    return in_batches(model, request, explain)
+    return explain
 
 
-def gradient_attention(
-    model: nn.Module,
-    inputs: ArrayLike,
-    targets: Labels,
-    *,
-    ids: Sequence[str | int] | None = None,
-    seed: int = 0,
-    batch_size: int | None = None,
-) -> Tensor:
-    """Gradient-weighted attention (Chefer et al. 2021): attention × its gradient, added up through all layers.
-
-    Arguments as for `attention_rollout`; the map is that of the class.
-    """
-    request = make_request(model, inputs, targets, ids=ids, seed=seed, batch_size=batch_size)
-    check_images(request.inputs, "gradient_attention")
+@AttributionMethod(inputs="images", model=_MODEL)
+def gradient_attention(model: nn.Module, request: Request) -> Explain:
+    """Gradient-weighted attention (Chefer et al. 2021): attention × its gradient, added up through all layers."""
 
     def explain(part: Request) -> Tensor:
         seen, gradients = _look(model, part, "gradient_attention")
@@ -170,48 +138,36 @@ def gradient_attention(
             flow = flow + (weights.detach() * gradient).clamp(min=0).mean(dim=1) @ flow
         return _read(flow, gradients[-1], seen, part)
 
-    return in_batches(model, request, explain)
+    return explain
 
 
+@AttributionMethod(model=MODEL)
 def attn_lrp(
     model: nn.Module,
-    inputs: ArrayLike,
-    targets: Labels,
+    request: Request,
     *,
-    ids: Sequence[str | int] | None = None,
-    seed: int = 0,
-    batch_size: int | None = None,
     gamma: float = 0.05,
     patch_gamma: float = 0.25,
     epsilon: float = 1e-6,
     softmax: Literal["expansion", "constant"] = "expansion",
     check: bool = True,
-) -> Tensor:
+) -> Explain:
     """AttnLRP (Achtibat et al. 2024): layer-wise relevance propagation through attention, in single pixels.
 
-    Relevance of the class, its logit, is conserved: what biases, class tokens and places keep, and the constant of each
-    softmax's expansion, is counted and makes up for what does not arrive at the pixels.
+    The relevance of the target class, its logit, is conserved: what biases, class tokens, embeddings of places and the
+    constants of softmax's expansions keep is counted, and makes up for what does not arrive at the pixels.
 
     Args:
-        model: a transformer, or any model that `lrp` takes.
-        inputs: (N, C, *S), or (N, D) for tabular rows.
-        targets: (N,) classes to explain.
-        ids: one name per sample.
-        seed: unused; the method is deterministic.
-        batch_size: samples per batch; by default 16, or more for small inputs.
-        gamma: how much more contributions count that speak for a unit, in dense layers; 0 is the epsilon rule, which the
-            authors take for language.
+        gamma: how much more contributions count that speak for a unit, in dense layers; 0 is the epsilon rule, which
+            the authors take for language.
         patch_gamma: the same in convolutions, which make the patches.
         epsilon: stabiliser of both rules.
         softmax: pass relevance on to the scores of attention by an expansion, as in the paper, or take the weights of
             attention for constants (Ali et al. 2022).
         check: refuse a model for which relevance of the input and what was kept do not sum to the logit within 1%.
     """
-    if softmax not in ("expansion", "constant"):
-        raise unknown("softmax", softmax, ("expansion", "constant"))
-    request = make_request(model, inputs, targets, ids=ids, seed=seed, batch_size=batch_size)
     composite = attn_composite(gamma, patch_gamma, epsilon, constant_softmax=softmax == "constant")
-    return in_batches(model, request, lambda part: relevance_of(model, part, composite, check=check)[0])
+    return lambda part: relevance_of(model, part, composite, check=check)[0]
 
 
 def attn_composite(gamma: float, patch_gamma: float, epsilon: float, *, constant_softmax: bool = False) -> Composite:
