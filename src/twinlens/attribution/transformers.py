@@ -72,7 +72,7 @@ def _look(model: nn.Module, part: Request, method: str) -> tuple[Attention, list
     """Call a model; return its attention, and the gradients of the target logits with respect to it."""
     seen = Attention()
     with torch.enable_grad(), seen:
-        logits = target_logits(model, part.inputs.detach().clone().requires_grad_(), part.targets)
+        logit = target_logits(model, part.inputs.detach().clone().requires_grad_(), part.targets).sum()
     if not seen.weights:
         raise ValueError(
             f"`model` must have attention between all patches for {method}, and this one shows none. For convolutional "
@@ -84,7 +84,7 @@ def _look(model: nn.Module, part: Request, method: str) -> tuple[Attention, list
             f"`model` must attend to the same tokens in every layer for {method}; this one attends within windows or "
             "at several scales. Use attn_lrp or gradcam."
         )
-    gradients = torch.autograd.grad(logits.sum(), seen.weights, allow_unused=True)
+    gradients = torch.autograd.grad(logit, seen.weights, allow_unused=True)
     return seen, [torch.zeros_like(w) if g is None else g for w, g in zip(seen.weights, gradients, strict=True)]
 
 
