@@ -21,13 +21,14 @@ from PIL import Image
 
 import twinlens as tl
 
-METHODS = [name for name in tl.METHODS if name != "kernel_shap"]  # which is for tabular rows
+METHODS = [name for name in tl.METHODS if name not in ("attention_rollout", "gradient_attention")]  # for transformers
 
 # Fewer steps than the defaults, for a picture within minutes.
 QUICK = {
     "extremal_perturbation": {"steps": 100},
     "rise": {"masks": 500},
     "input_iba": {"rounds": 5, "critic_noise": 8, "steps": 20},
+    "kernel_shap": {"coalitions": 500},
     "ig_sg": {"samples": 8, "steps": 8},
     "ig_sq": {"samples": 8, "steps": 8},
     "ig_var": {"samples": 8, "steps": 8},

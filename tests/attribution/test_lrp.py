@@ -174,7 +174,7 @@ def test_box_and_flat_rules_by_hand():
         tl.attribute(model, inputs, [0], "lrp", rule="epsilon_gamma_box", low=torch.ones(7))
     with pytest.raises(ValueError, match="`high` must be finite"):
         tl.attribute(model, inputs, [0], "lrp", rule="epsilon_gamma_box", high=float("nan"))
-    with pytest.raises(ValueError, match="`rule` must be one of .*epsilon_plus_flat.*; got 'zplus'"):
+    with pytest.raises(ValueError, match=r"`rule` must be one of .*epsilon_plus_flat.*; got 'zplus'"):
         tl.attribute(model, inputs, [0], "lrp", rule="zplus")
 
 

@@ -1,4 +1,4 @@
-"""Attention rollout, gradient-weighted attention and AttnLRP: against hand computations, on timm's and torchvision's ViT."""
+"""Attention rollout, gradient-weighted attention and AttnLRP: by hand, and on timm's and torchvision's ViT."""
 
 import functools
 
@@ -24,7 +24,7 @@ def shaken(model):
     generator = torch.Generator().manual_seed(5)
     with torch.no_grad():
         for weight in model.parameters():
-            weight += 0.2 * torch.randn(weight.shape, generator=generator)
+            weight.add_(0.2 * torch.randn(weight.shape, generator=generator))
     return model.eval()
 
 
