@@ -31,7 +31,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from twinlens.attribution.attention import attend, attend_with_heads
 from twinlens.attribution.relevance import Layer, Rule, propagate
-from twinlens.attribution.rules import ACTIVATIONS, OWN_ORDER, PRODUCTS, SUMS, Operation, Rules
+from twinlens.attribution.rules import ACTIVATIONS, OWN_ORDER, PRODUCTS, RELUS, SUMS, Operation, Rules
 
 InputRule = Callable[[Layer, Tensor, Tensor], Tensor]
 """From the first layer, its inputs and the relevance of its outputs to the relevance of its inputs."""
@@ -107,6 +107,7 @@ class Propagation(Rules):
         convolutions = (F.conv1d, F.conv2d, F.conv3d)
         table: dict[Operation, Operation] = {op: self._activated(plain) for op, plain in ACTIVATIONS.items()}
         table |= {op: self._activated(op) for op in _ELEMENTWISE}
+        table |= dict.fromkeys(RELUS, _relu)  # whose own gradient does it
         table |= {op: self._gated(op) for op in _GATES}
         table |= {op: self._constant(op) for op in _SCALES}
         table |= {op: self._moved(op) for op in _MOVES}
@@ -168,9 +169,7 @@ class Propagation(Rules):
     def _shared(self, layer: Layer, x: Tensor, y: Tensor | None = None) -> Tensor:
         if not x.requires_grad:
             return layer.run(x)
-        with torch.no_grad():
-            made = layer.run(x) if y is None else y
-        done: Tensor = _Shared.apply(x, made, self, layer, _reads_input(x))
+        done: Tensor = _Shared.apply(x, y, self, layer, _reads_input(x))
         self._runs[done] = _Run(layer, x)
         return done
 
@@ -268,7 +267,7 @@ class Propagation(Rules):
                 return done
             with torch.no_grad():
                 at_zero = activation(torch.zeros((), dtype=x.dtype, device=x.device), *args, **options)
-                away = torch.where(x.abs() < _CLOSE, torch.where(x < 0, -_CLOSE, _CLOSE).to(x), x)
+                away = torch.where(x.abs() < _CLOSE, torch.copysign(torch.full_like(at_zero, _CLOSE), x), x)
                 slope = (activation(away, *args, **options) - at_zero) / away
             return x * slope if float(at_zero) == 0 else self._plus(x * slope, at_zero)
 
@@ -335,6 +334,10 @@ class Propagation(Rules):
         return attend(multiply, self._softened, *args, **options)
 
 
+def _relu(x: Tensor, inplace: bool = False) -> Tensor:  # noqa: ARG001  # never in place: its input is needed
+    return torch.relu(x)
+
+
 def _depends(value: Any) -> bool:
     return isinstance(value, Tensor) and value.requires_grad
 
@@ -365,10 +368,11 @@ class _Shared(torch.autograd.Function):
     """A linear operation whose relevance is shared by a rule."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, y: Tensor, whole: Propagation, layer: Layer, is_first: bool) -> Tensor:
+    def forward(ctx: Any, x: Tensor, y: Tensor | None, whole: Propagation, layer: Layer, is_first: bool) -> Tensor:
         ctx.whole, ctx.layer, ctx.is_first = whole, layer, is_first
-        ctx.save_for_backward(x, y)
-        return y.clone()
+        done = layer.run(x) if y is None else y.clone()
+        ctx.save_for_backward(x, done)
+        return done
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None, None]:

@@ -17,8 +17,8 @@ from torch.nn import functional as F  # noqa: N812
 from torch.overrides import TorchFunctionMode
 
 Operation = Callable[..., Any]
-_RELUS: tuple[Operation, ...] = (F.relu, torch.relu, torch.relu_, Tensor.relu, Tensor.relu_)
-ACTIVATIONS: dict[Operation, Operation] = dict.fromkeys(_RELUS, torch.relu) | {
+RELUS: tuple[Operation, ...] = (F.relu, torch.relu, torch.relu_, Tensor.relu, Tensor.relu_)
+ACTIVATIONS: dict[Operation, Operation] = dict.fromkeys(RELUS, torch.relu) | {
     F.gelu: F.gelu,
     F.silu: F.silu,
     F.elu: F.elu,
@@ -111,7 +111,7 @@ def _guided_hardtanh(x: Tensor, min_val: float = -1.0, max_val: float = 1.0, inp
 def guided_rules() -> Rules:
     """Return the rules of guided backpropagation (Springenberg et al. 2015): a ReLU passes only positive gradients."""
     capped: dict[Operation, Operation] = {F.relu6: _guided_relu6, F.hardtanh: _guided_hardtanh}
-    return Rules({**dict.fromkeys(_RELUS, _guided_relu), **capped})
+    return Rules({**dict.fromkeys(RELUS, _guided_relu), **capped})
 
 
 class _Rescale(torch.autograd.Function):
