@@ -2,15 +2,15 @@
 
     python examples/transformer.py --out transformer-sheet.png [--epochs 12] [--digits 6]
 
-Needs timm and the digits of `pip install "twinlens[demo]"`. One minute of training on one core.
+Needs the digits of `pip install "twinlens[demo]"`. One minute of training on one core.
 """
 
 import argparse
 from pathlib import Path
 
-import timm
 import torch
 from matplotlib.figure import Figure
+from torch import nn
 
 import twinlens as tl
 from twinlens.models.mnist_cnn import mnist_digits
@@ -38,11 +38,25 @@ def load_digits(*, held_out: bool) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.from_numpy(pixels).reshape(-1, 1, 28, 28) / 127.5 - 1, torch.from_numpy(labels)
 
 
-def build() -> torch.nn.Module:
-    """Build an untrained transformer of 49 patches and a class token."""
-    return timm.models.vision_transformer.VisionTransformer(
-        img_size=28, patch_size=4, in_chans=1, embed_dim=48, depth=4, num_heads=3, num_classes=10
-    )
+class DigitTransformer(nn.Module):
+    """A transformer of 49 patches and a class token."""
+
+    def __init__(self, size: int = 48, layers: int = 4) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(1, size, 4, 4)
+        self.token = nn.Parameter(torch.zeros(1, 1, size))
+        self.places = nn.Parameter(0.02 * torch.randn(1, 50, size))
+        layer = nn.TransformerEncoderLayer(
+            size, 3, 4 * size, dropout=0.0, activation="gelu", batch_first=True, norm_first=True
+        )
+        self.layers = nn.TransformerEncoder(layer, layers, nn.LayerNorm(size), enable_nested_tensor=False)
+        self.head = nn.Linear(size, 10)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """Return logits (N, 10) of digits (N, 1, 28, 28)."""
+        tokens = self.patches(images).flatten(2).transpose(1, 2)
+        tokens = torch.cat([self.token.expand(len(images), -1, -1), tokens], dim=1)
+        return self.head(self.layers(tokens + self.places)[:, 0])
 
 
 def draw(images: torch.Tensor, maps: dict[str, torch.Tensor]) -> Figure:
@@ -66,7 +80,7 @@ def main() -> None:
     parser.add_argument("--digits", type=int, default=6)
     options = parser.parse_args()
     settings = Training(epochs=options.epochs, batch_size=64, rate=2e-3, schedule="one_cycle")
-    model = train(build, *load_digits(held_out=False), training=settings)
+    model = train(DigitTransformer, *load_digits(held_out=False), training=settings)
     digits, labels = load_digits(held_out=True)
     print(f"accuracy on {len(labels)} digits that were held out: {accuracy(model, digits, labels):.3f}")
     chosen = [int((labels == k).nonzero()[0]) for k in range(options.digits)]
