@@ -1,6 +1,6 @@
 """A small vision transformer learns handwritten digits; every method that looks into it, as one picture.
 
-    python examples/transformer.py --out transformer-sheet.png [--epochs 12] [--digits 6]
+    python examples/transformer.py --out transformer-sheet.png [--epochs 8] [--digits 6]
 
 Needs the digits of `pip install "twinlens[demo]"`. One minute of training on one core.
 """
@@ -76,7 +76,7 @@ def main() -> None:
     """Train, explain, and make the picture."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("transformer-sheet.png"))
-    parser.add_argument("--epochs", type=int, default=12)
+    parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--digits", type=int, default=6)
     options = parser.parse_args()
     settings = Training(epochs=options.epochs, batch_size=64, rate=2e-3, schedule="one_cycle")
