@@ -7,6 +7,7 @@ Needs the digits of `pip install "twinlens[demo]"`. One minute of training on on
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 import torch
 from matplotlib.figure import Figure
@@ -16,7 +17,7 @@ import twinlens as tl
 from twinlens.models.mnist_cnn import mnist_digits
 from twinlens.models.training import Training, accuracy, train
 
-METHODS = {
+METHODS: dict[str, dict[str, Any]] = {
     "rollout": {"method": "attention_rollout"},
     "gradient-weighted\nattention": {"method": "gradient_attention"},
     "AttnLRP": {"method": "attn_lrp"},
@@ -56,7 +57,8 @@ class DigitTransformer(nn.Module):
         """Return logits (N, 10) of digits (N, 1, 28, 28)."""
         tokens = self.patches(images).flatten(2).transpose(1, 2)
         tokens = torch.cat([self.token.expand(len(images), -1, -1), tokens], dim=1)
-        return self.head(self.layers(tokens + self.places)[:, 0])
+        logits: torch.Tensor = self.head(self.layers(tokens + self.places)[:, 0])
+        return logits
 
 
 def draw(images: torch.Tensor, maps: dict[str, torch.Tensor]) -> Figure:
@@ -88,8 +90,8 @@ def main() -> None:
     others = digits[::20]
     maps = {}
     for name, method in METHODS.items():
-        more = {"reference": others} if method["method"] == "gradient_shap" else {}
-        maps[name] = tl.attribute(model, images, classes, **method, **more)
+        more = {"reference": others} if name == "GradientSHAP" else {}
+        maps[name] = tl.attribute(model, images, classes, **(method | more))
     draw(images, maps).savefig(options.out, dpi=110)
 
 

@@ -52,7 +52,24 @@ def distilled():
     )
 
 
+class Encoder(nn.Module):
+    """A transformer of `nn.TransformerEncoder`, whose layers have a fast path that shows nothing of their attention."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.patches, self.head = nn.Conv2d(3, 24, 8, 8), nn.Linear(24, 5)
+        self.token, self.places = nn.Parameter(torch.zeros(1, 1, 24)), nn.Parameter(torch.zeros(1, 17, 24))
+        layer = nn.TransformerEncoderLayer(24, 3, 48, activation="gelu", batch_first=True, norm_first=True)
+        self.layers = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+
+    def forward(self, x):
+        x = torch.cat([self.token.expand(len(x), -1, -1), self.patches(x).flatten(2).transpose(1, 2)], dim=1)
+        return self.head(self.layers(x + self.places)[:, 0])
+
+
 VITS = {
+    "torch": lambda: shaken(Encoder()),
     "timm": of_timm,
     "torchvision": of_torchvision,
     "average": functools.partial(of_timm, global_pool="avg", class_token=False),
@@ -210,7 +227,7 @@ def test_torchvision_and_timm_give_the_same_maps_of_the_same_network(images):
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("name", ["timm", "torchvision"])
+@pytest.mark.parametrize("name", ["timm", "torchvision", "torch"])
 def test_neither_batch_size_nor_order_changes_a_map_and_the_model_is_left_alone(images, name, method):
     model, targets = VITS[name]().train(), torch.tensor([0, 1, 2])
     before, fused = trace(model), F.scaled_dot_product_attention

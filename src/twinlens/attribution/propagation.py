@@ -334,7 +334,7 @@ class Propagation(Rules):
         return attend(multiply, self._softened, *args, **options)
 
 
-def _relu(x: Tensor, inplace: bool = False) -> Tensor:  # noqa: ARG001  # never in place: its input is needed
+def _relu(x: Tensor, inplace: bool = False) -> Tensor:  # never in place: its input is needed
     return torch.relu(x)
 
 
