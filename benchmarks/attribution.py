@@ -136,7 +136,7 @@ def main():
     parser.add_argument(
         "--methods",
         nargs="+",
-        default=[name for name in tl.METHODS if name not in ("attention_rollout", "gradient_attention")],
+        default=[name for name in tl.METHODS if name not in ON_ATTENTION],
     )
     options = parser.parse_args()
     warnings.simplefilter("ignore")
