@@ -20,6 +20,7 @@ from twinlens.attribution.feature_maps import find_layer
 from twinlens.models.mnist_cnn import DigitCNN
 
 BATCHED = ("extremal_perturbation", "iba", "input_iba")
+ON_ATTENTION = ("attention_rollout", "gradient_attention")  # which convolutional networks do not have
 PATIENCE = 2.0  # seconds for which a method is timed again and again
 
 
@@ -185,7 +186,7 @@ def batches(title, model, inputs, targets, methods):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--images", type=int, default=2, help="images for EfficientNet-lite0")
-    parser.add_argument("--methods", nargs="+", default=[name for name in tl.METHODS if name != "kernel_shap"])
+    parser.add_argument("--methods", nargs="+", default=[name for name in tl.METHODS if name not in ON_ATTENTION])
     parser.add_argument("--only", choices=["small-cnn", "efficientnet-lite0"], help="one of the networks alone")
     parser.add_argument("--short", action="store_true", help="few passes of those that take many")
     options = parser.parse_args()

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from PIL import Image
 from torch import nn
+from torch.nn import functional as F  # noqa: N812
 
 SOURCE = """
 import torch
@@ -44,6 +45,29 @@ class ViewedCNN(nn.Module):
 
     def forward(self, images):
         return self.classifier(self.features(images).relu().view(len(images), -1))
+
+
+class TinyTransformer(nn.Module):
+    """Patches, a class token, pre-norm blocks: the layout of a vision transformer."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.patches = nn.Conv2d(3, 16, 4, 4)
+        self.token = nn.Parameter(torch.zeros(1, 1, 16))
+        self.blocks = nn.ModuleList(
+            nn.ModuleDict({"norm1": nn.LayerNorm(16), "attention": nn.MultiheadAttention(16, 2, batch_first=True),
+                           "norm2": nn.LayerNorm(16), "mlp": nn.Linear(16, 16)}) for _ in range(2)
+        )  # fmt: skip
+        self.norm, self.head = nn.LayerNorm(16), nn.Linear(16, 5)
+
+    def forward(self, x):
+        x = torch.cat([self.token.expand(len(x), -1, -1), self.patches(x).flatten(2).transpose(1, 2)], dim=1)
+        for block in self.blocks:
+            y = block["norm1"](x)
+            x = x + block["attention"](y, y, y, need_weights=False)[0]
+            x = x + F.gelu(block["mlp"](block["norm2"](x)))
+        return self.head(self.norm(x)[:, 0])
 
 
 def tiny_model():

@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
 import twinlens as tl
-from tests.tiny import ViewedCNN, tiny_model
+from tests.tiny import TinyTransformer, ViewedCNN, tiny_model
 from twinlens.attribution.deeplift import _contributions
 from twinlens.attribution.feature_maps import find_layer
 from twinlens.attribution.gradients import _integrate
@@ -270,29 +270,6 @@ def test_the_layer_is_found_or_named(batch):
         tl.attribute(nn.Linear(4, 2), torch.rand(2, 4), [0, 1], "gradcam")
 
 
-class TinyTransformer(nn.Module):
-    """Patches, a class token, pre-norm blocks: the layout of a vision transformer."""
-
-    def __init__(self):
-        super().__init__()
-        torch.manual_seed(0)
-        self.patches = nn.Conv2d(3, 16, 4, 4)
-        self.token = nn.Parameter(torch.zeros(1, 1, 16))
-        self.blocks = nn.ModuleList(
-            nn.ModuleDict({"norm1": nn.LayerNorm(16), "attention": nn.MultiheadAttention(16, 2, batch_first=True),
-                           "norm2": nn.LayerNorm(16), "mlp": nn.Linear(16, 16)}) for _ in range(2)
-        )  # fmt: skip
-        self.norm, self.head = nn.LayerNorm(16), nn.Linear(16, 5)
-
-    def forward(self, x):
-        x = torch.cat([self.token.expand(len(x), -1, -1), self.patches(x).flatten(2).transpose(1, 2)], dim=1)
-        for block in self.blocks:
-            y = block["norm1"](x)
-            x = x + block["attention"](y, y, y, need_weights=False)[0]
-            x = x + F.gelu(block["mlp"](block["norm2"](x)))
-        return self.head(self.norm(x)[:, 0])
-
-
 def test_gradcam_of_a_transformer_lies_on_the_patch_grid(batch):
     model, (inputs, targets) = TinyTransformer(), batch
     assert find_layer(model.eval(), inputs) is model.blocks[1]["norm1"]
@@ -378,8 +355,6 @@ def test_kernel_shap_over_all_coalitions_is_the_shapley_value():
             present[0, f] = 1
             shapley[f] += (model(present * row)[0, 0] - before) / 24
     assert np.allclose(tl.attribute(model, row, [0], "kernel_shap")[0], np.clip(shapley, 0, None), atol=1e-6)
-    with pytest.raises(ValueError, match="must be tabular rows"):
-        tl.attribute(model, np.ones((1, 1, 2, 2)), [0], "kernel_shap")
     with pytest.raises(ValueError, match="`coalitions` must be at least"):
         tl.attribute(model, np.ones((1, 40)), [0], "kernel_shap", coalitions=3)
 
@@ -406,9 +381,13 @@ def test_controls(batch):
     assert 0.4 < uniform.mean() < 0.6
 
 
-TESTED_ELSEWHERE = ("kernel_shap", "cam", "iba", "input_iba", "extremal_perturbation", "rise", "occlusion")
+TESTED_ELSEWHERE = (
+    "kernel_shap", "cam", "iba", "input_iba", "extremal_perturbation", "rise", "occlusion", "attention_rollout",
+    "gradient_attention",
+)  # fmt: skip
 IMAGE_METHODS = [name for name in tl.METHODS if name not in TESTED_ELSEWHERE]
 QUICK = {name: {"samples": 2, "steps": 4} for name in ("ig_sg", "ig_sq", "ig_var")}
+QUICK |= {name: {"samples": 2} for name in ("smoothgrad", "gradient_shap")}
 
 
 @pytest.mark.parametrize("name", IMAGE_METHODS)

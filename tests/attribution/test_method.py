@@ -38,16 +38,17 @@ def test_methods_are_pickled_by_name(name):
 def test_methods_declare_what_they_need():
     needing = {
         need: {name for name, method in tl.METHODS.items() if getattr(declared(method), need)}
-        for need in ("reference", "layer", "control", "any_callable")
+        for need in ("reference", "layer", "control", "any_callable", "segments")
     }
-    assert needing["reference"] == {"iba", "input_iba", "kernel_shap"}
+    assert needing["reference"] == {"iba", "input_iba", "kernel_shap", "gradient_shap"}
     assert {"gradcam", "cam", "excitation_backprop", "iba"} <= needing["layer"]
     assert needing["control"] == {"random", "sobel", "centre", "rect", "pooling"} == CONTROLS
-    assert needing["any_callable"] == {"kernel_shap"}
+    assert needing["any_callable"] == needing["segments"] == {"kernel_shap"}
     assert needs_reference(tl.METHODS["iba"])
     assert not needs_reference(tl.METHODS["gradcam"])
     assert find_ensemble("ig_var", {}) == ("integrated_gradients", "var")
     assert find_ensemble("saliency", {}) is None
+    assert find_ensemble("smoothgrad", {"ensemble": "sq"}) == ("saliency", "sq")
 
 
 def test_an_undeclared_need_is_refused_when_the_method_is_defined():
@@ -108,14 +109,14 @@ def test_a_method_of_one_screen():
         shifted(model, images, [0, 1, 0], far=1)
 
 
-@pytest.mark.parametrize("name", ["ig_sg", "deepshap"])
+@pytest.mark.parametrize("name", ["ig_sg", "deepshap", "smoothgrad"])
 def test_ensembles_from_the_same_copies_are_those_of_each_alone(name):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Flatten(), nn.Linear(12, 5), nn.ReLU(), nn.Linear(5, 2))
     inputs, options = torch.randn(3, 1, 3, 4), {"samples": 3, "seed": 4}
     together = explain_copies(tl.METHODS[name], model, inputs, [0, 1, 0], ["sg", "sq", "var"], **options)
     for kind, maps in together.items():
-        own = {"ensemble": kind} if name == "deepshap" else {}
-        alone = tl.METHODS["deepshap" if own else f"ig_{kind}"](model, inputs, [0, 1, 0], **options, **own)
+        own = {} if name == "ig_sg" else {"ensemble": kind}
+        alone = tl.METHODS[name if own else f"ig_{kind}"](model, inputs, [0, 1, 0], **options, **own)
         assert torch.equal(maps, alone)
         assert maps.max() > 0

@@ -23,7 +23,7 @@ from torch import nn
 import twinlens as tl
 from tests.fuzz.values import ARRAYS, FUNCTIONS, MODELS, PLAIN, OwnError
 from tests.laboratory.test_generated_features import Colours, examples
-from tests.tiny import tiny_model
+from tests.tiny import TinyTransformer, tiny_model
 from twinlens.models.training import Training
 
 PAIRS = {"model": Colours(), "inputs": examples(), "count": 4, "steps": 300}
@@ -34,6 +34,11 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "ig_sq": {"steps": 2, "samples": 2},
     "ig_var": {"steps": 2, "samples": 2},
     "deepshap": {"samples": 2},
+    "smoothgrad": {"samples": 2},
+    "gradient_shap": {"samples": 2},
+    "attention_rollout": {"model": TinyTransformer()},
+    "gradient_attention": {"model": TinyTransformer()},
+    "attn_lrp": {"model": TinyTransformer()},
     "occlusion": {"window": 4, "stride": 4},
     "rise": {"masks": 10, "cells": 3},
     "extremal_perturbation": {"steps": 3, "levels": 3},

@@ -19,6 +19,7 @@ from twinlens.attribution.controls import centre, pooling, random, rect, sobel
 from twinlens.attribution.deeplift import deeplift, deepshap
 from twinlens.attribution.gradients import (
     excitation_backprop,
+    gradient_shap,
     guided_backprop,
     ig_sg,
     ig_sq,
@@ -26,10 +27,13 @@ from twinlens.attribution.gradients import (
     input_x_gradient,
     integrated_gradients,
     saliency,
+    smoothgrad,
 )
+from twinlens.attribution.lrp import lrp
 from twinlens.attribution.method import declared, refuse_unknown
 from twinlens.attribution.perturbation import extremal_perturbation, occlusion, rise
 from twinlens.attribution.shapley import kernel_shap
+from twinlens.attribution.transformers import attention_rollout, attn_lrp, gradient_attention
 from twinlens.core.arguments import checked
 from twinlens.core.arrays import ArrayLike
 from twinlens.core.calling import Labels, Model, blaming, check_inputs
@@ -42,16 +46,22 @@ METHODS: dict[str, Callable[..., Tensor]] = {
     for function in (
         saliency,
         input_x_gradient,
+        smoothgrad,
         guided_backprop,
         integrated_gradients,
         ig_sg,
         ig_sq,
         ig_var,
+        gradient_shap,
         deeplift,
         deepshap,
+        lrp,
         excitation_backprop,
         cam,
         gradcam,
+        attention_rollout,
+        gradient_attention,
+        attn_lrp,
         occlusion,
         rise,
         extremal_perturbation,

@@ -5,6 +5,10 @@ Shapes: N samples, B samples of one batch, C channels, S = spatial shape, P poin
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -14,7 +18,7 @@ from twinlens.attribution.ensembles import NoisyCopies
 from twinlens.attribution.feature_maps import find_layer
 from twinlens.attribution.harness import Request, target_logits
 from twinlens.attribution.method import AttributionMethod, Explain
-from twinlens.attribution.rules import excitation_rules, guided_rules
+from twinlens.attribution.rules import TopLayer, excitation_rules, guided_rules
 from twinlens.core.arrays import ArrayLike, as_tensor
 
 
@@ -30,10 +34,14 @@ def saliency(model: nn.Module, request: Request) -> Explain:
     """Saliency (Simonyan et al. 2014): the largest magnitude of the target logit's gradient over the channels."""
 
     def explain(part: Request) -> Tensor:
-        magnitude = _gradient(model, part.inputs, part.targets).abs()
-        return magnitude if magnitude.dim() == 2 else magnitude.amax(dim=1)
+        return _largest(_gradient(model, part.inputs, part.targets))
 
     return explain
+
+
+def _largest(gradient: Tensor) -> Tensor:
+    """Return the largest magnitude over the channels."""
+    return gradient.abs() if gradient.dim() == 2 else gradient.abs().amax(dim=1)
 
 
 @AttributionMethod(tokens="embeddings")
@@ -159,17 +167,100 @@ def ig_var(
     return NoisyCopies(explain=one, kind="var", samples=samples, variance=variance)
 
 
+@dataclass(frozen=True, kw_only=True)
+class _LargestOfCopies(NoisyCopies):
+    """Noisy copies whose largest magnitude over the channels counts, as of a gradient itself."""
+
+    def combined(self, part: Request, kinds: Sequence[str]) -> list[Tensor]:
+        """Explain one batch in several ways, from the same copies."""
+        return [_largest(each) for each in super().combined(part, kinds)]
+
+
+@AttributionMethod(copies_of="saliency", options_as=ig_sg)
+def smoothgrad(
+    model: nn.Module,
+    request: Request,
+    *,
+    ensemble: Literal["sg", "sq", "var"] = "sg",
+    samples: int = 20,
+    variance: float = 0.3,
+) -> Explain:
+    """SmoothGrad (Smilkov et al. 2017): the mean gradient over noisy copies, its largest magnitude over the channels.
+
+    Args:
+        ensemble: take the mean of the gradients; or "sq", their mean square (Hooker et al. 2019); or "var", their
+            variance (Adebayo et al. 2018).
+        samples: noisy copies of each input.
+    """
+    return _LargestOfCopies(
+        explain=lambda part: _gradient(model, part.inputs, part.targets),
+        kind=ensemble,
+        samples=samples,
+        variance=variance,
+    )
+
+
+@AttributionMethod(reference=True)
+def gradient_shap(
+    model: nn.Module,
+    request: Request,
+    *,
+    reference: ArrayLike | None = None,
+    samples: int = 50,
+    noise: float = 0.0,
+) -> Explain:
+    """GradientSHAP, or expected gradients (Lundberg & Lee 2017; Erion et al. 2021), its positive part.
+
+    Integrated gradients whose baseline is drawn from other inputs and whose point is drawn on the path from there, anew
+    for each sample of the mean.
+
+    Args:
+        reference: baselines (M, C, *S), of which one is drawn at a time; a run draws them from its data; by default a
+            single one of zeros, which gives integrated gradients at random points.
+        samples: draws for each input; the error falls as 1 / √samples.
+        noise: standard deviation of Gaussian noise added to the input at each draw, in the model's units.
+    """
+    baselines = torch.zeros_like(request.inputs[:1]) if reference is None else as_tensor(reference, "reference")
+    if baselines.shape[1:] != request.inputs.shape[1:] or len(baselines) == 0:
+        raise ValueError(
+            f"`reference` must hold baselines shaped like one input {tuple(request.inputs.shape[1:])}; got shape "
+            f"{tuple(baselines.shape)}."
+        )
+    baselines = baselines.to(request.inputs)
+    if not baselines.isfinite().all():
+        raise ValueError("`reference` must be finite; it holds NaN or infinity.")
+
+    def explain(part: Request) -> Tensor:
+        total, generators = torch.zeros_like(part.inputs), part.generators("paths")
+        for draw in range(samples):
+            chosen = [int(torch.randint(len(baselines), (), generator=each)) for each in generators]
+            places = torch.stack([torch.rand((), generator=each) for each in generators]).to(part.inputs)
+            start, end = baselines[chosen], part.inputs
+            if noise > 0:
+                end = end + noise * part.normal(part.inputs.shape[1:], "noise", draw)
+            points = start + places.reshape(-1, *[1] * (end.dim() - 1)) * (end - start)
+            total += _gradient(model, points, part.targets) * (end - start)
+        return total / samples
+
+    return explain
+
+
 @AttributionMethod(inputs="images", layer=True, model="a convolutional network with ReLUs")
-def excitation_backprop(model: nn.Module, request: Request, *, layer: str | None = None) -> Explain:
+def excitation_backprop(
+    model: nn.Module, request: Request, *, layer: str | None = None, contrastive: bool = False
+) -> Explain:
     """Excitation backpropagation (Zhang et al. 2018): the probability that a feature wins on the way to the class.
 
     Args:
+        contrastive: subtract the probabilities on the way to the opposite class, whose weights in the last linear layer
+            have the other sign, so that what speaks for any class cancels out.
         layer: dotted name of the layer at which probabilities are read, summed over its channels and resized to the
             input; by default the last spatial feature map.
     """
 
     def explain(part: Request) -> Tensor:
         kept: list[Tensor] = []
+        top = TopLayer()
 
         def watch(_: nn.Module, __: object, output: Tensor) -> Tensor:
             kept.append(output.detach().clone().requires_grad_())
@@ -177,9 +268,12 @@ def excitation_backprop(model: nn.Module, request: Request, *, layer: str | None
 
         handle = find_layer(model, part.inputs, layer).register_forward_hook(watch)
         try:
-            with torch.enable_grad(), excitation_rules():
+            with torch.enable_grad(), excitation_rules(top):
                 logit = target_logits(model, part.inputs, part.targets).sum()
-            (probability,) = torch.autograd.grad(logit, kept[-1])
+            (probability,) = torch.autograd.grad(logit, kept[-1], retain_graph=contrastive)
+            if contrastive:
+                top.restart(sign=-1)
+                probability = probability - torch.autograd.grad(logit, kept[-1])[0]
         finally:
             handle.remove()
         if probability.dim() != 4:

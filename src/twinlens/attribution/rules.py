@@ -17,8 +17,8 @@ from torch.nn import functional as F  # noqa: N812
 from torch.overrides import TorchFunctionMode
 
 Operation = Callable[..., Any]
-_RELUS: tuple[Operation, ...] = (F.relu, torch.relu, torch.relu_, Tensor.relu, Tensor.relu_)
-ACTIVATIONS: dict[Operation, Operation] = dict.fromkeys(_RELUS, torch.relu) | {
+RELUS: tuple[Operation, ...] = (F.relu, torch.relu, torch.relu_, Tensor.relu, Tensor.relu_)
+ACTIVATIONS: dict[Operation, Operation] = dict.fromkeys(RELUS, torch.relu) | {
     F.gelu: F.gelu,
     F.silu: F.silu,
     F.elu: F.elu,
@@ -42,9 +42,9 @@ ACTIVATIONS: dict[Operation, Operation] = dict.fromkeys(_RELUS, torch.relu) | {
 """Element-wise activations, each with a form that does not work in place."""
 
 PRODUCTS = (torch.mul, Tensor.mul, Tensor.__mul__, Tensor.__rmul__, Tensor.mul_, Tensor.__imul__)
+SUMS = (torch.add, Tensor.add, Tensor.__add__, Tensor.__radd__, Tensor.add_, Tensor.__iadd__)
 
-
-_OWN_ORDER = (torch.ops.aten.batch_norm.default,)
+OWN_ORDER = (torch.ops.aten.batch_norm.default,)
 """Overloads that take their arguments in another order than the function does."""
 
 
@@ -73,7 +73,7 @@ def _named(func: Operation) -> Operation:
         >>> _named(torch.ops.aten.relu_.default) is F.relu
         True
     """
-    if not isinstance(func, torch._ops.OpOverload) or func in _OWN_ORDER:
+    if not isinstance(func, torch._ops.OpOverload) or func in OWN_ORDER:
         return func
     name = func._schema.name.removeprefix("aten::").removesuffix("_")
     for library in (F, torch):
@@ -111,7 +111,24 @@ def _guided_hardtanh(x: Tensor, min_val: float = -1.0, max_val: float = 1.0, inp
 def guided_rules() -> Rules:
     """Return the rules of guided backpropagation (Springenberg et al. 2015): a ReLU passes only positive gradients."""
     capped: dict[Operation, Operation] = {F.relu6: _guided_relu6, F.hardtanh: _guided_hardtanh}
-    return Rules({**dict.fromkeys(_RELUS, _guided_relu), **capped})
+    return Rules({**dict.fromkeys(RELUS, _guided_relu), **capped})
+
+
+class TopLayer:
+    """Which sign the weights of the last linear layer have, the first that a backward pass comes to."""
+
+    def __init__(self) -> None:
+        """Take the weights as they are."""
+        self.restart(sign=1)
+
+    def restart(self, *, sign: int) -> None:
+        """Prepare for another backward pass."""
+        self._sign, self._reached = sign, False
+
+    def take_sign(self) -> int:
+        """Return the sign of the weights of the layer that is reached now."""
+        sign, self._reached = 1 if self._reached else self._sign, True
+        return sign
 
 
 class _Excite(torch.autograd.Function):
@@ -134,14 +151,14 @@ class _Excite(torch.autograd.Function):
         return positive.detach() * back, None, None
 
 
-def _excited(operation: Operation) -> Operation:
+def _excited(operation: Operation, top: TopLayer) -> Operation:
     """Return the rule of an operation (x, weight, bias, …) whose weights' positive part carries probability."""
 
     def replacement(x: Tensor, weight: Tensor, bias: Tensor | None = None, *args: Any, **options: Any) -> Tensor:
         return _Excite.apply(
             x,
             lambda z: operation(z, weight, bias, *args, **options),
-            lambda z: operation(z, weight.clamp(min=0), None, *args, **options),
+            lambda z: operation(z, (top.take_sign() * weight).clamp(min=0), None, *args, **options),
         )
 
     return replacement
@@ -199,11 +216,12 @@ def _sum(a: Any, b: Any, alpha: float = 1) -> Any:
     return torch.add(a, b, alpha=alpha)
 
 
-def excitation_rules() -> Rules:
+def excitation_rules(top: TopLayer | None = None) -> Rules:
     """Return the rules of excitation backpropagation (Zhang et al. 2018): win probabilities instead of gradients."""
+    top = top or TopLayer()
     replacements: dict[Operation, Operation] = {op: _passing(plain) for op, plain in ACTIVATIONS.items()}
-    replacements |= {op: _excited(op) for op in (F.conv2d, F.conv1d, F.linear)}
+    replacements |= {op: _excited(op, top) for op in (F.conv2d, F.conv1d, F.linear)}
     replacements |= {op: _excited_pool(op) for op in (F.avg_pool2d, F.adaptive_avg_pool2d, torch.mean, Tensor.mean)}
-    replacements |= {op: _passing(op) for op in (F.batch_norm, *_OWN_ORDER)}
-    replacements |= dict.fromkeys((torch.add, Tensor.add, Tensor.__add__, Tensor.add_, Tensor.__iadd__), _sum)
+    replacements |= {op: _passing(op) for op in (F.batch_norm, *OWN_ORDER)}
+    replacements |= dict.fromkeys(SUMS, _sum)
     return Rules(replacements)

@@ -315,13 +315,15 @@ class EvaluationWorker:
 
     def _explain(self, method: Method, shard: int) -> dict[str, Tensor]:
         """Return the maps of a method, and of those from the same noisy copies that are not there yet."""
-        _, samples, inputs, _ = self._shard(shard)
+        _, samples, inputs, segments = self._shard(shard)
         if isinstance(method.source, StoredMaps):
             read = [torch.from_numpy(method.source.read(samples, i)) for i in range(len(samples))]
             return {method.name: torch.stack(read)}
         options = dict(method.options)
         if method.needs_reference:  # what is usual must not depend on which samples share a shard
             options["reference"] = self._reference
+        if segments is not None and method.takes_segments:
+            options["segments"] = segments
         if isinstance(method.source, Adapted) and method.source.reads_answers:
             return {method.name: self._call(method.source, samples, inputs, **options)}
         with self._answering():

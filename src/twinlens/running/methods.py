@@ -13,6 +13,7 @@ from torch import Tensor
 
 from twinlens.attribution import METHODS, check_options, find_ensemble, needs_reference
 from twinlens.attribution.adapters import Adapted, adapt
+from twinlens.attribution.method import declared
 from twinlens.core.fields import JSON, convert, replaced
 from twinlens.core.functions import describe_function
 from twinlens.core.maps import AS_IT_IS, Reading, ReadingOptions
@@ -48,6 +49,12 @@ class Method:
         """Whether it compares inputs with others, so that a run has to say with which."""
         named = isinstance(self.source, str) and needs_reference(METHODS[self.source])
         return named and "reference" not in self.options
+
+    @property
+    def takes_segments(self) -> bool:
+        """Whether it explains the segments of a run instead of single features."""
+        named = isinstance(self.source, str) and declared(METHODS[self.source]).segments
+        return named and "segments" not in self.options
 
     @property
     def ensemble(self) -> tuple[str, str] | None:
