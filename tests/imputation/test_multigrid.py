@@ -6,7 +6,6 @@ import sys
 import threading
 from pathlib import Path
 
-import numba
 import numpy as np
 import pytest
 import torch
@@ -14,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.functional import interpolate
 
-from twinlens.imputation import multigrid
+from twinlens.imputation import multigrid, multigrid_compiled, multigrid_torch
 from twinlens.imputation.linear_system import solve_direct
 from twinlens.imputation.multigrid import solve
 
@@ -271,15 +270,11 @@ def test_an_image_does_not_depend_on_its_batch(method):
 
 
 def test_the_number_of_threads_changes_nothing(monkeypatch):
-    monkeypatch.setattr(multigrid, "_VALUES_PER_TASK", 1)  # one image per task
+    monkeypatch.setattr(multigrid_compiled, "_VALUES_PER_TASK", 1)  # one image per task
     images, keep = random_batch(9, 40, 40)
-    before = numba.get_num_threads()
-    try:
-        numba.set_num_threads(1)
-        alone = solve(images, keep, method="multigrid")
-    finally:
-        numba.set_num_threads(before)
-    monkeypatch.setattr(numba, "get_num_threads", lambda: 4)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+    alone = solve(images, keep, method="multigrid")
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
     shared = solve(images, keep, method="multigrid")
     assert torch.equal(alone.values, shared.values)
     assert torch.equal(alone.estimate, shared.estimate)
@@ -382,20 +377,3 @@ def test_golden_cases(method):
                 (solve(images, keep, method=method).values[0] - torch.from_numpy(golden[f"{case}/imputed"])).abs().max()
             )
             assert error <= (1e-5 if method == "direct" else TOLERANCE), case
-
-
-@pytest.mark.slow
-def test_torch_keeps_its_number_of_threads():
-    # In a process of its own, because numba starts its threads once.
-    program = """
-import torch
-from twinlens.imputation.imputers import impute_linear
-torch.set_num_threads(1)
-keep = torch.rand(300, 32, 32) > 0.5
-impute_linear(torch.rand(300, 3, 32, 32), keep)
-print(torch.get_num_threads())
-"""
-    environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
-    environment["NUMBA_NUM_THREADS"] = "2"
-    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "1"
