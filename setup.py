@@ -9,7 +9,7 @@ setup(
         Extension(
             "twinlens.imputation._multigrid",
             [f"{FOLDER}/multigrid.c"],
-            depends=[f"{FOLDER}/multigrid_finest.h"],
+            depends=[f"{FOLDER}/multigrid_coarse.h", f"{FOLDER}/multigrid_finest.h"],
             # No -march=native and no -ffast-math: wheels travel, and the solver has to see NaN.
             extra_compile_args=["-O3", "-fno-math-errno", "-fno-trapping-math", "-fvisibility=hidden"],
             optional=True,  # where there is no compiler, the torch path does the work

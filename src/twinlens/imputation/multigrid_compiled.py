@@ -8,6 +8,7 @@ Shapes: N images, C channels, H×W pixels.
 from __future__ import annotations
 
 import logging
+import math
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -87,7 +88,7 @@ def solve_images(
     source, kept = images.contiguous(), keep.contiguous()
     n, *shape = source.shape
     out, cycles, estimate = torch.empty_like(source), torch.zeros(n, dtype=torch.int64), torch.zeros(n).double()
-    kind, values = tuple(shape), source[0].numel() if n else 1
+    kind, values = tuple(shape), max(1, math.prod(shape))
     together = max(1, _VALUES_PER_TASK // values)
     starts = count(0, together)
     if kind not in _spare:
