@@ -55,8 +55,8 @@ def solve(images: Tensor, keep: Tensor, *, tolerance: float = 1e-3, method: str 
         keep: (N, *S) bool, True where the value is kept; at least one value per image.
         tolerance: the largest absolute error against the exact solution, in the units of the image.
         method: "auto": multigrid for images, the direct solver for signals, volumes and tiny images;
-            "multigrid": compiled on the CPU, torch elsewhere and where nothing was compiled; "torch": the torch path on any device;
-            "direct": sparse factorisation, the equivalent of SciPy's ``spsolve``.
+            "multigrid": compiled on the CPU, torch elsewhere and where nothing was compiled; "torch": the torch
+            path on any device; "direct": sparse factorisation, the equivalent of SciPy's ``spsolve``.
 
     Returns:
         The filled images, with cycles, error estimate and fallback of each.

@@ -21,16 +21,11 @@ KERNEL void first_sweep(const float *inverse, const float *b, Index n, float *re
     for (Index j = 0; j < n; j++) y[j] = COARSE_DAMPING * inverse[j] * b[j];
 }
 
-/* Run one damped Jacobi sweep on a coarse grid. */
-static void relax(Workspace *w, const Grid *g, const float *x, float *out) {
-    for (Index first = 0; first < g->h; first += w->block) {
-        Index n = (least(first + w->block, g->h) - first) * g->stride, k = first * g->stride;
-        for (Index c = 0; c < w->channels; c++) {
-            const float *from = x + c * g->plane + k;
-            sweep(g->a + k, g->plane, from, g->b + c * g->plane + k, g->a + INVERSE * g->plane + k, from,
-                  COARSE_DAMPING, n, g->stride, out + c * g->plane + k);
-        }
-    }
+/* Run one damped Jacobi sweep over rows first to last of one channel. */
+static void relax(const Grid *g, const float *x, Index c, Index first, Index last, float *out) {
+    Index k = first * g->stride, d = c * g->plane + k;
+    sweep(g->a + k, g->plane, x + d, g->b + d, g->a + INVERSE * g->plane + k, x + d, COARSE_DAMPING,
+          (last - first) * g->stride, g->stride, out + d);
 }
 
 /* Restrict a block of residual rows, and keep its last row for the next block. */
@@ -48,28 +43,34 @@ static void hand_down(Workspace *w, float *residual, float *rhs, const Grid *g, 
 /* Smooth on a coarse grid, from zero if it is fresh, and restrict the residual to the next. */
 static void descend(Workspace *w, const Grid *g, int fresh) {
     Index stride = g->stride;
-    if (fresh)
-        for (Index c = 0; c < w->channels; c++)
-            first_sweep(g->a + INVERSE * g->plane, g->b + c * g->plane, g->h * stride, g->y + c * g->plane);
-    else
-        relax(w, g, g->x, g->y);
     for (Index c = 0; c < w->channels; c++) memset(w->residual + c * w->block_size, 0, (size_t)stride * sizeof(float));
-    for (Index first = 0; first < g->h; first += w->block) {
-        Index last = least(first + w->block, g->h), k = first * stride;
+    for (Index first = 0, done = 0; first < g->h; first += w->block) {
+        Index last = least(first + w->block, g->h), ahead = least(last + 1, g->h), k = first * stride;
         for (Index c = 0; c < w->channels; c++) { /* inside, so that the operator is still in cache */
             float *residual = w->residual + c * w->block_size;
-            sweep(g->a + k, g->plane, g->y + c * g->plane + k, g->b + c * g->plane + k, g->a + DIP * g->plane + k,
-                  w->zeros, 1, (last - first) * stride, stride, residual + stride);
+            Index d = c * g->plane, start = done * stride;
+            if (fresh)
+                first_sweep(g->a + INVERSE * g->plane + start, g->b + d + start, (ahead - done) * stride, g->y + d + start);
+            else
+                relax(g, g->x, c, done, ahead, g->y);
+            sweep(g->a + k, g->plane, g->y + d + k, g->b + d + k, g->a + DIP * g->plane + k, w->zeros, 1,
+                  (last - first) * stride, stride, residual + stride);
             hand_down(w, residual, g[1].b + c * g[1].plane, g, first, last);
         }
+        done = ahead;
     }
 }
 
 /* Correct and smooth on a coarse grid. */
 static void ascend(Workspace *w, const Grid *g) {
-    for (Index c = 0; c < w->channels; c++)
-        correct_float(w, g, g[1].x + c * g[1].plane, g->y + c * g->plane, g->a + DIP * g->plane, 0, g->h, 1);
-    relax(w, g, g->y, g->x);
+    for (Index first = 0, done = 0; first < g->h; first += w->block) {
+        Index last = least(first + w->block, g->h), ready = last == g->h ? last : last - 1;
+        for (Index c = 0; c < w->channels; c++) {
+            correct_float(w, g, g[1].x + c * g[1].plane, g->y + c * g->plane, g->a + DIP * g->plane, first, last, 1);
+            relax(g, g->y, c, done, ready, g->x);
+        }
+        done = ready;
+    }
 }
 
 /* Factorise the coarsest operator as L·D·L' in double: its smallest eigenvalue can be near float's precision. */

@@ -44,13 +44,15 @@ def load_library() -> CDLL | None:
         library.twinlens_workspace.restype = c_void_p
         library.twinlens_free.argtypes = [c_void_p]
         library.twinlens_free.restype = None
-        images = [c_void_p, c_int, c_void_p, c_int64, c_int64]
-        library.twinlens_solve.argtypes = [c_void_p, *images, c_double, c_int64, *[c_void_p] * 3]
+        library.twinlens_solve.argtypes = [
+            *(c_void_p, c_void_p, c_int, c_void_p, c_int64, c_int64),  # workspace; images from first to last
+            *(c_double, c_int64, c_void_p, c_void_p, c_void_p),  # tolerance, most cycles; outputs
+        ]
         library.twinlens_solve.restype = None
     except (OSError, AttributeError) as error:
         _LOG.warning(
-            "Linear imputation runs without its compiled solver, about seven times as slowly (%s). Install a C compiler, "
-            "such as gcc, and then twinlens again.",
+            "Linear imputation runs without its compiled solver, about seven times as slowly (%s). "
+            "Install a C compiler, such as gcc, and then twinlens again.",
             error,
         )
         return None
