@@ -412,7 +412,7 @@ def test_without_the_compiled_solver_torch_computes_and_one_line_says_so(unbuilt
     assert torch.equal(values[0], solve(images, keep, method="torch").values)
     assert torch.equal(values[0], values[1])
     assert [record.getMessage() for record in caplog.records] == [
-        "Linear imputation runs without its compiled solver, about seven times as slowly (this installation has none). "
+        "Linear imputation runs without its compiled solver, about ten times as slowly (this installation has none). "
         "Install a C compiler, such as gcc, and then twinlens again."
     ]
 

@@ -51,7 +51,7 @@ def load_library() -> CDLL | None:
         library.twinlens_solve.restype = None
     except (OSError, AttributeError) as error:
         _LOG.warning(
-            "Linear imputation runs without its compiled solver, about seven times as slowly (%s). "
+            "Linear imputation runs without its compiled solver, about ten times as slowly (%s). "
             "Install a C compiler, such as gcc, and then twinlens again.",
             error,
         )
