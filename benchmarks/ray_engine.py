@@ -15,7 +15,6 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 
-import numba
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -135,7 +134,7 @@ def seconds_of(work: Callable[[], object], rounds: int = ROUNDS) -> float:
 
 def costs() -> None:
     """Measure on one core what a row costs beside the model, and what the driver does alone."""
-    numba.set_num_threads(1)
+    torch.set_num_threads(1)
     samples, model = noise(4, 224, 10), Glance().eval()
     inputs = torch.from_numpy(np.stack([samples.read(i) for i in range(len(samples))]))
     maps = tl.attribute(model, inputs, samples.labels, "random", ids=samples.ids)

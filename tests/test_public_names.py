@@ -12,7 +12,7 @@ import pytest
 import twinlens as tl
 
 STUB = Path(tl.__file__).with_suffix(".pyi")
-HEAVY = ("torch", "pandas", "matplotlib", "numba", "ray", "rich")
+HEAVY = ("torch", "pandas", "matplotlib", "ray", "rich")
 PROMISED = """
     soundness completeness road deletion insertion probe soundness_from_probes completeness_from_probes
     removal_from_probes Soundness Completeness Road Deletion Insertion METRICS LinearImputer ConstantImputer MeanImputer

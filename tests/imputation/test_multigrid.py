@@ -1,12 +1,14 @@
 """The solver against the exact solution, on the systems that are hard for it."""
 
+import ast
 import os
+import re
+import shutil
 import subprocess
 import sys
 import threading
 from pathlib import Path
 
-import numba
 import numpy as np
 import pytest
 import torch
@@ -14,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.functional import interpolate
 
-from twinlens.imputation import multigrid
+from twinlens.imputation import multigrid, multigrid_compiled, multigrid_torch
 from twinlens.imputation.linear_system import solve_direct
 from twinlens.imputation.multigrid import solve
 
@@ -271,15 +273,11 @@ def test_an_image_does_not_depend_on_its_batch(method):
 
 
 def test_the_number_of_threads_changes_nothing(monkeypatch):
-    monkeypatch.setattr(multigrid, "_VALUES_PER_TASK", 1)  # one image per task
+    monkeypatch.setattr(multigrid_compiled, "_VALUES_PER_TASK", 1)  # one image per task
     images, keep = random_batch(9, 40, 40)
-    before = numba.get_num_threads()
-    try:
-        numba.set_num_threads(1)
-        alone = solve(images, keep, method="multigrid")
-    finally:
-        numba.set_num_threads(before)
-    monkeypatch.setattr(numba, "get_num_threads", lambda: 4)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+    alone = solve(images, keep, method="multigrid")
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
     shared = solve(images, keep, method="multigrid")
     assert torch.equal(alone.values, shared.values)
     assert torch.equal(alone.estimate, shared.estimate)
@@ -384,18 +382,104 @@ def test_golden_cases(method):
             assert error <= (1e-5 if method == "direct" else TOLERANCE), case
 
 
-@pytest.mark.slow
-def test_torch_keeps_its_number_of_threads():
-    # In a process of its own, because numba starts its threads once.
-    program = """
-import torch
-from twinlens.imputation.imputers import impute_linear
+def test_the_compiled_solver_is_there_where_a_compiler_is():
+    if shutil.which(os.environ.get("CC", "cc")) is None or "TWINLENS_SOLVER" in os.environ:
+        pytest.skip("no C compiler on this machine, or not asked for")
+    assert multigrid_compiled.load_library() is not None
+
+
+def test_both_solvers_have_the_same_numbers():
+    source = Path(multigrid.__file__).with_name("multigrid.c")
+    given = dict(re.findall(r"^#define ([A-Z_]+) ([0-9.]+)f?\b", source.read_text(), re.MULTILINE))
+    names = "PRE POST COARSE_DAMPING OVERCORRECTION VISIT_ONCE SAFETY FIRST_RATE LEAST_RATE STEP_SHARE ROUNDING_LIMIT"
+    expected = {name: getattr(multigrid_torch, f"_{name}") for name in names.split()}
+    assert {name: ast.literal_eval(given[name]) for name in expected} == expected
+
+
+@pytest.fixture
+def unbuilt(monkeypatch):
+    """An installation whose build had no compiler."""
+    multigrid_compiled.load_library.cache_clear()
+    monkeypatch.delenv("TWINLENS_SOLVER", raising=False)
+    monkeypatch.setattr(multigrid_compiled, "find_spec", lambda name: None)
+    yield
+    multigrid_compiled.load_library.cache_clear()
+
+
+def test_without_the_compiled_solver_torch_computes_and_one_line_says_so(unbuilt, caplog):
+    images, keep = random_batch(4, 40, 44)
+    values = [solve(images, keep).values for _ in range(2)]
+    assert torch.equal(values[0], solve(images, keep, method="torch").values)
+    assert torch.equal(values[0], values[1])
+    assert [record.getMessage() for record in caplog.records] == [
+        "Linear imputation runs without its compiled solver, about ten times as slowly (this installation has none). "
+        "Install a C compiler, such as gcc, and then twinlens again."
+    ]
+
+
+def test_a_library_that_is_none_or_another_one_is_not_used(unbuilt, monkeypatch, caplog, tmp_path):
+    (tmp_path / "broken.so").write_bytes(b"not a library")
+    for origin, reason in ((str(tmp_path / "broken.so"), "broken.so: "), (sys.executable, "undefined symbol|PIE|dyn")):
+        monkeypatch.setattr(multigrid_compiled, "find_spec", lambda name, o=origin: type("Spec", (), {"origin": o}))
+        multigrid_compiled.load_library.cache_clear()
+        assert multigrid_compiled.load_library() is None
+        assert re.search(reason, caplog.records[-1].getMessage())
+
+
+def test_the_environment_can_ask_for_torch(unbuilt, monkeypatch, caplog):
+    monkeypatch.setenv("TWINLENS_SOLVER", "torch")
+    assert multigrid_compiled.load_library() is None
+    assert caplog.records == []
+
+
+def test_too_large_an_image_is_refused_by_its_shape():
+    library = multigrid_compiled.load_library()
+    if library is None:
+        pytest.skip("nothing was compiled here")
+    with pytest.raises(MemoryError, match=r"`images` of shape \(N, 3, 4194304, 4194304\) need more memory"):
+        multigrid_compiled._Workspace(library, (3, 2**22, 2**22))
+
+
+LARGE = """
+import resource, torch
+from twinlens.imputation.multigrid import solve
 torch.set_num_threads(1)
-keep = torch.rand(300, 32, 32) > 0.5
-impute_linear(torch.rand(300, 3, 32, 32), keep)
-print(torch.get_num_threads())
+image = torch.nn.functional.interpolate(torch.randn(1, 3, 32, 32), size=(1500, 1000), mode="bilinear")
+keep = torch.nn.functional.interpolate(torch.rand(1, 1, 7, 7), size=(1500, 1000), mode="bilinear")[0] > 0.5
+solve(image[..., :40, :40], keep[:, :40, :40].logical_or(torch.rand(1, 40, 40) > 0.5))
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+solution = solve(image, keep)
+after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+print((after - before) * 1024 / keep.numel(), solution.fallback.item())
 """
-    environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
-    environment["NUMBA_NUM_THREADS"] = "2"
-    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "1"
+
+
+def test_memory_grows_with_the_pixels_and_no_faster():
+    if multigrid_compiled.load_library() is None:
+        pytest.skip("nothing was compiled here")
+    done = subprocess.run([sys.executable, "-c", LARGE], capture_output=True, text=True, check=True)
+    bytes_per_pixel, fallback = done.stdout.split()
+    assert fallback == "False"
+    assert float(bytes_per_pixel) < 100  # 24 for the solution in float64, 12 for the result, 35 for the grids
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("compiler", ["false", None])
+def test_the_build_succeeds_with_and_without_a_compiler(compiler, tmp_path):
+    pytest.importorskip("setuptools")
+    environment = os.environ | ({"CC": compiler} if compiler else {})
+    if compiler is None and shutil.which(os.environ.get("CC", "cc")) is None:
+        pytest.skip("no C compiler on this machine")
+    command = [
+        sys.executable,
+        "setup.py",
+        "-q",
+        "build_ext",
+        "--build-lib",
+        tmp_path,
+        "--build-temp",
+        tmp_path / "temp",
+    ]
+    root = Path(__file__).resolve().parents[2]
+    subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=True)
+    assert len(list(tmp_path.glob("twinlens/imputation/_multigrid*"))) == (0 if compiler else 1)

@@ -171,7 +171,7 @@ def _top_parser() -> argparse.ArgumentParser:
 
 
 def _versions() -> str:
-    packages = " ".join(f"{name} {version(name)}" for name in ("torch", "numpy", "numba"))
+    packages = " ".join(f"{name} {version(name)}" for name in ("torch", "numpy"))
     return f"twinlens {version('twinlens')} (Python {platform.python_version()}, {packages})"
 
 

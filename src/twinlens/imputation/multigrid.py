@@ -7,36 +7,26 @@ correction from the coarser grids, and a second Jacobi sweep. Coarse point (Y, X
 couples it to other unknowns. The dip is 0 where all neighbours are kept and 1 where none is, so that a
 correction fades towards kept pixels. Coarse operators are Galerkin products, 3×3 stencils again.
 
-This module checks, dispatches and falls back; ``multigrid_numba`` and ``multigrid_torch`` compute.
+This module checks, dispatches and falls back; ``multigrid_compiled`` and ``multigrid_torch`` compute.
 
 Shapes: N images, C channels, S = spatial shape, H×W pixels.
 """
 
 from __future__ import annotations
 
-import logging
-import threading
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import count
-from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from twinlens.core.arrays import check_dense
 from twinlens.imputation.linear_system import solve_direct
+from twinlens.imputation.multigrid_compiled import load_library, solve_images
+from twinlens.imputation.multigrid_torch import MISSED, NOT_FINITE, NOTHING_KEPT, solve_batch
 
-_LOG = logging.getLogger("twinlens")
-_MISSED, _NOTHING_KEPT, _NOT_FINITE = -1.0, -2.0, -3.0  # as in `multigrid_numba`, which is imported late
 _MOST_CYCLES = 30
 _TINY = 256  # "auto" factorises systems of at most this many pixels
-_VALUES_PER_TASK = 2**17
 _METHODS = ("auto", "multigrid", "torch", "direct")
-_spare: dict[tuple[object, ...], list[Any]] = {}  # workspaces of the last kind of images, for the next call
-_Runner = Callable[[Tensor, Tensor, float, int], tuple[Tensor, Tensor, Tensor]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +47,7 @@ def solve(images: Tensor, keep: Tensor, *, tolerance: float = 1e-3, method: str 
     """Fill in removed values, so that each equals the weighted mean of its neighbours.
 
     Each image is solved on its own: its result depends neither on the rest of the batch nor on the number of
-    threads (``numba.set_num_threads``). An image that does not reach the tolerance in float32 is solved in
+    threads (``torch.set_num_threads``). An image that does not reach the tolerance in float32 is solved in
     float64, and if that fails too, by the direct solver.
 
     Args:
@@ -65,8 +55,8 @@ def solve(images: Tensor, keep: Tensor, *, tolerance: float = 1e-3, method: str 
         keep: (N, *S) bool, True where the value is kept; at least one value per image.
         tolerance: the largest absolute error against the exact solution, in the units of the image.
         method: "auto": multigrid for images, the direct solver for signals, volumes and tiny images;
-            "multigrid": compiled on the CPU, torch elsewhere; "torch": the torch path on any device;
-            "direct": sparse factorisation, the equivalent of SciPy's ``spsolve``.
+            "multigrid": compiled on the CPU, torch elsewhere and where nothing was compiled; "torch": the torch
+            path on any device; "direct": sparse factorisation, the equivalent of SciPy's ``spsolve``.
 
     Returns:
         The filled images, with cycles, error estimate and fallback of each.
@@ -81,16 +71,13 @@ def solve(images: Tensor, keep: Tensor, *, tolerance: float = 1e-3, method: str 
         sides = keep.shape[1:]
         easy = len(sides) != 2 or min(sides) == 1 or keep[0].numel() <= _TINY
         method = "direct" if easy else "multigrid"
-    if method == "multigrid" and images.device.type != "cpu":
-        method = "torch"
     work = images.detach()
     if work.dtype not in (torch.float32, torch.float64):
         work = work.float()
     if method == "direct":
         values, cycles, estimate, missed = _nothing_solved(work, keep)
     else:
-        run = _solve_batched if method == "torch" else _solve_compiled
-        values, cycles, estimate, missed = _solve_multigrid(run, work, keep, tolerance)
+        values, cycles, estimate, missed = _solve_multigrid(work, keep, tolerance, compiled=method == "multigrid")
     for i in missed.nonzero().flatten().tolist():
         filled = torch.from_numpy(solve_direct(work[i].cpu().numpy(), keep[i].cpu().numpy()))
         values[i] = torch.where(keep[i], work[i], filled.to(work))
@@ -134,99 +121,37 @@ def _check(images: Tensor, keep: Tensor, tolerance: float, method: str) -> None:
 def _nothing_solved(work: Tensor, keep: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     kept = keep.flatten(1)
     finite = (work.flatten(2).isfinite() | ~kept[:, None]).all(2).all(1)
-    estimate = torch.where(finite, 0.0, _NOT_FINITE).masked_fill(~kept.any(1), _NOTHING_KEPT).cpu()
+    estimate = torch.where(finite, 0.0, NOT_FINITE).masked_fill(~kept.any(1), NOTHING_KEPT).cpu()
     _raise_for(estimate)
     values = work.clone(memory_format=torch.contiguous_format)
     return values, torch.zeros(len(work), dtype=torch.int64), estimate, ~kept.all(1).cpu()
 
 
 def _solve_multigrid(
-    run: _Runner, work: Tensor, keep: Tensor, tolerance: float
+    work: Tensor, keep: Tensor, tolerance: float, *, compiled: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Solve in the type of the images, then in float64 what missed the tolerance; also return what missed it again."""
-    values, cycles, estimate = run(work, keep, tolerance, _MOST_CYCLES)
-    _raise_for(estimate)
-    missed = estimate == _MISSED
-    if missed.any() and work.dtype == torch.float32 and work.device.type != "mps":  # which has no float64
-        rows, there = missed.nonzero().flatten(), missed.to(work.device)
-        again = run(work[there].double(), keep[there], tolerance, _MOST_CYCLES)
-        values[there], cycles[rows], estimate[rows] = again[0].to(work.dtype), again[1], again[2]
-        missed = estimate == _MISSED
+    """Solve by cycles; also return what missed the tolerance."""
+    library = load_library() if compiled and work.device.type == "cpu" else None
+    if library is not None:
+        values, cycles, estimate = solve_images(library, work, keep, tolerance, _MOST_CYCLES)
+        _raise_for(estimate)
+    else:
+        values, cycles, estimate = solve_batch(work, keep, tolerance, _MOST_CYCLES)
+        _raise_for(estimate)
+        missed = estimate == MISSED
+        if missed.any() and work.dtype == torch.float32 and work.device.type != "mps":  # which has no float64
+            rows, there = missed.nonzero().flatten(), missed.to(work.device)
+            again = solve_batch(work[there].double(), keep[there], tolerance, _MOST_CYCLES)
+            values[there], cycles[rows], estimate[rows] = again[0].to(work.dtype), again[1], again[2]
+    missed = estimate == MISSED
     return values, cycles.masked_fill(missed, 0), estimate.masked_fill(missed, 0), missed
 
 
 def _raise_for(estimate: Tensor) -> None:
-    for i in (estimate == _NOTHING_KEPT).nonzero().flatten().tolist():
+    for i in (estimate == NOTHING_KEPT).nonzero().flatten().tolist():
         raise ValueError(
             f"`keep` must keep at least one value of every image; image {i} keeps nothing. Leave it out, or fill it "
             "with a constant."
         )
-    for i in (estimate == _NOT_FINITE).nonzero().flatten().tolist():
+    for i in (estimate == NOT_FINITE).nonzero().flatten().tolist():
         raise ValueError(f"`images` must be finite where kept; image {i} holds NaN or infinity. Clean it first.")
-
-
-def _announce_compiling(still: Callable[[], bool]) -> None:
-    """Log why the first call is slow if compiling still runs after a few seconds; from the cache it does not."""
-
-    def say() -> None:
-        if still():
-            _LOG.warning("twinlens compiles its solver for this machine. That takes about a minute, once.")
-
-    patience = threading.Timer(3.0, say)
-    patience.daemon = True
-    patience.start()
-
-
-def _solve_compiled(images: Tensor, keep: Tensor, tolerance: float, most_cycles: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Run the compiled solver in as many threads as numba would use itself.
-
-    They are plain threads, since the kernels release the interpreter lock: numba's own threading layers either
-    do not bear calls from several threads at once, or share OpenMP's state with torch.
-    """
-    # Imported at first use: numba and what it compiled take a second to load.
-    import numba  # noqa: PLC0415
-
-    from twinlens.imputation.multigrid_numba import make_workspace, solve_images  # noqa: PLC0415
-
-    source, kept = images.contiguous().numpy(), keep.contiguous().numpy()
-    n, channels, height, width = source.shape
-    out, cycles, estimate = np.empty_like(source), np.zeros(n, dtype=np.int64), np.zeros(n)
-    together = max(1, _VALUES_PER_TASK // (channels * height * width))
-    starts = count(0, together)
-
-    kind = (channels, height, width, source.dtype)
-    if kind not in _spare:
-        _spare.clear()
-    spare = _spare.setdefault(kind, [])
-
-    def work() -> None:
-        try:
-            workspace = spare.pop()
-        except IndexError:
-            workspace = make_workspace(*kind)
-        for first in starts:  # shared: the next free thread takes the next images
-            if first >= n:
-                break
-            last = min(first + together, n)
-            solve_images(workspace, source, kept, first, last, tolerance, most_cycles, out, cycles, estimate)
-        spare.append(workspace)
-
-    if not solve_images.signatures:
-        _announce_compiling(lambda: not solve_images.signatures)
-    mine = torch.get_num_threads()
-    threads = min(numba.get_num_threads(), -(-n // together))
-    # The first of these calls starts numba's layer, which sets OpenMP's number of threads, and with it torch's.
-    torch.set_num_threads(mine)
-    if threads <= 1:
-        work()
-    else:
-        with ThreadPoolExecutor(threads) as pool:
-            for task in [pool.submit(work) for _ in range(threads)]:
-                task.result()
-    return torch.from_numpy(out), torch.from_numpy(cycles), torch.from_numpy(estimate)
-
-
-def _solve_batched(images: Tensor, keep: Tensor, tolerance: float, most_cycles: int) -> tuple[Tensor, Tensor, Tensor]:
-    from twinlens.imputation.multigrid_torch import solve_batch  # noqa: PLC0415
-
-    return solve_batch(images, keep, tolerance, most_cycles)

@@ -87,8 +87,6 @@ class RemoteWorker:
 
     def prepare(self, versions: Mapping[str, str]) -> Ready:
         """Fetch the job, and with it the model, once."""
-        import numba  # noqa: PLC0415 (takes a second to load, and the driver needs none)
-
         ray = import_ray()
         error = None
         try:
@@ -96,8 +94,7 @@ class RemoteWorker:
                 raise RunError(f"this node has {_listed(here)}, and the driver {_listed(versions)}.")
             with suppress(OSError):
                 os.chdir(self.folder)  # so that relative paths mean what they mean to the driver
-            numba.set_num_threads(min(self.threads, numba.get_num_threads()))
-            torch.set_num_threads(self.threads)  # after numba, which sets OpenMP's number of threads, and so torch's
+            torch.set_num_threads(self.threads)
             job: Job = ray.get(self.job[0])
             self.worker = job.worker(self.notes)
         except Exception as failure:

@@ -1,0 +1,353 @@
+/* The compiled kernels of `multigrid`, for tensors on the CPU: plain C, called through ctypes by `multigrid_compiled`.
+
+   A *plane* is one channel of one grid: a pointer to its first point, rows of `stride` numbers with at least one zero
+   after the last column, and zeros above, below and in front, so that every neighbour is a shift of the plane and
+   whole blocks of rows are a single loop. The stride is even, so that halving a row never crosses into the next.
+
+   Images are shifted and scaled to about [-1/2, 1/2]. Coarse grids, which only ever hold corrections, are float; the
+   finest is float or double, as the tolerance asks.
+
+   NaN and infinity keep their meaning: compile without -ffast-math. */
+
+#include <float.h>
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The method; `multigrid_torch` has the same numbers and says why. */
+#define PRE 1.3f
+#define POST 0.81f
+#define COARSE_DAMPING 0.9f
+#define OVERCORRECTION 1.05f
+#define VISIT_ONCE 32
+#define SAFETY 2.6
+#define FIRST_RATE 0.3
+#define LEAST_RATE 0.1
+#define STEP_SHARE 0.3
+#define ROUNDING_LIMIT 5.0
+#define DIVERGED 1e6 /* a correction of so many times the range of the image */
+enum { MISSED = -1, NOTHING_KEPT = -2, NOT_FINITE = -3, NO_MEMORY = -4 }; /* in the place of an error estimate */
+
+/* Up to this share of removed pixels, and this dip, sweeps over them are cheaper than a cycle over all pixels. */
+#define SCATTERED_SHARE 0.17
+#define SCATTERED_DIP 0.95f
+#define MOST_SWEEPS 200
+
+#define LANES 16          /* rows of large images are padded to a multiple of this: they begin with a cache line */
+#define BLOCK_VALUES 2048 /* numbers handled at once, so that what a pass writes is in cache when the next reads it */
+#define COARSEST 16       /* grids of at most this height and width are solved by factorisation */
+#define SMALL 64          /* of images up to this height and width, grids of half that size */
+#define MOST_GRIDS 32
+enum { CENTRE, EAST, SOUTH, SOUTHEAST, SOUTHWEST, INVERSE, DIP, OPERATOR }; /* the planes of a coarse operator */
+
+/* A version of each loop for what the processor can do, chosen when the library is loaded. */
+#if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 12
+#define KERNEL __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default"))) static
+#else
+#define KERNEL static
+#endif
+#if defined(_MSC_VER)
+#define restrict __restrict
+#endif
+#if defined(_WIN32)
+#define EXPORT __declspec(dllexport)
+#else
+#define EXPORT __attribute__((visibility("default")))
+#endif
+EXPORT void *PyInit__multigrid(void);
+
+typedef ptrdiff_t Index;
+
+static Index least(Index a, Index b) { return a < b ? a : b; }
+static Index most(Index a, Index b) { return a > b ? a : b; }
+static float larger(float a, float b) { return a > b ? a : b; }
+
+typedef struct {
+    Index h, w, stride, plane; /* height, width, length of a row, distance between planes */
+    float *x, *y, *b;          /* solution, smoothed solution, right-hand side: one plane per channel each */
+    float *a;                  /* the operator, see CENTRE and so on */
+    float *weight;             /* how much of a point is known, for the first guess */
+} Grid;
+
+typedef struct {
+    Index channels, grids;
+    Index block;                 /* rows handled at once, an even number */
+    Grid grid[MOST_GRIDS];       /* of the finest, x, y, b, a and weight are not used */
+    void *memory;                /* of everything but the solution on the finest grid, which is */
+    void *solution[2];           /* float, or double */
+    float *gain, *dip, *removed; /* of the finest grid: removed / diagonal, dip, removed */
+    float *diagonal;             /* its diagonal + 4: first row, some of those between, last row */
+    Index diagonals;             /* how many rows these are */
+    double *above;               /* of each channel of the finest grid, the row above a block before smoothing */
+    double *sums;                /* a block of rows; of `residual` one per channel */
+    float *residual, *zeros, *changes;
+    float *scaled, *odd, *even, *folded; /* a block of stencils, by odd and even columns, after folding columns */
+    Index block_size;                    /* of each of these */
+    double *band, *column;               /* the factorised operator of the coarsest grid, and its unknowns */
+    double *low, *high;                  /* the range of each channel */
+    double *range;                       /* of each column */
+    int32_t *places;                     /* of scattered removed pixels */
+    int visits[MOST_GRIDS];
+} Workspace;
+
+/* ---- Between grids: coarse point (Y, X) lies on fine point (2Y, 2X). ---- */
+
+/* Interpolate coarse rows to `rows` + 1 fine ones, of which the first is even. */
+KERNEL void widen(const float *coarse, Index rows, Index width, Index stride, Index coarse_stride,
+                  float *restrict out) {
+    for (Index i = 0; i <= rows; i += 2, coarse += coarse_stride) {
+        float *restrict row = out + i * stride;
+        for (Index j = 0; j < width; j++) {
+            row[2 * j] = coarse[j];
+            row[2 * j + 1] = 0.5f * (coarse[j] + coarse[j + 1]);
+        }
+        for (Index j = 2 * width; j < stride; j++) row[j] = 0;
+    }
+    for (Index i = 1; i < rows; i += 2) {
+        float *row = out + i * stride, *above = row - stride, *below = row + stride;
+        for (Index j = 0; j < stride; j++) row[j] = 0.5f * (above[j] + below[j]);
+    }
+}
+
+/* Sizes of numbers compare as integers do, and NaN is larger than all of them: unlike a maximum of floats, that is
+   vectorised, and sees NaN. */
+static inline int32_t larger_size(int32_t largest, float value) {
+    int32_t bits;
+    value = fabsf(value);
+    memcpy(&bits, &value, sizeof bits);
+    return bits > largest ? bits : largest;
+}
+
+static inline float float_of(int32_t bits) {
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+KERNEL float largest_of(const float *values, Index n) {
+    int32_t largest = 0;
+    for (Index j = 0; j < n; j++) largest = larger_size(largest, values[j]);
+    return float_of(largest);
+}
+
+/* Write 1 where pixels are kept (`kept` 1), or where they are removed (`kept` 0), and 0 elsewhere. */
+KERNEL void spread(const uint8_t *keep, int kept, Index height, Index width, Index stride, float *restrict out) {
+    for (Index i = 0; i < height; i++, keep += width, out += stride)
+        for (Index j = 0; j < width; j++) out[j] = (float)((keep[j] != 0) == kept);
+}
+
+/* Return a power of two near a value, such that float, or double if `wide`, can hold it: scaling by it is exact. */
+static double power_near(double value, int wide) {
+    int exponent, limit = wide ? 1000 : 120;
+    frexp(value, &exponent);
+    return ldexp(1, (int)most(least(exponent, limit), -limit));
+}
+
+/* Return the diagonal + 4 of some rows of the finest grid, at most a block and one; all but two rows are the same. */
+static const float *diagonal_rows(const Workspace *w, Index first, Index last) {
+    Index row = first == 0 ? 0 : last == w->grid->h ? w->diagonals - (last - first) : 1;
+    return w->diagonal + row * w->grid->stride;
+}
+
+static void coarse_cycle(Workspace *w);
+static void hand_down(Workspace *w, float *residual, float *rhs, const Grid *g, Index first, Index last);
+static void set_up(Workspace *w);
+static void guess_coarse(Workspace *w);
+static char *finest_planes(Workspace *w, int wide);
+static void clear(Workspace *w);
+
+#define REAL float
+#define NAME(name) name##_float
+#define EPSILON FLT_EPSILON
+#include "multigrid_finest.h"
+#undef REAL
+#undef NAME
+#undef EPSILON
+#define REAL double
+#define NAME(name) name##_double
+#define EPSILON DBL_EPSILON
+#include "multigrid_finest.h"
+
+#include "multigrid_coarse.h"
+
+/* ---- Memory. ---- */
+
+/* Take `planes` planes of `size` numbers, whose first point, `front` numbers in, begins a cache line. */
+static void *take(char *start, size_t *used, Index planes, Index size, Index front, size_t item) {
+    size_t offset = *used + (size_t)front * item;
+    *used += (size_t)(planes * size) * item;
+    return start ? start + offset : NULL;
+}
+
+static Index rounded(Index count, Index unit) { return (count + unit - 1) / unit * unit; }
+
+/* Lay out all buffers from `start` on, and return the bytes that they take; with NULL, only that. */
+static size_t lay_out(Workspace *w, char *start) {
+    size_t used = 0;
+    Index C = w->channels, stride = w->grid->stride;
+    for (Index i = 0; i < w->grids; i++) {
+        Grid *g = w->grid + i;
+        Index front = rounded(g->stride + 1, LANES);
+        g->plane = rounded(front + (g->h + 2) * g->stride + 2, LANES);
+        if (i == 0) {
+            w->gain = take(start, &used, 1, g->plane, front, sizeof(float));
+            w->dip = take(start, &used, 1, g->plane, front, sizeof(float));
+            w->removed = take(start, &used, 1, g->plane, front, sizeof(float));
+            continue;
+        }
+        g->x = take(start, &used, C, g->plane, front, sizeof(float));
+        g->y = take(start, &used, C, g->plane, front, sizeof(float));
+        g->b = take(start, &used, C, g->plane, front, sizeof(float));
+        g->a = take(start, &used, OPERATOR, g->plane, front, sizeof(float));
+        g->weight = take(start, &used, 1, g->plane, front, sizeof(float));
+    }
+    const Grid *coarsest = w->grid + w->grids - 1;
+    Index size = w->block_size = rounded((w->block + 4) * stride + LANES, LANES), unknowns = coarsest->h * coarsest->w;
+    w->sums = take(start, &used, 1, size, 0, sizeof(double));
+    w->residual = take(start, &used, C, size, 0, sizeof(float));
+    w->diagonal = take(start, &used, 1, size, 0, sizeof(float));
+    w->above = take(start, &used, C, stride + LANES, 0, sizeof(double));
+    w->zeros = take(start, &used, 1, size, 0, sizeof(float));
+    w->changes = take(start, &used, 1, size, 0, sizeof(float));
+    float **stencils[] = {&w->scaled, &w->odd, &w->even, &w->folded};
+    for (int i = 0; i < 4; i++) *stencils[i] = take(start, &used, 5, size, 0, sizeof(float));
+    Index length = coarsest->w + 2;
+    w->band = take(start, &used, 1, rounded((unknowns + length) * length, LANES), 0, sizeof(double));
+    w->column = take(start, &used, 1, rounded(C * (unknowns + length), LANES), 0, sizeof(double));
+    w->low = take(start, &used, 1, rounded(C, LANES), 0, sizeof(double));
+    w->high = take(start, &used, 1, rounded(C, LANES), 0, sizeof(double));
+    w->range = take(start, &used, 2, stride, 0, sizeof(double));
+    Index most_places = (Index)(SCATTERED_SHARE * (double)(w->grid->h * w->grid->w)) + 1;
+    w->places = take(start, &used, 1, rounded(most_places, LANES), 0, sizeof(int32_t));
+    return used;
+}
+
+static void *aligned_zeros(size_t bytes, void **memory) {
+    *memory = calloc(bytes + 64, 1);
+    return *memory ? (char *)*memory + (64 - (uintptr_t)*memory % 64) : NULL;
+}
+
+/* Return the solution on the finest grid, or NULL for want of memory; `wide`: of doubles. */
+static char *finest_planes(Workspace *w, int wide) {
+    size_t bytes = (size_t)(w->channels * w->grid->plane) * (wide ? sizeof(double) : sizeof(float));
+    if (!w->solution[wide] && !aligned_zeros(bytes, &w->solution[wide])) return NULL;
+    char *start = (char *)w->solution[wide] + (64 - (uintptr_t)w->solution[wide] % 64);
+    return start + (size_t)rounded(w->grid->stride + 1, LANES) * (wide ? sizeof(double) : sizeof(float));
+}
+
+EXPORT void twinlens_free(Workspace *w) {
+    if (!w) return;
+    free(w->solution[0]);
+    free(w->solution[1]);
+    free(w->memory);
+    free(w);
+}
+
+/* Set all solutions to zero, outside of the grids as well. */
+static void clear(Workspace *w) {
+    for (Index i = 1; i < w->grids; i++) {
+        const Grid *g = w->grid + i; /* x, y and b follow each other */
+        memset(g->x - rounded(g->stride + 1, LANES), 0, (size_t)(3 * w->channels * g->plane) * sizeof(float));
+    }
+    size_t values = (size_t)(w->channels * w->grid->plane);
+    if (w->solution[0]) memset(w->solution[0], 0, values * sizeof(float) + 64);
+    if (w->solution[1]) memset(w->solution[1], 0, values * sizeof(double) + 64);
+}
+
+/* Allocate the buffers for images of that shape; each thread needs its own. NULL for want of memory. */
+EXPORT Workspace *twinlens_workspace(int64_t channels, int64_t height, int64_t width) {
+    Workspace *w = calloc(1, sizeof(Workspace));
+    if (!w) return NULL;
+    Index largest = most(height, width);
+    /* Factorising 16 × 16 unknowns would be most of the work for a small image. */
+    Index enough = largest > SMALL ? COARSEST : COARSEST / 2, unit = largest > SMALL ? LANES : 2;
+    w->channels = channels;
+    for (Index h = height, wide = width;; h = h / 2 + 1, wide = wide / 2 + 1) {
+        Grid *g = w->grid + w->grids++;
+        g->h = h, g->w = wide, g->stride = rounded(wide + 1, unit);
+        if (w->grids > 1 && most(h, wide) <= enough) break;
+    }
+    w->block = most(least(BLOCK_VALUES / w->grid->stride / 2 * 2, 8), 2);
+    char *start = aligned_zeros(lay_out(w, NULL), &w->memory);
+    if (!start) {
+        twinlens_free(w);
+        return NULL;
+    }
+    lay_out(w, start);
+    /* [1, 2, 1] sums to 4, less 1 for a neighbour outside; down times across. */
+    for (Index i = 0, rows = w->diagonals = least(height, w->block + 3); i < rows; i++)
+        for (Index j = 0; j < width; j++)
+            w->diagonal[i * w->grid->stride + j] =
+                (float)((4 - (i == 0) - (i == rows - 1)) * (4 - (j == 0) - (j == width - 1)));
+    return w;
+}
+
+/* ---- One image after the other. ---- */
+
+KERNEL void prepare_rows(const float *removed, const float *diagonal, Index n, Index stride, float *restrict sums,
+                         float *restrict gain, float *restrict dip) {
+    for (Index j = -1; j <= n; j++) sums[j + 1] = removed[j - stride] + removed[j + stride] + (removed[j] + removed[j]);
+    for (Index j = 0; j < n; j++) {
+        gain[j] = removed[j] / larger(diagonal[j] - 4, 1);
+        dip[j] = gain[j] * (sums[j] + sums[j + 2] + (sums[j + 1] + sums[j + 1]) - 4 * removed[j]);
+    }
+}
+
+/* Compute gain and dip of the finest grid; return the number of removed pixels. */
+static Index prepare_finest(Workspace *w, const uint8_t *keep) {
+    const Grid *g = w->grid;
+    Index kept = 0;
+    for (Index k = 0; k < g->h * g->w; k++) kept += keep[k] != 0;
+    spread(keep, 0, g->h, g->w, g->stride, w->removed);
+    for (Index first = 0; first < g->h; first += w->block) {
+        Index last = least(first + w->block, g->h), k = first * g->stride;
+        prepare_rows(w->removed + k, diagonal_rows(w, first, last), (last - first) * g->stride, g->stride,
+                     (float *)w->sums, w->gain + k, w->dip + k);
+    }
+    return g->h * g->w - kept;
+}
+
+static double solve_image(Workspace *w, const void *image, int wide, const uint8_t *keep, double tolerance,
+                          int64_t most_cycles, void *out, int64_t *cycles) {
+    const Grid *g = w->grid;
+    Index pixels = g->h * g->w, number = prepare_finest(w, keep);
+    double widest = 0;
+    *cycles = 0;
+    if (number == pixels) return NOTHING_KEPT;
+    for (Index c = 0; c < w->channels; c++) {
+        int finite = wide ? find_range_double(w, (const double *)image + c * pixels, keep, w->low + c, w->high + c)
+                          : find_range_float(w, (const float *)image + c * pixels, keep, w->low + c, w->high + c);
+        if (!finite) return NOT_FINITE;
+        widest = fmax(widest, w->high[c] - w->low[c]);
+    }
+    if (number == 0 || widest == 0) {
+        for (Index c = 0; c < w->channels; c++)
+            for (Index k = 0; k < pixels; k++)
+                if (wide)
+                    ((double *)out)[c * pixels + k] = keep[k] ? ((const double *)image)[c * pixels + k] : w->low[c];
+                else
+                    ((float *)out)[c * pixels + k] =
+                        keep[k] ? ((const float *)image)[c * pixels + k] : (float)w->low[c];
+        return 0;
+    }
+    double estimate = MISSED;
+    if (!wide) estimate = solve_float(w, image, wide, keep, number, widest, tolerance, most_cycles, out, cycles);
+    if (estimate == MISSED)
+        estimate = solve_double(w, image, wide, keep, number, widest, tolerance, most_cycles, out, cycles);
+    return estimate;
+}
+
+/* Solve images first to last of (N, C, H, W), of doubles if `wide`; write filled images, cycles and estimated errors,
+   or the code of a failure in the place of the error. */
+EXPORT void twinlens_solve(Workspace *w, const void *images, int wide, const uint8_t *keep, int64_t first, int64_t last,
+                           double tolerance, int64_t most_cycles, void *out, int64_t *cycles, double *estimate) {
+    size_t pixels = (size_t)(w->grid->h * w->grid->w), size = (size_t)w->channels * pixels * (wide ? 8 : 4);
+    for (int64_t n = first; n < last; n++)
+        estimate[n] = solve_image(w, (const char *)images + (size_t)n * size, wide, keep + (size_t)n * pixels,
+                                  tolerance, most_cycles, (char *)out + (size_t)n * size, cycles + n);
+}
+
+/* What setuptools exports on Windows, for it takes this for a module of Python; nobody calls it. */
+void *PyInit__multigrid(void) { return NULL; }

@@ -1,0 +1,132 @@
+"""The compiled solver of ``multigrid``: a library of plain C (``multigrid.c``), called through ctypes.
+
+The package's build compiles it where there is a compiler; wheels carry it. Calls release the interpreter lock.
+
+Shapes: N images, C channels, H×W pixels.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from ctypes import CDLL, c_double, c_int, c_int64, c_void_p
+from functools import cache
+from importlib.util import find_spec
+from itertools import count
+
+import torch
+from torch import Tensor
+
+_LOG = logging.getLogger("twinlens")
+_NO_MEMORY = -4.0  # in the place of an error estimate
+_VALUES_PER_TASK = 2**17
+_MOST_SPARE = 2**20  # values of an image; buffers of larger ones, some hundred bytes per pixel, are given back
+_spare: dict[tuple[int, ...], list[_Workspace]] = {}  # workspaces of the last kind of images, for the next call
+
+
+@cache
+def load_library() -> CDLL | None:
+    """Load the compiled solver; where there is none, log why and what to do, once, and return None.
+
+    The environment variable ``TWINLENS_SOLVER=torch`` does without it.
+    """
+    if os.environ.get("TWINLENS_SOLVER") == "torch":
+        return None
+    spec = find_spec("twinlens.imputation._multigrid")
+    try:
+        if spec is None or spec.origin is None:
+            raise OSError("this installation has none")
+        library = CDLL(spec.origin)
+        library.twinlens_workspace.argtypes = [c_int64] * 3
+        library.twinlens_workspace.restype = c_void_p
+        library.twinlens_free.argtypes = [c_void_p]
+        library.twinlens_free.restype = None
+        library.twinlens_solve.argtypes = [
+            *(c_void_p, c_void_p, c_int, c_void_p, c_int64, c_int64),  # workspace; images from first to last
+            *(c_double, c_int64, c_void_p, c_void_p, c_void_p),  # tolerance, most cycles; outputs
+        ]
+        library.twinlens_solve.restype = None
+    except (OSError, AttributeError) as error:
+        _LOG.warning(
+            "Linear imputation runs without its compiled solver, about ten times as slowly (%s). "
+            "Install a C compiler, such as gcc, and then twinlens again.",
+            error,
+        )
+        return None
+    return library
+
+
+class _Workspace:
+    """The buffers of one thread."""
+
+    def __init__(self, library: CDLL, shape: tuple[int, ...]) -> None:
+        self.free: Callable[[int], None] = library.twinlens_free
+        self.address: int | None = library.twinlens_workspace(*shape)
+        if self.address is None:
+            raise _out_of_memory(shape)
+
+    def __del__(self) -> None:
+        if self.address is not None:
+            self.free(self.address)
+
+
+def _out_of_memory(shape: tuple[int, ...]) -> MemoryError:
+    return MemoryError(f"`images` of shape (N, {', '.join(map(str, shape))}) need more memory than there is.")
+
+
+def solve_images(
+    library: CDLL, images: Tensor, keep: Tensor, tolerance: float, most_cycles: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Solve images (N, C, H, W) in as many threads as torch uses; see ``multigrid.solve``, which checks the arguments.
+
+    What does not reach the tolerance in float32 is solved in float64.
+
+    Returns:
+        Filled images, cycles (N,) and estimated errors (N,), or the code of a failure in the place of the error.
+    """
+    source, kept = images.contiguous(), keep.contiguous()
+    n, *shape = source.shape
+    out, cycles, estimate = torch.empty_like(source), torch.zeros(n, dtype=torch.int64), torch.zeros(n).double()
+    kind, values = tuple(shape), max(1, math.prod(shape))
+    together = max(1, _VALUES_PER_TASK // values)
+    starts = count(0, together)
+    if kind not in _spare:
+        _spare.clear()
+    spare = _spare.setdefault(kind, []) if values <= _MOST_SPARE else []
+
+    def work() -> None:
+        try:
+            workspace = spare.pop()
+        except IndexError:
+            workspace = _Workspace(library, kind)
+        for first in starts:  # shared: the next free thread takes the next images
+            if first >= n:
+                break
+            library.twinlens_solve(
+                workspace.address,
+                source.data_ptr(),
+                source.dtype == torch.float64,
+                kept.data_ptr(),
+                first,
+                min(first + together, n),
+                tolerance,
+                most_cycles,
+                out.data_ptr(),
+                cycles.data_ptr(),
+                estimate.data_ptr(),
+            )
+        spare.append(workspace)
+
+    threads = min(torch.get_num_threads(), -(-n // together))
+    if threads <= 1:
+        work()
+    else:
+        with ThreadPoolExecutor(threads) as pool:
+            for task in [pool.submit(work) for _ in range(threads)]:
+                task.result()
+    if (estimate == _NO_MEMORY).any():
+        raise _out_of_memory(kind)
+    return out, cycles, estimate
