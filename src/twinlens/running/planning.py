@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from twinlens.core.versions import environment
@@ -36,7 +36,7 @@ def plan_run(
     there: Manifest | None,
     *,
     imputer: Imputer,
-    execution: ExecutionRecord,
+    execution: Callable[[int], ExecutionRecord],
     source: SourceRecord,
 ) -> Plan:
     """Plan a run: metrics with their imputers, and the sweeps that they need, each once.
@@ -47,21 +47,23 @@ def plan_run(
         options: what is asked.
         there: the manifest of the run that goes on; what it was asked is asked again.
         imputer: that of metrics that have none of their own.
-        execution: how the model is called.
+        execution: chooses how the model is called, by the number of probes of each method.
         source: how model and data were named.
     """
     asked = {**(there.question.values_with(imputer) if there else {}), **options.metric_values()}
     metrics = bind_metrics(asked, imputer, subject, options.workers)
     question = Question.of(metrics, imputer, options, samples=subject.data.samples)
     wanted, sweeps = question.sweeps(metrics, subject.data.features), there.sweeps if there else ()
+    planned = plan_sweeps(wanted, sweeps)
+    levels = sum(len(sweep.schedule.levels) * (sweep.exchanged or 1.0) for sweep in planned)
     manifest = Manifest(
         model=subject.model_record,
         data=subject.data,
         seed=options.seed,
-        execution=execution,
+        execution=execution(int(levels * subject.data.samples)),
         source=source,
         methods={name: method.record for name, method in methods.items()},
-        sweeps=(*sweeps, *plan_sweeps(wanted, sweeps)),
+        sweeps=(*sweeps, *planned),
         question=question,
         versions=environment(),
     )
