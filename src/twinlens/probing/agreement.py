@@ -1,7 +1,7 @@
 """Agreement: does a model answer as it does in float32, on probes like those of the run that is ahead?
 
-The probes belong to maps that are drawn, half of them smooth, so that the outcome depends on the model, the data and the
-imputer, and not on the methods of a run.
+The probes belong to maps that are drawn, half of them smooth, so that the outcome depends on the model, the data and
+the imputer, and not on the methods of a run.
 
 Shapes: N samples, S = spatial shape.
 """
