@@ -68,16 +68,16 @@ def test_a_run_keeps_to_its_precision(tmp_path, eager_for_bfloat16):
     evaluate(tmp_path / "run", ["random"])
     evaluate(tmp_path / "run", ["random", "saliency"])
     assert record(tmp_path / "run")["precision"] == "bfloat16"
-    with pytest.raises(tl.RunError, match="execution.precision is 'bfloat16' there and 'float32' here"):
+    with pytest.raises(tl.RunError, match=r"execution\.precision is 'bfloat16' there and 'float32' here"):
         evaluate(tmp_path / "run", precision="float32")
-    with pytest.raises(tl.RunError, match="execution.compiled is False there and True here"):
+    with pytest.raises(tl.RunError, match=r"execution\.compiled is False there and True here"):
         evaluate(tmp_path / "run", compile=True)
 
 
 def test_options_are_checked():
     with pytest.raises(ValueError, match="`precision` must be one of auto, float32, bfloat16, float16; got 'half'"):
         tl.Options(precision="half")
-    with pytest.raises((ValueError, TypeError), match="`compile`.*got 'maybe'"):
+    with pytest.raises((ValueError, TypeError), match=r"`compile`.*got 'maybe'"):
         tl.Options(compile="maybe")
     assert tl.Options(compile=True).compile is True
 
