@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from twinlens.core.memory import keep_freed_memory
 from twinlens.core.progress import Quiet
 from twinlens.core.versions import installed_versions
 from twinlens.errors import RunError
@@ -90,6 +91,7 @@ class RemoteWorker:
         import numba  # noqa: PLC0415 (takes a second to load, and the driver needs none)
 
         ray = import_ray()
+        keep_freed_memory()
         error = None
         try:
             if (here := installed_versions()) != versions:
