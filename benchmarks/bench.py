@@ -26,7 +26,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE.parent / "docs" / "performance.md"
-DATA = HERE.parents[1] / "shared" / "data"
+DATA = Path(os.environ.get("TWINLENS_DATA", HERE.parents[1] / "shared" / "data"))  # CIFAR-10, ImageNet images
 START, END = "<!-- measured -->", "<!-- end of measured -->"
 SECONDS = 14 * 60  # of all parts together
 MOST = 360  # of one of them

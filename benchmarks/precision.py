@@ -20,7 +20,7 @@ METRICS = {
     "soundness_two_sided": tl.Soundness(estimator="two_sided", levels=LEVELS),
     "completeness": tl.Completeness(thresholds=(0.9, 0.7, 0.5, 0.3, 0.1)),
 }
-METHODS = ["gradcam", "saliency", "input_x_gradient", "random"]
+METHODS = ["gradcam", "saliency", "random"]
 
 
 def evaluate(model: str, data: str, limit: int, precision: str, folder: str, **more: object) -> tl.Evaluation:

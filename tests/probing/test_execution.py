@@ -121,6 +121,11 @@ def test_a_precision_that_is_asked_for_is_taken_and_tried():
     assert [trial.predictions for trial in trials] == [0.9]
 
 
+def test_a_precision_that_is_asked_for_is_taken_without_a_trial(caplog):
+    assert chosen(precision="bfloat16").precision == "bfloat16"
+    assert not caplog.text
+
+
 def test_a_model_that_cannot_take_a_precision_is_called_in_float32(caplog):
     class Picky(nn.Module):
         def __init__(self):
