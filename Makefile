@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test fast fuzz torture check format docs clean
+.PHONY: demo test fast fuzz torture bench check format docs clean
 
 # Everything that has to hold: format, lint, types, doctests, tests.
 # One thread each: small tests spend most of their time waiting for a second one. A Ray cluster needs both cores.
@@ -21,6 +21,10 @@ fuzz: .venv/installed
 # A short part of it is among the tests.
 torture: .venv/installed
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.torture.torturing --kills $(or $(KILLS),1000) --ray $(or $(RAY),20) --seed $(or $(SEED),0)
+
+# Every ratio that docs/performance.md promises, within a quarter of an hour; writes its table.
+bench: .venv/installed
+	$(BIN)/python benchmarks/bench.py
 
 # A first look: eight explanations of a network for handwritten digits, evaluated from both sides.
 demo: .venv/installed

@@ -89,12 +89,12 @@ def main():
     parser.add_argument("--coarse", action="store_true", help="the paper's soundness at the two-sided one's levels")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--compiled", action="store_true")
+    parser.add_argument("--compile", action="store_true")
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
     model = tl.load_model(given.model, weights=given.weights)
     samples = subset(tl.open_data(given.data), given.limit, seed=0)
-    how = {"metrics": metrics_of(given.coarse), "compiled": given.compiled, "threads": given.threads, "progress": True}
+    how = {"metrics": metrics_of(given.coarse), "compile": given.compile, "threads": given.threads, "progress": True}
     how |= {"batch_size": 16, "memory_format": "channels_last"}
 
     own = tl.evaluate(

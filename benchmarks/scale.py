@@ -29,10 +29,10 @@ import twinlens as tl
 from twinlens.core.exchange import draw_controlled
 from twinlens.core.probe_table import ProbeTable
 from twinlens.core.tensors import load_tensors, save_tensors
+from twinlens.running.calling import choose_shard_size
 from twinlens.running.directory import Run
 from twinlens.running.manifest import Manifest
 from twinlens.running.run_reader import write_analysis
-from twinlens.running.subject import choose_shard_size
 from twinlens.running.table_reader import TableReader
 
 SAMPLES, METHODS = (5_000, 15_000, 50_000), 12

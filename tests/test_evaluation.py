@@ -451,11 +451,11 @@ def test_another_model_or_data_in_the_same_directory_is_refused(tmp_path):
         evaluate(tiny_model(), (inputs, labels), **asked)
 
 
-def test_what_was_chosen_by_trial_is_kept(tmp_path, monkeypatch):
+def test_what_was_chosen_is_kept(tmp_path, monkeypatch):
     asked = {"methods": ["random"], "metrics": ["road_morf"], "out": tmp_path / "run"}
     evaluate(tiny_model(), samples(), **asked)
     chosen = json.loads((tmp_path / "run" / "run.json").read_text())["execution"]
-    monkeypatch.setattr("twinlens.running.subject.tune", lambda *_, **__: pytest.fail("tried again"))
+    monkeypatch.setattr("twinlens.running.calling.choose_execution", lambda *_, **__: pytest.fail("chosen again"))
     evaluate(tiny_model(), samples(), **{**asked, "methods": ["random", "centre"]})
     assert json.loads((tmp_path / "run" / "run.json").read_text())["execution"] == chosen
 

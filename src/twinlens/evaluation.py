@@ -24,6 +24,7 @@ from twinlens.options import DataSource, Methods, ModelSource, Options, takes_op
 from twinlens.probing.execution import using_threads
 from twinlens.report import write_report
 from twinlens.running.analysis import Analysis, MethodAnalysis, analyse, analyse_method
+from twinlens.running.calling import call_how
 from twinlens.running.directory import ChangedError, Run, RunDirectory, SharedDirectory, discard
 from twinlens.running.engines import ENGINES, Failures
 from twinlens.running.evaluation_job import EvaluationJob
@@ -35,7 +36,7 @@ from twinlens.running.planning import Plan, check_rounds, draw_rounds, needed_sw
 from twinlens.running.ray_engine import choose_cluster, choose_devices, connected, map_ray
 from twinlens.running.run_reader import Evaluation, add_timings, unfinished_evaluation, write_analysis
 from twinlens.running.sample_selection import check_shown, write_selection
-from twinlens.running.subject import choose_execution, choose_imputer, open_subject
+from twinlens.running.subject import choose_imputer, open_subject
 from twinlens.running.table_reader import TableReader
 from twinlens.running.units import UNTOUCHED, Cluster, Unit
 
@@ -92,7 +93,7 @@ def evaluate(  # noqa: D417 (the options are listed where they are declared)
                 options,
                 there,
                 imputer=imputer,
-                execution=choose_execution(subject, options, there, cluster, elsewhere),
+                execution=partial(call_how, subject, options, there, imputer, cluster, elsewhere),
                 source=there.source if there and part else _source(model, data, options),
             )
 

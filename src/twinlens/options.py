@@ -222,19 +222,24 @@ class ExecutionOptions:
     default."""
 
     batch_size: int | None = None
-    """Inputs per call of the model; by trial by default."""
+    """Inputs per call of the model; by the size of an input and the device by default."""
 
     memory_format: Literal["contiguous", "channels_last"] | None = None
-    """Order of an image's values in memory; by trial by default."""
+    """Order of an image's values in memory; channels_last for a model that convolves by default."""
 
-    compiled: bool = False
-    """Call the model through torch.compile."""
+    precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    """What the model computes probes in; maps are always made in float32. "auto" takes what the device computes in
+    natively, if a trial on real probes agrees with float32 on 99.5% of the predictions and within 0.02 of every
+    probability, and float32 otherwise and for short runs."""
+
+    compile: bool | Literal["auto"] = "auto"
+    """Call the model through torch.compile; "auto" does so where the probes ahead pay for it."""
 
     device: str | None = None
     """Where to compute: cpu, cuda, cuda:1, …; a GPU where there is one by default, and a module stays where it is."""
 
     threads: int | None = None
-    """Threads within one operation of torch on the CPU, which may change last bits; by trial by default."""
+    """Threads within one operation of torch on the CPU, which may change last bits; as many as torch has by default."""
 
     shard_size: int | None = None
     """Samples per part of the run; by the size of an input by default."""

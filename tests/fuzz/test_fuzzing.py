@@ -39,7 +39,7 @@ def test_every_flag_of_every_command_is_found():
     flags = {command: commands.actions_of(command) for command in COMMANDS}
     assert set(flags) == set(COMMANDS)
     named = {action.dest for action in flags["evaluate"]}
-    assert {"epsilon", "resize", "compiled", "option", "config"} <= named
+    assert {"epsilon", "resize", "compile", "option", "config"} <= named
     assert "help" not in named
 
 

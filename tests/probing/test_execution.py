@@ -1,46 +1,73 @@
 import logging
+import os
+import subprocess
+import sys
 
 import pytest
 import torch
 from torch import nn
 
 from tests.tiny import ViewedCNN, tiny_model
-from twinlens.probing.execution import Execution, Prepared, tune
+from twinlens.probing import execution
+from twinlens.probing.execution import (
+    Agreement,
+    Execution,
+    Prepared,
+    choose_batch,
+    choose_execution,
+    count_operations,
+    native_precisions,
+)
+
+EXAMPLE = torch.randn(1, 3, 8, 8, generator=torch.Generator().manual_seed(0))
 
 
-def test_the_trial_chooses_among_what_is_left_open():
-    example = torch.randn(1, 3, 8, 8)
-    chosen = tune(tiny_model(), example)
-    assert chosen.batch_size in (8, 16, 32, 64, 128, 256, 512, 1024)
-    assert chosen.memory_format in ("contiguous", "channels_last")
-    assert tune(tiny_model(), example, batch_size=5).batch_size == 5
-    fixed = tune(tiny_model(), example, batch_size=5, memory_format="channels_last")
-    assert fixed == Execution(batch_size=5, memory_format="channels_last")
+def agreeing(predictions=1.0, probabilities=0.0):
+    return lambda way: Agreement(
+        precision=way.precision,
+        compiled=way.compiled,
+        probes=256,
+        predictions=predictions,
+        probabilities=probabilities,
+    )
+
+
+def chosen(model=None, **options):
+    return choose_execution(model or tiny_model(), EXAMPLE, **options)[0]
+
+
+def test_the_choice_follows_a_rule():
+    """Nothing may depend on a clock: two runs of one command give the same bytes."""
+    expected = Execution(batch_size=1024, memory_format="channels_last", threads=torch.get_num_threads())
+    assert chosen() == chosen() == expected
+    fixed = chosen(batch_size=5, memory_format="contiguous", threads=3)
+    assert fixed == Execution(batch_size=5, memory_format="contiguous", threads=3)
     with pytest.raises(ValueError, match="`batch_size` must be at least 1; got 0"):
-        tune(tiny_model(), example, batch_size=0)
+        chosen(batch_size=0)
 
 
-def test_large_inputs_are_not_tried_in_large_batches():
-    calls = []
-
-    class Counting(nn.Module):
-        def forward(self, x):
-            calls.append(len(x))
-            return x.flatten(1)[:, :3]
-
-    tune(Counting(), torch.zeros(1, 3, 700, 700))
-    assert max(calls) <= 4
+@pytest.mark.parametrize(
+    ("shape", "cpu", "elsewhere"),
+    [((3, 32, 32), 64, 1024), ((3, 224, 224), 4, 32), ((3, 700, 700), 1, 2), ((30,), 4096, 4096), ((2, 10**7), 1, 1)],
+)
+def test_batches_suit_the_device(shape, cpu, elsewhere):
+    example = torch.empty(shape, device="meta")
+    assert choose_batch(example, torch.device("cpu")) == cpu
+    assert choose_batch(example, torch.device("cuda")) == elsewhere
 
 
-def test_rows_are_tried_in_one_format():
-    assert tune(nn.Linear(4, 2), torch.randn(1, 4)).memory_format == "contiguous"
+def test_a_token_counts_as_its_embedding():
+    assert choose_batch(torch.zeros(1, 128, dtype=torch.int64)) == 8
+
+
+def test_rows_have_one_format():
+    assert choose_execution(nn.Linear(4, 2), torch.randn(1, 4))[0].memory_format == "contiguous"
 
 
 def test_a_model_that_views_its_features_keeps_the_usual_format():
-    example = torch.randn(1, 3, 8, 8)
-    assert tune(ViewedCNN(), example).memory_format == "contiguous"
+    assert chosen(ViewedCNN()).memory_format == "contiguous"
     with pytest.raises(RuntimeError, match="view size is not compatible"):
-        tune(ViewedCNN(), example, memory_format="channels_last")
+        chosen(ViewedCNN(), memory_format="channels_last")
 
 
 @pytest.mark.parametrize("memory_format", ["contiguous", "channels_last"])
@@ -50,14 +77,103 @@ def test_answers_are_the_models_own(memory_format):
     torch.testing.assert_close(prepared(inputs), model(inputs))
 
 
-def test_a_compiled_model_sees_one_shape(monkeypatch):
-    shapes = []
+def test_a_lower_precision_is_that_of_autocast():
+    model, inputs = tiny_model(), torch.randn(5, 3, 8, 8)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        expected = model(inputs)
+    answer = Prepared(model, Execution(batch_size=4, precision="bfloat16"))(inputs)
+    assert answer.dtype == torch.bfloat16
+    assert torch.equal(answer, expected)
+    assert not torch.equal(answer.float(), model(inputs))
+
+
+@pytest.mark.parametrize(
+    ("found", "precision"),
+    [
+        ((1.0, 0.0), "float16"),
+        ((0.995, 0.02), "float16"),
+        ((0.994, 0.0), "float32"),
+        ((1.0, 0.021), "float32"),
+    ],
+)
+def test_a_lower_precision_has_to_agree(monkeypatch, found, precision):
+    monkeypatch.setattr(execution, "native_precisions", lambda _: ("float16", "bfloat16"))
+    monkeypatch.setattr(execution, "count_operations", lambda *_: 10**9)
+    way, trials = choose_execution(tiny_model(), EXAMPLE, precision="auto", rows=10_000, agreement=agreeing(*found))
+    assert way.precision == precision
+    assert [trial.precision for trial in trials] == (["float16"] if precision == "float16" else ["float16", "bfloat16"])
+    assert f"float16: {found[0]:.2%} of 256 trial probes predicted as in float32" in trials[0].describe()
+
+
+def test_small_models_and_short_runs_stay_in_float32(monkeypatch):
+    monkeypatch.setattr(execution, "native_precisions", lambda _: ("bfloat16",))
+    assert chosen(precision="auto", rows=10**6, agreement=agreeing()).precision == "float32"
+    monkeypatch.setattr(execution, "count_operations", lambda *_: 10**9)
+    assert chosen(precision="auto", rows=0, agreement=agreeing()).precision == "float32"
+    assert chosen(precision="auto", rows=10_000, agreement=agreeing()).precision == "bfloat16"
+
+
+def test_a_precision_that_is_asked_for_is_taken_and_tried():
+    way, trials = choose_execution(
+        tiny_model(), EXAMPLE, precision="bfloat16", rows=10_000, agreement=agreeing(0.9, 0.3)
+    )
+    assert way.precision == "bfloat16"
+    assert [trial.predictions for trial in trials] == [0.9]
+
+
+def test_a_precision_that_is_asked_for_is_taken_without_a_trial(caplog):
+    assert chosen(precision="bfloat16").precision == "bfloat16"
+    assert not caplog.text
+
+
+def test_a_model_that_cannot_take_a_precision_is_called_in_float32(caplog):
+    class Picky(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.head = nn.Linear(192, 3)
+
+        def forward(self, x):
+            first = self.head(x.flatten(1))
+            if first.dtype != torch.float32:
+                raise RuntimeError("expected Float\nand a long story")
+            return first
+
+    with caplog.at_level(logging.WARNING):
+        assert chosen(Picky(), precision="bfloat16").precision == "float32"
+    assert "cannot be called in bfloat16 and is called as it is: expected Float" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("capability", "expected"), [((9, 0), ("float16", "bfloat16")), ((7, 5), ("float16",)), ((6, 1), ())]
+)
+def test_devices_say_what_they_compute_in(monkeypatch, capability, expected):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
+    assert native_precisions(torch.device("cuda")) == expected
+    assert native_precisions(torch.device("mps")) == ()
+    for supported in (True, False):
+        monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda supported=supported: supported)
+        monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
+        assert native_precisions(torch.device("cpu")) == (("bfloat16",) if supported else ())
+
+
+def test_operations_are_counted_where_they_can_be():
+    assert count_operations(tiny_model(), EXAMPLE) == 2 * (8 * 8 * 6 * 27 + 6 * 3)
+    assert count_operations(tiny_model(), torch.zeros(1, 5)) == 0
+
+
+def fake_compile(monkeypatch, answer=lambda module: module):
+    calls = []
 
     def compile_(module, dynamic):
         assert dynamic is False
-        return lambda x: shapes.append(x.shape) or module(x)
+        return lambda x: calls.append(x.shape) or answer(module)(x)
 
     monkeypatch.setattr(torch, "compile", compile_)
+    return calls
+
+
+def test_a_compiled_model_sees_one_shape(monkeypatch):
+    shapes = fake_compile(monkeypatch)
     model, inputs = tiny_model(), torch.randn(3, 3, 8, 8)
     prepared = Prepared(model, Execution(batch_size=4, compiled=True))
     torch.testing.assert_close(prepared(inputs), model(inputs))
@@ -66,26 +182,41 @@ def test_a_compiled_model_sees_one_shape(monkeypatch):
 
 @pytest.mark.parametrize("problem", ["raises", "differs"])
 def test_a_model_that_cannot_be_compiled_is_called_as_it_is(monkeypatch, caplog, problem):
-    def compile_(module, dynamic):
+    def answer(module):
         if problem == "raises":
             raise RuntimeError("no compiler\nand a long story")
         return lambda x: module(x) + 1
 
-    monkeypatch.setattr(torch, "compile", compile_)
+    fake_compile(monkeypatch, answer)
     with caplog.at_level(logging.WARNING):
-        chosen = tune(tiny_model(), torch.randn(1, 3, 8, 8), batch_size=2, compiled=True)
-    assert chosen == Execution(batch_size=2, compiled=False)
+        way = chosen(batch_size=2, memory_format="contiguous", threads=1, compiled=True)
+    assert way == Execution(batch_size=2, compiled=False, threads=1)
     reason = "no compiler" if problem == "raises" else "the compiled model gives other answers"
     assert f"cannot be compiled and is called as it is: {reason}" in caplog.text
 
 
-@pytest.mark.parametrize(("slow", "chosen"), [(4, 1), (1, 4)])
-def test_one_thread_is_chosen_where_it_is_faster(monkeypatch, slow, chosen):
-    state = [4]
-    monkeypatch.setattr(torch, "get_num_threads", lambda: state[0])
-    monkeypatch.setattr(torch, "set_num_threads", lambda n: state.__setitem__(0, n))
-    monkeypatch.setattr("twinlens.probing.execution._seconds_per_input", lambda *_: 2.0 if state[0] == slow else 1.0)
-    assert tune(tiny_model(), torch.randn(1, 3, 8, 8)).threads == chosen
-    assert state == [4]  # as it was before
-    state[0] = 1
-    assert tune(tiny_model(), torch.randn(1, 3, 8, 8)).threads is None
+def test_compiling_has_to_pay(monkeypatch):
+    fake_compile(monkeypatch)
+    monkeypatch.setattr(execution, "count_operations", lambda *_: 10**9)
+    assert not chosen(compiled="auto", rows=19_000).compiled
+    assert chosen(compiled="auto", rows=21_000).compiled
+    assert not chosen(compiled=False, rows=10**9).compiled
+    assert chosen(compiled=True).compiled
+
+
+@pytest.mark.parametrize(("agree", "compiled"), [((1.0, 0.0), True), ((0.9, 0.0), False)])
+def test_a_compiled_model_is_tried_on_probes(monkeypatch, agree, compiled):
+    fake_compile(monkeypatch)
+    way, trials = choose_execution(tiny_model(), EXAMPLE, compiled=True, agreement=agreeing(*agree))
+    assert way.compiled == compiled
+    assert [trial.compiled for trial in trials] == [True]
+
+
+def test_commands_wait_without_spinning():
+    code = "import os, sys; from twinlens.cli.main import main; main(['methods']); print(os.environ['OMP_WAIT_POLICY'])"
+    for before, expected in ({}, "passive"), ({"OMP_WAIT_POLICY": "active"}, "active"):
+        kept = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
+        done = subprocess.run(
+            [sys.executable, "-c", code], env=kept | before, capture_output=True, text=True, check=True
+        )
+        assert done.stdout.splitlines()[-1] == expected

@@ -21,7 +21,7 @@ from twinlens.errors import RunError
 from twinlens.evaluation import evaluate
 from twinlens.options import Part
 from twinlens.probing.execution import Execution
-from twinlens.running import parts, subject
+from twinlens.running import calling, parts
 from twinlens.running.directory import RunDirectory, SharedDirectory
 from twinlens.running.manifest import Manifest
 from twinlens.running.parts import deal, describe_missing, share_of
@@ -290,14 +290,14 @@ def test_the_first_part_decides_how_the_model_is_called(tmp_path, monkeypatch, i
     asked = {"batch_size": None, "memory_format": None, "threads": None}
     out, sizes = tmp_path / "run", []
 
-    def tune(*_, **__):
+    def choose(*_, **__):
         sizes.append(8 * (len(sizes) + 1))
         size = sizes[-1]
         if size == 8:
             run(out, "2/2", **asked)
-        return Execution(batch_size=size, threads=1)
+        return Execution(batch_size=size, threads=1), ()
 
-    monkeypatch.setattr(subject, "tune", tune)
+    monkeypatch.setattr(calling, "choose_execution", choose)
     run(out, "1/2", **asked)
     assert sizes == [8, 16]
     assert json.loads((out / "run.json").read_text())["execution"]["batch_size"] == 16

@@ -22,7 +22,6 @@ Arguments = dict[str, object]
 """Arguments of `evaluate` by name, as text and TOML gave them; `Options` checks them."""
 
 SUBJECT = ("model", "data", "methods")
-_SPELLINGS = {"compiled": ("--compile",)}
 _UNFLAGGED = ("progress", "target")
 _METAVARS = {int: "N", float: "X", str: "TEXT"}
 _SPECIAL = {
@@ -67,14 +66,14 @@ def add_options(parser: argparse.ArgumentParser, kind: type, names: Iterable[str
 
 
 def _add_flag(group: argparse._ActionsContainer, field: Field, default: str = "") -> None:
-    flags = [f"--{field.name.replace('_', '-')}", *_SPELLINGS.get(field.name, ())]
+    flag = f"--{field.name.replace('_', '-')}"
     shown = field.help.replace("%", "%%") + (f" ({default})" if default else "")
-    if field.type is bool:
-        group.add_argument(*flags, action=argparse.BooleanOptionalAction, default=None, help=shown, dest=field.name)
+    if bool in _kinds(field.type):
+        group.add_argument(flag, action=argparse.BooleanOptionalAction, default=None, help=shown, dest=field.name)
     elif field.name in ("maps", "show"):
-        group.add_argument(*flags, action="append", metavar=_metavar(field), help=shown, dest=field.name)
+        group.add_argument(flag, action="append", metavar=_metavar(field), help=shown, dest=field.name)
     else:
-        group.add_argument(*flags, metavar=_metavar(field), help=shown, dest=field.name)
+        group.add_argument(flag, metavar=_metavar(field), help=shown, dest=field.name)
 
 
 def describe_flag(field: Field) -> str:
@@ -89,7 +88,7 @@ def describe_flag(field: Field) -> str:
     if field.name in _UNFLAGGED:
         return "–"
     flag = f"--{field.name.replace('_', '-')}"
-    return flag if field.type is bool else f"{flag} {_metavar(field)}"
+    return flag if bool in _kinds(field.type) else f"{flag} {_metavar(field)}"
 
 
 def _metavar(field: Field) -> str:

@@ -131,6 +131,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given[0] not in COMMANDS:
         _say(f"error: {unknown('command', given[0], COMMANDS)}")
         return 2
+    # Before torch is loaded: threads that spin while they wait take ten times the CPU on a machine that others use.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     # Whoever waits for a table wants one line, and not the place in the source that a warning came from.
     with warnings.catch_warnings():
         warnings.showwarning = lambda message, *_, **__: _say(f"warning: {message}")

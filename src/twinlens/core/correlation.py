@@ -6,7 +6,6 @@ Shapes: N rows, F features, M maps of each row.
 from __future__ import annotations
 
 import numpy as np
-from scipy.stats import rankdata
 from torch import Tensor
 
 from twinlens.core.arrays import Floats
@@ -34,6 +33,8 @@ def spearman(one: Floats, other: Floats) -> Floats:
         >>> spearman(np.array([[1.0, 2.0, 9.0], [1.0, 1.0, 1.0]]), np.array([[3.0, 2.0, 1.0], [1.0, 2.0, 3.0]]))
         array([-1., nan])
     """
+    from scipy.stats import rankdata  # noqa: PLC0415 (takes half a second, and few programs rank)
+
     return pearson(rankdata(one, axis=1), rankdata(other, axis=1))
 
 

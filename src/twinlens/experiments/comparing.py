@@ -39,6 +39,8 @@ def compare_methods(
         control="none",  # the paper has none
         batch_size=32,
         memory_format="channels_last",
+        precision="float32",  # as in the paper
+        compile=False,
         threads=None if options.paper else 1,  # more wait for each other on inputs this small
         seed=options.seed,
         progress=progress,

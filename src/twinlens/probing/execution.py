@@ -1,29 +1,38 @@
-"""Execution: the fastest way to call a model on this machine, found by a short trial.
+"""Execution: how a model is called on this machine, chosen by rule.
 
-Batch size, memory format and compilation change the speed and nothing else, but for the last bits of a float32.
+The choice follows from the device, the model and the work ahead, and never from a clock, so that two runs of one
+command on one machine give the same bytes. What the rules rest on is measured in docs/performance.md.
 """
 
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from statistics import median
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
+from twinlens.core.answers import find_logits
 from twinlens.core.calling import evaluating
+from twinlens.core.tokens import are_tokens
 from twinlens.errors import first_line
 
 MEMORY_FORMATS = {"contiguous": torch.contiguous_format, "channels_last": torch.channels_last}
-_BATCHES = (8, 16, 32, 64, 128, 256, 512, 1024)
-_MOST_VALUES = 5_000_000  # input values of the largest batch that is tried: 33 images of 224 × 224 × 3
-_SECONDS = 0.4  # for which one setting is tried at most, after a first call
+PRECISIONS = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}
+"""Each precision by its name, with the type that autocast computes in."""
+PREDICTIONS, PROBABILITIES = 0.995, 0.02  # what a lower precision has to keep to on the probes of its trial
+_CACHED_VALUES, _MOST_VALUES = 2**18, 1_200_000  # of a batch on the CPU; the second for large inputs, up to 4 of them
+_DEVICE_VALUES = 5_000_000  # of a batch elsewhere: 32 images of 224 × 224 × 3
+_MOST_ROWS = 4096
+_TOKEN_VALUES = 256  # values of an image that a token stands for, as its embedding is wider than a pixel
+_WORTHWHILE = 2e7  # floating-point operations per input, below which casts cost what a lower precision gains
+_COMPILING = {"cpu": 2e13, "cuda": 1e15}  # operations ahead of which a tenth takes longer than to compile a model
 _log = logging.getLogger(__name__)
+
+Compile = bool | Literal["auto"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,11 +52,48 @@ class Execution:
     """Threads within one operation of torch on the CPU; None leaves torch as it is. On a machine that others use too,
     one thread can be many times as fast as two that wait for each other."""
 
+    precision: str = "float32"
+    """What the model computes in: "float32" as it is, or "bfloat16" or "float16" by autocast."""
+
     def describe(self) -> str:
         """Describe the execution in a sentence."""
         compiled = ", compiled" if self.compiled else ""
         threads = f", {self.threads} threads" if self.threads else ""
-        return f"Model called with batches of {self.batch_size}, {self.memory_format}{threads}{compiled}."
+        precision = "" if self.precision == "float32" else f", {self.precision}"
+        return f"Model called with batches of {self.batch_size}, {self.memory_format}{threads}{precision}{compiled}."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Agreement:
+    """How far answers in another precision, or of a compiled model, are those of the model as it is, on real probes."""
+
+    precision: str
+    """The precision that was tried."""
+
+    compiled: bool
+    """Whether the model was compiled."""
+
+    probes: int
+    """How many probes were asked both ways."""
+
+    predictions: float
+    """Share of them with the same prediction."""
+
+    probabilities: float
+    """How far the probability of the target class moved at most."""
+
+    @property
+    def enough(self) -> bool:
+        """Whether nothing that is read from probes should change."""
+        return self.predictions >= PREDICTIONS and self.probabilities <= PROBABILITIES
+
+    def describe(self) -> str:
+        """Describe the agreement in words."""
+        tried = f"{self.precision}, compiled" if self.compiled else self.precision
+        return (
+            f"{tried}: {self.predictions:.2%} of {self.probes} trial probes predicted as in float32, probabilities "
+            f"within {self.probabilities:.3f}"
+        )
 
 
 class Prepared(nn.Module):
@@ -63,12 +109,14 @@ class Prepared(nn.Module):
         """Call the model."""
         if inputs.dim() == 4:
             inputs = inputs.contiguous(memory_format=MEMORY_FORMATS[self.execution.memory_format])
-        missing = self.execution.batch_size - len(inputs)
-        if not self.execution.compiled or missing <= 0:
-            return self._call(inputs)
-        # A compiled model is compiled for one shape; a smaller batch is filled up with its last input.
-        filled = torch.cat([inputs, inputs[-1:].expand(missing, *inputs.shape[1:])])
-        return self._call(filled)[: len(inputs)]
+        type_ = PRECISIONS[self.execution.precision]
+        with nullcontext() if type_ is None else torch.autocast(inputs.device.type, dtype=type_):
+            missing = self.execution.batch_size - len(inputs)
+            if not self.execution.compiled or missing <= 0:
+                return self._call(inputs)
+            # A compiled model is compiled for one shape; a smaller batch is filled up with its last input.
+            filled = torch.cat([inputs, inputs[-1:].expand(missing, *inputs.shape[1:])])
+            return self._call(filled)[: len(inputs)]
 
 
 @contextmanager
@@ -82,109 +130,185 @@ def using_threads(threads: int | None) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def tune(
+def choose_batch(example: Tensor, device: torch.device | None = None) -> int:
+    """Choose how many inputs make a batch, a power of two.
+
+    On the CPU activations stay in the cache, and in blocks small enough for the C library to use them again: larger
+    ones are mapped and unmapped by the kernel at every layer, which takes longer than the model itself.
+
+    Args:
+        example: one input, without or with a batch axis of 1.
+        device: where the model is; that of the example by default.
+
+    Example:
+        >>> [choose_batch(torch.zeros(3, size, size)) for size in (32, 224, 600)]
+        [64, 4, 1]
+    """
+    values = example.numel() * (_TOKEN_VALUES if are_tokens(example) else 1)
+    if (device or example.device).type == "cpu":
+        rows = max(_CACHED_VALUES // values, min(4, _MOST_VALUES // values), 1)
+    else:
+        rows = max(1, _DEVICE_VALUES // values)
+    return int(min(_MOST_ROWS, 2 ** (rows.bit_length() - 1)))
+
+
+def native_precisions(device: torch.device) -> tuple[str, ...]:
+    """Return the lower precisions that a device computes in at twice the speed of float32, the finest first."""
+    if device.type == "cuda":
+        major, _ = torch.cuda.get_device_capability(device)
+        return ("float16", "bfloat16") if major >= 8 else ("float16",) if major == 7 else ()
+    if device.type == "cpu":
+        asked = (getattr(torch.cpu, name, None) for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"))
+        return ("bfloat16",) if any(supported is not None and supported() for supported in asked) else ()
+    return ()
+
+
+def count_operations(module: nn.Module, example: Tensor) -> int:
+    """Count the floating-point operations of a model's convolutions and linear layers about one input.
+
+    Returns:
+        The number; 0 where they cannot be counted. torch's own counter takes seconds to load.
+
+    Example:
+        >>> count_operations(nn.Linear(100, 10), torch.zeros(1, 100))
+        2000
+    """
+    counted: list[int] = []
+
+    def count(part: nn.Module, _: Any, answer: Tensor) -> None:
+        weight = part.weight
+        assert isinstance(weight, Tensor)
+        counted.append(2 * answer.numel() * (weight.numel() // len(weight)))
+
+    layers = [part for part in module.modules() if isinstance(part, (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear))]
+    handles = [layer.register_forward_hook(count) for layer in layers]
+    try:
+        with evaluating(module), torch.inference_mode():
+            module(example)
+    except Exception:
+        return 0
+    finally:
+        for handle in handles:
+            handle.remove()
+    return sum(counted)
+
+
+def choose_execution(
     module: nn.Module,
     example: Tensor,
     *,
     batch_size: int | None = None,
     memory_format: str | None = None,
-    compiled: bool = False,
     threads: int | None = None,
-) -> Execution:
-    """Choose the fastest way to call a model.
+    precision: str = "float32",
+    compiled: Compile = False,
+    rows: int = 0,
+    agreement: Callable[[Execution], Agreement | None] = lambda _: None,
+) -> tuple[Execution, tuple[Agreement, ...]]:
+    """Choose how to call a model.
 
     Args:
         module: the model, on its device.
         example: one input with a batch axis of 1.
-        batch_size: fixes the batch size, and leaves the number of threads alone; by default both are found by trial.
-        memory_format: fixes the memory format; by default it is found by trial.
-        compiled: compile the model; one that cannot be compiled is called as it is, with a warning.
-        threads: fixes the number of threads, whatever the batch size.
+        batch_size: fixes the batch size.
+        memory_format: fixes the memory format; by default channels come last where the model convolves images.
+        threads: fixes the number of threads on the CPU; those of torch by default.
+        precision: "auto" takes the first that the device computes in natively, and whose answers agree.
+        compiled: "auto" compiles where the work ahead pays for it; a model that cannot be compiled is called as it is,
+            with a warning.
+        rows: calls ahead, each for one input.
+        agreement: compares an execution with the plain one on probes; None where that is not possible.
+
+    Returns:
+        The execution, and every trial that was made.
     """
-    given = example.to(next((p.device for p in module.parameters()), example.device))
     if batch_size is not None and batch_size < 1:
         raise ValueError(f"`batch_size` must be at least 1; got {batch_size}.")
-    if threads is None and batch_size is None:
-        with evaluating(module), torch.inference_mode():
-            threads = _fastest_threads(module, given)
-    with evaluating(module), torch.inference_mode(), using_threads(threads):
-        if compiled:
-            # The compiler chooses the memory format of what lies inside by itself.
-            plain = _fastest(module, given, batch_size, [memory_format or "contiguous"])
-            smaller = batch_size is None and plain.batch_size > 1
-            return _compiled(module, given, replace(plain, threads=threads), smaller=smaller)
-        images = example.dim() == 4
-        formats = [memory_format] if memory_format else [*MEMORY_FORMATS] if images else ["contiguous"]
-        return replace(_fastest(module, given, batch_size, formats), threads=threads)
+    given = _as_called(module, example)
+    plain = Execution(
+        batch_size=batch_size or choose_batch(given),
+        memory_format=_choose_format(module, given, memory_format),
+        threads=threads or (torch.get_num_threads() if given.device.type == "cpu" else None),
+    )
+    with using_threads(plain.threads):
+        work = count_operations(module, given) if rows and "auto" in (precision, compiled) else 0
+        trial = _Trial(module, given, agreement, strict=precision in ("auto", "float32"))
+        chosen = plain
+        if precision != "auto":
+            names: tuple[str, ...] = () if precision == "float32" else (precision,)
+        else:
+            names = native_precisions(given.device) if work >= _WORTHWHILE else ()
+        for name in names:
+            if chosen is plain and trial.passes(replace(plain, precision=name), plain):
+                chosen = replace(plain, precision=name)
+        pays = work * rows >= _COMPILING.get(given.device.type, float("inf"))
+        if (compiled is True or (compiled == "auto" and pays)) and trial.passes(replace(chosen, compiled=True), chosen):
+            chosen = replace(chosen, compiled=True)
+    return chosen, tuple(trial.made)
 
 
-def _fastest_threads(module: nn.Module, example: Tensor) -> int | None:
-    """Try whether one thread is faster than all of them; None where there is nothing to choose."""
-    most = torch.get_num_threads()
-    if example.device.type != "cpu" or most == 1:
-        return None
-    trial = Execution(batch_size=max(1, min(16, _MOST_VALUES // example.numel())))
-    seconds: dict[int, float] = {}
-    for threads in (most, 1, most, 1):
-        with using_threads(threads):
-            seconds[threads] = seconds.get(threads, 0.0) + _seconds_per_input(module, example, trial)
-    return 1 if seconds[1] < 0.9 * seconds[most] else most
+def _as_called(module: nn.Module, example: Tensor) -> Tensor:
+    weights = next(module.parameters(), None)
+    if weights is None:
+        return example
+    cast = weights.is_floating_point() and not are_tokens(example)
+    return example.to(weights.device, weights.dtype if cast else example.dtype)
 
 
-def _fastest(module: nn.Module, example: Tensor, batch_size: int | None, formats: list[str]) -> Execution:
-    """Try each memory format with growing batches, until a batch is clearly too large."""
-    if batch_size is not None and len(formats) == 1:
-        return Execution(batch_size=batch_size, memory_format=formats[0])
-    fitting = [size for size in _BATCHES if size * example.numel() <= _MOST_VALUES] or [1]
-    trials: dict[Execution, float] = {}
-    for memory_format in formats:
-        for size in fitting if batch_size is None else [batch_size]:
-            trial = Execution(batch_size=size, memory_format=memory_format)
-            try:
-                trials[trial] = _seconds_per_input(module, example, trial)
-            except RuntimeError as error:
-                if memory_format == formats[0] or not wants_contiguous(error):
-                    raise
-                break
-            if trials[trial] > 1.3 * min(trials.values()):
-                break
-    # Of what is about as fast, the largest batch, because imputation costs less per input then.
-    enough = 1.05 * min(trials.values())
-    return max((trial for trial in trials if trials[trial] <= enough), key=lambda trial: trial.batch_size)
+class _Trial:
+    """Ways to call one model, compared with the plain one; `made` holds the outcomes."""
+
+    def __init__(
+        self,
+        module: nn.Module,
+        example: Tensor,
+        agreement: Callable[[Execution], Agreement | None],
+        *,
+        strict: bool,
+    ) -> None:
+        self.module, self.example, self.agreement, self.strict = module, example, agreement, strict
+        self.made: list[Agreement] = []
+
+    def passes(self, wanted: Execution, otherwise: Execution) -> bool:
+        """Return whether the model can be called this way, and answers as before where that is not up to the user."""
+        what = "compiled" if wanted.compiled else f"called in {wanted.precision}"
+        try:
+            answer, expected = (find_logits(_call(self.module, self.example, way))[0] for way in (wanted, otherwise))
+            found = self.agreement(wanted)
+            if found is not None:
+                self.made.append(found)
+            same = _close(answer, expected) if found is None else found.enough
+            if wanted.compiled and self.strict and not same:
+                raise RuntimeError(f"the {what} model gives other answers")
+        except Exception as error:
+            _log.warning("The model cannot be %s and is called as it is: %s", what, first_line(error))
+            return False
+        return not self.strict or (found is not None and same) or wanted.compiled
 
 
-def _seconds_per_input(module: nn.Module, example: Tensor, execution: Execution) -> float:
-    model = Prepared(module, execution)
-    batch = example.expand(execution.batch_size, *example.shape[1:]).contiguous()
+def _choose_format(module: nn.Module, example: Tensor, wanted: str | None) -> str:
+    convolves = example.dim() == 4 and any(isinstance(part, nn.Conv2d) for part in module.modules())
+    if wanted == "contiguous" or not (wanted or convolves):
+        return "contiguous"
     try:
-        model(batch)
-        times: list[float] = []
-        while len(times) < 2 or (len(times) < 10 and sum(times) < _SECONDS):
-            before = time.perf_counter()
-            model(batch)
-            if batch.device.type == "cuda":
-                torch.cuda.synchronize(batch.device)
-            times.append(time.perf_counter() - before)
-    except (RuntimeError, MemoryError) as error:
-        if "memory" not in str(error).lower() and not isinstance(error, MemoryError):
+        _call(module, example, Execution(batch_size=1, memory_format="channels_last"))
+    except RuntimeError as error:
+        if wanted or not wants_contiguous(error):
             raise
-        return float("inf")
-    return median(times) / execution.batch_size
+        return "contiguous"
+    return "channels_last"
 
 
-def _compiled(module: nn.Module, example: Tensor, execution: Execution, *, smaller: bool) -> Execution:
-    """Compile a model, with `smaller` also for half the batch size, since fused operations fit smaller caches."""
-    wanted = replace(execution, compiled=True)
-    trials = [wanted, replace(wanted, batch_size=execution.batch_size // 2)] if smaller else [wanted]
-    try:
-        best = min(trials, key=lambda trial: _seconds_per_input(module, example, trial)) if smaller else wanted
-        answer, expected = Prepared(module, best)(example), Prepared(module, execution)(example)
-        if not torch.allclose(answer, expected, rtol=1e-2, atol=1e-2):
-            raise RuntimeError("the compiled model gives other answers")
-    except Exception as error:
-        _log.warning("The model cannot be compiled and is called as it is: %s", first_line(error))
-        return execution
-    return best
+def _close(answer: Any, expected: Any) -> bool:
+    """Return whether two answers about one input are about the same; what is no tensor cannot be compared."""
+    if not isinstance(answer, Tensor) or not isinstance(expected, Tensor):
+        return True
+    return torch.allclose(answer.double(), expected.double(), rtol=1e-2, atol=1e-2)
+
+
+def _call(module: nn.Module, example: Tensor, execution: Execution) -> Any:
+    with evaluating(module), torch.inference_mode():
+        return Prepared(module, execution)(example)
 
 
 def wants_contiguous(error: Exception) -> bool:

@@ -49,9 +49,9 @@ from twinlens.core.randomness import check_seed, stream
 from twinlens.core.signatures import lists_options
 from twinlens.core.tokens import TokenModel, are_tokens, pack_tokens
 from twinlens.imputation.imputers import Imputer, LinearImputer, TokenImputer, find_imputer, takes_tokens
+from twinlens.probing.execution import choose_batch
 
 _CHUNK = 16  # samples whose rankings and answers are on the device at a time
-_BATCH_VALUES = 5_000_000  # input values per automatic batch: 33 images of 224 × 224 × 3
 _MOST_ROWS = 2**31
 _KEPT_RANKS = 5_000_000  # features whose ranks are kept from one sweep to the next: 60 MB
 
@@ -89,8 +89,8 @@ class ProbeOptions(TypedDict, total=False):
     """Seed of ties and noise."""
 
     batch_size: Annotated[int | None, Default(None)]
-    """Rows per call of the model; by the size of an input by default. A batch that does not fit into memory is
-    halved."""
+    """Rows per call of the model; by the size of an input and the device by default. A batch that does not fit into
+    memory is halved."""
 
     device: Annotated[str | torch.device | None, Default(None)]
     """Where to compute; the model's own device by default."""
@@ -191,7 +191,6 @@ class Prober:
         check_seed(how["seed"])
         self.inputs, self.ids = check_inputs(inputs, how["ids"], tokens=True)
         self.spatial = spatial_shape(self.inputs.shape)
-        self.rows = _check_batch_size(how["batch_size"], self.inputs)
         parts = how["segments"]
         if parts is None and isinstance(imputer, TokenImputer):
             parts = imputer.segments(self.inputs)
@@ -205,6 +204,7 @@ class Prober:
             device=how["device"],
             target=how["target"],
         )
+        self.rows = _check_batch_size(how["batch_size"], self.inputs, self.respondent.device)
 
     def rank(self, maps: ArrayLike, *, warn: bool = True) -> RankedMaps:
         """Check maps against the inputs, and rank them once for all sweeps.
@@ -387,9 +387,9 @@ def _untouched_answers(table: ProbeTable, ids: tuple[str, ...]) -> Floats:
     return np.stack([getattr(table, name)[:, whole[0]] for name in ANSWER], axis=1).astype(np.float64)
 
 
-def _check_batch_size(batch_size: int | None, inputs: Tensor) -> int:
+def _check_batch_size(batch_size: int | None, inputs: Tensor, device: torch.device) -> int:
     if batch_size is None:
-        return max(1, min(4096, _BATCH_VALUES // inputs[0].numel()))
+        return choose_batch(inputs[0], device)
     rows: int = convert(batch_size, int, "batch_size")
     if not 1 <= rows <= _MOST_ROWS:
         raise ValueError(f"`batch_size` must be at least 1 and at most {_MOST_ROWS}; got {rows}.")

@@ -140,6 +140,7 @@ def _facts(evaluation: Evaluation) -> list[tuple[str, str]]:
         *([("Features", f"segments, {data.segments}")] if data.segments else []),
         *([("Protocol", _asked(results))] if results.question.metrics else []),
         ("Imputation", _imputation(results)),
+        ("Model calls", _calls(evaluation)),
         ("Date", f"{written.day} {written:%B %Y}, {written:%H:%M} UTC"),
         ("Versions", ", ".join(f"{package} {version}" for package, version in versions)),
         ("Identity", identity),
@@ -152,6 +153,14 @@ def _stopping(found: StoppingResults) -> str:
         f"{describe_stopping(found)} Intervals of all looks hold at once: each is one of {found.confidence:.1%}, and "
         f"{found.spent:.1%} of the 5% are spent."
     )
+
+
+def _calls(evaluation: Evaluation) -> str:
+    """Say how the model was called, and how well other precisions agreed with float32."""
+    record = evaluation.run.manifest.execution
+    how = f"{record.precision}, compiled" if record.compiled else record.precision
+    trials = "; ".join(trial.describe() for trial in record.trials)
+    return f"{how}, {record.batch_size} inputs each" + (f". Tried: {trials}" if trials else "")
 
 
 def _asked(results: Results) -> str:

@@ -24,7 +24,7 @@ from twinlens.metrics.catalogue import Metric, describe_metric, rebuild_metric
 from twinlens.metrics.sweeps import Sweep
 from twinlens.models.preprocessing import Preprocessing
 from twinlens.options import QuestionOptions
-from twinlens.probing.execution import Execution
+from twinlens.probing.execution import Agreement, Execution
 from twinlens.statistics.sequential import ONE_LOOK, Looks
 
 FORMAT = 4
@@ -175,6 +175,12 @@ class ExecutionRecord:
     shard_size: int
     """Samples per part."""
 
+    precision: str = "float32"
+    """What the model computed probes in."""
+
+    trials: tuple[Agreement, ...] = ()
+    """How other precisions, and the compiled model, agreed with float32."""
+
     @property
     def execution(self) -> Execution:
         """How to call the model."""
@@ -183,6 +189,7 @@ class ExecutionRecord:
             memory_format=self.memory_format,
             compiled=self.compiled,
             threads=self.threads,
+            precision=self.precision,
         )
 
 

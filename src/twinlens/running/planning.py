@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from twinlens.core.exchange import BLOCK
@@ -40,7 +40,7 @@ def plan_run(
     there: Manifest | None,
     *,
     imputer: Imputer,
-    execution: ExecutionRecord,
+    execution: Callable[[int], ExecutionRecord],
     source: SourceRecord,
 ) -> Plan:
     """Plan a run: metrics with their imputers, and the sweeps that they need, each once.
@@ -51,7 +51,7 @@ def plan_run(
         options: what is asked.
         there: the manifest of the run that goes on; what it was asked is asked again.
         imputer: that of metrics that have none of their own.
-        execution: how the model is called.
+        execution: chooses how the model is called, by the number of probes of each method.
         source: how model and data were named.
     """
     asked = {**(there.question.values_with(imputer) if there else {}), **options.metric_values()}
@@ -60,14 +60,16 @@ def plan_run(
     data = subject.data if rounds is None else subject.first(_samples_so_far(rounds, there)).data
     question = Question.of(metrics, imputer, options, samples=data.samples)
     wanted, sweeps = question.sweeps(metrics, data.features), there.sweeps if there else ()
+    planned = plan_sweeps(wanted, sweeps)
+    levels = sum(len(sweep.schedule.levels) * (sweep.exchanged or 1.0) for sweep in planned)
     manifest = Manifest(
         model=subject.model_record,
         data=data,
         seed=options.seed,
-        execution=execution,
+        execution=execution(int(levels * subject.data.samples)),
         source=source,
         methods={name: method.record for name, method in methods.items()},
-        sweeps=(*sweeps, *plan_sweeps(wanted, sweeps)),
+        sweeps=(*sweeps, *planned),
         question=question,
         versions=environment(),
         rounds=rounds,

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from twinlens.core.memory import keep_freed_memory
 from twinlens.core.progress import Quiet
 from twinlens.core.versions import installed_versions
 from twinlens.errors import RunError
@@ -88,6 +89,7 @@ class RemoteWorker:
     def prepare(self, versions: Mapping[str, str]) -> Ready:
         """Fetch the job, and with it the model, once."""
         ray = import_ray()
+        keep_freed_memory()
         error = None
         try:
             if (here := installed_versions()) != versions:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import math
 import os
 import shlex
 from collections.abc import Mapping
@@ -42,14 +41,10 @@ from twinlens.metrics.performance import check_measure
 from twinlens.models.functions import find_estimator, from_function
 from twinlens.models.loading import LoadedModel, comes_from_a_library, load_model
 from twinlens.options import DataSource, ModelSource, Options, SubjectOptions
-from twinlens.probing.execution import tune
-from twinlens.running.manifest import DataRecord, ExecutionRecord, Manifest, ModelRecord, RoundsRecord
+from twinlens.running.manifest import DataRecord, Manifest, ModelRecord, RoundsRecord
 from twinlens.running.run_reader import Evaluation
-from twinlens.running.units import Cluster
 from twinlens.statistics.sequential import round_sizes
 
-_SHARD_VALUES = 2_500_000  # input values per shard: 16 images of 224 × 224 × 3, a minute's work on two cores
-_MOST_SHARDS = 1000  # more parts than that cost more time to open than to read
 _MEAN_SAMPLES = 64  # that are in memory at a time while their mean is taken
 
 
@@ -322,60 +317,6 @@ def mean_input(subject: Subject, workers: int) -> list[float]:
         count += values.shape[0] * values.shape[2]
     means: list[float] = (total / count).tolist()
     return means
-
-
-def choose_execution(
-    subject: Subject, options: Options, there: Manifest | None, cluster: Cluster | None, device: str | None
-) -> ExecutionRecord:
-    """Choose how to call the model; a run that is there has chosen already.
-
-    Args:
-        subject: the model and an example.
-        options: what is asked for is kept to.
-        there: the manifest of the run that goes on.
-        cluster: on what workers run, if not in this process.
-        device: where these put the model.
-    """
-    module = subject.model.module
-    where = device or str(find_device(module, None)[0])
-    if there is not None:
-        before = there.execution
-        return dataclasses.replace(
-            before,
-            batch_size=options.batch_size or before.batch_size,
-            memory_format=options.memory_format or before.memory_format,
-            threads=options.threads or before.threads,
-            shard_size=options.shard_size or before.shard_size,
-            device=where,
-        )
-    found = tune(
-        module,
-        subject.example,
-        batch_size=options.batch_size,
-        memory_format=options.memory_format,
-        compiled=options.compiled,
-        threads=options.threads or (max(1, int(cluster.cpus_per_unit)) if cluster else None),
-    )
-    # Written down even where nothing was tried: some gradients have other last bits with another number.
-    on_cpu = find_device(module, None)[0].type == "cpu"
-    return ExecutionRecord(
-        batch_size=found.batch_size,
-        memory_format=found.memory_format,
-        compiled=found.compiled,
-        threads=found.threads or (torch.get_num_threads() if on_cpu else None),
-        device=where,
-        shard_size=options.shard_size or choose_shard_size(subject.data.samples, subject.example.numel()),
-    )
-
-
-def choose_shard_size(samples: int, values: int) -> int:
-    """Choose how many samples of so many values make a part.
-
-    Example:
-        >>> [choose_shard_size(samples, 3 * 224 * 224) for samples in (500, 50_000)]
-        [16, 50]
-    """
-    return max(8, min(512, _SHARD_VALUES // values), math.ceil(samples / _MOST_SHARDS))
 
 
 def reopen(
