@@ -522,8 +522,9 @@ def test_ensembles_of_the_same_noisy_copies_cost_one(tmp_path):
     }
     model, data = Counting(), samples()
     together = evaluate(model, data, methods, metrics=[], out=tmp_path / "together", **QUICK)
-    copies = 10 * 3
-    assert model.asked == 1 + 10 + copies * (4 + 5 + 2)  # how many classes there are, and the untouched inputs
+    copies, baselines = 10 * 3, 3 * 3  # of DeepSHAP, once for the samples of each part
+    # How many classes there are, the untouched inputs, and what is explained.
+    assert model.asked == 1 + 10 + copies * (4 + 5 + 1) + baselines
     for name, method in methods.items():
         alone = evaluate(model, data, {name: method}, metrics=[], **QUICK)
         assert torch.equal(together.maps(name), alone.maps(name))

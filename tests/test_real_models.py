@@ -130,9 +130,9 @@ def test_contact_sheet(tmp_path, efficientnet, imagenet):
     }
     images = torch.nn.functional.interpolate(imagenet[0][:2], 96, mode="bilinear")
     methods = {name: {"method": name, **quick.get(name, {})} for name in tl.METHODS}
-    with pytest.warns(UserWarning, match="attention_rollout fails and is left out"):
-        found = tl.evaluate(efficientnet, (images, imagenet[1][:2]), methods, metrics=[], batch_size=2)
-    maps = {name: found.maps(name) for name in found.methods}
+    with pytest.warns(UserWarning, match=r"attention\w* fails and is left out"):
+        evaluation = tl.evaluate(efficientnet, (images, imagenet[1][:2]), methods, metrics=[], batch_size=2)
+    maps = {name: evaluation.maps(name) for name in evaluation.methods}
     assert set(maps) == set(tl.METHODS) - {"attention_rollout", "gradient_attention"}
     for name, found in maps.items():
         assert found.shape == (2, 96, 96), name
@@ -146,4 +146,4 @@ def test_contact_sheet(tmp_path, efficientnet, imagenet):
     }
     # Behind global pooling and a linear layer GradCAM is CAM; with one baseline, as in the paper, DeepSHAP is DeepLIFT.
     assert alike == {("cam", "gradcam"), ("deeplift", "deepshap")}
-    assert tl.write_sheet(found, tmp_path / "contact-sheet.png").stat().st_size > 10_000
+    assert tl.write_sheet(evaluation, tmp_path / "contact-sheet.png").stat().st_size > 10_000

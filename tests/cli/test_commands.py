@@ -146,14 +146,14 @@ def test_attribute_makes_maps_alone(tmp_path, capsys, subject):
 
 def test_attribute_draws_a_sheet_in_which_a_method_may_fail(tmp_path, capsys, subject):
     sheet, asked = tmp_path / "maps.png", ("attribute", *subject, "--out", tmp_path / "run", "--limit", 2)
-    code, shown, said = run(capsys, *asked, "--methods", "random,kernel_shap", "--sheet", tmp_path / "maps.gif")
+    code, shown, said = run(capsys, *asked, "--methods", "random,attention_rollout", "--sheet", tmp_path / "maps.gif")
     assert (code, shown) == (2, "")
     assert "`sheet` must be a file on this machine that ends in .png" in said
     assert not (tmp_path / "run").exists()
-    code, shown, said = run(capsys, *asked, "--methods", "random,kernel_shap", "--sheet", sheet)
+    code, shown, said = run(capsys, *asked, "--methods", "random,attention_rollout", "--sheet", sheet)
     assert code == 0
-    assert "kernel_shap fails and is left out" in said
-    assert "kernel_shap is incomplete" in shown
+    assert "attention_rollout fails and is left out" in said
+    assert "attention_rollout is incomplete" in shown
     assert str(sheet) in shown
     assert sheet.read_bytes().startswith(b"\x89PNG")
 

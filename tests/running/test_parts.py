@@ -373,14 +373,14 @@ def test_parts_can_add_to_a_run(tmp_path, impatient):
 def test_parts_that_add_to_a_run_at_once_lose_nothing(tmp_path, monkeypatch, impatient):
     """One has read run.json, another adds to it and ends, and then the first does."""
     run(tmp_path / "run", methods=["random"])
-    choose = evaluation.choose_execution
+    choose = evaluation.call_how
 
     def late(*arguments):
-        monkeypatch.setattr(evaluation, "choose_execution", choose)
+        monkeypatch.setattr(evaluation, "call_how", choose)
         run(tmp_path / "run", "1/1", methods=["sobel"])
         return choose(*arguments)
 
-    monkeypatch.setattr(evaluation, "choose_execution", late)
+    monkeypatch.setattr(evaluation, "call_how", late)
     assert run(tmp_path / "run", "1/1", methods=["centre"]).methods == ["random", "sobel", "centre"]
 
 
