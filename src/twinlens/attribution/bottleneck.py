@@ -53,8 +53,8 @@ def iba(
     For each sample, λ minimises the cross-entropy of the target plus `beta` times the mean information in Z.
 
     Args:
-        batch_size: samples explained together; by default 16, or more for small inputs. Copies of a sample are taken
-            one after the other where a hidden layer is much larger than the input.
+        batch_size: samples explained together; by the size of an input and the device by default. Copies of a sample
+            are taken one after the other where a hidden layer is much larger than the input.
         layer: dotted name of the layer; by default the end of the last stage but one, the last feature map of a higher
             resolution than the last of all. The authors take layers there, too: conv4_1 of VGG16 (`features.17`), and
             the second stage of ResNet-50.
@@ -99,8 +99,8 @@ def input_iba(
     feature_beta: float = 20.0,
     feature_steps: int = 10,
     rounds: int = 40,
-    critic_steps: int = 4,
-    critic_noise: int = 4,
+    critic_steps: int = 3,
+    critic_noise: int = 2,
     min_std: float = 0.01,
 ) -> Explain:
     """InputIBA (Zhang et al. 2021): the information bottleneck of a hidden layer, carried to the input.
@@ -117,8 +117,8 @@ def input_iba(
 
     Args:
         inputs: (N, C, H, W), normalised to about mean 0 and standard deviation 1.
-        batch_size: inputs per call of the model; by default 16, or more for small inputs. Copies of a sample count;
-            they are taken one after the other where they do not fit.
+        batch_size: inputs per call of the model; by the size of an input and the device by default. Copies of a sample
+            count; they are taken one after the other where they do not fit.
         layer: as in `iba`; the authors take features.17 of VGG16.
         reference: as in `iba`.
         beta: weight of the information at the input; 20 in the authors' code.

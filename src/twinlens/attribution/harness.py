@@ -20,10 +20,8 @@ from twinlens.core.arrays import ArrayLike
 from twinlens.core.calling import Labels, Model, check_inputs, check_labels, evaluating, find_device
 from twinlens.core.fields import check_count
 from twinlens.core.randomness import stream
-from twinlens.probing.execution import wants_contiguous
+from twinlens.probing.execution import choose_batch, wants_contiguous
 
-# The batches that are fastest on a CPU: less of 224 × 224 pixels leaves cores idle, and more does not fit its caches.
-_BATCH, _CALL_VALUES = 16, 100_000
 _LEAST, _MOST, _MOST_ROWS = 1e-12, 10**6, 2**31  # of numbers; of steps, masks, …; of inputs per call
 
 
@@ -81,16 +79,16 @@ def make_request(
 ) -> Request:
     """Check the samples to explain and move them to the model's device and type.
 
-    `batch_size` is by default 16, or more for small inputs.
+    `batch_size` is by default that of probes: by the size of an input and the device.
     """
     given, names = check_inputs(inputs, ids)
     classes = check_labels(targets, names, "targets")
     if classes.dtype.kind == "f":
         raise TypeError("`targets` must be integers, the classes to explain; got floating-point numbers.")
-    if batch_size is None:
-        batch_size = max(_BATCH, _CALL_VALUES // given[0].numel())
-    at_least_one(batch_size=batch_size)
     device, dtype = find_device(model, None)
+    if batch_size is None:
+        batch_size = choose_batch(given[0], device)
+    at_least_one(batch_size=batch_size)
     cast = given.to(device=device, dtype=dtype or given.dtype)
     if cast.dtype != given.dtype and not cast.isfinite().all():
         raise ValueError(f"`inputs` must be finite as {cast.dtype}, the type of the model's weights; some are not.")

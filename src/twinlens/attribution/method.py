@@ -61,7 +61,7 @@ class SharedOptions(TypedDict, total=False):
     """Seed of whatever is random; a method without randomness has the same maps for all."""
 
     batch_size: Annotated[int | None, Default(None)]
-    """Inputs per call of the model; by default 16, or more for small inputs. It changes no map."""
+    """Inputs per call of the model; by the size of an input and the device by default. It changes no map."""
 
 
 @dataclass(frozen=True, kw_only=True)
