@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from twinlens.attribution.ensembles import NoisyCopies
 from twinlens.attribution.gradients import baseline_of
-from twinlens.attribution.harness import Request, target_logits
+from twinlens.attribution.harness import Request, find_baselines, target_logits
 from twinlens.attribution.method import AttributionMethod, Explain
 from twinlens.attribution.rescale import RescaleRules
-from twinlens.core.arrays import ArrayLike, as_tensor
+from twinlens.core.arrays import ArrayLike
 
 MaxPooling = Literal["difference", "gradient"]
 
@@ -102,15 +102,7 @@ def _against(
     model: nn.Module, request: Request, background: ArrayLike | None, check: bool, max_pooling: MaxPooling
 ) -> Explain:
     """Return what explains a batch by its mean contributions against all baselines."""
-    given = torch.zeros_like(request.inputs[:1]) if background is None else as_tensor(background, "background")
-    if given.shape[1:] != request.inputs.shape[1:] or len(given) == 0:
-        raise ValueError(
-            f"`background` must hold baselines shaped like one input {tuple(request.inputs.shape[1:])}; got shape "
-            f"{tuple(given.shape)}."
-        )
-    baselines = given.to(request.inputs)
-    if not baselines.isfinite().all():
-        raise ValueError("`background` must be finite; it holds NaN or infinity.")
+    baselines = find_baselines(background, "background", request.inputs)
 
     def explain(part: Request) -> Tensor:
         total = torch.zeros_like(part.inputs)

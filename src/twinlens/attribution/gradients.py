@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from twinlens.attribution.cam import resize_to
 from twinlens.attribution.ensembles import NoisyCopies
 from twinlens.attribution.feature_maps import find_layer
-from twinlens.attribution.harness import Request, target_logits
+from twinlens.attribution.harness import Request, find_baselines, target_logits
 from twinlens.attribution.method import AttributionMethod, Explain
 from twinlens.attribution.rules import TopLayer, excitation_rules, guided_rules
 from twinlens.core.arrays import ArrayLike, as_tensor
@@ -220,15 +220,7 @@ def gradient_shap(
         samples: draws for each input; the error falls as 1 / √samples.
         noise: standard deviation of Gaussian noise added to the input at each draw, in the model's units.
     """
-    baselines = torch.zeros_like(request.inputs[:1]) if reference is None else as_tensor(reference, "reference")
-    if baselines.shape[1:] != request.inputs.shape[1:] or len(baselines) == 0:
-        raise ValueError(
-            f"`reference` must hold baselines shaped like one input {tuple(request.inputs.shape[1:])}; got shape "
-            f"{tuple(baselines.shape)}."
-        )
-    baselines = baselines.to(request.inputs)
-    if not baselines.isfinite().all():
-        raise ValueError("`reference` must be finite; it holds NaN or infinity.")
+    baselines = find_baselines(reference, "reference", request.inputs)
 
     def explain(part: Request) -> Tensor:
         total, generators = torch.zeros_like(part.inputs), part.generators("paths")

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from twinlens.core.answers import answering_logits
-from twinlens.core.arrays import ArrayLike
+from twinlens.core.arrays import ArrayLike, as_tensor
 from twinlens.core.calling import Labels, Model, check_inputs, check_labels, evaluating, find_device
 from twinlens.core.fields import check_count
 from twinlens.core.randomness import stream
@@ -100,6 +100,20 @@ def make_request(
         batch_size=batch_size,
         arrays=not isinstance(inputs, Tensor),
     )
+
+
+def find_baselines(given: ArrayLike | None, name: str, inputs: Tensor) -> Tensor:
+    """Return baselines (M, …), each shaped like one input; by default a single one of zeros."""
+    baselines = torch.zeros_like(inputs[:1]) if given is None else as_tensor(given, name)
+    if baselines.shape[1:] != inputs.shape[1:] or len(baselines) == 0:
+        raise ValueError(
+            f"`{name}` must hold baselines shaped like one input {tuple(inputs.shape[1:])}; got shape "
+            f"{tuple(baselines.shape)}."
+        )
+    baselines = baselines.to(inputs)
+    if not baselines.isfinite().all():
+        raise ValueError(f"`{name}` must be finite; it holds NaN or infinity.")
+    return baselines
 
 
 def at_least_one(**counts: int) -> None:
