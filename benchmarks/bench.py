@@ -224,7 +224,12 @@ def until() -> list[Row]:
         str(data / "cifar10_dev.npz"), str(data / "resnet20.safetensors"), say=lambda _: None
     )
     return [
-        Row(what="model calls of --until over all 1,000 CIFAR images", value=share, at_most=1 / 3, note=str(stopping)),
+        Row(
+            what="model calls of --until over all 1,000 CIFAR images",
+            value=share,
+            at_most=1 / 3,
+            note=f"until {stopping.until}: {stopping.samples} of {stopping.of} images",
+        ),
         Row(what="verdicts of that run that all images contradict", value=len(wrong), at_most=0),
     ]
 
