@@ -58,11 +58,6 @@ class FeaturePoint:
         min_std: float,
     ) -> FeaturePoint:
         """Find the layer, by default the end of the last stage but one, and how its features are distributed."""
-        if request.inputs.dim() < 3:
-            raise ValueError(
-                "`inputs` must be images (N, C, H, W), because a bottleneck needs a convolutional feature map; got "
-                f"shape {tuple(request.inputs.shape)}. For tabular rows take another method."
-            )
         if min_std <= 0:
             raise ValueError(f"`min_std` must be positive; got {min_std:g}.")
         samples = request.inputs if reference is None else as_tensor(reference, "reference").to(request.inputs)

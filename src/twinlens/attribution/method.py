@@ -37,13 +37,12 @@ Explain = Callable[[Request], Tensor]
 """From the request of one batch to attributions (B, C, *S) or maps (B, *S); channels are summed, negatives dropped."""
 
 T = TypeVar("T")
-Inputs = Literal["any", "spatial", "images", "rows"]
+Inputs = Literal["any", "spatial", "images"]
 
 _SHAPES: Mapping[Inputs, tuple[tuple[int, ...], str, str]] = {
     "any": ((), "(N, C, *S), or (N, D) for tabular rows", ""),
     "spatial": ((3, 4, 5), "images (N, C, H, W) or signals (N, C, T)", " For tabular rows take occlusion or rise."),
     "images": ((4,), "images (N, C, H, W)", ""),
-    "rows": ((2,), "tabular rows (N, D)", " For images take deepshap."),
 }
 """Kinds of inputs: their numbers of axes, what they are, and what to do with others."""
 

@@ -29,10 +29,10 @@ from twinlens.core.maps import check_maps, spatial_shape
 from twinlens.core.randomness import check_seed, stream
 from twinlens.core.resampling import Interval, interval_of_mean
 from twinlens.laboratory.randomisation import SIMILARITIES, check_similarity
+from twinlens.probing.execution import choose_batch
 
 _MOST = 1000
 _TRIES = 4  # draws for each perturbation that is wanted: of those that change the answer, none is taken
-_BATCH_VALUES = 5_000_000  # input values per call of the model
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -219,7 +219,7 @@ class _Noise:
 
 def _answers(respondent: Respondent, inputs: Tensor) -> Floats:
     """Return the model's answers (N, 4) about inputs, the columns named in `ANSWER`."""
-    rows = max(1, min(4096, _BATCH_VALUES // inputs[0].numel()))
+    rows = choose_batch(inputs[0], respondent.device)
     with evaluating(respondent.model), torch.inference_mode():
         parts = [
             respondent.ask(
