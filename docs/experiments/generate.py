@@ -5,8 +5,9 @@
 
 A page holds tables between marks, `<!-- claims LABEL -->` and `<!-- end of claims -->`. For each LABEL=DIRECTORY, the
 tables with this label are made from DIRECTORY/NAME, or from DIRECTORY itself where it holds the experiment, and so are
-the figures that the page shows: FIGURE.png of the label smoke, FIGURE-LABEL.png of others. The counts in README.md are
-those of the label smoke.
+the figures that the page shows: FIGURE.png of the label smoke, FIGURE-LABEL.png of others. README.md counts verdicts,
+between `<!-- experiments LABEL -->` and `<!-- end of experiments -->`; experiments that DIRECTORY does not hold keep
+their rows.
 """
 
 import json
@@ -76,33 +77,47 @@ def between(text, opening, closing, inside):
     return pattern.sub(lambda _: f"{opening}\n{inside}\n{closing}", text)
 
 
+def count_row(stored):
+    """The row of an experiment in README.md: what it was on, and what became of its claims."""
+    counts = [count_verdicts(claim for claim in stored.claims if claim.ours is ours) for ours in (False, True)]
+    over = ", ".join(sorted({claim.over for claim in stored.claims if claim.over}))
+    minutes = "" if stored.seconds is None else f"{stored.seconds / 60:.1f}"
+    return [f"[{stored.name}]({stored.name}.md)", stored.title, over, minutes, *counts]
+
+
+def update_counts(text, label, found):
+    """Write the rows of these experiments into the table of a label, and leave the others."""
+    opening, closing = f"<!-- experiments {label} -->", "<!-- end of experiments -->"
+    if opening not in text:
+        return text
+    before = text.split(opening, 1)[1].split(closing, 1)[0]
+    rows = {name: row for row in before.splitlines() for name in EXPERIMENTS if row.startswith(f"| [{name}]")}
+    rows |= {name: f"| {' | '.join(map(cell, count_row(stored)))} |" for name, stored in found.items()}
+    heads = ["| name | what it asks | on | minutes | the paper's claims | our own |", "|---|---|---|---|---|---|"]
+    lines = [*heads, *(rows[name] for name in EXPERIMENTS if name in rows)]
+    return between(text, opening, closing, "\n".join(lines))
+
+
 def write_pages(directories):
     """Write tables and figures into every page, and the counts into README.md."""
-    rows = []
-    for name in EXPERIMENTS:
-        page = HERE / f"{name}.md"
-        text = page.read_text(encoding="utf-8")
-        for label, directory in directories.items():
-            stored = find(directory, name)
-            if stored is None:
-                continue
-            text = between(text, f"<!-- claims {label} -->", "<!-- end of claims -->", table(stored))
+    readme = HERE / "README.md"
+    counts = readme.read_text(encoding="utf-8")
+    for label, directory in directories.items():
+        found = {name: stored for name in EXPERIMENTS if (stored := find(directory, name)) is not None}
+        for name, stored in found.items():
+            page = HERE / f"{name}.md"
+            text = between(
+                page.read_text(encoding="utf-8"), f"<!-- claims {label} -->", "<!-- end of claims -->", table(stored)
+            )
             if name == "order-vs-value":
                 text = between(text, f"<!-- distances {label} -->", "<!-- end of distances -->", distances(stored))
+            page.write_text(text, encoding="utf-8")
             for figure in stored.figures:
                 shown = f"{figure}.png" if label == "smoke" else f"{figure}-{label}.png"
                 if f"({shown})" in text:
                     shutil.copy(stored.path / "figures" / f"{figure}.png", HERE / shown)
-            if label == "smoke":
-                counts = [count_verdicts(c for c in stored.claims if c.ours is ours) for ours in (False, True)]
-                rows.append(f"| [{name}]({name}.md) | {stored.source} | {stored.title} | {' | '.join(counts)} |")
-        page.write_text(text, encoding="utf-8")
-    if len(rows) == len(EXPERIMENTS):
-        heads = ["| name | in the paper | what it asks | the paper's claims | our own |", "|---|---|---|---|---|"]
-        readme = HERE / "README.md"
-        whole = readme.read_text(encoding="utf-8")
-        whole = between(whole, "<!-- experiments -->", "<!-- end of experiments -->", "\n".join([*heads, *rows]))
-        readme.write_text(whole, encoding="utf-8")
+        counts = update_counts(counts, label, found)
+    readme.write_text(counts, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -33,6 +33,18 @@ def test_claims_become_a_table(generate, calls, tmp_path):
     assert written == page.replace("old", "new")
 
 
+def test_counts_are_written_and_others_stay(generate, calls, tmp_path, monkeypatch):
+    experiments.reproduce("one", ExperimentOptions(out=tmp_path / "one"), Watch())
+    monkeypatch.setattr(generate, "EXPERIMENTS", ["one", "two"])
+    rows = "| [one](one.md) | earlier |\n| [two](two.md) | stays |"
+    page = f"<!-- experiments here -->\n{rows}\n<!-- end of experiments -->\nend"
+    written = generate.update_counts(page, "here", {"one": generate.find(tmp_path, "one")})
+    assert "| [two](two.md) | stays |" in written
+    assert "earlier" not in written
+    assert "1 do not" in written
+    assert generate.update_counts(page, "elsewhere", {}) == page
+
+
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_every_page_has_a_table_of_its_claims(name):
     page = (PAGES / f"{name}.md").read_text(encoding="utf-8")
