@@ -92,7 +92,7 @@ def draw_layers() -> str:
 
 
 def list_options() -> str:
-    """List the options of a run and of every metric, as docs/options.md holds them."""
+    """List the options of a run and of every metric, as docs/reference/options.md holds them."""
     parts = [
         "# Options",
         "Every option has one name: the argument of `tl.evaluate`, the key in run.toml, and the flag with hyphens.\n"
@@ -136,7 +136,7 @@ def pages() -> dict[Path, str]:
     before, start, rest = contributing.read_text(encoding="utf-8").partition("<!-- layers -->\n")
     _, end, after = rest.partition("<!-- end of layers -->")
     drawing = f"{before}{start}```text\n{draw_layers()}\n```\n{end}{after}"
-    return {contributing: drawing, ROOT / "docs" / "options.md": list_options()}
+    return {contributing: drawing, ROOT / "docs" / "reference" / "options.md": list_options()}
 
 
 if __name__ == "__main__":
