@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test fast fuzz torture bench check format docs clean
+.PHONY: demo test fast fuzz torture bench check format docs docs-serve clean
 
 # Everything that has to hold: format, lint, types, doctests, tests.
 # One thread each: small tests spend most of their time waiting for a second one. A Ray cluster needs both cores.
@@ -39,9 +39,14 @@ format: .venv/installed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-# What docs and CONTRIBUTING hold of the code: the table of options, and the drawing of the layers.
+# What docs and CONTRIBUTING hold of the code (options, commands, the drawing of the layers), and the site: site/index.html.
 docs: .venv/installed
 	$(BIN)/python docs/generate.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+# The site at http://127.0.0.1:8000, built again whenever a page changes.
+docs-serve: .venv/installed
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
 
 .venv/installed: pyproject.toml constraints.txt setup.py $(wildcard src/twinlens/imputation/*.[ch])
 	$(PYTHON) -m venv .venv
@@ -49,4 +54,4 @@ docs: .venv/installed
 	touch $@
 
 clean:
-	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv build dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -2,7 +2,7 @@
 
     python benchmarks/ray_engine.py             # both
     python benchmarks/ray_engine.py overhead    # the local engine with one and two threads against two workers of Ray
-    python benchmarks/ray_engine.py costs       # the costs in docs/clusters.md
+    python benchmarks/ray_engine.py costs       # the costs in docs/guide/clusters.md
 
 Ratios within one run are what counts; engines take turns, as machines are noisy. The clock of Ray's runs starts when
 the workers have the model, since a cluster is started once.

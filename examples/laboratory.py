@@ -1,6 +1,6 @@
-"""How wrong are the measures themselves? The tables and figures of docs/statistics.md, made anew.
+"""How wrong are the measures themselves? The tables and figures of docs/concepts/estimators.md, made anew.
 
-python examples/laboratory.py          # a few minutes; writes docs/laboratory*.png and the tables in docs/statistics.md
+python examples/laboratory.py          # a few minutes; writes docs/laboratory*.png and the tables of that page
 """
 
 import argparse
@@ -90,7 +90,7 @@ def replace(page: str, name: str, text: str) -> str:
 def main() -> None:
     """Run the laboratory and write what it found."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--docs", type=Path, default=DOCS, help="folder with statistics.md")
+    parser.add_argument("--docs", type=Path, default=DOCS, help="folder of the documentation")
     folder = parser.parse_args().docs
     mpl.use("Agg")
     errors = pd.concat([soundness_errors(make()) for make in TASKS.values()])
@@ -104,11 +104,12 @@ def main() -> None:
         "completeness": table(complete),
         "degraded maps": table(degraded()),
     }
-    page = (folder / "statistics.md").read_text()
+    path = folder / "concepts" / "estimators.md"
+    page = path.read_text()
     for name, text in tables.items():
         page = replace(page, name, text)
         print(f"{name}\n{text}\n")
-    (folder / "statistics.md").write_text(page)
+    path.write_text(page)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """What a run can be asked: each option declared once, at its field.
 
 The arguments of `evaluate`, the flags of the command line, the keys of run.toml, what run.json stores and the table in
-docs/runs.md all come from these declarations. Options of a metric are declared at the metric, those of a method at its
-function.
+docs/reference/options.md all come from these declarations. Options of a metric are declared at the metric, those of a
+method at its function.
 """
 
 from __future__ import annotations

@@ -123,7 +123,7 @@ def area_of(curve: Curve, high: float | None = None) -> Estimate:
 
     Soundness by accuracy is not judged where one sample is worth more than epsilon, because single samples decide over
     its steps there. With more it is: its intervals do not hold its value, but decide differences on the right side
-    (docs/statistics.md).
+    (docs/concepts/statistics.md).
     """
     value, replicates = bootstrap(curve, resamples=RESAMPLES).areas_up_to(high)
     samples = len(curve.table)

@@ -136,7 +136,8 @@ def ceiling(
 ) -> Ceiling:
     """Search for the order of segments that scores best by a metric, sample by sample.
 
-    With F segments a sample takes about `width` · F² / 2 calls of the model.
+    With F segments a sample takes about `width` · F² / 2 calls of the model. Segments are 49 parts of equal
+    size by default.
 
     Args:
         model: see `twinlens.probe`.
@@ -148,7 +149,6 @@ def ceiling(
         orders: random orders of each sample, whose mean is chance.
         out: FILE.json that keeps each order as soon as it is found, so that a search goes on after an interruption.
             Orders of other samples, or of a model that answers otherwise, are found anew.
-        **how: as in `twinlens.probe`; `segments` are 49 parts of equal size by default.
 
     Example:
         >>> def model(x):

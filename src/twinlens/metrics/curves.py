@@ -109,7 +109,7 @@ class Curve(ABC):
         """Return a bootstrap interval for each value; samples are resampled, and every decision is taken anew.
 
         It is symmetric about the value. In simulations 95% intervals hold the population's value in about 95% of cases,
-        see docs/statistics.md. Soundness by the paper's estimator and accuracy has none; see `has_interval`.
+        see docs/concepts/statistics.md. Soundness by the paper's estimator and accuracy has none; see `has_interval`.
 
         Args:
             confidence: the share of cases in which an interval is to hold.

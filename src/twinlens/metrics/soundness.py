@@ -170,7 +170,7 @@ def soundness_from_probes(
         protocol: "paper", "soco", or a `Protocol`.
         estimator: "paper" judges a step by its gain in performance. "two_sided" judges it for each sample, by its
             share in the range of the sample's log-odds, and comes nearer to the truth where that is known; see
-            docs/statistics.md.
+            docs/concepts/estimators.md.
         opposite: for "two_sided", probes of the same samples and maps by `opposite_schedule`.
         extrapolate: for "two_sided", whether the value is extrapolated to single features.
     """
