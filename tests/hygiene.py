@@ -1,7 +1,7 @@
 """Check files as every commit should leave them: `python -m tests.hygiene FILE …`, one line per fault.
 
-No white space at the ends of lines, one newline at the end of a file, no marks of a merge, nothing large, and YAML and TOML
-that can be read.
+No white space at the ends of lines, one newline at the end of a file, no marks of a merge, nothing large, and YAML and
+TOML that can be read.
 """
 
 import re
