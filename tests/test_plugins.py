@@ -6,28 +6,19 @@ import sys
 import pytest
 
 import twinlens as tl
+from tests.distribution import ROOT
 from tests.test_evaluation import QUICK, samples
 from tests.tiny import image_folder, model_file, tiny_model
 from twinlens.cli.main import main
 from twinlens.errors import RunError
 from twinlens.metrics.catalogue import describe_metric, find_metrics, rebuild_metric
 
-METRIC = '''
-from dataclasses import dataclass
-import twinlens as tl
+[PAGE] = ROOT.glob("docs/**/metrics.md")
+METRIC = (
+    PAGE.read_text(encoding="utf-8").partition("## A metric of your own")[2].split("```python\n")[1].split("```")[0]
+)
+"""The example of the documentation."""
 
-@dataclass(frozen=True, kw_only=True)
-class Comprehensiveness(tl.Deletion):
-    """Probability lost without the features that the map ranks first (DeYoung et al. 2020)."""
-    levels: tuple[float, ...] = (0.01, 0.05, 0.1, 0.2, 0.5)
-    performance: str = "probability"
-    name = "comprehensiveness"
-    shared = ()
-    about = tl.About(title="Comprehensiveness", heading="compre-\\nhensiveness", summary="probability lost without the "
-                     "features that the map ranks first", across="share of features removed")
-
-METRIC = Comprehensiveness()
-'''
 METHOD = '''
 def ones_first(model, inputs, targets):
     """Put all attribution on the first row of an image."""
@@ -171,7 +162,7 @@ def test_nothing_of_a_plugin_is_imported_before_it_is_used(installed, capsys):
         ("raise RuntimeError('no licence')", r"cannot be imported: RuntimeError: no licence"),
         ("METRIC = 7", r"must be a metric as a value, called 'comprehensiveness'; it is int 7"),
         (METRIC.replace("METRIC = Comprehensiveness()", "METRIC = Comprehensiveness"), "it is type"),
-        (METRIC.replace('name = "comprehensiveness"', 'name = "other"'), "it is one called 'other'"),
+        (METRIC.replace('= "comprehensiveness", ()', '= "other", ()'), "it is one called 'other'"),
     ],
 )
 def test_a_bad_plugin_is_refused_by_its_name_and_hides_no_other(installed, capsys, source, message):
@@ -200,6 +191,11 @@ def test_names_of_ours_stay_ours(installed):
 
     with pytest.raises(ValueError, match="one of yours called 'deletion'"):
         find_metrics([Mine()])
+
+
+def test_the_example_is_as_short_as_it_says():
+    code = [line for line in METRIC.splitlines() if line and not line.startswith(("import", "from", "METRIC", "@"))]
+    assert len(code) <= 10
 
 
 def test_a_class_is_no_metric():
