@@ -10,8 +10,8 @@ setup(
             "twinlens.imputation._multigrid",
             [f"{FOLDER}/multigrid.c"],
             depends=[f"{FOLDER}/multigrid_coarse.h", f"{FOLDER}/multigrid_finest.h"],
-            # No -march=native and no -ffast-math: wheels travel, and the solver has to see NaN. Debug information would name
-            # the folder of the build, and one source would make many wheels.
+            # No -march=native and no -ffast-math: wheels travel, and the solver has to see NaN.
+            # No debug information: it names the folder of the build, and one source would make many wheels.
             extra_compile_args=["-O3", "-g0", "-fno-math-errno", "-fno-trapping-math", "-fvisibility=hidden"],
             optional=True,  # where there is no compiler, the torch path does the work
             py_limited_api=True,  # it knows nothing of Python, so that one wheel serves all versions
