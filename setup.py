@@ -11,7 +11,8 @@ setup(
             [f"{FOLDER}/multigrid.c"],
             depends=[f"{FOLDER}/multigrid_coarse.h", f"{FOLDER}/multigrid_finest.h"],
             # No -march=native and no -ffast-math: wheels travel, and the solver has to see NaN.
-            extra_compile_args=["-O3", "-fno-math-errno", "-fno-trapping-math", "-fvisibility=hidden"],
+            # No debug information: it names the folder of the build, and one source would make many wheels.
+            extra_compile_args=["-O3", "-g0", "-fno-math-errno", "-fno-trapping-math", "-fvisibility=hidden"],
             optional=True,  # where there is no compiler, the torch path does the work
             py_limited_api=True,  # it knows nothing of Python, so that one wheel serves all versions
         )

@@ -45,10 +45,12 @@ from .laboratory.randomisation import (
 from .laboratory.selftest import selftest
 from .laboratory.sensitivity_n import RandomRemovals, SensitivityN, random_removals, sensitivity_n
 from .laboratory.stability import MapChange, class_similarity, max_sensitivity
-from .metrics.catalogue import METRICS, Metric
+from .metrics.about import About
+from .metrics.catalogue import METRICS
 from .metrics.curves import CompletenessCurve, RemovalCurve
 from .metrics.estimators import opposite_schedule
 from .metrics.functions import completeness, deletion, insertion, measure_metric, road, soundness
+from .metrics.metric import Metric
 from .metrics.protocols import PROTOCOLS, Protocol
 from .metrics.removal import Completeness, Deletion, Insertion, Road, completeness_from_probes, removal_from_probes
 from .metrics.soundness import Soundness, soundness_from_probes
@@ -80,6 +82,7 @@ __all__ = [
     "METHODS",
     "METRICS",
     "PROTOCOLS",
+    "About",
     "AxiomTest",
     "BlurImputer",
     "Bootstrap",

@@ -18,7 +18,8 @@ from twinlens.core.tokens import TokenModel
 from twinlens.data.stored_maps import StoredMaps
 from twinlens.errors import DamagedError, RunError
 from twinlens.imputation.imputers import Imputer
-from twinlens.metrics.catalogue import Metric, headline
+from twinlens.metrics.catalogue import headline
+from twinlens.metrics.metric import Metric
 from twinlens.models.loading import LoadedModel, load_model
 from twinlens.options import DataSource, Methods, ModelSource, Options, takes_options
 from twinlens.probing.execution import using_threads

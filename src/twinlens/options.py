@@ -26,8 +26,9 @@ from twinlens.core.signatures import show_options
 from twinlens.data.samples import Samples
 from twinlens.errors import short_repr, unknown
 from twinlens.imputation.imputers import Imputer, find_imputer
-from twinlens.metrics.catalogue import DEFAULT_METRICS, Metric, MetricRequests, find_metrics, headline
+from twinlens.metrics.catalogue import DEFAULT_METRICS, MetricRequests, find_metrics, headline
 from twinlens.metrics.estimators import check_epsilon
+from twinlens.metrics.metric import Metric
 from twinlens.metrics.performance import Performance, check_performance
 from twinlens.metrics.protocols import Protocol as FinePrint
 from twinlens.metrics.protocols import find_protocol

@@ -38,6 +38,7 @@ from twinlens.core.arguments import checked
 from twinlens.core.arrays import ArrayLike
 from twinlens.core.calling import Labels, Model, blaming, check_inputs
 from twinlens.core.maps import AS_IT_IS, check_maps, spatial_shape
+from twinlens.core.plugins import METHOD_PLUGINS, load_plugin, plugin_names
 from twinlens.core.randomness import check_seed
 from twinlens.errors import unknown
 
@@ -79,6 +80,24 @@ METHODS: dict[str, Callable[..., Tensor]] = {
 
 CONTROLS = frozenset(name for name, method in METHODS.items() if declared(method).control)
 """Methods that ignore the model, or were crafted to do well on a particular data set."""
+
+
+def method_names() -> list[str]:
+    """List the names of all methods: ours, and those of packages that are installed as plug-ins."""
+    return [*METHODS, *(name for name in plugin_names(METHOD_PLUGINS) if name not in METHODS)]
+
+
+def plugin_method(argument: str, name: str, *, or_else: str = "") -> Any:
+    """Import a method of another package by its name, refusing a name that no package has.
+
+    Args:
+        argument: that gave the name, for the error.
+        name: of the plug-in.
+        or_else: what else the argument can be.
+    """
+    if name not in (names := method_names()):
+        raise unknown(argument, name, names, or_else=or_else)
+    return load_plugin(METHOD_PLUGINS, name)
 
 
 def find_ensemble(method: str, options: Mapping[str, Any]) -> tuple[str, str] | None:
@@ -146,10 +165,10 @@ def attribute(
         tensor([[5., 0., 0.]])
     """
     check_seed(seed)
+    if isinstance(method, str) and method not in METHODS:
+        method = plugin_method("method", method, or_else=", or a function")
     if not isinstance(method, str):
         return _attribute_by(adapt(method, "method"), model, inputs, targets, ids, seed, options)
-    if method not in METHODS:
-        raise unknown("method", method, METHODS, or_else=", or a function")
     check_options(method, options)
     return METHODS[method](model, inputs, targets, ids=ids, seed=seed, **options)
 

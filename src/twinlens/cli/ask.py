@@ -11,7 +11,7 @@ from twinlens.cli.flags import add_options, given_flags, set_option, split_optio
 from twinlens.core.fields import replaced
 from twinlens.errors import unknown
 from twinlens.imputation.imputers import Imputer, find_imputer
-from twinlens.metrics.catalogue import METRICS, Metric
+from twinlens.metrics.metric import Metric
 from twinlens.options import Options
 from twinlens.report import write_report
 from twinlens.running.run_reader import open_evaluation
@@ -57,12 +57,13 @@ def with_imputer(metrics: Mapping[str, Metric], imputer: Imputer) -> dict[str, M
 
     Example:
         >>> from twinlens.imputation.imputers import ConstantImputer
+        >>> from twinlens.metrics.catalogue import METRICS
         >>> changed = with_imputer(METRICS, ConstantImputer(0.5))
         >>> changed["soundness"].imputer, changed["insertion"].imputer
         (ConstantImputer(value=0.5), None)
     """
     takes = {
-        name: METRICS[metric.name].bound(imputer, neighbours=True).imputer is imputer
+        name: dataclasses.replace(metric, imputer=None).bound(imputer, neighbours=True).imputer is imputer
         for name, metric in metrics.items()
     }
     return {
@@ -77,6 +78,7 @@ def change_metrics(
     """Change metrics by options that they share, and by texts METRIC.KEY=VALUE.
 
     Example:
+        >>> from twinlens.metrics.catalogue import METRICS
         >>> change_metrics({"soundness": METRICS["soundness"]}, {}, ["soundness.epsilon=0.05"])["soundness"].epsilon
         0.05
     """

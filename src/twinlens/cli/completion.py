@@ -11,28 +11,28 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from twinlens.attribution import METHODS
+from twinlens.attribution import METHODS, method_names
 from twinlens.cli.demonstrations import DEMOS
 from twinlens.cli.main import COMMANDS
 from twinlens.data.sources import DATA_SETS
 from twinlens.experiments import EXPERIMENTS
 from twinlens.experiments.checks import CHECKS
 from twinlens.imputation.imputers import IMPUTERS
-from twinlens.metrics.catalogue import METRICS
+from twinlens.metrics.catalogue import metric_names
 from twinlens.metrics.performance import MEASURES
 
 _WORDS: dict[str, Iterable[str]] = {
-    "methods": METHODS,
+    "methods": method_names(),
     "method": METHODS,
     "leave_out": METHODS,
-    "metrics": METRICS,
+    "metrics": metric_names(),
     "performance": MEASURES,
     "data": DATA_SETS,
     "demo which": DEMOS,
     "check name": CHECKS,
     "reproduce name": (*EXPERIMENTS, "all"),
-    "methods name": (*METHODS, *METRICS, *IMPUTERS),
-    "metrics name": METRICS,
+    "methods name": (*method_names(), *metric_names(), *IMPUTERS),
+    "metrics name": metric_names(),
 }
 """By argument, or by command and argument, the values that no parser lists."""
 

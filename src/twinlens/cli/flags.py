@@ -10,11 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
-from twinlens.attribution import METHODS
+from twinlens.attribution import METHODS, method_names
 from twinlens.core.fields import Field, convert, fields_of
 from twinlens.errors import unknown
 from twinlens.imputation.imputers import IMPUTERS
-from twinlens.metrics.catalogue import METRICS
+from twinlens.metrics.catalogue import metric_names
 from twinlens.models.preprocessing import Preprocessing
 from twinlens.options import Options
 
@@ -235,11 +235,9 @@ def set_option(arguments: Arguments, text: str) -> None:
     elif name in metrics:
         arguments["metrics"] = {**metrics, name: _with(metrics[name], "metric", key, value)}
     else:
-        kind = "metrics" if name in METRICS else "methods"
-        known = [*methods, *maps, *metrics, "imputer"]
-        near = (
-            "" if name in METHODS or name in METRICS else f" {str(unknown('option', name, known)).rpartition('. ')[2]}"
-        )
+        kind = "metrics" if name in metric_names() else "methods"
+        known, exists = [*methods, *maps, *metrics, "imputer"], name in (*method_names(), *metric_names())
+        near = "" if exists else f" {str(unknown('option', name, known)).rpartition('. ')[2]}"
         raise ValueError(f"`option` {text!r}: {name!r} is not among the {kind}; name it with --{kind}.{near}")
 
 

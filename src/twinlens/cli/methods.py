@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import argparse
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from twinlens.attribution import CONTROLS, METHODS
+from twinlens.attribution import CONTROLS, METHODS, method_names, plugin_method
 from twinlens.attribution.method import declared, options_of
 from twinlens.cli.printing import print_plain
 from twinlens.core.fields import fields_of
-from twinlens.errors import unknown
+from twinlens.errors import first_line, unknown
 from twinlens.imputation.imputers import IMPUTERS, TokenImputer, find_imputer
-from twinlens.metrics.catalogue import METRICS
+from twinlens.metrics.catalogue import metric_named, metric_names
 
 
 def add_methods(parser: argparse.ArgumentParser) -> None:
@@ -28,15 +28,15 @@ def run_methods(given: argparse.Namespace) -> None:
     """List all methods, metrics and imputers, or explain one."""
     if given.name is None:
         list_entries(_ENTRIES, "methods")
-    elif given.name in METHODS:
+    elif given.name in method_names():
         explain_method(given.name)
-    elif given.name in METRICS:
+    elif given.name in metric_names():
         explain_metric(given.name)
     elif given.name in IMPUTERS:
         example = TokenImputer(0) if given.name == "token" else find_imputer(given.name)
         explain_fields(given.name, example, f"--imputer {given.name} --option imputer.KEY=VALUE")
     else:
-        raise unknown("name", given.name, [*METHODS, *METRICS, *IMPUTERS])
+        raise unknown("name", given.name, [*method_names(), *metric_names(), *IMPUTERS])
 
 
 def add_metrics(parser: argparse.ArgumentParser) -> None:
@@ -48,10 +48,10 @@ def run_metrics(given: argparse.Namespace) -> None:
     """List all metrics, or explain one."""
     if given.name is None:
         list_entries(("Metrics",), "metrics")
-    elif given.name in METRICS:
+    elif given.name in metric_names():
         explain_metric(given.name)
     else:
-        raise unknown("name", given.name, METRICS)
+        raise unknown("name", given.name, metric_names())
 
 
 _ENTRIES = ("Methods", "Controls", "Metrics", "Imputers")
@@ -70,12 +70,29 @@ def list_entries(titles: Sequence[str], command: str) -> None:
 
 def _entries() -> dict[str, dict[str, str]]:
     kinds = (
-        {name: _summary(function) for name, function in METHODS.items() if name not in CONTROLS},
+        {name: _entry(_method_summary, name) for name in method_names() if name not in CONTROLS},
         {name: _summary(METHODS[name]) for name in METHODS if name in CONTROLS},
-        {name: f"{metric.about.arrow} {metric.about.summary}" for name, metric in METRICS.items()},
+        {name: _entry(_metric_summary, name) for name in metric_names()},
         {name: _summary(kind) for name, kind in IMPUTERS.items()},
     )
     return dict(zip(_ENTRIES, kinds, strict=True))
+
+
+def _entry(summary: Callable[[str], str], name: str) -> str:
+    """Summarise an entry; a plug-in that cannot be imported says so in its own line, and hides no other."""
+    try:
+        return summary(name)
+    except (ImportError, TypeError) as error:
+        return first_line(error)
+
+
+def _method_summary(name: str) -> str:
+    return _summary(METHODS[name] if name in METHODS else plugin_method("name", name))
+
+
+def _metric_summary(name: str) -> str:
+    about = metric_named(name).about
+    return f"{about.arrow} {about.summary}"
 
 
 def _summary(thing: object) -> str:
@@ -89,16 +106,18 @@ def _print_lines(console: Console, text: str) -> None:
 
 def explain_method(name: str) -> None:
     """Print the documentation and the options of a method."""
-    console, function = Console(), METHODS[name]
+    console, function = Console(), METHODS.get(name) or plugin_method("name", name)
     console.print(f"{name}\n", style="bold")
     _print_lines(console, inspect.getdoc(function) or "")
+    if name not in METHODS:  # which declares nothing that we know of
+        return
     defaults = ", ".join(f"{option}={p.default!r}" for option, p in options_of(function).items())
     _print_lines(console, f"\n{declared(function).describe()}\nDefaults: {defaults}")
 
 
 def explain_metric(name: str) -> None:
     """Print what a metric means, how it is read, and its options."""
-    metric = METRICS[name]
+    metric = metric_named(name)
     about, direction = metric.about, "more" if metric.about.higher_is_better else "less"
     said = f"{about.summary[0].upper()}{about.summary[1:]}; {direction} is better."
     explain_fields(name, metric, f"--option {name}.KEY=VALUE", said)

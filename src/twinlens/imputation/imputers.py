@@ -315,7 +315,7 @@ class UnavailableImputer:
         raise RunError(f"`imputer` of this run is one of your own ({dict(self.description)}). Pass it again.")
 
 
-IMPUTERS: dict[str, type[LinearImputer | ConstantImputer | MeanImputer | BlurImputer | TokenImputer]] = {
+IMPUTERS: dict[str, type[Imputer]] = {
     "linear": LinearImputer,
     "constant": ConstantImputer,
     "mean": MeanImputer,

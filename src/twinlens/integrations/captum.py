@@ -31,8 +31,8 @@ from twinlens.integrations.scoring import (
     scores_of,
     split_options,
 )
-from twinlens.metrics.catalogue import Metric
 from twinlens.metrics.functions import probe_samples
+from twinlens.metrics.metric import Metric
 from twinlens.probing.probe import ProbeOptions
 
 Forward = Callable[..., Any]

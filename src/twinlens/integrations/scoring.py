@@ -18,8 +18,8 @@ from twinlens.core.arrays import Floats
 from twinlens.core.fields import Field, fields_of, replaced
 from twinlens.core.signatures import show_options
 from twinlens.errors import unknown
-from twinlens.metrics.catalogue import Metric
 from twinlens.metrics.curves import Curve
+from twinlens.metrics.metric import Metric
 from twinlens.metrics.removal import Completeness, Deletion, Insertion, Road
 from twinlens.metrics.soundness import Soundness
 from twinlens.probing.probe import ProbeOptions

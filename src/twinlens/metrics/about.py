@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from twinlens.core.fields import check_types
+
 
 @dataclass(frozen=True, kw_only=True)
 class About:
@@ -29,6 +31,9 @@ class About:
 
     higher_is_better: bool = True
     """Whether a larger area speaks for the map."""
+
+    def __post_init__(self) -> None:
+        check_types(self)
 
     @property
     def arrow(self) -> str:

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import is_dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
-from twinlens.core.fields import JSON, REQUIRED, fields_of, replaced, to_json
+from twinlens.core.fields import JSON, REQUIRED, fields_of, from_json, replaced, to_json
 from twinlens.core.functions import describe_function
+from twinlens.core.plugins import METRIC_PLUGINS, load_plugin, plugin_names
 from twinlens.errors import unknown
 from twinlens.imputation.imputers import describe_imputer, restore_imputer
+from twinlens.metrics.about import About
+from twinlens.metrics.metric import ForeignMetric, Metric
 from twinlens.metrics.removal import Completeness, Deletion, Insertion, Road
 from twinlens.metrics.soundness import Soundness
 
-Metric = Soundness | Completeness | Road | Deletion | Insertion
 MetricRequest = str | Metric | Mapping[str, Any]
 MetricRequests = str | Metric | Sequence[str | Metric] | Mapping[str, MetricRequest]
-"""Metrics as a caller names them: names in `METRICS`, values, or a table from names of one's own to either."""
+"""Metrics as a caller names them: names, values, or a table from names of one's own to either."""
 
 KINDS: dict[str, type[Metric]] = {
     "soundness": Soundness,
@@ -37,7 +39,7 @@ METRICS: dict[str, Metric] = {
         Insertion(),
     )
 }
-"""Every metric by its name. All curves but those of soundness hold losses of performance."""
+"""Every metric of ours by its name. All curves but those of soundness hold losses of performance."""
 
 DEFAULT_METRICS = (
     "soundness_two_sided",
@@ -50,7 +52,32 @@ DEFAULT_METRICS = (
 )
 
 
-def first_of(metrics: Mapping[str, Metric], kind: type[Metric]) -> str | None:
+def metric_names() -> list[str]:
+    """List the names of all metrics: ours, and those of packages that are installed as plug-ins."""
+    return [*METRICS, *(name for name in plugin_names(METRIC_PLUGINS) if name not in METRICS)]
+
+
+def metric_named(name: str) -> Metric:
+    """Return a metric by its name, with default options; one of another package is imported now.
+
+    Example:
+        >>> metric_named("soundnes")  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+            ...
+        ValueError: `metrics` must be one of soundness, ... got 'soundnes'. Did you mean 'soundness'?
+    """
+    if name in METRICS:
+        return METRICS[name]
+    if name not in (names := metric_names()):
+        raise unknown("metrics", name, names)
+    found = load_plugin(METRIC_PLUGINS, name)
+    if not _is_metric(found) or found.name != name:
+        what = f"one called {found.name!r}" if _is_metric(found) else f"{type(found).__name__} {found!r}"[:100]
+        raise TypeError(f"The plug-in {name!r} must be a metric as a value, called {name!r}; it is {what}.")
+    return found
+
+
+def first_of(metrics: Mapping[str, Metric | ForeignMetric], kind: type[Metric]) -> str | None:
     """Return the name of the first metric of a kind that has a control by default, or else of the first."""
     named = [name for name, metric in metrics.items() if isinstance(metric, kind)]
     return next((name for name in named if metrics[name].controlled), named[0] if named else None)
@@ -105,15 +132,22 @@ def find_metrics(requests: MetricRequests, shared: Mapping[str, Any] | None = No
 
 
 def _find(request: MetricRequest, name: str | None, shared: Mapping[str, Any]) -> Metric:
-    if isinstance(request, Metric):
+    if _is_metric(request):
+        if request.name in METRICS and type(request) is not type(METRICS[request.name]):
+            raise ValueError(f"`metrics` has one of yours called {request.name!r}, as one of ours is. Rename it.")
         return request
     options = dict(request) if isinstance(request, Mapping) else {"metric": request}
     base = options.pop("metric", name)
-    if not isinstance(base, str) or base not in METRICS:
-        raise unknown("metrics", base, METRICS)
-    metric = METRICS[base]
+    if not isinstance(base, str):
+        raise unknown("metrics", base, metric_names())
+    metric = metric_named(base)
     usable = {key: value for key, value in shared.items() if key in metric.shared}
     return replaced(metric, usable | options, f"metrics.{name or base}")
+
+
+def _is_metric(value: object) -> TypeGuard[Metric]:
+    """Tell a metric from its class, which has all the same attributes."""
+    return isinstance(value, Metric) and is_dataclass(value) and not isinstance(value, type)
 
 
 def _settings(metric: Metric) -> str:
@@ -142,11 +176,26 @@ def describe_metric(metric: Metric) -> dict[str, JSON]:
             options[field.name] = None if value is None else describe_imputer(value)
         else:
             options[field.name] = describe_function(value) if callable(value) else to_json(value)
+    if metric.name not in METRICS:  # whoever reads the results may not have it
+        options["about"] = to_json(metric.about)
     return options
 
 
+def described_metric(description: Mapping[str, JSON]) -> Metric | ForeignMetric:
+    """Return what was measured by its description, with default options: for how it is shown.
+
+    Example:
+        >>> described_metric({"metric": "deletion"}).about.title
+        'Deletion'
+    """
+    name = str(description["metric"])
+    if name in METRICS or "about" not in description:
+        return metric_named(name)
+    return ForeignMetric(name=name, about=from_json(About, description["about"], f"metrics.{name}.about"))
+
+
 def rebuild_metric(description: Mapping[str, JSON]) -> Metric | None:
-    """Make a metric again from its description; None where it measures by a function of the user's.
+    """Make a metric again from its description; None where it, or how it measures, is the user's own and not at hand.
 
     Example:
         >>> rebuild_metric(describe_metric(Soundness(epsilon=0.02))).epsilon
@@ -154,6 +203,10 @@ def rebuild_metric(description: Mapping[str, JSON]) -> Metric | None:
     """
     if isinstance(description["performance"], dict):
         return None
+    foreign = isinstance(described_metric(description), ForeignMetric)
+    if foreign and description["metric"] not in metric_names():
+        return None
     described = description["imputer"]
     imputer = restore_imputer(described) if isinstance(described, dict) else None
-    return _find({**description, "imputer": imputer}, None, {})
+    options = {name: value for name, value in description.items() if name != "about"}
+    return _find({**options, "imputer": imputer}, None, {})

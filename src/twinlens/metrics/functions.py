@@ -15,9 +15,9 @@ from twinlens.core.ordering import Schedule
 from twinlens.core.probe_table import ProbeTable
 from twinlens.core.signatures import lists_options
 from twinlens.imputation.imputers import BlurImputer, ConstantImputer, Imputer, LinearImputer
-from twinlens.metrics.catalogue import Metric
 from twinlens.metrics.curves import CompletenessCurve, Curve, RemovalCurve
 from twinlens.metrics.estimators import opposite_schedule
+from twinlens.metrics.metric import Metric
 from twinlens.metrics.performance import Performance
 from twinlens.metrics.protocols import Protocol
 from twinlens.metrics.removal import SHARES, THRESHOLDS, Completeness, Deletion, Insertion, Road

@@ -174,7 +174,8 @@ def _measured(evaluation: Evaluation) -> list[str]:
 
     def preference(metric: str) -> int:
         kind = results.kind(metric)
-        return -1 if isinstance(kind, Soundness) else _PREFERRED.index(kind.name)
+        places = {name: place for place, name in enumerate(_PREFERRED)}
+        return -1 if isinstance(kind, Soundness) else places.get(kind.name, len(places))
 
     there = [name for name in evaluation.metrics if any(name in found.metrics for found in results.methods.values())]
     return sorted(there, key=preference)

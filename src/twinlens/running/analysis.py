@@ -19,7 +19,8 @@ from twinlens.attribution import CONTROLS
 from twinlens.core.answers import CLASSIFICATION
 from twinlens.core.arrays import Floats
 from twinlens.core.probe_table import ProbeTable
-from twinlens.metrics.catalogue import Metric, headline
+from twinlens.metrics.catalogue import headline
+from twinlens.metrics.metric import Metric
 from twinlens.metrics.performance import measure
 from twinlens.metrics.protocols import find_protocol
 from twinlens.metrics.soundness import Soundness

@@ -20,7 +20,8 @@ from twinlens.core.ordering import Schedule
 from twinlens.data.samples import Skipped
 from twinlens.errors import RunError
 from twinlens.imputation.imputers import Imputer, UnavailableImputer, describe_imputer
-from twinlens.metrics.catalogue import Metric, describe_metric, rebuild_metric
+from twinlens.metrics.catalogue import describe_metric, rebuild_metric
+from twinlens.metrics.metric import Metric
 from twinlens.metrics.sweeps import Sweep
 from twinlens.models.preprocessing import Preprocessing
 from twinlens.options import QuestionOptions
@@ -273,7 +274,7 @@ class Question:
         return [*own, *(sweep for metric in controlled for sweep in self.exchanged(metric, features))]
 
     def values(self) -> dict[str, Metric]:
-        """Make the metrics again, but for those that measure by a function of the user's."""
+        """Make the metrics again, but for those that are, or measure by a function of, the user's."""
         found = {name: rebuild_metric(description) for name, description in self.metrics.items()}
         return {name: metric for name, metric in found.items() if metric is not None}
 

@@ -11,14 +11,13 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from twinlens.attribution import METHODS, check_options, find_ensemble, needs_reference
+from twinlens.attribution import METHODS, check_options, find_ensemble, needs_reference, plugin_method
 from twinlens.attribution.adapters import Adapted, adapt
 from twinlens.attribution.method import declared
 from twinlens.core.fields import JSON, convert, replaced
 from twinlens.core.functions import describe_function
 from twinlens.core.maps import AS_IT_IS, Reading, ReadingOptions
 from twinlens.data.stored_maps import StoredMaps, check_stored, maps_from_array, open_maps
-from twinlens.errors import unknown
 from twinlens.options import Methods, QuestionOptions
 from twinlens.running.directory import check_name
 from twinlens.running.manifest import MethodRecord
@@ -96,6 +95,8 @@ def find_methods(methods: Methods, reading: ReadingOptions = AS_IT_IS) -> dict[s
         options = dict(source) if isinstance(source, Mapping) else {"method": source}
         origin = options.pop("method", name)
         check_name(name)
+        if isinstance(origin, str) and origin not in METHODS:
+            origin = plugin_method("methods", origin)
         if isinstance(origin, str):
             found[name] = _named(name, origin, options)
         else:
@@ -104,8 +105,6 @@ def find_methods(methods: Methods, reading: ReadingOptions = AS_IT_IS) -> dict[s
 
 
 def _named(name: str, method: str, options: Mapping[str, object]) -> Method:
-    if method not in METHODS:
-        raise unknown("methods", method, METHODS)
     check_options(method, options)
     return Method(
         name=name, source=method, options=options, record=MethodRecord(method=method, options=_described(options))

@@ -10,7 +10,7 @@ from twinlens.core.exchange import BLOCK
 from twinlens.core.versions import environment
 from twinlens.errors import RunError
 from twinlens.imputation.imputers import Imputer, describe_imputer
-from twinlens.metrics.catalogue import Metric
+from twinlens.metrics.metric import Metric
 from twinlens.metrics.sweeps import Sweep, merge_sweeps
 from twinlens.options import Options
 from twinlens.running.directory import Run

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from twinlens.core.files import csv_text, written_whole
 from twinlens.metrics.about import About
-from twinlens.metrics.catalogue import METRICS, Metric, first_of
+from twinlens.metrics.catalogue import described_metric, first_of
+from twinlens.metrics.metric import ForeignMetric, Metric
 from twinlens.metrics.removal import Completeness
 from twinlens.metrics.soundness import Soundness
 from twinlens.running.checks import CheckValue
@@ -254,9 +255,9 @@ class Results:
         """The metrics of the plane: `sides` where both were measured."""
         return self.sides if len(self.sides) == 2 else ()
 
-    def kind(self, metric: str) -> Metric:
+    def kind(self, metric: str) -> Metric | ForeignMetric:
         """Return the metric that was measured under this name, with default options."""
-        return METRICS[str(self.question.metrics[metric]["metric"])]
+        return described_metric(self.question.metrics[metric])
 
     def first_of(self, kind: type[Metric]) -> str | None:
         """Return the name of the first metric of a kind that has a control by default, or else of the first."""

@@ -22,8 +22,9 @@ from twinlens.core.files import read_whole
 from twinlens.core.plotting import COLOURS, draw_arrow, html_table, marker_fill, new_axes
 from twinlens.errors import RunError, first_line, unknown
 from twinlens.imputation.imputers import Imputer, restore_imputer
-from twinlens.metrics.catalogue import Metric, MetricRequests, find_metrics
+from twinlens.metrics.catalogue import MetricRequests, find_metrics
 from twinlens.metrics.curves import Curve
+from twinlens.metrics.metric import Metric
 from twinlens.options import Part
 from twinlens.running.analysis import Analysis, analyse
 from twinlens.running.checks import Check, CheckValue, check_files, read_check
@@ -134,7 +135,7 @@ class Evaluation:
 
     @cached_property
     def metric_values(self) -> dict[str, Metric]:
-        """The metrics themselves, but for those with a function of the user's that is not at hand."""
+        """The metrics themselves, but for those that are, or measure by a function of, the user's and not at hand."""
         return {**self.results.question.values(), **self.own}
 
     def curve(self, method: str, metric: str) -> Curve:
@@ -145,7 +146,7 @@ class Evaluation:
         if metric not in known:
             raise unknown("metric", metric, known)
         if metric not in self.metric_values:
-            raise RunError(f"{metric} was measured by a function of yours. Ask again with it: evaluation.ask(…).")
+            raise RunError(f"{metric} was measured by a function of yours, or is yours. Ask again: evaluation.ask(…).")
         curve = self.reader.curve(method, self.metric_values[metric])
         self.reader.forget()
         return curve
@@ -284,7 +285,7 @@ class Evaluation:
         """Ask another question of the same probes; no model is called, and results.json is written anew.
 
         Args:
-            metrics: names in `METRICS`, metrics as values, or a table from names of your own to either. Their imputer
+            metrics: names, metrics as values, or a table from names of your own to either. Their imputer
                 is the run's where they have none of their own.
             resamples: behind intervals and comparisons; as before by default.
 

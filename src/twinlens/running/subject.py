@@ -36,7 +36,7 @@ from twinlens.imputation.imputers import (
     find_imputer,
     takes_tokens,
 )
-from twinlens.metrics.catalogue import Metric
+from twinlens.metrics.metric import Metric
 from twinlens.metrics.performance import check_measure
 from twinlens.models.functions import find_estimator, from_function
 from twinlens.models.loading import LoadedModel, comes_from_a_library, load_model

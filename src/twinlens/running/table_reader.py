@@ -17,8 +17,8 @@ from twinlens.core.arrays import Floats, Integers
 from twinlens.core.exchange import draw_controlled
 from twinlens.core.probe_table import ProbeTable
 from twinlens.errors import RunError
-from twinlens.metrics.catalogue import Metric
 from twinlens.metrics.curves import Curve
+from twinlens.metrics.metric import Metric
 from twinlens.metrics.sweeps import Sweep
 from twinlens.running.checks import CheckValue
 from twinlens.running.directory import Run
