@@ -33,17 +33,23 @@ class Browser:
         options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
         self.driver = webdriver.Chrome(options=options, service=Service(DRIVER))
 
-    def open(self, path, *, width=1400, scheme="light"):
+    def open(self, path, *, width=1400, scheme="light", fragment=""):
         """Opens a file and waits until its charts are drawn."""
-        self.command("Emulation.setDeviceMetricsOverride", width=width, height=1000, deviceScaleFactor=1, mobile=False)
-        self.command("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+        self.resize(width)
+        self.set_scheme(scheme)
         self.driver.get("about:blank")
         self.driver.get_log("browser"), self.driver.get_log("performance")
-        self.driver.get(path.resolve().as_uri())
+        self.driver.get(path.resolve().as_uri() + (f"#{fragment}" if fragment else ""))
         expected = "document.querySelectorAll('.chart').length"
         self.wait(
             f"return {expected} === charts.length && document.querySelectorAll('.chart svg').length === {expected}"
         )
+
+    def resize(self, width):
+        self.command("Emulation.setDeviceMetricsOverride", width=width, height=1000, deviceScaleFactor=1, mobile=False)
+
+    def set_scheme(self, scheme):
+        self.command("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
 
     def command(self, name, **arguments):
         return self.driver.execute_cdp_cmd(name, arguments)

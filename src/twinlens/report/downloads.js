@@ -38,7 +38,7 @@ function chartText(container) {
   const legend = drawing('g', { 'font-family': colours.font, 'font-size': 12, fill: colours.text });
   let [x, y] = [16, height + 12];
   for (const method of methodNames.filter(method => names.has(method))) {
-    const wide = 46 + 7.2 * method.length;
+    const wide = 52 + 7.2 * method.length;
     if (x > 16 && x + wide > width) [x, y] = [16, y + 20];
     const sign = swatch(method);
     for (const [key, value] of Object.entries({ x, y: y - 6, width: 28, height: 12 })) sign.setAttribute(key, value);

@@ -30,7 +30,8 @@ function explorer() {
   );
   const follow = () => {
     const wanted = new URLSearchParams(location.hash.slice(1));
-    if (location.hash && !wanted.has('sample')) return; // a part of the page, and no sample
+    const asked = wanted.has('sample');
+    if (location.hash && !asked && made.size) return; // a part of the page, and no sample
     const place = Math.max(0, content.runs.findIndex(run => run.name === wanted.get('run')));
     const run = content.runs[place];
     if (!made.has(run)) made.set(run, explore(run));
@@ -39,7 +40,7 @@ function explorer() {
     setCurrent(links, links[place]);
     show(wanted.get('sample'), wanted.get('method'));
     const { top, bottom } = section.getBoundingClientRect();
-    if (location.hash && (bottom < 0 || top > innerHeight)) section.scrollIntoView();
+    if (asked && (bottom < 0 || top > innerHeight)) section.scrollIntoView();
     view.querySelector('.card[aria-current]')?.scrollIntoView({ block: 'nearest' });
   };
   addEventListener('hashchange', follow);
