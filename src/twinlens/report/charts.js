@@ -206,10 +206,9 @@ function planeMarks(method, run, place, colours) {
   const { colour, symbol } = styleOf(method.name);
   const [x, y] = planePoint(run, method);
   const curves = run.plane.map(metric => method.metrics[metric]);
-  const bars = [
-    curves[0].interval?.map(end => [end, y]),
-    curves[1].interval?.map(end => [x, end]),
-  ].filter(bar => bar?.flat().every(isNumber));
+  const bars = [curves[0].interval?.map(end => [end, y]), curves[1].interval?.map(end => [x, end])].filter(bar =>
+    bar?.flat().every(isNumber),
+  );
   const onFront = run.front.includes(method.name);
   const from = exchangedPoint(run, method);
   return [
@@ -369,7 +368,12 @@ function planeHover(run, chosen) {
     'div',
     { class: 'hover' },
     element('strong', {}, name(chosen)),
-    element('table', {}, element('tr', {}, ...heads.map(head => element('td', { class: 'number quiet' }, head))), ...rows),
+    element(
+      'table',
+      {},
+      element('tr', {}, ...heads.map(head => element('td', { class: 'number quiet' }, head))),
+      ...rows,
+    ),
     ...notes.map(note => element('div', { class: 'quiet' }, name(note))),
   );
 }
@@ -492,7 +496,10 @@ function curveHover(visible, metric, at) {
 function stepsOption(check) {
   const alike = content.runs.flatMap(run => run.checks ?? []).filter(other => other.name === check.name);
   const courses = alike.flatMap(other => other.methods.flatMap(method => method.course));
-  const along = range(courses.flatMap(step => [step.value, step.low, step.high]), { floor: 0 });
+  const along = range(
+    courses.flatMap(step => [step.value, step.low, step.high]),
+    { floor: 0 },
+  );
   return colours => {
     const visible = check.methods.filter(method => !hidden.has(method.name));
     const steps = {

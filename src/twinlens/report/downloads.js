@@ -12,7 +12,11 @@ function save(title, kind, blob) {
 }
 
 function download(label, what, action) {
-  return element('button', { type: 'button', class: 'download', 'aria-label': `Download ${what} as ${label}`, onclick: action }, label);
+  return element(
+    'button',
+    { type: 'button', class: 'download', 'aria-label': `Download ${what} as ${label}`, onclick: action },
+    label,
+  );
 }
 
 // ---- charts
@@ -34,7 +38,12 @@ function chartText(container) {
   const colours = theme();
   const shown = container.querySelector('svg').cloneNode(true);
   const [width, height] = [container.clientWidth, container.clientHeight];
-  const names = new Set(echarts.getInstanceByDom(container).getOption().series.map(series => series.name));
+  const names = new Set(
+    echarts
+      .getInstanceByDom(container)
+      .getOption()
+      .series.map(series => series.name),
+  );
   const legend = drawing('g', { 'font-family': colours.font, 'font-size': 12, fill: colours.text });
   let [x, y] = [16, height + 12];
   for (const method of methodNames.filter(method => names.has(method))) {

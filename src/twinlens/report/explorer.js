@@ -32,7 +32,10 @@ function explorer() {
     const wanted = new URLSearchParams(location.hash.slice(1));
     const asked = wanted.has('sample');
     if (location.hash && !asked && made.size) return; // a part of the page, and no sample
-    const place = Math.max(0, content.runs.findIndex(run => run.name === wanted.get('run')));
+    const place = Math.max(
+      0,
+      content.runs.findIndex(run => run.name === wanted.get('run')),
+    );
     const run = content.runs[place];
     if (!made.has(run)) made.set(run, explore(run));
     const { view, show } = made.get(run);
@@ -68,13 +71,19 @@ function explore(run) {
     ready: draw => update.also.push(draw),
   });
   const show = (id, method) => {
-    const place = Math.max(0, samples.findIndex(sample => sample.id === id));
+    const place = Math.max(
+      0,
+      samples.findIndex(sample => sample.id === id),
+    );
     state.sample = samples[place];
     setCurrent(thumbs, thumbs[place]);
     head.replaceChildren(subject(state.sample));
     stage.replaceChildren(...cards(run, state.sample));
     const cardsShown = [...stage.children];
-    setCurrent(cardsShown, cardsShown.find(each => each.dataset.method === method));
+    setCurrent(
+      cardsShown,
+      cardsShown.find(each => each.dataset.method === method),
+    );
     if (hidden.has(method)) setHidden(set => set.delete(method));
     update();
   };
@@ -329,9 +338,14 @@ function courseOption(run, state) {
         colours,
         { inverse: by === 'value' },
       ),
-      yAxis: axis(likely ? 'probability' : 'predicted value', likely ? { min: 0, max: 1, interval: 0.25 } : {}, colours, {
-        nameGap: 36,
-      }),
+      yAxis: axis(
+        likely ? 'probability' : 'predicted value',
+        likely ? { min: 0, max: 1, interval: 0.25 } : {},
+        colours,
+        {
+          nameGap: 36,
+        },
+      ),
       series: methods.map((method, k) => {
         const { colour, dash } = styleOf(method);
         return {

@@ -78,8 +78,10 @@ function headlines(run) {
 
 function verdicts(run) {
   if (!run.verdicts.length) return element('div');
-  const some = run.verdicts.length, all = run.comparisons;
-  const title = some === all ? `All ${all} comparisons in words` : `Comparisons of the best methods in words (${some} of ${all})`;
+  const some = run.verdicts.length,
+    all = run.comparisons;
+  const title =
+    some === all ? `All ${all} comparisons in words` : `Comparisons of the best methods in words (${some} of ${all})`;
   const few = run.verdicts.join().length < 400;
   return element(
     'section',
@@ -158,7 +160,9 @@ function between() {
         : 'Nothing can be compared between these runs.',
     ),
     ...[...pairs.values()].map(betweenTable),
-    compared.verdicts.length ? element('div', { class: 'verdicts' }, fold('In words', sentences(compared.verdicts))) : null,
+    compared.verdicts.length
+      ? element('div', { class: 'verdicts' }, fold('In words', sentences(compared.verdicts)))
+      : null,
     compared.notes.length
       ? element('div', { class: 'warnings' }, element('h3', {}, 'Mind this'), sentences(compared.notes))
       : null,
@@ -201,7 +205,13 @@ function bandNote() {
 function curvePanel(run, key) {
   const metric = run.metrics.find(candidate => candidate.key === key);
   const caption = several ? name(run.name) : '';
-  if (!metric) return element('figure', {}, element('p', { class: 'empty' }, 'This run did not measure it.'), element('figcaption', {}, caption));
+  if (!metric)
+    return element(
+      'figure',
+      {},
+      element('p', { class: 'empty' }, 'This run did not measure it.'),
+      element('figcaption', {}, caption),
+    );
   const scale = fold('Scale', element('p', { class: 'quiet' }, metric.meaning.slice(1).join(' ')));
   return element('div', {}, chartFigure(key, curveOption(run, metric), { caption }), scale);
 }

@@ -25,7 +25,11 @@ function methodTable(title, methods, columns, { about = '', badges = () => [] } 
     'div',
     { class: 'table' },
     element('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': title }, table),
-    element('p', { class: 'downloads' }, csvDownload(title, () => csvRows(methods, columns))),
+    element(
+      'p',
+      { class: 'downloads' },
+      csvDownload(title, () => csvRows(methods, columns)),
+    ),
   );
 }
 
@@ -60,7 +64,10 @@ function methodRow(method, columns, badges) {
   );
 }
 
-function numberCell({ numbers, show = value => decimal(value), format = decimal, attributes = () => ({}), more = () => [] }, method) {
+function numberCell(
+  { numbers, show = value => decimal(value), format = decimal, attributes = () => ({}), more = () => [] },
+  method,
+) {
   const [value, low, high] = numbers(method);
   const between = interval([low, high], format);
   return element(
@@ -86,7 +93,10 @@ const orUndefined = value => (isNumber(value) ? decimal(value) : 'not defined');
 
 function ranking(run) {
   if (!run.methods.length || !run.metrics.length) return element('div');
-  const columns = [...run.metrics.flatMap(metric => metricColumns(run, metric)), ...(run.beside ?? []).map(besideColumn)];
+  const columns = [
+    ...run.metrics.flatMap(metric => metricColumns(run, metric)),
+    ...(run.beside ?? []).map(besideColumn),
+  ];
   const judged = columns.some(column => column.skill);
   return element(
     'div',
@@ -115,7 +125,9 @@ function metricColumns(run, metric) {
     attributes: method => ({
       'data-metric': metric.key,
       class: metric.best === method.name ? 'best' : null,
-      title: [curve(method)?.area ?? 'not defined', rankTitle(curve(method)), skillTitle(curve(method))].filter(Boolean).join(', '),
+      title: [curve(method)?.area ?? 'not defined', rankTitle(curve(method)), skillTitle(curve(method))]
+        .filter(Boolean)
+        .join(', '),
     }),
   };
   const judged = run.methods.some(method => curve(method)?.control);
@@ -170,7 +182,9 @@ const oneLine = heading => heading.replace('-\n', '').replace('\n', ' ');
 
 function badges(run, method) {
   const share = run.frontShares[method.name];
-  const front = isNumber(share) ? `On the Pareto front, also in ${percent(share)} of the resamples` : 'On the Pareto front';
+  const front = isNumber(share)
+    ? `On the Pareto front, also in ${percent(share)} of the resamples`
+    : 'On the Pareto front';
   return [
     ...(run.front.includes(method.name) ? [element('span', { class: 'badge', title: front }, 'front')] : []),
     ...(method.control ? [element('span', { class: 'badge quiet', title: 'Looks at no model' }, 'control')] : []),
@@ -212,10 +226,19 @@ function skillNote() {
 
 /** What each number is, its range, and what is good; behind one click. */
 function glossary(run) {
-  const beside = (run.beside ?? []).map(({ heading: title, summary }) => [oneLine(title), summary.replace(/[.?]?$/, end => end || '.')]);
+  const beside = (run.beside ?? []).map(({ heading: title, summary }) => [
+    oneLine(title),
+    summary.replace(/[.?]?$/, end => end || '.'),
+  ]);
   const entries = [...run.metrics.map(metric => [metric.heading, metric.meaning.join(' ')]), ...run.terms, ...beside];
-  const rows = entries.map(([title, text]) => element('div', {}, element('dt', {}, name(title)), element('dd', {}, name(text))));
-  return element('div', { class: 'glossary' }, fold('What these numbers are, and their scales', element('dl', {}, ...rows)));
+  const rows = entries.map(([title, text]) =>
+    element('div', {}, element('dt', {}, name(title)), element('dd', {}, name(text))),
+  );
+  return element(
+    'div',
+    { class: 'glossary' },
+    fold('What these numbers are, and their scales', element('dl', {}, ...rows)),
+  );
 }
 
 // ---- differences between runs
@@ -233,7 +256,11 @@ function betweenTable(pairs) {
     { 'data-between': title },
     element('h3', {}, name(title)),
     element('p', { class: 'quiet' }, betweenSamples(pairs)),
-    methodTable(title, methods, columns.map(column => betweenColumn(pairs, column))),
+    methodTable(
+      title,
+      methods,
+      columns.map(column => betweenColumn(pairs, column)),
+    ),
   );
 }
 
@@ -255,7 +282,9 @@ function betweenColumn(pairs, { metric, quantity }) {
 function pairTitle(pair) {
   if (!isNumber(pair?.difference)) return null;
   return [
-    isNumber(pair.p_adjusted) ? `p = ${decimal(pair.p_adjusted)}, by itself ${decimal(pair.p_value)}` : 'without an interval',
+    isNumber(pair.p_adjusted)
+      ? `p = ${decimal(pair.p_adjusted)}, by itself ${decimal(pair.p_value)}`
+      : 'without an interval',
     pair.paired ? `${pair.samples[0]} samples, paired` : `${pair.samples[0]} and ${pair.samples[1]} samples`,
   ].join(', ');
 }
