@@ -312,5 +312,6 @@ def test_tokens_are_shown_by_place_and_id(browser, tmp_path):
         gone.append(len(browser.all(".card .token.gone")))
     assert gone[0] < gone[1] <= 3
     assert browser.all(".explore img") == []
+    assert browser.run(CONTRAST) == []
     assert "class " in browser.one(".subject h3").text
     assert browser.complaints() == []
