@@ -1,5 +1,6 @@
 import pytest
 
+from tests.report.browser import Browser
 from tests.report.runs import shared_run, with_skills
 from twinlens.report import write_report
 
@@ -18,3 +19,11 @@ def judged(run):
 @pytest.fixture(scope="session")
 def page(run, tmp_path_factory):
     return write_report([run], tmp_path_factory.mktemp("page") / "report.html")
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory):
+    """One browser for all tests of a session."""
+    opened = Browser(tmp_path_factory.mktemp("profile"))
+    yield opened
+    opened.driver.quit()

@@ -75,8 +75,14 @@ def with_curve(evaluation, method, metric, **entries):
 SKILLS = {
     "saliency": {"soundness_two_sided": (0.21, 0.05), "completeness": (0.12, 0.04)},
     "sobel": {"soundness_two_sided": (0.14, 0.06), "completeness": (-0.03, 0.05)},
-    "random": {"soundness_two_sided": (-0.00001, 0.02), "completeness": (0.01, 0.03)},
+    "random": {"soundness_two_sided": (-0.00001, 0.02), "completeness": (-0.05, 0.03)},
 }
+SIGNS = {"better": "▲", "undecided": "≈", "worse": "▼"}
+
+
+def direction(skill, reach):
+    """What the interval of a skill says."""
+    return "better" if skill > reach else "worse" if skill < -reach else "undecided"
 
 
 def with_skills(evaluation, skills=SKILLS):

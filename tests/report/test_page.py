@@ -27,7 +27,8 @@ def test_numbers_of_the_page_are_those_of_the_results(run, page):
             assert method["metrics"][metric]["interval"] == list(stored.area_interval)
             shown_control = method["metrics"][metric]["control"]
             assert shown_control == (None if stored.control is None else dataclasses.asdict(stored.control))
-            assert method["metrics"][metric]["knows"] is run.results.knows(method["name"], metric)
+            known = {True: ("better",), False: ("undecided", "worse"), None: (None,)}
+            assert method["metrics"][metric]["direction"] in known[run.results.knows(method["name"], metric)]
             for column in ("levels", "performance", "values", "low", "high"):
                 assert method["metrics"][metric][column] == list(getattr(stored, column))
     assert {m["key"]: m["best"] for m in shown["metrics"]} == {name: run.results.best(name) for name in run.metrics}
@@ -79,7 +80,7 @@ def test_names_of_a_run_are_data_whatever_they_hold(tmp_path):
     page = write_report([changed(evaluation, warnings=(EVIL,))], tmp_path / "r.html")
     text = page.read_text(encoding="utf-8")
     assert "alert('x')</script>" not in text
-    assert text.count("<script") == 6
+    assert text.count("<script") == 8
     [shown] = content_of(page)["runs"]
     assert (shown["model"], shown["data"], EVIL in shown["verdicts"][0]) == (EVIL, EVIL, True)
     assert [metric["title"] for metric in shown["metrics"]] == [EVIL]

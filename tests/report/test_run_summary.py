@@ -27,7 +27,7 @@ def test_statistics_are_shown_where_they_are_there(run):
     assert shown["front"] == ["sobel"]
     assert shown["frontShares"] == {"sobel": 0.75}
     assert (shown["verdicts"], shown["comparisons"]) == ([], 3)
-    assert ["No."] in shown["warnings"]
+    assert {"line": "No.", "texts": ["No."]} in shown["warnings"]
     soundness = next(m for m in shown["methods"] if m["name"] == "random")["metrics"]["soundness"]
     assert (soundness["interval"], soundness["ranks"], soundness["low"]) == ([1.5, 2.5], [1, 2], list(values))
 
@@ -45,8 +45,12 @@ def test_headlines_say_whom_to_trust_and_who_knows_nothing(judged):
         "No other method beats saliency on either side.",
     ]
     assert shown["methods"][0]["name"] == "saliency"
-    flags = {method["name"]: [method["metrics"][m]["knows"] for m in shown["plane"]] for method in shown["methods"]}
-    assert flags == {"saliency": [True, True], "sobel": [True, False], "random": [False, False]}
+    said = {m["name"]: [m["metrics"][metric]["direction"] for metric in shown["plane"]] for m in shown["methods"]}
+    assert said == {
+        "saliency": ["better", "better"],
+        "sobel": ["better", "undecided"],
+        "random": ["undecided", "worse"],
+    }
 
 
 def test_a_skill_that_is_not_defined_is_left_out(run):
@@ -149,7 +153,7 @@ def test_warnings_that_differ_in_numbers_alone_are_grouped():
 def test_a_run_of_one_sample_and_one_method_says_so(tmp_path):
     evaluation = make_run(tmp_path / "run", samples=image_samples(1), methods=["saliency"])
     [shown] = content_of(write_report([evaluation], tmp_path / "r.html"))["runs"]
-    said = " ".join(group[0] for group in shown["warnings"])
+    said = [group["line"] for group in shown["warnings"]]
     assert "One sample only" in said
     assert "One method only" in said
     assert not any("maps of other inputs" in sentence for sentence in shown["headlines"])  # there are none
@@ -159,7 +163,7 @@ def test_a_run_of_one_sample_and_one_method_says_so(tmp_path):
 def test_maps_alone_say_so(tmp_path):
     evaluation = make_run(tmp_path / "run", methods=["saliency"], metrics=[])
     [shown] = content_of(write_report([evaluation], tmp_path / "r.html"))["runs"]
-    assert any("No metric was asked for" in group[0] for group in shown["warnings"])
+    assert "No metric was asked for" in [group["line"] for group in shown["warnings"]]
     assert shown["explorer"] == {
         "note": "Nothing was measured, so that there is nothing to show about samples.",
         "samples": [],
@@ -180,9 +184,10 @@ def test_degenerate_maps_and_levels_that_are_not_reached_are_told(tmp_path):
     methods = {"nothing": nothing, "random": "random"}
     evaluation = make_run(tmp_path / "run", methods=methods, metrics=["soundness", "completeness"])
     shown = describe_run(evaluation, "r")
-    said = [group[0] for group in shown["warnings"]]
-    assert any(text.startswith("nothing: Of 10 maps, 10 all zero") for text in said)
-    assert "nothing: soundness is not defined at any level, since nothing that is kept has attribution." in said
+    said = {group["line"]: group["texts"] for group in shown["warnings"]}
+    assert said["Degenerate maps: nothing"][0].startswith("nothing: Of 10 maps, 10 all zero")
+    undefined = "nothing: soundness is not defined at any level, since nothing that is kept has attribution."
+    assert said[undefined] == [undefined]
     beyond = find_warnings(changed(evaluation, soundness_up_to={"soundness": 2.0}).results)
     assert [text for text in beyond if "not reach" in text] == [
         "nothing and random do not reach accuracy 2.000, nine tenths of that of the untouched inputs, and have no "

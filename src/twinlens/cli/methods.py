@@ -118,9 +118,8 @@ def explain_method(name: str) -> None:
 def explain_metric(name: str) -> None:
     """Print what a metric means, how it is read, and its options."""
     metric = metric_named(name)
-    about, direction = metric.about, "more" if metric.about.higher_is_better else "less"
-    said = f"{about.summary[0].upper()}{about.summary[1:]}; {direction} is better."
-    explain_fields(name, metric, f"--option {name}.KEY=VALUE", said)
+    said, scale = metric.about.reading(str(metric.performance))
+    explain_fields(name, metric, f"--option {name}.KEY=VALUE", f"{scale}\n{said}")
 
 
 def explain_fields(name: str, value: object, form: str, said: str = "") -> None:

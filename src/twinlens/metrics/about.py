@@ -26,6 +26,12 @@ class About:
     along: str = "loss of {measure}"
     """What stands along the vertical axis."""
 
+    scale: str = (
+        "A drop of {measure} against the untouched inputs, averaged over the curve: 0 where nothing is lost, below 0 "
+        "where the model does better without what was removed."
+    )
+    """Unit and range of the number that stands for the whole curve."""
+
     purpose: str = "for this metric"
     """When to go by it, as the beginning of a sentence."""
 
@@ -49,6 +55,21 @@ class About:
             'soundness ↑'
         """
         return f"{self.heading.replace('-' + chr(10), '').replace(chr(10), ' ')} {self.arrow}"
+
+    @property
+    def direction(self) -> str:
+        """The same in words."""
+        return "more is better" if self.higher_is_better else "less is better"
+
+    def reading(self, measure: str) -> tuple[str, str]:
+        """Say what it measures and which direction is better, and on which scale.
+
+        Example:
+            >>> About(title="", heading="", summary="what is lost", across="", scale="{measure}, 0 to 1.").reading("r2")
+            ('What is lost; more is better.', 'r2, 0 to 1.')
+        """
+        said = f"{self.summary[:1].upper()}{self.summary[1:]}; {self.direction}."
+        return said, self.scale.format(measure=measure)
 
     def axes(self, measure: str) -> tuple[str, str]:
         """Return what stands along both axes."""

@@ -187,6 +187,16 @@ _BY_TASK = {CLASSIFICATION: _CLASSIFICATION, REGRESSION: _REGRESSION}
 _TOP = r"top([1-9][0-9]*)"
 
 
+def is_share(performance: str) -> bool:
+    """Return whether a measure goes from 0 to 1, so that no more than what is there can be lost.
+
+    Example:
+        >>> is_share("top5"), is_share("logit")
+        (True, False)
+    """
+    return performance in ("accuracy", "balanced_accuracy", "probability") or bool(re.fullmatch(_TOP, performance))
+
+
 def check_performance(performance: Performance) -> Performance:
     """Return the measure as requested, refusing a name that no kind of model has.
 

@@ -97,6 +97,8 @@ class Soundness:
             purpose="where nothing may be falsely blamed",
             across="predictive level: {measure} reached",
             along="soundness",
+            scale="A share from 0 (all attribution judged false) to 1 (none), averaged over "
+            + ("the share of features kept." if two_sided else "predictive levels."),
         )
 
     def bound(self, main: Imputer, *, neighbours: bool) -> Soundness:

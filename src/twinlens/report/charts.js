@@ -5,6 +5,13 @@
 const charts = [];
 const fits = [];
 
+/** A chart with its caption, and ways to have it as a file; `ready` gets a function that draws it anew. */
+function chartFigure(kind, option, { caption = null, ready = () => {} } = {}) {
+  const container = element('div', { class: 'chart', 'data-chart': kind });
+  requestAnimationFrame(() => ready(drawChart(container, option)));
+  return element('figure', {}, container, element('figcaption', {}, chartDownloads(container), caption));
+}
+
 /** Puts a chart into a container and keeps it current: methods, colours, width. */
 function drawChart(container, option) {
   const chart = echarts.init(container, null, { renderer: 'svg' });
@@ -21,8 +28,16 @@ function drawChart(container, option) {
   return draw;
 }
 
+let unfolded = [];
+
 function setPrinting(printing) {
   document.documentElement.toggleAttribute('data-print', printing);
+  if (printing) unfolded = [...document.querySelectorAll('details:not([open], .verdicts *)')];
+  for (const folded of unfolded) folded.open = printing;
+  for (const table of document.querySelectorAll('.scroll > table')) {
+    table.style.zoom = '';
+    if (printing) table.style.zoom = Math.min(1, table.parentNode.clientWidth / table.scrollWidth);
+  }
   for (const fit of fits) fit();
 }
 
@@ -191,10 +206,9 @@ function planeMarks(method, run, place, colours) {
   const { colour, symbol } = styleOf(method.name);
   const [x, y] = planePoint(run, method);
   const curves = run.plane.map(metric => method.metrics[metric]);
-  const bars = [
-    curves[0].interval?.map(end => [end, y]),
-    curves[1].interval?.map(end => [x, end]),
-  ].filter(bar => bar?.flat().every(isNumber));
+  const bars = [curves[0].interval?.map(end => [end, y]), curves[1].interval?.map(end => [x, end])].filter(bar =>
+    bar?.flat().every(isNumber),
+  );
   const onFront = run.front.includes(method.name);
   const from = exchangedPoint(run, method);
   return [
@@ -226,7 +240,7 @@ function planeMarks(method, run, place, colours) {
 
 /** How a symbol is filled: empty on the right without skill in soundness, at the top without skill in completeness. */
 function planeFill(curves, colour, colours) {
-  const [sound, complete] = curves.map(curve => curve.knows !== false);
+  const [sound, complete] = curves.map(curve => (curve.direction ?? 'better') === 'better');
   if (sound && complete) return { color: colour, borderColor: colours.card, borderWidth: 1.5, opacity: 1 };
   const empty = { borderColor: colour, borderWidth: 1.5, opacity: 1 };
   if (!sound && !complete) return { ...empty, color: colours.card };
@@ -334,28 +348,32 @@ function planeHover(run, chosen) {
   const judged = sides.some(({ curve }) => curve.control);
   const heads = ['', 'own', ...(judged ? ['exchanged', 'skill'] : [])];
   const rows = sides.map(({ metric, curve }) => {
-    const { sign, kind } = judgement(curve.knows);
-    const skill = isNumber(curve.control?.skill) ? `${sign} ${signed(curve.control.skill)}`.trim() : '–';
+    const skill = cell(skillText(curve), skillInterval(curve), judgement(curve).kind);
     return element(
       'tr',
       {},
       element('td', {}, name(metric.name)),
       cell(decimal(curve.area), interval(curve.interval)),
-      ...(judged ? [cell(decimal(curve.control?.value)), cell(skill, skillInterval(curve.control), kind)] : []),
+      ...(judged ? [cell(decimal(curve.control?.value)), skill] : []),
     );
   });
   const notes = [
     method.control ? 'a control, which never looks at the model' : null,
     run.front.includes(chosen) ? 'on the Pareto front' : null,
     ...sides.map(({ metric, curve }) =>
-      curve.knows === false ? `${metric.name}: ${judgement(false).words}` : null,
+      (curve.direction ?? 'better') === 'better' ? null : `${metric.name}: ${judgement(curve).words}`,
     ),
   ].filter(Boolean);
   return element(
     'div',
     { class: 'hover' },
     element('strong', {}, name(chosen)),
-    element('table', {}, element('tr', {}, ...heads.map(head => element('td', { class: 'number quiet' }, head))), ...rows),
+    element(
+      'table',
+      {},
+      element('tr', {}, ...heads.map(head => element('td', { class: 'number quiet' }, head))),
+      ...rows,
+    ),
     ...notes.map(note => element('div', { class: 'quiet' }, name(note))),
   );
 }
@@ -476,8 +494,12 @@ function curveHover(visible, metric, at) {
 // ---- the steps of a check
 
 function stepsOption(check) {
-  const numbers = check.methods.flatMap(method => method.course.flatMap(step => [step.value, step.low, step.high]));
-  const along = range(numbers, { floor: 0 });
+  const alike = content.runs.flatMap(run => run.checks ?? []).filter(other => other.name === check.name);
+  const courses = alike.flatMap(other => other.methods.flatMap(method => method.course));
+  const along = range(
+    courses.flatMap(step => [step.value, step.low, step.high]),
+    { floor: 0 },
+  );
   return colours => {
     const visible = check.methods.filter(method => !hidden.has(method.name));
     const steps = {

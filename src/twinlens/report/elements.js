@@ -3,6 +3,7 @@
 // Elements, numbers, and the one state that all parts of the page share: which methods are switched off.
 
 const content = JSON.parse(document.getElementById('content').textContent);
+const several = content.runs.length > 1;
 
 /** Makes an element. Text reaches the document as text nodes only, so that no name of a run can become markup. */
 function element(tag, attributes = {}, ...children) {
@@ -40,21 +41,38 @@ function percent(value) {
   return isNumber(value) ? `${(100 * value).toFixed(value > 0 && value < 0.1 ? 1 : 0)} %` : '–';
 }
 
-function interval(pair) {
-  return pair && pair.every(isNumber) ? `${decimal(pair[0])} – ${decimal(pair[1])}` : null;
+function interval(pair, format = decimal) {
+  return pair && pair.every(isNumber) ? `${format(pair[0])} – ${format(pair[1])}` : null;
 }
 
 /** What a skill says, also to those who see no colours: a sign, a class and words. */
-function judgement(knows) {
-  if (knows === true) return { sign: '✓', kind: 'knows', words: 'better than maps of other inputs' };
-  if (knows === false) return { sign: '✗', kind: 'ignorant', words: 'no better than maps of other inputs' };
-  return { sign: '', kind: '', words: 'not decided' };
+const DIRECTIONS = {
+  better: { sign: '▲', kind: 'better', words: 'better than maps of other inputs' },
+  undecided: { sign: '≈', kind: 'undecided', words: 'not told apart from maps of other inputs' },
+  worse: { sign: '▼', kind: 'worse', words: 'worse than maps of other inputs' },
+};
+const judgement = curve => DIRECTIONS[curve?.direction] ?? { sign: '', kind: '', words: 'not decided' };
+
+function skillText(curve) {
+  return isNumber(curve?.control?.skill) ? `${judgement(curve).sign} ${signed(curve.control.skill)}`.trim() : '–';
 }
 
-function skillInterval(control) {
-  return control && isNumber(control.low) && isNumber(control.high)
-    ? `${signed(control.low)} – ${signed(control.high)}`
-    : null;
+function skillInterval(curve) {
+  return interval([curve?.control?.low, curve?.control?.high], signed);
+}
+
+/** A link to a place on the page; the style sheet gives it its sign. */
+function anchor(href, label) {
+  return element('a', { class: 'anchor', href, 'aria-label': label });
+}
+
+/** A heading with a link to the part of the page that it stands over. */
+function heading(tag, id, ...inside) {
+  return element(tag, {}, ...inside, anchor(`#${encodeURIComponent(id)}`, 'Link to this part'));
+}
+
+function fold(title, ...inside) {
+  return element('details', {}, element('summary', {}, title), ...inside);
 }
 
 const SHAPES = {

@@ -2,113 +2,141 @@
 
 // The sample explorer: one sample at a time, what each method marks in it, and what the model says as features go.
 
+/** A link to a sample, and perhaps to a method's card; without a run, to that of a page with one run. */
+function sampleLink(run, sample, method) {
+  const place = { ...(several ? { run: run.name } : {}), sample: sample.id, ...(method ? { method } : {}) };
+  return `#${new URLSearchParams(place)}`;
+}
+
 function explorer() {
   const stage = element('div');
   const made = new Map();
-  const show = run => {
-    if (!made.has(run)) {
-      const some = run.explorer.samples.length > 0;
-      made.set(run, some ? explore(run) : element('p', { class: 'empty' }, run.explorer.note));
-    }
-    stage.replaceChildren(made.get(run));
-  };
-  const buttons = content.runs.map(run =>
-    element(
-      'button',
-      {
-        type: 'button',
-        class: 'choice',
-        onclick: event => choose(event.currentTarget, buttons, () => show(run)),
-      },
-      name(run.name),
-    ),
-  );
-  choose(buttons[0], buttons, () => show(content.runs[0]));
-  return element(
+  const links = content.runs.map(run => {
+    const [sample] = run.explorer.samples;
+    return element('a', { class: 'choice', href: sampleLink(run, sample ?? { id: '' }) }, name(run.name));
+  });
+  const section = element(
     'section',
     { id: 'explorer' },
-    element('h2', {}, 'Samples'),
+    heading('h2', 'explorer', 'Samples'),
     element(
       'p',
       { class: 'lead' },
       'Those that tell most about this evaluation: what each method marks, what of it was judged false, ' +
         'and what the model sees and says as features are removed.',
     ),
-    several ? element('div', { class: 'choices', role: 'group', 'aria-label': 'Run' }, ...buttons) : null,
+    several ? element('nav', { class: 'choices', 'aria-label': 'Run' }, ...links) : null,
     stage,
   );
+  const follow = () => {
+    const wanted = new URLSearchParams(location.hash.slice(1));
+    const asked = wanted.has('sample');
+    if (location.hash && !asked && made.size) return; // a part of the page, and no sample
+    const place = Math.max(
+      0,
+      content.runs.findIndex(run => run.name === wanted.get('run')),
+    );
+    const run = content.runs[place];
+    if (!made.has(run)) made.set(run, explore(run));
+    const { view, show } = made.get(run);
+    stage.replaceChildren(view);
+    setCurrent(links, links[place]);
+    show(wanted.get('sample'), wanted.get('method'));
+    const { top, bottom } = section.getBoundingClientRect();
+    if (asked && (bottom < 0 || top > innerHeight)) section.scrollIntoView();
+    view.querySelector('.card[aria-current]')?.scrollIntoView({ block: 'nearest' });
+  };
+  addEventListener('hashchange', follow);
+  follow();
+  addEventListener('load', () => location.hash && follow()); // once more, when the page has its height
+  return section;
 }
 
-/** Presses one of several buttons and does what it stands for. */
-function choose(chosen, buttons, action) {
-  for (const button of buttons) button.setAttribute('aria-pressed', String(button === chosen));
-  action();
+function setCurrent(links, chosen) {
+  for (const link of links) link.removeAttribute('aria-current');
+  chosen?.setAttribute('aria-current', 'true');
 }
 
+/** The samples of a run: what is seen, and a function that shows one of them by its id, and one method of it. */
 function explore(run) {
   const { samples, levels: shown, note } = run.explorer;
+  if (!samples.length) return { view: element('p', { class: 'empty' }, note), show: () => {} };
   const state = { sample: samples[0], k: Math.floor(shown.length * 0.7) };
   const head = element('div');
   const stage = element('div', { class: 'cards' });
+  const { level, update } = levelSlider(run.explorer, state, stage);
+  const thumbs = samples.map(sample => thumb(run, sample));
+  const course = chartFigure('course', courseOption(run, state), {
+    caption: 'Probability of its class as features are removed',
+    ready: draw => update.also.push(draw),
+  });
+  const show = (id, method) => {
+    const place = Math.max(
+      0,
+      samples.findIndex(sample => sample.id === id),
+    );
+    state.sample = samples[place];
+    setCurrent(thumbs, thumbs[place]);
+    head.replaceChildren(subject(state.sample));
+    stage.replaceChildren(...cards(run, state.sample));
+    const cardsShown = [...stage.children];
+    setCurrent(
+      cardsShown,
+      cardsShown.find(each => each.dataset.method === method),
+    );
+    if (hidden.has(method)) setHidden(set => set.delete(method));
+    update();
+  };
+  onMethods(() => {
+    for (const card of stage.querySelectorAll('[data-method]')) card.hidden = hidden.has(card.dataset.method);
+  });
+  const view = element(
+    'div',
+    { class: run.explorer.strip ? 'explore strip' : 'explore' },
+    note ? element('p', { class: 'quiet' }, note) : null,
+    element('nav', { class: 'thumbs', 'aria-label': 'Sample' }, ...thumbs),
+    element('div', { class: 'head' }, head, course),
+    level,
+    run.explorer.judged ? falseKey() : null,
+    stage,
+  );
+  return { view, show };
+}
+
+function thumb(run, sample) {
+  return element(
+    'a',
+    { class: 'thumb', href: sampleLink(run, sample), title: sample.id },
+    sample.tokens ? tokenLine(sample.tokens) : picture(sample.input, ''),
+    element('span', {}, name(sample.label)),
+    element('small', {}, sample.reason),
+  );
+}
+
+/** The slider over levels; `update` brings cards and all that is in `update.also` to the level where it stands. */
+function levelSlider(about, state, stage) {
+  const saying = element('output');
   const slider = element('input', {
     type: 'range',
     class: 'slider',
     'aria-label': 'Share removed',
     min: 0,
-    max: shown.length - 1,
+    max: about.levels.length - 1,
     step: 1,
     value: state.k,
   });
-  const saying = element('output');
-  const course = element('div', { class: 'chart course', 'data-chart': 'course' });
-  let redraw = () => {};
   const update = () => {
-    saying.textContent = levelText(run.explorer, state.k);
+    saying.textContent = levelText(about, state.k);
     slider.setAttribute('aria-valuetext', saying.textContent);
-    showLevel(stage, run.explorer, state);
-    redraw();
+    showLevel(stage, about, state);
+    for (const other of update.also) other();
   };
+  update.also = [];
   slider.addEventListener('input', () => {
     state.k = Number(slider.value);
     update();
   });
-  const thumbs = samples.map(sample =>
-    element(
-      'button',
-      {
-        type: 'button',
-        class: 'thumb',
-        title: sample.id,
-        onclick: event =>
-          choose(event.currentTarget, thumbs, () => {
-            state.sample = sample;
-            head.replaceChildren(subject(sample));
-            stage.replaceChildren(...cards(run, sample));
-            update();
-          }),
-      },
-      picture(sample.input, ''),
-      element('span', {}, name(sample.label)),
-      element('small', {}, sample.reason),
-    ),
-  );
-  requestAnimationFrame(() => {
-    redraw = drawChart(course, courseOption(run, state));
-  });
-  thumbs[0].click();
-  onMethods(() => {
-    for (const card of stage.querySelectorAll('[data-method]')) card.hidden = hidden.has(card.dataset.method);
-  });
-  return element(
-    'div',
-    { class: run.explorer.strip ? 'explore strip' : 'explore' },
-    note ? element('p', { class: 'quiet' }, note) : null,
-    element('div', { class: 'thumbs', role: 'group', 'aria-label': 'Sample' }, ...thumbs),
-    element('div', { class: 'head' }, head, captioned('Probability of its class as features are removed', course)),
-    element('div', { class: 'level' }, element('p', {}, 'Removed: ', saying), slider),
-    run.explorer.judged ? falseKey() : null,
-    stage,
-  );
+  return { level: element('div', { class: 'level' }, element('p', {}, 'Removed: ', saying), slider), update };
 }
 
 function levelText({ by, order, relative, levels: shown }, k) {
@@ -141,11 +169,43 @@ function falseKey() {
   );
 }
 
+// ---- tokens
+
+/** The ids of a sample's tokens in a line; without padding. */
+function tokenLine({ ids }) {
+  return element('span', { class: 'ids' }, ids.join(' '));
+}
+
+/** The tokens of a sample as a list of ids, each with its place; `marks` says how strong each is, and what of it is false. */
+function tokenList({ ids, places, features }, marks) {
+  const tokens = ids.map((id, k) => {
+    const strength = marks ? marks.strength[k] : 0;
+    const said = [
+      `token ${places[k]}`,
+      marks ? percent(strength) + ' of the largest attribution' : null,
+      marks?.false?.[k] ? 'judged false' : null,
+      features[k] ? null : 'always kept',
+    ];
+    const token = element(
+      'li',
+      {
+        class: marks?.false?.[k] ? 'token false' : features[k] ? 'token' : 'token fixed',
+        title: said.filter(Boolean).join(', '),
+      },
+      element('small', {}, String(places[k])),
+      String(id),
+    );
+    token.style.setProperty('--strength', `${Math.round(45 * Math.sqrt(strength))}%`);
+    return token;
+  });
+  return element('ol', { class: 'tokens' }, ...tokens);
+}
+
 function subject(sample) {
   return element(
     'div',
-    { class: 'subject' },
-    picture(sample.input, `Input ${sample.id}`),
+    { class: sample.tokens ? 'subject text' : 'subject' },
+    sample.tokens ? tokenList(sample.tokens) : picture(sample.input, `Input ${sample.id}`),
     element(
       'div',
       {},
@@ -171,20 +231,24 @@ function cards(run, sample) {
   return run.methods
     .map(method => method.name)
     .filter(method => method in sample.methods)
-    .map(method => card(sample, method));
+    .map(method => card(run, sample, method));
 }
 
-function card(sample, method) {
+function cardPictures(sample, method) {
   const shown = sample.methods[method];
-  const pictures = shown.map
-    ? element(
-        'div',
-        { class: 'triple' },
-        captioned('map', picture(shown.map, `Map of ${method}`)),
-        shown.false ? captioned('judged false', picture(shown.false, `What of ${method} was judged false`)) : null,
-        shown.frames ? captioned('the model sees', picture(shown.frames[0], '')) : null,
-      )
-    : element('p', { class: 'empty' }, 'Its map is not stored.');
+  if (shown.marks) return tokenList(sample.tokens, shown.marks);
+  if (!shown.map) return element('p', { class: 'empty' }, 'Its map is not stored.');
+  return element(
+    'div',
+    { class: 'triple' },
+    captioned('map', picture(shown.map, `Map of ${method}`)),
+    shown.false ? captioned('judged false', picture(shown.false, `What of ${method} was judged false`)) : null,
+    shown.frames ? captioned('the model sees', picture(shown.frames[0], '')) : null,
+  );
+}
+
+function card(run, sample, method) {
+  const shown = sample.methods[method];
   const odd =
     shown.kind === 'regular'
       ? null
@@ -196,8 +260,14 @@ function card(sample, method) {
   return element(
     'article',
     { class: 'card', 'data-method': method, hidden: hidden.has(method) },
-    element('h3', {}, swatch(method), name(method)),
-    pictures,
+    element(
+      'h3',
+      {},
+      swatch(method),
+      name(method),
+      anchor(sampleLink(run, sample, method), 'Link to this method and sample'),
+    ),
+    cardPictures(sample, method),
     element('p', { class: 'answer' }, element('span', { class: 'said' }), element('b')),
     element('meter', { min: 0, max: 1 }),
     isNumber(shown.falseShare)
@@ -211,7 +281,8 @@ function card(sample, method) {
 function showLevel(stage, { levels: shown }, { sample, k }) {
   for (const made of stage.querySelectorAll('[data-method]')) {
     const method = made.dataset.method;
-    const { frames, predicted, correct, probability } = sample.methods[method];
+    const { frames, marks, predicted, correct, probability } = sample.methods[method];
+    made.querySelectorAll('.token').forEach((token, at) => token.classList.toggle('gone', !marks.kept[k][at]));
     if (frames) {
       const image = made.querySelector('.triple figure:last-child img');
       image.src = frames[k];
@@ -267,9 +338,14 @@ function courseOption(run, state) {
         colours,
         { inverse: by === 'value' },
       ),
-      yAxis: axis(likely ? 'probability' : 'predicted value', likely ? { min: 0, max: 1, interval: 0.25 } : {}, colours, {
-        nameGap: 36,
-      }),
+      yAxis: axis(
+        likely ? 'probability' : 'predicted value',
+        likely ? { min: 0, max: 1, interval: 0.25 } : {},
+        colours,
+        {
+          nameGap: 36,
+        },
+      ),
       series: methods.map((method, k) => {
         const { colour, dash } = styleOf(method);
         return {

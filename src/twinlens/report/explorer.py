@@ -75,6 +75,11 @@ class _Scene:
         """Return how the input of a sample is shown."""
         return shades_of(self.evaluation, self.selected, place)
 
+    @property
+    def tokens(self) -> bool:
+        """Whether inputs are token ids, which are shown as such and not as pictures."""
+        return self.evaluation.results.data.tokens
+
     def class_name(self, index: float) -> str:
         """Return the name of a class, or its number; of a regression model, the value."""
         return class_name(self.evaluation.results.model, index)
@@ -208,11 +213,11 @@ def _judges(scene: _Scene) -> bool:
 
 
 def _note(scene: _Scene) -> str:
-    notes = []
+    notes = ["Tokens are shown by place and id, since a run stores no words."] if scene.tokens else []
     missing = [method for method in scene.curves if method not in scene.maps]
     if missing:
         notes.append(f"No maps are stored of {', '.join(missing)}, so that only the model's answers are shown.")
-    if scene.imputer is None:
+    if scene.imputer is None and not scene.tokens:
         notes.append(
             "The imputer is one of your own and cannot be made again here: removed features are shown in grey."
         )
@@ -226,6 +231,22 @@ def _sample(scene: _Scene, place: int, share: int) -> dict[str, JSON]:
     sample = scene.selected.samples[place]
     shard, row = scene.evaluation.run.manifest.place(sample.position)
     untouched = ProbeTable.load(scene.evaluation.run.untouched_part(shard))
+    uris = {} if scene.tokens else _encode_pictures(scene, place, share)
+    return {
+        "id": sample.id,
+        "reason": sample.reason,
+        "label": scene.class_name(sample.label),
+        "predicted": scene.class_name(untouched.predicted[row, 0]),
+        "correct": bool(untouched.correct[row, 0]),
+        "probability": _number(untouched.probability[row, 0]),
+        "input": uris.get(("input",)),
+        "tokens": _tokens(scene, place) if scene.tokens else None,
+        "methods": {method: _answers(scene, place, method, uris) for method in scene.curves},
+    }
+
+
+def _encode_pictures(scene: _Scene, place: int, share: int) -> dict[tuple[str, ...], str]:
+    """Draw one sample as it is, with each method's map and as the model saw it, in so many bytes."""
     [whole] = input_pictures(scene.selected.inputs[place : place + 1], scene.shades(place))
     pictures: dict[tuple[str, ...], Picture] = {("input",): whole}
     for method in scene.maps:
@@ -234,16 +255,30 @@ def _sample(scene: _Scene, place: int, share: int) -> dict[str, JSON]:
         uris = {key: data_uri(picture, side=side, quality=quality) for key, picture in pictures.items()}
         if sum(map(len, uris.values())) <= share:
             break
-    return {
-        "id": sample.id,
-        "reason": sample.reason,
-        "label": scene.class_name(sample.label),
-        "predicted": scene.class_name(untouched.predicted[row, 0]),
-        "correct": bool(untouched.correct[row, 0]),
-        "probability": _number(untouched.probability[row, 0]),
-        "input": uris["input",],
-        "methods": {method: _answers(scene, place, method, uris) for method in scene.curves},
-    }
+    return uris
+
+
+def _token_places(scene: _Scene, place: int) -> Tensor:
+    """Find the tokens of one sample that are no padding."""
+    tokens = scene.selected.inputs[place]
+    return torch.arange(tokens.shape[-1]) if tokens.dim() == 1 else tokens[1].nonzero().flatten()
+
+
+def _tokens(scene: _Scene, place: int) -> dict[str, JSON]:
+    """Describe the tokens of one sample: their places, their ids, and which of them are features."""
+    tokens, shown, segments = scene.selected.inputs[place], _token_places(scene, place), scene.selected.segments
+    features = torch.ones_like(shown, dtype=torch.bool) if segments is None else segments[place, shown] >= 0
+    ids = tokens if tokens.dim() == 1 else tokens[0]
+    return {"places": shown.tolist(), "ids": ids[shown].tolist(), "features": features.tolist()}
+
+
+def _token_marks(scene: _Scene, place: int, method: str) -> dict[str, JSON]:
+    """Describe what a method marks among the tokens of one sample, and which of them stay at each level."""
+    shown, values = _token_places(scene, place), scene.maps[method][place]
+    strength = (values / values.max().clamp(min=1e-12))[shown]
+    false = scene.false[method][place, shown].tolist() if method in scene.false else None
+    kept = keep_at_levels(scene, place, method)[:, shown]
+    return {"strength": [round(value, 3) for value in strength.tolist()], "false": false, "kept": kept.tolist()}
 
 
 def _answers(scene: _Scene, place: int, method: str, uris: Mapping[tuple[str, ...], str]) -> dict[str, JSON]:
@@ -254,6 +289,7 @@ def _answers(scene: _Scene, place: int, method: str, uris: Mapping[tuple[str, ..
     frames = [uris.get((method, "frame", str(k))) for k in range(len(columns))]
     false = curve.false_share[place] if isinstance(curve, SoundnessCurve) else np.nan
     return {
+        "marks": _token_marks(scene, place, method) if scene.tokens and method in scene.maps else None,
         "map": uris.get((method, "map")),
         "false": uris.get((method, "false")),
         "falseShare": _number(false),

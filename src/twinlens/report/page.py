@@ -25,7 +25,15 @@ from twinlens.report.styles import method_styles
 from twinlens.running.run_reader import Evaluation
 from twinlens.statistics.contrasts import RunComparison
 
-_SCRIPTS = ("assets/echarts.min.js", "elements.js", "charts.js", "explorer.js", "page.js")
+_SCRIPTS = (
+    "assets/echarts.min.js",
+    "elements.js",
+    "downloads.js",
+    "charts.js",
+    "tables.js",
+    "explorer.js",
+    "page.js",
+)
 _ESCAPED = "<>&\u2028\u2029"
 _PICTURES = 5_500_000  # bytes of pictures in a page, which keeps it below 8 MB with everything else
 

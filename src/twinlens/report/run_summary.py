@@ -6,20 +6,30 @@ Numbers come from the results as they are; nothing is computed here but sentence
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
-from twinlens.core.fields import JSON, to_json
+from twinlens.core.fields import JSON, fields_of, to_json
+from twinlens.metrics.performance import is_share
 from twinlens.metrics.removal import Completeness
 from twinlens.metrics.soundness import Soundness
 from twinlens.running.checks import Check
-from twinlens.running.results import CurveResults, Results, StoppingResults
+from twinlens.running.results import ControlResults, CurveResults, Results, StoppingResults
 from twinlens.running.run_reader import Evaluation, run_labels
 from twinlens.running.side_columns import side_columns
-from twinlens.running.wording import describe_stopping, find_headlines, group_warnings, name_of, performance_of
+from twinlens.running.wording import (
+    describe_stopping,
+    find_headlines,
+    group_warnings,
+    listed,
+    name_of,
+    performance_of,
+)
 from twinlens.statistics.contrasts import RunComparison
 
 _LONGEST = 60  # signs of a setting that the page prints
+_NAMED = 3  # methods that a line names; of more it says how many they are
 _COMPARED = 16  # methods of which the page compares every pair in words
 
 
@@ -42,7 +52,6 @@ def describe_comparison(comparison: RunComparison) -> dict[str, JSON]:
 def describe_run(evaluation: Evaluation, label: str) -> dict[str, JSON]:
     """Describe what the page shows of one run."""
     results, seconds, compared = evaluation.results, evaluation.seconds(), evaluation.comparison()
-    warnings = group_warnings([*evaluation.notes, *results.warnings], evaluation.methods)
     return {
         "name": label,
         "model": results.model.name,
@@ -50,13 +59,14 @@ def describe_run(evaluation: Evaluation, label: str) -> dict[str, JSON]:
         "samples": results.data.samples,
         "quality": results.describe_quality(),
         "facts": to_json(_facts(evaluation)),
-        "warnings": to_json(warnings),
+        "warnings": _warnings(evaluation),
         "headlines": to_json(find_headlines(results)),
         "verdicts": to_json(compared.among(results.best_first()[:_COMPARED]).verdicts if compared else ()),
         "comparisons": math.comb(len(evaluation.methods), 2),
         "metrics": [_metric(results, name) for name in evaluation.metrics],
         "methods": [_method(results, name, seconds.get(name)) for name in results.best_first()],
         "beside": to_json(side_columns(evaluation)),
+        "terms": _terms(results),
         "sides": to_json(results.sides),
         "plane": [results.first_of(Soundness), results.first_of(Completeness)],
         "front": to_json(list(results.front)),
@@ -67,15 +77,57 @@ def describe_run(evaluation: Evaluation, label: str) -> dict[str, JSON]:
     }
 
 
+def _warnings(evaluation: Evaluation) -> list[JSON]:
+    """Group warnings: a line for each group, and what stands behind it; diagnostics go by their kind."""
+    results = evaluation.results
+    kinds = {f"{name}: {d.message}": d.kind for name, m in results.methods.items() for d in m.diagnostics if d.message}
+    groups: dict[str, list[str]] = {}
+    for alike in group_warnings([*evaluation.notes, *results.warnings], evaluation.methods):
+        groups.setdefault(kinds.get(alike[0], alike[0]), []).extend(alike)
+    return [
+        {"line": _warning_line(title, texts, evaluation.methods), "texts": to_json(texts)}
+        for title, texts in groups.items()
+    ]
+
+
+def _warning_line(title: str, texts: Sequence[str], methods: Sequence[str]) -> str:
+    """Say in a line what a group of warnings is about.
+
+    Example:
+        >>> _warning_line("noisy decisions", ["a: In 26% …", "b: In 3% …"], ["a", "b", "c"])
+        'Noisy decisions: a and b'
+        >>> _warning_line("a: 3 are odd. Mind.", ["a: 3 are odd. Mind.", "b: 4 are odd. Mind."], ["a", "b"])
+        'a: 3 are odd (and 1 alike)'
+    """
+    names = [name for text in texts if (name := text.partition(": ")[0]) in methods]
+    if title not in texts:
+        many = len(names) > _NAMED
+        return f"{title.capitalize()}: {f'{len(names)} of {len(methods)} methods' if many else listed(names)}"
+    # Not at the colon after a method's name, which may hold one itself.
+    start = len(names[0]) + 2 if names else 0
+    end = re.search(r"[.:;]\s|, (of which|though)", title[start:])
+    alike = f" (and {len(texts) - 1} alike)" if len(texts) > 1 else ""
+    return (title if end is None else title[: start + end.start()]) + alike
+
+
+def _terms(results: Results) -> list[JSON]:
+    """Explain skill and what it is measured against, where it was measured."""
+    if not any(results.control(method, metric) for method in results.methods for metric in results.question.metrics):
+        return []
+    names = {"value": "exchanged maps (control)", "skill": "skill"}
+    return [[names[field.name], field.help] for field in fields_of(ControlResults) if field.name in names]
+
+
 def _metric(results: Results, name: str) -> dict[str, JSON]:
-    about, kind = results.about(name), results.kind(name)
-    x, y = about.axes(performance_of(results, name))
+    about, kind, measure = results.about(name), results.kind(name), performance_of(results, name)
+    x, y = about.axes(measure)
     return {
         "key": name,
         "name": name_of(results, name),
         "title": about.title,
         "heading": about.short,
         "summary": about.summary,
+        "meaning": [*about.reading(measure), *_limits(results, name)],
         "higherIsBetter": about.higher_is_better,
         "best": results.best(name),
         "stairs": isinstance(kind, Soundness),
@@ -83,6 +135,27 @@ def _metric(results: Results, name: str) -> dict[str, JSON]:
         "x": x,
         "y": y,
     }
+
+
+def _limits(results: Results, metric: str) -> list[str]:
+    """Say how large a number of this run can be; nothing where it is a share, or where there is no curve."""
+    measure = performance_of(results, metric)
+    if isinstance(results.kind(metric), Soundness):
+        high = results.soundness_up_to.get(metric)
+        untouched = f"nine tenths of the {measure} with nothing removed"
+        return [] if high is None else [f"Here they go up to {high:.3f}, {untouched}."]
+    curves = [found.metrics[metric] for found in results.methods.values() if metric in found.metrics]
+    whole = [
+        value + performance
+        for curve in curves
+        for value, performance in zip(curve.values, curve.performance, strict=True)
+        if value is not None and performance is not None
+    ]
+    if not whole:
+        return []
+    if is_share(measure):
+        return [f"Here it is at most {whole[0]:z.3f}, the {measure} with nothing removed."]
+    return [f"There is no upper end: the {measure} is {whole[0]:z.3f} with nothing removed, and may fall below 0."]
 
 
 def _method(results: Results, name: str, seconds: float | None) -> dict[str, JSON]:
@@ -93,7 +166,7 @@ def _method(results: Results, name: str, seconds: float | None) -> dict[str, JSO
         "control": found.control,
         "seconds": seconds,
         "metrics": {
-            metric: {**_curve(curve, ranks.get(metric)), "knows": results.knows(name, metric)}
+            metric: {**_curve(curve, ranks.get(metric)), "direction": _direction(curve.control)}
             for metric, curve in found.metrics.items()
         },
     }
@@ -102,6 +175,13 @@ def _method(results: Results, name: str, seconds: float | None) -> dict[str, JSO
 def _curve(curve: CurveResults, ranks: list[int] | None) -> dict[str, JSON]:
     stored: dict[str, JSON] = to_json(curve)
     return {"area": stored.pop("area"), "interval": stored.pop("area_interval"), "ranks": to_json(ranks), **stored}
+
+
+def _direction(control: ControlResults | None) -> str | None:
+    """Say whether own maps are better than exchanged ones, worse, or not to be told apart by the interval."""
+    if control is None or control.low is None or control.high is None:
+        return None
+    return "better" if control.low > 0 else "worse" if control.high < 0 else "undecided"
 
 
 def _check(check: Check, results: Results) -> dict[str, JSON]:

@@ -1,0 +1,84 @@
+"""A page in a real browser."""
+
+import json
+import shutil
+import time
+
+import pytest
+
+CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+FLAGS = (
+    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
+    "--disable-component-update --disable-sync --disable-dev-shm-usage --hide-scrollbars"
+)
+needs_browser = [
+    pytest.mark.browser,
+    pytest.mark.skipif(
+        not (CHROMIUM and DRIVER), reason="no browser: install Debian's packages chromium and chromium-driver"
+    ),
+]
+
+
+class Browser:
+    """A page that is open in Chromium."""
+
+    def __init__(self, folder):
+        from selenium import webdriver
+        from selenium.webdriver.chrome.service import Service
+
+        options = webdriver.ChromeOptions()
+        options.binary_location = CHROMIUM
+        for flag in (*FLAGS.split(), f"--user-data-dir={folder}"):
+            options.add_argument(flag)
+        options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+        self.driver = webdriver.Chrome(options=options, service=Service(DRIVER))
+
+    def open(self, path, *, width=1400, scheme="light", fragment=""):
+        """Opens a file and waits until its charts are drawn."""
+        self.resize(width)
+        self.set_scheme(scheme)
+        self.driver.get("about:blank")
+        self.driver.get_log("browser"), self.driver.get_log("performance")
+        self.driver.get(path.resolve().as_uri() + (f"#{fragment}" if fragment else ""))
+        expected = "document.querySelectorAll('.chart').length"
+        self.wait(
+            f"return {expected} === charts.length && document.querySelectorAll('.chart svg').length === {expected}"
+        )
+
+    def resize(self, width):
+        self.command("Emulation.setDeviceMetricsOverride", width=width, height=1000, deviceScaleFactor=1, mobile=False)
+
+    def set_scheme(self, scheme):
+        self.command("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+
+    def command(self, name, **arguments):
+        return self.driver.execute_cdp_cmd(name, arguments)
+
+    def run(self, script, *arguments):
+        return self.driver.execute_script(script, *arguments)
+
+    def wait(self, script):
+        deadline = time.monotonic() + 15
+        while not self.run(script):
+            assert time.monotonic() < deadline, f"in vain: {script}"
+            time.sleep(0.02)
+
+    def all(self, selector):
+        return self.driver.find_elements("css selector", selector)
+
+    def one(self, selector):
+        return self.driver.find_element("css selector", selector)
+
+    def series(self):
+        """The names of the series of each chart."""
+        return self.run(
+            "return charts.map(chart => [chart.getDom().dataset.chart, chart.getOption().series.map(s => s.name)])"
+        )
+
+    def complaints(self):
+        return [entry["message"] for entry in self.driver.get_log("browser")]
+
+    def requests(self):
+        messages = (json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance"))
+        urls = [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
+        return [url for url in urls if not url.startswith("data:")]

@@ -1,0 +1,317 @@
+"""What people do with the page: read it on any width, link to a part of it, take charts and tables along, print it."""
+
+import csv
+import io
+import itertools
+import re
+import time
+
+import pytest
+import torch
+from PIL import Image
+
+import twinlens as tl
+from tests.report.browser import needs_browser
+from tests.report.runs import image_samples, make_run
+from twinlens.report import format_table, write_report
+from twinlens.running.checks import Check, CheckColumn, CheckValue, MethodCheck, store_check
+
+pytest.importorskip("selenium", reason="selenium is not installed: pip install 'twinlens[dev]'")
+
+pytestmark = needs_browser
+
+# Text that is wider than the box that hides it, on the page as it stands.
+CLIPPED = """
+return [...document.querySelectorAll('#page *')].filter(e => {
+  const { overflowX, clipPath } = getComputedStyle(e);
+  return e.scrollWidth > e.clientWidth + 1 && overflowX === 'hidden' && clipPath === 'none' && e.tagName !== 'svg';
+}).map(e => `${e.tagName}.${e.className}: ${e.textContent.slice(0, 40)}`)
+"""
+# Charts whose text stands outside of their picture.
+OUTSIDE = """
+return [...document.querySelectorAll('.chart svg')].flatMap(svg => {
+  const box = svg.getBoundingClientRect();
+  return [...svg.querySelectorAll('text')].filter(text => {
+    const own = text.getBoundingClientRect();
+    return own.left < box.left - 1 || own.right > box.right + 1 || own.top < box.top - 1 || own.bottom > box.bottom + 1;
+  }).map(text => text.textContent);
+})
+"""
+# Contrast of each piece of text with what is painted behind it.
+CONTRAST = """
+const canvas = document.createElement('canvas').getContext('2d', { willReadFrequently: true });
+const rgba = colour => {
+  canvas.clearRect(0, 0, 1, 1);
+  canvas.fillStyle = colour;
+  canvas.fillRect(0, 0, 1, 1);
+  return [...canvas.getImageData(0, 0, 1, 1).data];
+};
+const linear = v => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+const light = ([r, g, b]) => [r, g, b].map(v => linear(v / 255))
+  .reduce((sum, v, k) => sum + v * [0.2126, 0.7152, 0.0722][k], 0);
+const behind = e => {
+  for (; e; e = e.parentElement) {
+    const found = rgba(getComputedStyle(e).backgroundColor);
+    if (found[3] === 255) return found;
+  }
+};
+const low = [];
+for (const folded of document.querySelectorAll('details')) folded.open = true;
+for (const e of document.querySelectorAll('#page *')) {
+  const own = [...e.childNodes].some(node => node.nodeType === 3 && node.textContent.trim());
+  if (!own || e.closest('svg') || !e.checkVisibility() || e.disabled) continue;
+  const [a, b] = [light(rgba(getComputedStyle(e).color)), light(behind(e))].sort((x, y) => y - x);
+  if ((a + 0.05) / (b + 0.05) < 4.5) low.push(`${e.tagName}.${e.className} ${((a + 0.05) / (b + 0.05)).toFixed(2)}`);
+}
+return low
+"""
+
+
+@pytest.fixture(scope="module")
+def pair(run, tmp_path_factory):
+    """The page of two runs with other methods, other samples and a check of both."""
+    folder = tmp_path_factory.mktemp("pair")
+    samples = image_samples(6, seed=3)
+    other = make_run(folder / "other", samples=samples, methods=["sobel", "random"], performance="probability")
+    first = make_run(folder / "first", samples=samples, methods=["saliency", "random"], performance="probability")
+    for each, top in ((first, 0.9), (other, 2.6)):
+        store_check(each.run, a_course(top))
+    return write_report([first, other], folder / "r.html", comparison=tl.compare([first, other], resamples=30))
+
+
+def a_course(top):
+    values = [CheckValue(value=v, low=None, high=None, defined=4) for v in (0.1, top)]
+    return Check(
+        name="cascade",
+        title="Cascade",
+        question="Is it so?",
+        source="Somebody 2020",
+        reading="Less is better.",
+        columns=(CheckColumn(title="in the end", better="lower"),),
+        step_title="layer",
+        course_title="similarity",
+        steps=("head", "body"),
+        samples=4,
+        methods={"random": MethodCheck(values=(values[1],), course=tuple(values))},
+        notes=(),
+        versions={},
+    )
+
+
+@pytest.mark.parametrize("runs", [1, 2])
+def test_nothing_is_cut_at_any_width(browser, page, pair, runs):
+    browser.open(page if runs == 1 else pair, width=1400)
+    for width in (1400, 1024, 768, 420):
+        browser.resize(width)
+        browser.wait("return charts.every(chart => chart.getWidth() === chart.getDom().clientWidth)")
+        assert browser.run("return [innerWidth, document.documentElement.scrollWidth <= innerWidth]") == [width, True]
+        assert browser.run(CLIPPED) == [], width
+        assert browser.run(OUTSIDE) == [], width
+    # What is wider than the page scrolls in a box of its own, in which the names of methods stay.
+    browser.run("for (const box of document.querySelectorAll('.scroll')) box.scrollLeft = 10_000")
+    edges = browser.run(
+        "return [...document.querySelectorAll('.scroll')].map(box => [box.getBoundingClientRect().left, "
+        "box.querySelector('tbody th').getBoundingClientRect().left])"
+    )
+    assert len(edges) == (1 if runs == 1 else 5)
+    for box, first in edges:
+        assert first == pytest.approx(box, abs=1)
+
+
+def test_text_can_be_told_from_its_background(browser, pair):
+    browser.open(pair)
+    browser.one(".legend button").click()
+    for scheme in ("light", "dark"):
+        browser.set_scheme(scheme)
+        assert browser.run("return matchMedia('(prefers-color-scheme: dark)').matches") == (scheme == "dark")
+        assert browser.run(CONTRAST) == [], scheme
+
+
+def test_headings_are_in_order_and_tables_and_pictures_are_labelled(browser, pair):
+    browser.open(pair)
+    levels = browser.run("return [...document.querySelectorAll('h1, h2, h3, h4')].map(h => Number(h.tagName[1]))")
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(after <= before + 1 for before, after in itertools.pairwise(levels))
+    assert browser.run("return [...document.querySelectorAll('.ranking th:not([scope])')].length") == 0
+    assert browser.run("return [...document.querySelectorAll('img:not([alt]), .thumb:not(:has(span))')].length") == 0
+    unnamed = "return [...document.querySelectorAll('button, a')].filter(e => !e.textContent && !e.ariaLabel).length"
+    assert browser.run(unnamed) == 0
+
+
+def test_the_same_metric_has_the_same_ranges_in_both_runs(browser, pair):
+    browser.open(pair)
+    axes = browser.run(
+        "return charts.map(chart => [chart.getDom().dataset.chart, ...['xAxis', 'yAxis'].map(axis => "
+        "chart.getOption()[axis][0]).map(({ min, max, interval }) => [min, max, interval])])"
+    )
+    kinds = {}
+    for kind, *ranges in axes:
+        kinds.setdefault(kind, []).append(ranges)
+    del kinds["course"]
+    assert {"plane", "check cascade", *tl.METRICS} == set(kinds)
+    for kind, (first, second) in kinds.items():
+        assert first == second, kind
+    assert kinds["check cascade"][0][1][1] >= 2.6
+
+
+def state(browser):
+    return browser.run(
+        "const of = (selector, read) => [...document.querySelectorAll(selector)].filter(e => e.ariaCurrent).map(read);"
+        "return { thumb: of('.thumb', e => e.title), run: of('.choice', e => e.textContent), "
+        "card: of('.card', e => e.dataset.method), subject: document.querySelector('.subject .quiet').textContent }"
+    )
+
+
+def test_a_link_leads_to_a_sample_and_the_back_button_back(browser, page):
+    browser.open(page)
+    ids = browser.run("return content.runs[0].explorer.samples.map(sample => sample.id)")
+    assert state(browser)["thumb"] == [ids[0]]
+    browser.all(".thumb")[2].click()
+    browser.run("document.querySelector(\".card[data-method='sobel'] .anchor\").click()")
+    browser.wait("return document.querySelector('.card[aria-current]')")
+    assert browser.run("return location.hash") == f"#sample={ids[2]}&method=sobel"
+    assert state(browser) == {"thumb": [ids[2]], "run": [], "card": ["sobel"], "subject": ids[2]}
+    browser.all(".thumb")[1].click()
+    browser.wait("return !document.querySelector('.card[aria-current]')")
+    assert state(browser)["subject"] == ids[1]
+    for expected in ([ids[2]], [ids[2]], [ids[0]]):
+        browser.driver.back()
+        deadline = time.monotonic() + 10
+        while state(browser)["thumb"] != expected:
+            assert time.monotonic() < deadline
+    assert browser.run("return location.hash") == ""
+    browser.open(page, fragment=f"sample={ids[3]}&method=random")
+    assert state(browser) == {"thumb": [ids[3]], "run": [], "card": ["random"], "subject": ids[3]}
+    top, bottom = browser.run(
+        "const { top, bottom } = document.querySelector('.card[aria-current]').getBoundingClientRect();"
+        "return [top, bottom]"
+    )
+    assert 0 <= top < bottom <= 1001
+    browser.open(page, fragment="sample=nobody&method=nothing")
+    assert state(browser)["thumb"] == [ids[0]]
+    assert browser.complaints() == []
+
+
+def test_links_lead_to_a_run_and_to_every_part(browser, pair):
+    browser.open(pair)
+    other = browser.run("return content.runs[1]")
+    sample = other["explorer"]["samples"][1]["id"]
+    browser.all(".choice")[1].click()
+    browser.wait("return document.querySelectorAll('.choice')[1].ariaCurrent === 'true'")
+    browser.all(".thumb")[1].click()
+    browser.wait("return document.querySelectorAll('.thumb')[1].ariaCurrent === 'true'")
+    assert state(browser) == {"thumb": [sample], "run": [other["name"]], "card": [], "subject": sample}
+    browser.open(pair, fragment=browser.run("return location.hash.slice(1)"))
+    assert state(browser) == {"thumb": [sample], "run": [other["name"]], "card": [], "subject": sample}
+    links = browser.run("return [...document.querySelectorAll(':is(h2, .metric h3) .anchor')].map(a => a.hash)")
+    assert {"#run-1", "#run-2", "#between", "#curves", "#checks", "#explorer", "#curve-completeness"} <= set(links)
+    browser.open(pair, fragment="curve-deletion")
+    browser.wait("return scrollY > 0")
+    assert 0 <= browser.run("return document.getElementById('curve-deletion').getBoundingClientRect().top") < 900
+    assert state(browser)["run"] == [browser.run("return content.runs[0].name")]
+
+
+def downloaded(browser, folder, button):
+    """Presses a button and waits for its file."""
+    browser.command("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(folder))
+    before = set(folder.iterdir())
+    browser.run("arguments[0].click()", button)
+    deadline = time.monotonic() + 10
+    while not (new := [f for f in set(folder.iterdir()) - before if not f.name.endswith(".crdownload")]):
+        assert time.monotonic() < deadline, "no file came"
+        time.sleep(0.02)
+    return new[0]
+
+
+def test_charts_come_as_svg_and_png_with_their_legend(browser, page, tmp_path):
+    browser.open(page)
+    browser.one(".legend button[data-method='sobel']").click()
+    buttons = browser.all(".chart + figcaption .download")
+    assert len(buttons) == 2 * len(browser.all(".chart"))
+    vector, picture = (downloaded(browser, tmp_path, button) for button in buttons[4:6])
+    assert (vector.name, picture.name) == ("twinlens-completeness.svg", "twinlens-completeness.png")
+    text = vector.read_text(encoding="utf-8")
+    assert re.match(r'<svg xmlns="http://www.w3.org/2000/svg" width="\d+" height="\d+"', text)
+    assert ">saliency</text>" in text
+    assert ">random</text>" in text
+    assert "sobel" not in text  # which is switched off
+    assert "attribution threshold" in text
+    width, height = (int(re.search(rf' {side}="(\d+)"', text)[1]) for side in ("width", "height"))
+    image = Image.open(picture)
+    assert image.size == (2 * width, 2 * height)
+    assert len(image.convert("RGB").getcolors(10**6)) > 50
+    assert browser.complaints() == []
+
+
+def test_tables_come_as_csv_with_all_digits_and_no_formulas(browser, run, page, tmp_path):
+    browser.open(page)
+    [button] = browser.all(".table .download")
+    text = downloaded(browser, tmp_path, button).read_text(encoding="utf-8")
+    rows = list(csv.DictReader(io.StringIO(text)))
+    expected = {row["method"]: row for row in csv.DictReader(io.StringIO(format_table([run], "csv")))}
+    assert [row["method"] for row in rows] == run.results.best_first()
+    assert {"completeness_high", "completeness_skill_low", "sparseness"} <= set(rows[0])
+    for row in rows:
+        for column in set(row) - {"method"}:
+            known = expected[row["method"]][column]
+            assert (float(row[column]) == float(known)) if known else row[column] == "", column
+    evil = ["=1+1", "+1", "-1", "@x", "\tx", "\rx", 'a,"b"\n', "plain", -1.5, None]
+    cells = browser.run("return arguments[0].map(csvText)", evil)
+    assert cells == ["'=1+1", "'+1", "'-1", "'@x", "'\tx", '"\'\rx"', '"a,""b""\n"', "plain", "-1.5", ""]
+    assert browser.complaints() == []
+
+
+def test_every_number_says_what_it_is_on_one_click(browser, run, page):
+    browser.open(page)
+    browser.one(".glossary summary").click()
+    said = dict(row.text.split("\n", 1) for row in browser.all(".glossary dl div"))
+    assert [*said][: len(run.metrics)] == [run.results.about(metric).short for metric in run.metrics]
+    for metric in run.metrics:
+        assert tl.METRICS[metric].about.scale.format(measure="probability") in said[run.results.about(metric).short]
+    table = run.curve("random", "completeness").table
+    whole = table.probability[:, table.settings.schedule.levels.index(1.0)].mean()
+    assert f"Here it is at most {whole:.3f}, the probability with nothing removed." in said["completeness ↑"]
+    assert said["skill"].startswith("How much better own maps are than exchanged ones")
+    assert {"exchanged maps (control)", "sparseness"} <= set(said)
+
+
+def test_tokens_are_shown_by_place_and_id(browser, tmp_path):
+    class Words(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.table = torch.nn.Embedding(50, 2)
+
+        def forward(self, input_ids, attention_mask):
+            return (self.table(input_ids) * attention_mask[..., None]).sum(1)
+
+    ids = torch.randint(5, 50, (6, 5), generator=torch.manual_seed(0))
+    ids[:, 0], ids[:, 4] = 1, 0
+    labels = torch.arange(6) % 2
+    run = tl.evaluate(
+        Words(),
+        ({"input_ids": ids, "attention_mask": (ids > 0).long()}, labels),
+        ["random"],
+        metrics=["soundness_two_sided"],
+        imputer=tl.TokenImputer(3, special=(0, 1)),
+        resamples=20,
+        out=tmp_path / "run",
+    )
+    browser.open(write_report([run], tmp_path / "r.html"))
+    shown = browser.run("return content.runs[0].explorer.samples[0]")
+    row = run.curve("random", "soundness_two_sided").table.ids.index(shown["id"])
+    assert shown["tokens"]["ids"] == ids[row, :4].tolist()  # without padding
+    text = [token.text.split("\n") for token in browser.all(".subject .token")]
+    assert text == [[str(place), str(number)] for place, number in enumerate(ids[row, :4].tolist())]
+    assert len(browser.all(".card .token")) == 4
+    assert len(browser.all(".card .token.fixed")) == 1
+    gone = []
+    for key in ("\ue011", "\ue010"):  # home, end
+        browser.one(".slider").send_keys(key)
+        gone.append(len(browser.all(".card .token.gone")))
+    assert gone[0] < gone[1] <= 3
+    assert browser.all(".explore img") == []
+    assert browser.run(CONTRAST) == []
+    assert "class " in browser.one(".subject h3").text
+    assert browser.complaints() == []
