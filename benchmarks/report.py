@@ -53,6 +53,7 @@ def one_shard(folder: Path) -> None:
         batch_size=64,
         memory_format="contiguous",
         shard_size=SHARD,
+        control="none",  # whose samples would not be those of the copies
         resamples=20,
     )
 
