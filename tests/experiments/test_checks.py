@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import twinlens as tl
-from tests.laboratory.test_generated_features import known
+from tests.laboratory.colours import known
 from tests.report.runs import content_of
 from tests.tiny import image_folder, model_file
 from twinlens.cli.main import main
