@@ -15,6 +15,9 @@ for operator in ("nms", "qnms"):
     except RuntimeError:
         continue  # this torch knows it
 
+# Checks that several modules share say what they compared, as those in test modules do.
+pytest.register_assert_rewrite("tests.attribution.planted", "tests.small_runs")
+
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
 

@@ -3,7 +3,8 @@
     python -m tests.golden_set    # writes tests/golden.json anew
 
 Sixteen images of 3 × 6 × 6, a linear classifier of four classes that is right about most of them, maps without ties,
-and for both protocols every curve with linear imputation and no noise. twinlens has no part in making it.
+and for both protocols every curve with linear imputation and no noise, deletion with zeros. twinlens has no part in
+making it.
 """
 
 import json
@@ -16,7 +17,7 @@ from tests import reference
 FILE = Path(__file__).with_name("golden.json")
 LEVELS = [percent / 100 for percent in range(98, 0, -4)]
 THRESHOLDS, SHARES = [0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1], [0.1, 0.3, 0.5, 0.7, 0.9]
-EPSILON = 0.01
+EPSILON, START = 0.01, 0.7
 
 
 def make_case():
@@ -31,19 +32,35 @@ def make_case():
     return inputs, weights, labels, maps.round(4)
 
 
+def black(image, kept):
+    return np.where(np.isin(np.arange(36), list(kept)).reshape(6, 6), image, 0.0)
+
+
 def make_curves(inputs, weights, labels, maps):
     """Compute every curve by the reference."""
     case = (lambda image: image.reshape(-1) @ weights, inputs, labels, maps)
+    solved = {}
+
+    def linear(image, kept):
+        """Solved once, since most curves ask for the same."""
+        key = (image.tobytes(), frozenset(kept))
+        if key not in solved:
+            solved[key] = reference.impute_linear(image, kept)
+        return solved[key]
+
     curves = {}
     for protocol in ("paper", "soco"):
-        for mode in ("accuracy", "score"):
-            curve, _ = reference.soundness(*case, LEVELS, EPSILON, mode, protocol, reference.impute_linear)
+        for mode in ("accuracy", "score", "probability"):
+            curve, _ = reference.soundness(*case, LEVELS, EPSILON, mode, protocol, linear)
             curves[f"{protocol} soundness {mode}"] = curve
-        lost = {"by": "value", "impute": reference.impute_linear}
+        lost = {"by": "value", "impute": linear}
         curves[f"{protocol} completeness"] = reference.loss(*case, THRESHOLDS, protocol, **lost)
         for order in ("morf", "lerf"):
-            lost = {"by": "area", "order": order, "impute": reference.impute_linear}
+            lost = {"by": "area", "order": order, "impute": linear}
             curves[f"{protocol} road {order}"] = reference.loss(*case, SHARES, protocol, **lost)
+        curves[f"{protocol} deletion"] = reference.loss(*case, SHARES, protocol, by="area", impute=black)
+    started = (LEVELS, EPSILON, "accuracy", "soco", linear, START)
+    curves[f"soco soundness from {START}"], _ = reference.soundness(*case, *started)
     return curves
 
 

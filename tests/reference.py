@@ -43,8 +43,11 @@ def kept_by_area(values, share, order, protocol):
     return set(ranked[count:] if order == "lerf" else ranked[: n - count])
 
 
-def soundness(logits_of, inputs, labels, maps, levels, epsilon, mode, protocol, impute=impute_zero):
-    """The list of (performance, soundness) over the levels; logits_of maps one input to its logits."""
+def soundness(logits_of, inputs, labels, maps, levels, epsilon, mode, protocol, impute=impute_zero, start=0.04):
+    """The list of (performance, soundness) over the levels; logits_of maps one input to its logits.
+
+    `start` is where the authors begin to judge, and `mode` "score" their raw logit; the paper has no start.
+    """
     n = len(inputs)
     soco = protocol == "soco"
     maps = [np.asarray(m, dtype=float) / max(np.max(m), 1e-300) for m in maps]
@@ -59,7 +62,7 @@ def soundness(logits_of, inputs, labels, maps, levels, epsilon, mode, protocol, 
             logits = logits_of(impute(inputs[i], kept))
             if mode == "accuracy":
                 scores.append(Fraction(int(np.argmax(logits) == labels[i])))
-            elif soco:
+            elif soco and mode == "score":
                 scores.append(Fraction(float(logits[labels[i]])))
             else:
                 e = np.exp(logits - logits.max())
@@ -70,7 +73,7 @@ def soundness(logits_of, inputs, labels, maps, levels, epsilon, mode, protocol, 
         if mode == "accuracy":
             scores = [mean] * n
         lagging = [set(s) for s in false]
-        judging = not soco or mean > Fraction(0.04)
+        judging = not soco or mean > Fraction(start)
         for i in range(n):
             gain = scores[i] - previous[i]
             # Scores are floating-point in the first place, and so is their difference.

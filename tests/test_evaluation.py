@@ -1,9 +1,5 @@
 import json
 import os
-import subprocess
-import sys
-import textwrap
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -12,6 +8,7 @@ import torch
 from torch import nn
 
 import twinlens as tl
+from tests.small_runs import OPTIONS, samples, script
 from tests.tiny import tiny_model
 from twinlens.core.exchange import draw_controlled
 from twinlens.errors import RunError
@@ -23,13 +20,7 @@ from twinlens.running.manifest import Manifest
 from twinlens.running.run_reader import open_evaluation
 from twinlens.running.sample_selection import read_selection
 
-OPTIONS = {"batch_size": 16, "memory_format": "contiguous", "shard_size": 4, "resamples": 100}
 QUICK = {**OPTIONS, "imputer": tl.ConstantImputer(0.1)}
-
-
-def samples(n=10, size=9):
-    rng = np.random.default_rng(0)
-    return rng.normal(size=(n, 3, size, size)).astype(np.float32), rng.integers(0, 3, n)
 
 
 class Counting(nn.Module):
@@ -725,16 +716,6 @@ def test_a_run_on_another_file_system(tmp_path):
         open_evaluation("memory://runs/two")
 
 
-def script(text, *arguments):
-    """Runs Python in a process of its own and gives what it prints."""
-    root = Path(__file__).resolve().parents[1]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{root}{os.pathsep}{root / 'src'}"}
-    return subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(text), *map(str, arguments)],
-        capture_output=True, text=True, check=True, env=environment, timeout=300,
-    ).stdout  # fmt: skip
-
-
 @pytest.mark.kills
 def test_twenty_kills_change_nothing(tmp_path):
     """Killed at random moments and started again, a run ends with the bytes of one that was left alone."""
@@ -742,7 +723,7 @@ def test_twenty_kills_change_nothing(tmp_path):
         """
         import os, random, signal, sys, time
         import torch
-        from tests.test_evaluation import OPTIONS, samples
+        from tests.small_runs import OPTIONS, samples
         from tests.tiny import tiny_model
         import twinlens as tl
         from twinlens.evaluation import evaluate

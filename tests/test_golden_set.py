@@ -1,5 +1,6 @@
 """Parity with the slow reference, on numbers that are stored beside the tests."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 import torch
 
 import twinlens as tl
-from tests.golden_set import EPSILON, FILE, LEVELS, SHARES, THRESHOLDS, make_case, make_curves
+from tests.golden_set import EPSILON, FILE, LEVELS, SHARES, START, THRESHOLDS, make_case, make_curves
 
 IMPUTER = tl.LinearImputer(noise=0.0)
 
@@ -24,13 +25,21 @@ def case(stored):
     return lambda x: x.flatten(1) @ weights, inputs, stored["labels"], maps.reshape(-1, 6, 6)
 
 
-@pytest.mark.parametrize("mode", ["accuracy", "score"])
+@pytest.mark.parametrize("mode", ["accuracy", "score", "probability"])
 @pytest.mark.parametrize("protocol", ["paper", "soco"])
 def test_soundness(stored, case, protocol, mode):
     curve = tl.soundness(*case, levels=LEVELS, epsilon=EPSILON, performance=mode, protocol=protocol, imputer=IMPUTER)
     performance, values = np.array(stored["curves"][f"{protocol} soundness {mode}"]).T
     np.testing.assert_allclose(curve.performance, performance, atol=1e-5)
     np.testing.assert_allclose(curve.values, values, atol=1e-5)
+
+
+def test_soundness_from_another_start(stored, case):
+    late = dataclasses.replace(tl.PROTOCOLS["soco"], start_level=START)
+    curve = tl.soundness(*case, levels=LEVELS, epsilon=EPSILON, protocol=late, imputer=IMPUTER)
+    _, values = np.array(stored["curves"][f"soco soundness from {START}"]).T
+    np.testing.assert_allclose(curve.values, values, atol=1e-5)
+    assert np.abs(values - np.array(stored["curves"]["soco soundness accuracy"])[:, 1]).max() > 0.01
 
 
 @pytest.mark.parametrize("protocol", ["paper", "soco"])
@@ -40,6 +49,8 @@ def test_losses(stored, case, protocol):
     for order in ("morf", "lerf"):
         curve = tl.road(*case, levels=SHARES, order=order, protocol=protocol, imputer=IMPUTER)
         np.testing.assert_allclose(curve.values, stored["curves"][f"{protocol} road {order}"], atol=1e-12)
+    curve = tl.deletion(*case, levels=SHARES, protocol=protocol)
+    np.testing.assert_allclose(curve.values, stored["curves"][f"{protocol} deletion"], atol=1e-12)
 
 
 def test_the_set_is_what_the_reference_gives(stored):

@@ -1,119 +1,106 @@
-"""What stands around the code: citation, changelog, hooks, workflows and the forms of issues."""
+"""Habits of the tests themselves: each can fail, a skip says why, and what several need is no test module."""
 
-import re
-import subprocess
-import sys
-import tomllib
+import ast
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
-import yaml
 
-from tests.distribution import ROOT
-from tests.hygiene import faults
-
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-CITATION = yaml.safe_load((ROOT / "CITATION.cff").read_text())
-MAKEFILE = (ROOT / "Makefile").read_text()
-TARGETS = set(re.findall(r"^([a-z]+):", MAKEFILE, flags=re.M))
-WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
-FORMS = sorted(path for path in (ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml") if path.stem != "config")
+TESTS = Path(__file__).resolve().parent
+RAISING = {"pytest.raises", "pytest.warns", "pytest.fail"}
+SKIPPING = {"pytest.skip": 0, "pytest.mark.skip": None, "pytest.mark.skipif": None, "pytest.mark.xfail": None}
+"""What leaves a test out, and the position of its reason where that need not be named."""
 
 
-def test_the_citation_has_what_its_format_requires():
-    assert CITATION["cff-version"] == "1.2.0"
-    assert {"message", "title", "authors", "type", "license", "repository-code", "version"} <= set(CITATION)
-    assert CITATION["version"] == PROJECT["version"]
-    assert CITATION["title"].startswith(PROJECT["name"])
-    assert CITATION["repository-code"] == PROJECT["urls"]["Source"]
-    assert [author["name"] for author in CITATION["authors"]] == [PROJECT["authors"][0]["name"]]
+def calls(node: ast.AST) -> Iterator[tuple[str, ast.Call]]:
+    """Every call below a node, by what is called: "pytest.raises", "np.testing.assert_allclose", "check_batches"."""
+    for each in ast.walk(node):
+        if isinstance(each, ast.Call):
+            yield ast.unparse(each.func), each
 
 
-def test_the_paper_is_cited():
-    [paper] = CITATION["references"]
-    assert paper["type"] == "article"
-    assert paper["title"] == "A Dual-Perspective Approach to Evaluating Feature Attribution Methods"
-    assert (paper["journal"], paper["year"]) == ("Transactions on Machine Learning Research", 2024)
-    assert paper["url"] == PROJECT["urls"]["Paper"]
-    names = [f"{author['given-names']} {author['family-names']}" for author in paper["authors"]]
-    assert names == ["Yawei Li", "Yang Zhang", "Kenji Kawaguchi", "Ashkan Khakzar", "Bernd Bischl", "Mina Rezaei"]
-
-
-def test_the_changelog_begins_with_what_is_not_released():
-    headings = re.findall(r"^## (.+)$", (ROOT / "CHANGELOG.md").read_text(), flags=re.M)
-    assert headings[0] == "[Unreleased]"
-    for heading in headings[1:]:
-        assert re.fullmatch(r"\[\d+\.\d+\.\d+\] - \d{4}-\d{2}-\d{2}", heading), heading
-    parts = set(re.findall(r"^### (.+)$", (ROOT / "CHANGELOG.md").read_text(), flags=re.M))
-    assert parts <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
-
-
-def steps(path):
-    return [step for job in yaml.safe_load(path.read_text())["jobs"].values() for step in job["steps"]]
-
-
-@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
-def test_workflows_run_the_commands_of_the_makefile(path):
-    workflow = yaml.safe_load(path.read_text())
-    assert workflow["permissions"] == {"contents": "read"}  # jobs that need more say so themselves
-    made = [match for step in steps(path) for match in re.findall(r"^make ([a-z]+)", step.get("run", ""), flags=re.M)]
-    assert made
-    assert set(made) <= TARGETS
-    assert not [step for step in steps(path) if re.search(r"pytest|ruff|mypy|mkdocs|-m build", step.get("run", ""))]
-
-
-def test_the_tests_run_with_every_python_that_the_metadata_names():
-    matrix = yaml.safe_load((ROOT / ".github/workflows/tests.yml").read_text())["jobs"]["test"]["strategy"]["matrix"]
-    named = {each.rpartition(" ")[2] for each in PROJECT["classifiers"] if re.search(r":: 3\.\d+$", each)}
-    assert set(matrix["python"]) == named == {"3.11", "3.12", "3.13"}
-
-
-def test_hooks_are_the_checks_of_the_makefile():
-    [repository] = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
-    assert repository["repo"] == "local"
-    assert {hook["language"] for hook in repository["hooks"]} == {"system"}  # so that nothing is fetched
-    hooked = " ".join(hook["entry"] for hook in repository["hooks"])
-    recipe = MAKEFILE.partition("\ncheck:")[2].partition("\n\n")[0]
-    checks = re.findall(r"\$\(BIN\)/((?:ruff \w+)|mypy|(?:python -m [\w.]+))", recipe)
-    assert len(checks) == 4
-    for check in checks:
-        assert check in hooked.replace('"', ""), check
-
-
-@pytest.mark.parametrize("path", FORMS, ids=lambda path: path.stem)
-def test_forms_of_issues_can_be_filled_in(path):
-    form = yaml.safe_load(path.read_text())
-    assert {"name", "description", "labels", "body"} <= set(form)
-    asked = [part for part in form["body"] if part["type"] != "markdown"]
-    assert len({part["id"] for part in asked}) == len(asked)
-    assert any(part.get("validations", {}).get("required") for part in asked)
-
-
-def test_bugs_are_reported_with_their_environment():
-    for name in ("bug", "wrong_number"):
-        assert "twinlens --version" in (ROOT / ".github" / "ISSUE_TEMPLATE" / f"{name}.yml").read_text()
-
-
-BAD = {
-    "a.py": ("x = 1 \n", "white space"),
-    "b.py": ("x = 1", "one newline"),
-    "c.md": ("a\n<<<<<<< HEAD\nb\n", "marks of a merge"),
-    "d.yml": ("a: [1\n", "cannot be read"),
-    "e.toml": ("a =\n", "cannot be read"),
-    "f.txt": ("a\r\n", "carriage returns"),
-}
-
-
-@pytest.mark.parametrize("name", BAD)
-def test_hygiene_finds_what_is_wrong(name, tmp_path):
-    text, fault = BAD[name]
-    (tmp_path / name).write_bytes(text.encode())
-    assert fault in " ".join(faults(tmp_path / name))
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.hygiene", str(tmp_path / name)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
+def can_fail(function: ast.FunctionDef) -> bool:
+    """Whether a function asserts something itself, or leaves it to `check_…` or to a library's `assert_…`."""
+    return any(isinstance(each, ast.Assert) for each in ast.walk(function)) or any(
+        name in RAISING or name.rpartition(".")[2].startswith(("assert_", "check_")) for name, _ in calls(function)
     )
-    assert done.returncode == 1
-    assert fault in done.stdout
+
+
+def without_an_assertion(tree: ast.Module) -> list[str]:
+    """Tests, and the checks that they rely on, that nothing can make fail."""
+    return [
+        each.name
+        for each in ast.walk(tree)
+        if isinstance(each, ast.FunctionDef) and each.name.startswith(("test_", "check_")) and not can_fail(each)
+    ]
+
+
+def without_a_reason(tree: ast.Module) -> list[int]:
+    """Lines that leave out a test, and do not say why; a bare mark is none of the calls, and no better."""
+    called = {id(call.func): (SKIPPING[name], call) for name, call in calls(tree) if name in SKIPPING}
+    found = []
+    for each in ast.walk(tree):
+        if isinstance(each, ast.Attribute) and ast.unparse(each) in SKIPPING:
+            position, call = called.get(id(each), (None, None))
+            reasons = [] if call is None else [word.value for word in call.keywords if word.arg == "reason"]
+            if call is not None and position is not None:
+                reasons += call.args[position : position + 1]
+            if not any(not isinstance(reason, ast.Constant) or reason.value for reason in reasons):
+                found.append(each.lineno)
+    return found
+
+
+def imported_tests(tree: ast.Module) -> list[str]:
+    modules = [each.module or "" for each in ast.walk(tree) if isinstance(each, ast.ImportFrom)]
+    modules += [alias.name for each in ast.walk(tree) if isinstance(each, ast.Import) for alias in each.names]
+    return [name for name in modules if name.startswith("tests") and name.rpartition(".")[2].startswith("test_")]
+
+
+@pytest.fixture(scope="module")
+def trees():
+    return {str(path.relative_to(TESTS)): ast.parse(path.read_text()) for path in sorted(TESTS.rglob("*.py"))}
+
+
+@pytest.mark.parametrize("find", [without_an_assertion, without_a_reason, imported_tests])
+def test_habits(trees, find):
+    assert {name: found for name, tree in trees.items() if (found := find(tree))} == {}
+
+
+def test_what_a_module_is_called_says_what_is_in_it(trees):
+    assert not {Path(name).stem for name in trees} & {"helpers", "utils", "common", "misc"}
+
+
+BROKEN = """
+from tests.core.test_maps import one
+import pytest
+
+@pytest.mark.skip
+def test_one():
+    same = 1 == 2
+
+@pytest.mark.skipif(True, reason="")
+def test_two():
+    check_nothing(1)
+
+def check_nothing(value):
+    value == 2
+
+def test_three():
+    pytest.skip()
+
+def test_four():
+    pytest.skip("for a reason")
+    with pytest.raises(ValueError):
+        int("x")
+
+@pytest.mark.skipif(True, reason="for a reason")
+def test_five():
+    np.testing.assert_allclose(1, 1)
+"""
+
+
+def test_what_breaks_a_habit_is_found():
+    tree = ast.parse(BROKEN)
+    assert without_an_assertion(tree) == ["test_one", "check_nothing", "test_three"]
+    assert without_a_reason(tree) == [5, 9, 17]
+    assert imported_tests(tree) == ["tests.core.test_maps"]

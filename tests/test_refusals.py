@@ -427,6 +427,62 @@ def test_what_the_fuzz_suite_found(name, call):
     assert len(str(raised.value).splitlines()) == 1
 
 
+class Branching(torch.nn.Module):
+    """Runs one operation more for inputs than for a baseline of zeros."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = tiny_model()
+
+    def forward(self, x):
+        answer = self.inner(x)
+        return answer.relu() if x.any() else answer
+
+
+class Padded(torch.nn.Module):
+    """Attention over the places of a feature map, with a padding mask."""
+
+    def __init__(self):
+        super().__init__()
+        self.attention, self.head = torch.nn.MultiheadAttention(3, 1, batch_first=True), torch.nn.Linear(3, 3)
+
+    def forward(self, x):
+        places = x.flatten(2).transpose(1, 2)
+        absent = torch.zeros(places.shape[:2], dtype=torch.bool)
+        return self.head(self.attention(places, places, places, absent, need_weights=False)[0].mean(dim=1))
+
+
+def regress(performance):
+    return tl.deletion(lambda x: x.sum(dim=(1, 2, 3)), INPUTS, [1.5] * 4, MAPS, performance=performance)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: explain("deeplift", model=Branching()), "`model` must run the same operations for every input"),
+        (lambda: explain("lrp", model=Padded()), r"attention with extra keys or a padding mask.* Use integrated_grad"),
+        (lambda: explain("attention_rollout", model=Padded()), "attention with extra keys or a padding mask"),
+        (lambda: explain("kernel_shap", model=ROWS[0], inputs=ROWS[1], targets=[0, 1, 2, 3]), "with class 3 among"),
+        (lambda: tl.evaluate(tiny_model(), ({"attention_mask": LABELS[None]}, [0]), ["random"]),
+         r"`inputs` must hold 'input_ids' and 'attention_mask'; got \['attention_mask'\]"),
+        (lambda: tl.evaluate(tiny_model(), (INPUTS, LABELS), ["random"], maps={"random": MAPS}),
+         "`maps` and `methods` must have different names; 'random' is in both"),
+        (lambda: tl.evaluate(tiny_model(), (INPUTS, LABELS), ["random"], preprocessing={"center": 3}),
+         "`preprocessing` has no 'center'; it has resize, crop"),
+        (lambda: regress("r2"), "'r2' and 'neg_mse' need labels that differ; all labels are equal"),
+        (lambda: regress("neg_mse"), "'r2' and 'neg_mse' need labels that differ; all labels are equal"),
+        (lambda: tl.deletion(tiny_model(), INPUTS, LABELS, MAPS, protocol="papre"),
+         "`protocol` must be one of paper, soco, or a Protocol; got 'papre'. Did you mean 'paper'?"),
+        (lambda: dataclasses.replace(tl.PROTOCOLS["soco"], count_offset=1.0),
+         r"`count_offset` must lie within \[0, 1\); got 1.0"),
+        (lambda: dataclasses.replace(tl.PROTOCOLS["soco"], mass_offset=-1e-9), "`mass_offset` must lie within"),
+    ],
+)  # fmt: skip
+def test_what_a_person_can_do_about_it_is_said(call, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        call()
+
+
 def test_numbers_of_unusual_types_are_taken():
     wide = MAPS.numpy().astype(np.longdouble)
     assert torch.equal(tl.exchange_maps(wide, LABELS), tl.exchange_maps(MAPS.double(), LABELS))

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.distributions import Normal, kl_divergence
 
-from tests.attribution.test_perturbation import (
+from tests.attribution.planted import (
     check_batches,
     check_leaves_no_trace,
     density,

@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
 import twinlens as tl
-from tests.attribution.test_perturbation import density, planted_images, planted_model, trace
+from tests.attribution.planted import density, planted_images, planted_model, trace
 from twinlens.attribution.harness import make_request, undisturbed
 from twinlens.attribution.lrp import _box, _choose, relevance_of
 

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import twinlens as tl
-from tests.core.test_signatures import entries
+from tests.docstrings import entries
 from twinlens.attribution import CONTROLS, find_ensemble, needs_reference
 from twinlens.attribution.harness import Request
 from twinlens.attribution.method import AttributionMethod, Explain, declared, explain_copies

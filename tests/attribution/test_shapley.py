@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import twinlens as tl
-from tests.attribution.test_perturbation import density, planted_images, planted_model, trace
+from tests.attribution.planted import density, planted_images, planted_model, trace
 
 
 def linear(shape=(2, 4, 6), classes=3):

@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
 import twinlens as tl
-from tests.attribution.test_perturbation import density, small_cnn, trace
+from tests.attribution.planted import density, small_cnn, trace
 from twinlens.attribution.harness import make_request, undisturbed
 from twinlens.attribution.lrp import relevance_of
 from twinlens.attribution.transformers import attn_composite

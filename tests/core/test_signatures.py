@@ -6,6 +6,7 @@ from typing import Annotated, TypedDict, Unpack
 import pytest
 
 import twinlens as tl
+from tests.docstrings import entries
 from twinlens.core.fields import REQUIRED, Default, fields_of
 from twinlens.core.signatures import lists_options
 from twinlens.options import Options
@@ -24,20 +25,6 @@ PROBING = {
         tl.selftest,
     )
 }
-
-
-def entries(function):
-    """The section "Args" of a docstring: from the name of an argument to its text, on one line."""
-    lines = inspect.getdoc(function).splitlines()
-    start = lines.index("Args:") + 1
-    end = next((k for k in range(start, len(lines)) if lines[k] and not lines[k].startswith(" ")), len(lines))
-    found = []
-    for line in lines[start:end]:
-        if line.startswith(" " * 5):
-            found[-1] += f" {line.strip()}"
-        elif line.strip():
-            found.append(line.strip())
-    return dict(entry.split(": ", 1) for entry in found)
 
 
 def first_lowered(text):

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import twinlens as tl
-from tests.laboratory.test_generated_features import known
+from tests.laboratory.colours import known
 from tests.report.runs import content_of
 from tests.tiny import image_folder, model_file
 from twinlens.cli.main import main
@@ -321,3 +321,21 @@ def test_what_checks_found_stands_beside_soundness_and_completeness(evaluation, 
     assert "sparse" in printed
     assert "max-sensi-" in printed
     assert f"{value.value:.3f}" in evaluation._repr_html_()
+
+
+def test_boxes_need_images(tmp_path):
+    model, inputs = torch.nn.Linear(5, 3), torch.randn(6, 5)
+    rows = tl.evaluate(
+        model, (inputs, [0, 1, 2] * 2), ["saliency"], metrics=["deletion"], out=tmp_path / "run", batch_size=6,
+        memory_format="contiguous", resamples=50,
+    )  # fmt: skip
+    with pytest.raises(ValueError, match=r"`boxes` need images; the run's inputs have shape \(5,\)"):
+        run_check(rows, "localisation", options=CheckOptions(boxes=str(tmp_path / "boxes.csv")))
+
+
+def test_stored_checks_that_do_not_fit_are_refused(evaluation, made):
+    check = checked(evaluation, made, "sensitivity-n")
+    with pytest.raises(ValueError, match="`format` must be 1; got 2"):
+        dataclasses.replace(check, format=2)
+    with pytest.raises(ValueError, match=r"`methods\.saliency\.values` must hold \d numbers; got \d"):
+        dataclasses.replace(check, columns=(*check.columns, check.columns[0]))

@@ -22,7 +22,7 @@ from torch import nn
 
 import twinlens as tl
 from tests.fuzz.values import ARRAYS, FUNCTIONS, MODELS, PLAIN, OwnError
-from tests.laboratory.test_generated_features import Colours, examples
+from tests.laboratory.colours import Colours, examples
 from tests.tiny import TinyTransformer, tiny_model
 from twinlens.models.training import Training
 

@@ -16,11 +16,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.functional import interpolate
 
+from tests.conftest import SHARED
+from tests.reference import impute_linear
 from twinlens.imputation import multigrid, multigrid_compiled, multigrid_torch
 from twinlens.imputation.linear_system import solve_direct
 from twinlens.imputation.multigrid import solve
 
-SHARED = Path(__file__).resolve().parents[3] / "shared"
 TOLERANCE = 1e-3
 
 
@@ -365,21 +366,42 @@ def test_wrong_arguments_are_refused():
         solve(images.to("meta"), keep)
 
 
-@pytest.mark.parametrize("method", ["auto", "multigrid", "torch", "direct"])
-def test_golden_cases(method):
-    path = SHARED / "golden/imputation.npz"
-    if not path.exists():
-        pytest.skip("the golden cases are not beside the repository")
-    with np.load(path) as golden:
-        cases = sorted({name.split("/")[0] for name in golden})
+METHODS = ["auto", "multigrid", "torch", "direct"]
+
+
+def check_solution(method, image, keep, expected, case):
+    found = solve(torch.from_numpy(image)[None], torch.from_numpy(keep)[None], method=method).values[0].numpy()
+    assert np.abs(found - expected).max() <= (1e-5 if method == "direct" else TOLERANCE), case
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_small_cases_are_solved_as_the_definition_reads(method):
+    rng = np.random.default_rng(0)
+    rows, columns = np.mgrid[:9, :11]
+    ring = (rows % 8 == 0) | (columns % 10 == 0)
+    cases = {
+        "half": rng.random((9, 11)) < 0.5,
+        "nearly nothing kept": rng.permutation(99).reshape(9, 11) < 3,
+        "one corner kept": (rows < 3) & (columns < 4),
+        "one kept": (rows == 6) & (columns == 2),
+        "one removed": (rows != 6) | (columns != 2),
+        "the border kept": ring,
+        "the border removed": ~ring,
+        "all kept": rows >= 0,
+    }
+    for case, keep in cases.items():
+        image = rng.normal(size=(3, 9, 11)).astype(np.float32)
+        check_solution(method, image, keep, impute_linear(image.astype(float), set(np.flatnonzero(keep))), case)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_golden_cases(golden, method):
+    with np.load(golden / "imputation.npz") as stored:
+        cases = sorted({name.split("/")[0] for name in stored})
         assert len(cases) == 10
         for case in cases:
-            images = torch.from_numpy(golden[f"{case}/image"])[None]
-            keep = torch.from_numpy(golden[f"{case}/mask"] == 1)[None]
-            error = (
-                (solve(images, keep, method=method).values[0] - torch.from_numpy(golden[f"{case}/imputed"])).abs().max()
-            )
-            assert error <= (1e-5 if method == "direct" else TOLERANCE), case
+            image, keep = stored[f"{case}/image"], stored[f"{case}/mask"] == 1
+            check_solution(method, image, keep, stored[f"{case}/imputed"], case)
 
 
 def test_the_compiled_solver_is_there_where_a_compiler_is():

@@ -87,3 +87,8 @@ def test_what_cannot_be_meant_is_refused():
         sensitivity_n(linear, rows(2), [0, 0], rows(2), shares=(0.5, 0.1), imputer=ConstantImputer(1.0))
     with pytest.raises(ValueError, match="`maps` must have shape"):
         sensitivity_n(linear, rows(2), [0, 0], torch.ones(2, 29), subsets=3)
+
+
+def test_segments_are_refused():
+    with pytest.raises(ValueError, match="`segments` are not taken here: sets are drawn of single places"):
+        random_removals(linear, rows(3), [0] * 3, subsets=5, segments=torch.arange(30) // 3)

@@ -7,12 +7,10 @@ import shutil
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import torch
 
-from tests.test_evaluation import OPTIONS, samples
+from tests.small_runs import OPTIONS, PARTS, flipped, make_run, samples, unseen
 from tests.tiny import tiny_model
 from twinlens.cli.main import main
 from twinlens.core.files import written_whole
@@ -25,10 +23,6 @@ from twinlens.running.directory import RunDirectory, read_run
 from twinlens.running.manifest import Manifest
 from twinlens.running.pairs_table import pairs_digest
 from twinlens.running.run_reader import open_evaluation
-
-
-def make_run(path, methods=("random",), metrics="deletion", **options):
-    return evaluate(tiny_model(), samples(), methods, out=path, metrics=metrics, **{**OPTIONS, **options})
 
 
 @pytest.mark.parametrize("dangling", [False, True])
@@ -121,35 +115,6 @@ def test_results_of_before_say_what_a_killed_run_was_to_add(tmp_path):
     with pytest.raises(Killed):
         make_run(tmp_path / "run", {"random": "random", "mine": kill})
     assert open_evaluation(tmp_path / "run").incomplete == {"mine": ("deletion",)}
-
-
-PARTS = (
-    "maps/centre/00000.safetensors",
-    "maps/centre/00001.safetensors",
-    "probes/centre/area-morf-constant/00001.parquet",
-    "probes/_untouched/00000.parquet",
-)
-
-
-def flipped(content, rng):
-    """The content with one bit changed."""
-    place = int(rng.integers(len(content)))
-    return content[:place] + bytes([content[place] ^ 1 << int(rng.integers(8))]) + content[place + 1 :]
-
-
-def unseen(content, part):
-    """The content with one bit changed such that the libraries read other numbers without a word."""
-    if part.endswith("safetensors"):
-        return content[:-5] + bytes([content[-5] ^ 16]) + content[-4:]
-    read = ["removed", "kept_mass", "predicted", "probability", "logit"]  # others are derived from these
-    rng, numbers = np.random.default_rng(0), pq.read_table(io.BytesIO(content)).to_pandas()[read]
-    while True:
-        changed = flipped(content, rng)
-        try:
-            if not pq.read_table(io.BytesIO(changed)).to_pandas()[read].equals(numbers):
-                return changed
-        except (OSError, ValueError, KeyError, pa.ArrowException):
-            continue
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,7 @@ import pytest
 import s3fs
 
 from tests.object_store import object_store
-from tests.running.test_directory import PARTS, make_run, unseen
-from tests.test_evaluation import script
+from tests.small_runs import PARTS, make_run, script, unseen
 from tests.tiny import image_folder, model_file
 from twinlens.cli.main import main
 from twinlens.errors import DamagedError, RunError
@@ -129,7 +128,7 @@ def test_two_processes_at_once(store, whole):
     ended = script(
         """
         import os, sys
-        from tests.running.test_directory import make_run
+        from tests.small_runs import make_run
         from twinlens.errors import RunError
 
         def child():
@@ -182,7 +181,7 @@ def test_kills_change_nothing(store, whole):
         """
         import os, random, signal, time
         import torch
-        from tests.running.test_directory import make_run
+        from tests.small_runs import make_run
 
         torch.set_num_threads(1)
 

@@ -5,14 +5,13 @@ import fcntl
 import json
 import os
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.test_evaluation import samples, script
+from tests.small_runs import contents, samples, script
 from tests.tiny import image_folder, model_file, tiny_model
 from twinlens import evaluation
 from twinlens.cli.main import main
@@ -42,13 +41,6 @@ OPTIONS = {
 
 def run(out, part=None, methods=METHODS, **options):
     return evaluate(tiny_model(), samples(24), methods, out=out, part=part, **{**OPTIONS, **options})
-
-
-def contents(out):
-    """Every file but locks, and those that say how long it took."""
-    timed = (".", "timings", "report")
-    paths = [path for path in Path(out).rglob("*") if path.is_file() and not path.name.startswith(timed)]
-    return {str(path.relative_to(out)): path.read_bytes() for path in paths}
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import torch
 
 import twinlens as tl
 from tests.fuzz.commands import parser_of
-from tests.running.test_parts import contents
+from tests.small_runs import contents
 from twinlens import evaluation as module
 from twinlens.cli.flags import read_arguments
 from twinlens.cli.printing import print_evaluation

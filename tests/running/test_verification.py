@@ -3,7 +3,7 @@ import shutil
 
 import pytest
 
-from tests.running.test_directory import PARTS, make_run
+from tests.small_runs import PARTS, make_run
 from twinlens.cli.main import main
 from twinlens.core.probe_table import ProbeTable
 
