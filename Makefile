@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test fast fuzz torture bench check format docs clean
+.PHONY: demo test fast fuzz torture bench check format docs tutorials clean
 
 # Everything that has to hold: format, lint, types, doctests, tests.
 # One thread each: small tests spend most of their time waiting for a second one. A Ray cluster needs both cores.
@@ -42,6 +42,10 @@ format: .venv/installed
 # What docs and CONTRIBUTING hold of the code: the table of options, and the drawing of the layers.
 docs: .venv/installed
 	$(BIN)/python docs/generate.py
+
+# Execute the notebooks in docs/tutorials and store what they show, in place; of one: `make tutorials NAMES=images`.
+tutorials: .venv/installed
+	$(BIN)/python docs/tutorials/execute.py $(NAMES)
 
 .venv/installed: pyproject.toml constraints.txt setup.py $(wildcard src/twinlens/imputation/*.[ch])
 	$(PYTHON) -m venv .venv
