@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test fast coverage fuzz torture bench check pythons format hooks docs docs-serve dist clean
+.PHONY: demo test fast coverage fuzz torture bench check pythons format hooks docs docs-serve tutorials dist clean
 
 # Everything that has to hold: format, lint, types, doctests, tests.
 # One thread each: small tests spend most of their time waiting for a second one. A Ray cluster needs both cores.
@@ -62,6 +62,10 @@ docs: $(VENV)/installed
 # The site at http://127.0.0.1:8000, built again whenever a page changes.
 docs-serve: $(VENV)/installed
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
+
+# Execute the notebooks in docs/tutorials and store what they show, in place; of one: `make tutorials NAMES=images`.
+tutorials: $(VENV)/installed
+	$(BIN)/python docs/tutorials/execute.py $(NAMES)
 
 # Wheel and sdist: built, checked, and the wheel installed into a fresh environment and tried there. Takes some minutes.
 dist: $(VENV)/installed

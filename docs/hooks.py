@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
-import tempfile
 from pathlib import Path
 from posixpath import dirname, normpath, relpath
 from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
-from mkdocs.plugins import event_priority
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -23,15 +20,11 @@ TOP = {
 """Files at the top of the repository, and their pages."""
 
 
-@event_priority(100)  # before mkdocs-jupyter looks for notebooks
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages that are no files of docs."""
     for name, page in TOP.items():
         text = (ROOT / name).read_text(encoding="utf-8")
         files.append(File.generated(config, page, content=relink(text, name, page)))
-    for name in re.findall(r"tutorials/\w+\.ipynb", json.dumps(config.nav)):
-        if files.get_file_from_path(name) is None:
-            files.append(File(name, _to_come(name), config.site_dir, config.use_directory_urls))
     return files
 
 
@@ -68,13 +61,3 @@ def relink(text: str, source: str, page: str) -> str:
         return link[0] if within is None else f"]({relpath(within, dirname(page) or '.')}{link[2] or ''})"
 
     return re.sub(r"\]\((?![a-z]+:|#|/)([^)#\s]+)(#[^)\s]*)?\)", rewrite, text)
-
-
-def _to_come(name: str) -> str:
-    """Write a notebook in the place of one that the navigation names and that is not there yet; return its folder."""
-    path = Path(tempfile.mkdtemp()) / name
-    path.parent.mkdir()
-    title = path.stem.replace("_", " ").capitalize()
-    cell = {"cell_type": "markdown", "id": "title", "metadata": {}, "source": f"# {title}\n\nTo come."}
-    path.write_text(json.dumps({"cells": [cell], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}))
-    return str(path.parents[1])

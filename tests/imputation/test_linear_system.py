@@ -1,8 +1,9 @@
 import numpy as np
 import pytest
+import torch
 
 from tests.reference import impute_linear
-from twinlens.imputation.linear_system import assemble, neighbours, solve_direct
+from twinlens.imputation.linear_system import assemble, interpolate, neighbours, solve_direct
 
 
 def random_case(shape, share, seed=0, channels=2):
@@ -28,3 +29,16 @@ def test_weights_are_those_of_the_paper():
 def test_the_direct_solution_is_that_of_the_definition(shape, share):
     values, keep = random_case(shape, share)
     assert np.allclose(solve_direct(values, keep), impute_linear(values, np.flatnonzero(keep)), atol=1e-10)
+
+
+@pytest.mark.parametrize("length", [1, 2, 17])
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.95])
+def test_along_one_axis_the_solution_is_a_line(length, share):
+    cases = [random_case((length,), share, seed=seed) for seed in range(5)]
+    values, keep = (np.stack(each) for each in zip(*cases, strict=True))
+    found = interpolate(torch.from_numpy(values), torch.from_numpy(keep)).numpy()
+    for filled, (signal, kept) in zip(found, cases, strict=True):
+        assert np.allclose(filled, solve_direct(signal, kept), rtol=0, atol=1e-13)
+        there = np.flatnonzero(kept)
+        for channel, given in zip(filled, signal, strict=True):
+            assert np.allclose(channel, np.interp(np.arange(length), there, given[there]), rtol=0, atol=1e-13)

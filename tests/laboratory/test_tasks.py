@@ -36,6 +36,16 @@ def test_the_model_reads_only_what_the_task_says(name):
     assert set(decided) - {2} == {0, 1}
 
 
+@pytest.mark.parametrize("name", ["network", "patch"])
+def test_a_task_is_the_subject_of_a_run(name):
+    task = small(name)
+    asked = {"metrics": ["completeness"], "imputer": task.imputer, "resamples": 20, "progress": False}
+    found = tl.evaluate(task.model, (task.inputs, task.labels), ["input_x_gradient"], **asked)
+    assert not found.failures
+    maps = found.maps("input_x_gradient").double().numpy()
+    assert true_soundness(maps, task.predictive).mean() > 0.9
+
+
 def by_definition(task, sample, feature, rng, orders=200):
     """The mean gain of a feature's score over random orders in which features join a blank input."""
     size = task.information[0].size

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from twinlens.core.arrays import check_dense
-from twinlens.imputation.linear_system import solve_direct
+from twinlens.imputation.linear_system import interpolate, solve_direct
 from twinlens.imputation.multigrid_compiled import load_library, solve_images
 from twinlens.imputation.multigrid_torch import MISSED, NOT_FINITE, NOTHING_KEPT, solve_batch
 
@@ -36,7 +36,7 @@ class Solution:
     values: Tensor
     """(N, C, *S): kept values as given, removed ones filled; type and device as given."""
     cycles: Tensor
-    """(N,): multigrid cycles; 0 where nothing had to be solved, sweeps sufficed, or the direct solver did it."""
+    """(N,): multigrid cycles; 0 where nothing had to be solved, sweeps sufficed, or another solver did it."""
     estimate: Tensor
     """(N,): estimated largest absolute error; 0 where the solution is exact up to rounding."""
     fallback: Tensor
@@ -54,7 +54,7 @@ def solve(images: Tensor, keep: Tensor, *, tolerance: float = 1e-3, method: str 
         images: (N, C, *S), floating point; values at removed positions are ignored.
         keep: (N, *S) bool, True where the value is kept; at least one value per image.
         tolerance: the largest absolute error against the exact solution, in the units of the image.
-        method: "auto": multigrid for images, the direct solver for signals, volumes and tiny images;
+        method: "auto": multigrid for images, lines for signals, the direct solver for volumes and tiny images;
             "multigrid": compiled on the CPU, torch elsewhere and where nothing was compiled; "torch": the torch
             path on any device; "direct": sparse factorisation, the equivalent of SciPy's ``spsolve``.
 
@@ -69,12 +69,15 @@ def solve(images: Tensor, keep: Tensor, *, tolerance: float = 1e-3, method: str 
     _check(images, keep, tolerance, method)
     if method == "auto":
         sides = keep.shape[1:]
-        easy = len(sides) != 2 or min(sides) == 1 or keep[0].numel() <= _TINY
-        method = "direct" if easy else "multigrid"
+        along_one = sum(side > 1 for side in sides) <= 1
+        easy = len(sides) != 2 or keep[0].numel() <= _TINY
+        method = "lines" if along_one else "direct" if easy else "multigrid"
     work = images.detach()
     if work.dtype not in (torch.float32, torch.float64):
         work = work.float()
-    if method == "direct":
+    if method == "lines":
+        values, cycles, estimate, missed = _solve_lines(work, keep)
+    elif method == "direct":
         values, cycles, estimate, missed = _nothing_solved(work, keep)
     else:
         values, cycles, estimate, missed = _solve_multigrid(work, keep, tolerance, compiled=method == "multigrid")
@@ -125,6 +128,13 @@ def _nothing_solved(work: Tensor, keep: Tensor) -> tuple[Tensor, Tensor, Tensor,
     _raise_for(estimate)
     values = work.clone(memory_format=torch.contiguous_format)
     return values, torch.zeros(len(work), dtype=torch.int64), estimate, ~kept.all(1).cpu()
+
+
+def _solve_lines(work: Tensor, keep: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Solve grids of which all sides but one are 1; nothing misses the tolerance."""
+    _, cycles, estimate, removed = _nothing_solved(work, keep)
+    filled = interpolate(work.flatten(2), keep.flatten(1)).reshape(work.shape)
+    return torch.where(keep[:, None], work, filled.to(work)), cycles, estimate, torch.zeros_like(removed)
 
 
 def _solve_multigrid(

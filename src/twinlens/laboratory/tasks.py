@@ -43,7 +43,7 @@ class Task:
     """Name of the task."""
 
     model: Callable[[Tensor], Tensor]
-    """From inputs to the logits of three classes: no, yes, undecided."""
+    """From inputs to the logits of three classes: no, yes, undecided; in float64, whatever the inputs are."""
 
     inputs: Tensor
     """(N, F), or (N, 1, H, W) for images; float64."""
@@ -93,7 +93,7 @@ def _task(
     undecided = scores.abs().quantile(0.1).item()
 
     def model(batch: Tensor) -> Tensor:
-        found = score(batch)
+        found = score(batch.to(given.dtype))  # a run hands over float32
         return unit / 2 * torch.stack([-found, found, torch.full_like(found, undecided)], dim=1)
 
     return Task(
