@@ -57,7 +57,7 @@ hooks: $(VENV)/installed
 # What docs and CONTRIBUTING hold of the code (options, commands, the drawing of the layers), and the site: site/index.html.
 docs: $(VENV)/installed
 	$(BIN)/python docs/generate.py
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 # The site at http://127.0.0.1:8000, built again whenever a page changes.
 docs-serve: $(VENV)/installed
