@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+import twinlens as tl
 from tests.small_runs import OPTIONS, PARTS, flipped, make_run, samples, unseen
 from tests.tiny import tiny_model
 from twinlens.cli.main import main
@@ -226,7 +227,12 @@ def test_pairs_have_a_file_of_their_own(tmp_path, whole):
         with pytest.raises(RunError, match=r"pairs\.csv' is missing or damaged.*Start the run again"):
             open_evaluation(out).comparison()
     make_run(out, ["random", "centre"])
-    assert open_evaluation(out).comparison() == compared
+    before = open_evaluation(out)
+    assert before.comparison() == compared
+    after = before.ask([tl.Deletion(performance="probability")])
+    assert after.comparison() is not None
+    with pytest.raises(RunError, match="Take what `ask` returned"):
+        before.comparison()
 
 
 def test_results_grow_with_the_methods_and_not_with_their_pairs(tmp_path):

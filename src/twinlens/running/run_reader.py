@@ -174,8 +174,8 @@ class Evaluation:
         ranked = {(row.metric, row.method) for row in results.ranking}
         if not pairs or not ranked >= {(pair.metric, name) for pair in pairs for name in (pair.first, pair.second)}:
             raise RunError(
-                f"{str(path)!r} is missing or damaged, or answers another question that was asked since. Take what `ask` "
-                "returned, or open the run again; failing that, the same command as before writes it anew."
+                f"{str(path)!r} is missing or damaged, or answers a question that was asked since. Take what `ask` "
+                "returned, or open the run again. Start the run again with the same command, and it is written anew."
             )
         return Comparison(
             confidence=results.confidence,
