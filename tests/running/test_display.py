@@ -42,7 +42,7 @@ def test_notebooks_show_comparisons(run):
 def test_notebooks_show_skill_beside_both_sides_and_mark_controls(run):
     shown = with_skills(run)._repr_html_()
     assert shown.count("skill ↑") == 2
-    for sign, text in (("✓", "+0.210"), ("✓", "+0.120"), ("✗", "-0.030"), ("✗", "+0.000"), ("✗", "+0.010")):
+    for sign, text in (("▲", "+0.210"), ("▲", "+0.120"), ("≈", "-0.030"), ("≈", "+0.000"), ("▼", "-0.050")):
         assert f"{sign} {text}<" in shown
     assert "-0.000" not in shown.replace("-0.0000", "")
     assert "sobel (control)" in shown

@@ -166,7 +166,10 @@ def _method(results: Results, name: str, seconds: float | None) -> dict[str, JSO
         "control": found.control,
         "seconds": seconds,
         "metrics": {
-            metric: {**_curve(curve, ranks.get(metric)), "direction": _direction(curve.control)}
+            metric: {
+                **_curve(curve, ranks.get(metric)),
+                "direction": curve.control.direction if curve.control else None,
+            }
             for metric, curve in found.metrics.items()
         },
     }
@@ -175,13 +178,6 @@ def _method(results: Results, name: str, seconds: float | None) -> dict[str, JSO
 def _curve(curve: CurveResults, ranks: list[int] | None) -> dict[str, JSON]:
     stored: dict[str, JSON] = to_json(curve)
     return {"area": stored.pop("area"), "interval": stored.pop("area_interval"), "ranks": to_json(ranks), **stored}
-
-
-def _direction(control: ControlResults | None) -> str | None:
-    """Say whether own maps are better than exchanged ones, worse, or not to be told apart by the interval."""
-    if control is None or control.low is None or control.high is None:
-        return None
-    return "better" if control.low > 0 else "worse" if control.high < 0 else "undecided"
 
 
 def _check(check: Check, results: Results) -> dict[str, JSON]:

@@ -46,6 +46,13 @@ class ControlResults:
     samples: int
     """Number of samples that were probed by both."""
 
+    @property
+    def direction(self) -> str | None:
+        """Whether the interval says that own maps are "better" than exchanged ones, "worse", or "undecided"."""
+        if self.low is None or self.high is None:
+            return None
+        return "better" if self.low > 0 else "worse" if self.high < 0 else "undecided"
+
 
 @dataclass(frozen=True, kw_only=True)
 class CurveResults:

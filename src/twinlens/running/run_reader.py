@@ -346,7 +346,7 @@ def _skill(results: Results, method: str, metric: str) -> str:
     control = results.control(method, metric)
     if control is None or control.skill is None:
         return "–"
-    colour, sign = {True: ("green", "✓ "), False: ("red", "✗ "), None: ("inherit", "")}[results.knows(method, metric)]
+    colour, sign = {"better": ("green", "▲ "), "worse": ("red", "▼ ")}.get(control.direction or "", ("inherit", "≈ "))
     ends = "" if control.low is None else f"<br><small>{control.low:+z.3f} to {control.high:+z.3f}</small>"
     return f"<span style='color:{colour}'>{sign}{control.skill:+z.3f}</span>{ends}"
 
