@@ -2,10 +2,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-# Compiling and cold caches make first examples slow; a deadline would turn that into failures.
-settings.register_profile("twinlens", deadline=None, derandomize=True)
+# Compiling, cold caches and other jobs make examples slow; neither a deadline nor the time that it takes to draw them
+# may turn that into failures.
+settings.register_profile("twinlens", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("twinlens")
 
 # torchvision's wheels register operators that some builds of torch do not know; declared first, they import with any.
