@@ -36,6 +36,7 @@ class Counting(nn.Module):
         return self.inner(x)
 
 
+@pytest.mark.slow
 def test_results_are_those_of_the_library(tmp_path):
     """The flow in shards, with shared sweeps, gives the curves of the plain functions on the whole data."""
     model, (inputs, labels) = tiny_model(), samples()
@@ -135,6 +136,7 @@ def test_the_control_is_that_of_the_library(tmp_path, share):
         assert evaluation.results.area("saliency", name) - sign * found.skill == pytest.approx(found.value)
 
 
+@pytest.mark.slow
 def test_shards_change_nothing_about_the_control(tmp_path):
     runs = [
         evaluate(
@@ -236,6 +238,7 @@ def test_results_say_what_maps_are_like(tmp_path, monkeypatch):
     assert old.ask(["completeness"]).properties().equals(frame)
 
 
+@pytest.mark.slow
 def test_another_question_reads_the_same_probes(tmp_path):
     """Neither another epsilon nor another measure calls the model, by `ask` or by `evaluate` in the same place."""
     model, data, out = Counting(), samples(), tmp_path / "run"
@@ -259,6 +262,7 @@ def test_another_question_reads_the_same_probes(tmp_path):
     assert back.results.methods["centre"].metrics["soundness"] == first.results.methods["centre"].metrics["soundness"]
 
 
+@pytest.mark.slow
 def test_what_was_not_measured_cannot_be_asked_but_is_computed(tmp_path):
     model, data, out = Counting(), samples(), tmp_path / "run"
     first = evaluate(model, data, ["random"], metrics=["soundness"], out=out, **OPTIONS)
@@ -714,50 +718,6 @@ def test_a_run_on_another_file_system(tmp_path):
     assert "centre" in (there.path / "report.html").read_text()
     with pytest.raises(RunError, match=r"holds no run: run\.json is missing"):
         open_evaluation("memory://runs/two")
-
-
-@pytest.mark.kills
-def test_twenty_kills_change_nothing(tmp_path):
-    """Killed at random moments and started again, a run ends with the bytes of one that was left alone."""
-    printed = script(
-        """
-        import os, random, signal, sys, time
-        import torch
-        from tests.small_runs import OPTIONS, samples
-        from tests.tiny import tiny_model
-        import twinlens as tl
-        from twinlens.evaluation import evaluate
-
-        torch.set_num_threads(1)
-
-        def run(name):
-            methods = ["saliency", "random", "centre"]
-            fill = tl.ConstantImputer(0.1)
-            evaluate(tiny_model(), samples(24), methods, out=f"{sys.argv[1]}/{name}", imputer=fill, **OPTIONS)
-
-        def child(name, seconds=None):
-            pid = os.fork()
-            if pid == 0:
-                run(name)
-                os._exit(0)
-            if seconds is not None:
-                time.sleep(seconds)
-                os.kill(pid, signal.SIGKILL)
-            return os.waitpid(pid, 0)[1]
-
-        start = time.perf_counter()
-        assert child("whole") == 0
-        whole = time.perf_counter() - start
-        random.seed(0)
-        killed = sum(child("killed", random.uniform(0.02, 0.25) * whole) == signal.SIGKILL for _ in range(20))
-        assert child("killed") == 0
-        print(killed)
-        """,
-        tmp_path,
-    )
-    assert int(printed) >= 10  # the others had nothing left to do
-    whole, killed = ((tmp_path / name / "results.json").read_bytes() for name in ("whole", "killed"))
-    assert whole == killed
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ import importlib.util
 from pathlib import Path
 from types import ModuleType
 
+import pytest
 import torch
 
 import twinlens as tl
@@ -21,6 +22,7 @@ def load(name: str) -> ModuleType:
     return module
 
 
+@pytest.mark.slow
 def test_text():
     text = load("text")
     tokens, labels = text.sentences(40, seed=0)

@@ -85,6 +85,7 @@ def test_importing_the_package_loads_nothing_heavy(program):
     assert loaded == ""
 
 
+@pytest.mark.slow
 def test_what_is_not_needed_is_not_loaded_with_the_first_name():
     unneeded = ("matplotlib", "ray", "rich")
     loaded = run(f"from twinlens import Soundness\nimport sys\nprint(*[n for n in {unneeded!r} if n in sys.modules])")

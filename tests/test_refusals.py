@@ -532,6 +532,7 @@ def test_an_object_store_that_cannot_be_reached(monkeypatch):
         tl.evaluate(tiny_model(), (INPUTS.numpy(), LABELS.numpy()), "random", out="memory://a/b")
 
 
+@pytest.mark.slow
 def test_what_a_library_says_of_a_bad_image_is_not_shown_beside_the_error(subject, tmp_path):
     image_folder(tmp_path / "images")
     content = io.BytesIO()

@@ -45,6 +45,7 @@ def by_arrays(cnn, images, labels) -> pd.DataFrame:
 # Data
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_data_sets_and_loaders_are_read_as_arrays_are(cnn, images, labels, by_arrays, shuffle):
     dataset = TensorDataset(images, labels)
@@ -72,6 +73,7 @@ def test_a_loader_with_a_collate_of_its_own_is_read_once(cnn, images, labels, by
         tl.evaluate(cnn, DataLoader(dataset, collate_fn=halved, shuffle=True), ["saliency"], **QUICK)
 
 
+@pytest.mark.slow
 def test_a_stream_is_read_once(cnn, images, labels, by_arrays):
     class Stream(IterableDataset):
         def __iter__(self):
@@ -289,6 +291,7 @@ class Detector(nn.Module):
         return {"boxes": x.mean(dim=(2, 3)), "scores": [self.network(x)]}
 
 
+@pytest.mark.slow
 def test_any_score(cnn, images):
     def second(answer):
         return answer["scores"][0][:, 2]

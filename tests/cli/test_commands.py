@@ -341,6 +341,7 @@ def test_compare_shows_runs_side_by_side(tmp_path, capsys, subject):
     assert "holds no run" in said
 
 
+@pytest.mark.slow
 def test_compare_tests_how_runs_differ(tmp_path, capsys, subject):
     asked = ("--methods", "random", "--metrics", "deletion,soundness_two_sided", "--performance", "probability")
     for name, more in (("one", ()), ("two", ("--limit", "10")), ("three", ("--epsilon", "0.05"))):
@@ -639,6 +640,7 @@ def test_one_name_stands_for_a_list(tmp_path, capsys, subject):
     assert list(results(tmp_path / "run")["methods"]["random"]["metrics"]) == ["completeness"]
 
 
+@pytest.mark.slow
 def test_ask_another_question(tmp_path, capsys, monkeypatch, subject):
     out = tmp_path / "run"
     asked = ("evaluate", *subject, "--methods", "random,centre", "--metrics", "soundness,completeness", "--out", out)

@@ -96,3 +96,11 @@ def test_exchange_maps():
         tl.exchange_maps(maps, [0, 1])
     with pytest.raises(ValueError, match="at least two samples"):
         tl.exchange_maps(maps[:1], [0])
+
+
+def test_two_samples_exchange_their_maps():
+    assert tl.exchange_maps(torch.tensor([[1.0], [2.0]]), [0, 1]).flatten().tolist() == [2.0, 1.0]
+    with pytest.raises(ValueError, match="`maps` must be finite; some contain NaN or infinity"):
+        tl.exchange_maps(torch.tensor([[1.0], [torch.nan]]), [0, 1])
+    with pytest.raises(ValueError, match="`ids` must name at least two samples"):
+        draw_partners(["a"], [0], seed=0)

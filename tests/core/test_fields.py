@@ -228,3 +228,17 @@ def test_options_are_filled_up_and_replaced():
     assert replaced(Point(x=1.0), {"y": 2.0}, "point") == Point(x=1.0, y=2.0)
     with pytest.raises(ValueError, match="`point` must be one of x, y; got 'z'"):
         replaced(Point(x=1.0), {"z": 2.0}, "point")
+
+
+class Plain:
+    noted: int
+
+
+@dataclass(frozen=True)
+class Mixed(Plain):
+    first: int = 1
+    second: int = 2
+
+
+def test_what_a_class_notes_that_has_no_fields_is_no_field():
+    assert [each.name for each in fields_of(Mixed)] == ["first", "second"]

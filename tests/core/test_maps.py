@@ -97,3 +97,10 @@ def test_ids():
 def test_empty_inputs_have_no_maps():
     with pytest.raises(ValueError, match=r"none of them empty; got shape \(0, 3, 4, 4\)"):
         spatial_shape((0, 3, 4, 4))
+
+
+def test_one_sample_and_maps_one_place_wide_are_resized():
+    assert check_maps(torch.ones(1, 2, 2), (4, 4), ids=("cat",), resize="nearest").shape == (1, 4, 4)
+    assert check_maps(torch.ones(2, 1, 3), (4, 4), ids=IDS, resize="bilinear").shape == (2, 4, 4)
+    with pytest.raises(ValueError, match="`maps` must have shape"):
+        check_maps(torch.ones(2, 0, 3), (4, 4), ids=IDS, resize="nearest")

@@ -87,3 +87,17 @@ def test_false_alarms_over_all_pairs_at_once(samples):
         held.append(((low <= 0) & (high >= 0)).all())
     assert np.array_equal(held, np.logical_not(alarms))
     assert 0.03 <= np.mean(alarms) <= 0.07
+
+
+def test_zeros_that_never_differ_have_no_width():
+    """Whatever may not have been seen is measured by the largest value, and here there is none."""
+    low, high = band(np.zeros(2), np.zeros((50, 2)), 0.9, samples=20, simultaneous=False)
+    assert (low.tolist(), high.tolist()) == ([0, 0], [0, 0])
+
+
+def test_a_share_of_resamples_that_is_just_the_confidence_is_inside():
+    """Three resamples stray by 0, 1 and 2, and each is a quarter, because the data set itself counts among them."""
+    found = around(np.array([1.0]), np.array([[1.0], [2.0], [3.0]]), samples=10**9)
+    for confidence, outside in ((0.5, False), (0.49, True)):
+        _, high = found.ends(confidence)
+        assert bool(high[0] < 3) == outside, confidence

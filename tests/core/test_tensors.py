@@ -7,6 +7,7 @@ import torch
 
 from twinlens.core.files import remove_unfinished
 from twinlens.core.tensors import load_tensors, save_tensors
+from twinlens.errors import DamagedError
 
 
 def killed_at(size, path, tensors):
@@ -31,3 +32,20 @@ def test_a_process_that_is_killed_while_it_writes_leaves_what_the_next_removes(t
     assert list(tmp_path.iterdir()) == []
     save_tensors(path, tensors)
     assert torch.equal(load_tensors(path)[0]["maps"], tensors["maps"])
+
+
+def test_files_that_are_not_there_or_are_none_of_ours(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        load_tensors(tmp_path / "none.safetensors")
+    (tmp_path / "other.safetensors").write_bytes(b"no header")
+    with pytest.raises(DamagedError, match=r"other\.safetensors"):
+        load_tensors(tmp_path / "other.safetensors")
+
+
+def test_descriptors_are_closed_when_leftovers_are_removed(tmp_path):
+    before = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else None
+    for k in range(5):
+        (tmp_path / f".{k}.unfinished").write_bytes(b"left")
+    remove_unfinished(tmp_path)
+    assert not list(tmp_path.iterdir())
+    assert before is None or len(os.listdir("/proc/self/fd")) == before

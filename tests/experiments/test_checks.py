@@ -268,6 +268,7 @@ def test_stability_is_that_of_the_laboratory(evaluation, made, name, test, optio
     assert check.options["limit"] == 6
 
 
+@pytest.mark.slow
 def test_the_ceiling_is_that_of_the_laboratory_and_its_search_is_kept(evaluation, made, monkeypatch, capsys):
     asked = {"segments": "grid:4", "width": 1, "metric": "road_lerf"}
     check = checked(evaluation, made, "ceiling", **asked)

@@ -36,6 +36,7 @@ def test_json_and_quiet(tmp_path, capsys, calls):
     assert run(capsys, "one", "--out", tmp_path, "--quiet") == (0, "", "")
 
 
+@pytest.mark.slow
 def test_all_of_them(tmp_path, capsys, calls):
     code, shown, said = run(capsys, "all", "--out", tmp_path)
     assert code == 2

@@ -57,6 +57,7 @@ def test_benchmark(tiny, monkeypatch):
     assert outcome.claims[2].reason == "one of 6 samples is worth 0.167, more than ε = 0.01"
 
 
+@pytest.mark.slow
 def test_what_is_left_out_of_the_benchmark_is_not_claimed_about(tiny, monkeypatch):
     monkeypatch.setattr(
         benchmark, "METHODS", ("gradcam", "iba", "integrated_gradients", "extremal_perturbation", "random")

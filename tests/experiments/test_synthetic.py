@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import twinlens as tl
-from tests.experiments.watching import Watch
+from tests.experiments.watching import Watch, check_figures
 from twinlens.experiments import ExperimentOptions, synthetic
 
 
@@ -55,6 +55,7 @@ def test_changes_touch_what_they_may():
     assert 0.4 < (anywhere > exact)[exact == 0].mean() < 0.6
 
 
+@pytest.mark.slow
 def test_a_small_run(tmp_path):
     progress = Watch()
     options = ExperimentOptions(out=tmp_path, limit=20)
@@ -76,6 +77,7 @@ def test_a_small_run(tmp_path):
     assert [verdicts[text] for text in unread] == ["holds"] * 3
     fixed = [claim for claim in outcome.claims if claim.verdict == "by construction"]
     assert [claim.measured[:14] for claim in fixed] == ["at least 1.000"] * 4
+    check_figures(outcome)
     json.dumps(outcome.numbers, allow_nan=False)
     assert outcome.numbers == synthetic.run(options, Watch()).numbers
     assert outcome.numbers != synthetic.run(replace(options, seed=1), Watch()).numbers

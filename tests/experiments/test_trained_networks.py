@@ -8,7 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
-from tests.experiments.watching import Watch
+from tests.experiments.watching import Watch, check_figures
 from tests.tiny import model_file
 from twinlens.experiments import (
     ExperimentOptions,
@@ -40,7 +40,6 @@ def short(monkeypatch):
 @pytest.mark.parametrize("name", EXPERIMENTS)
 @pytest.mark.slow
 def test_experiments_run_and_can_be_written(name, archive, short, tmp_path):
-    figures = pytest.importorskip("matplotlib.figure", reason="figures need matplotlib")
     progress = Watch()
     options = ExperimentOptions(out=tmp_path, data=archive, seed=2)
     torch.manual_seed(1)
@@ -53,11 +52,7 @@ def test_experiments_run_and_can_be_written(name, archive, short, tmp_path):
     assert all(claim.over.endswith("test images") and claim.low <= claim.high for claim in outcome.claims)
     assert len(progress.announced) >= 3
     assert progress.done == progress.announced
-    for draw in outcome.figures.values():
-        figure = figures.Figure(layout="constrained")
-        draw(figure)
-        figure.draw_without_rendering()
-        assert all(axes.get_title() or axes.get_images() or axes.patches for axes in figure.axes)
+    check_figures(outcome)
     torch.manual_seed(7)
     again = EXPERIMENTS[name].EXPERIMENT.run(options, Watch())
     assert json.dumps(again.numbers) == text

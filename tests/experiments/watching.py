@@ -1,9 +1,10 @@
 """Progress for tests: keeps what it receives, and holds every task to the rows that were announced for it.
 
-And accuracies of networks that nobody trained.
+And accuracies of networks that nobody trained, and figures that are drawn.
 """
 
 import numpy as np
+import pytest
 
 from twinlens.core.progress import Quiet
 from twinlens.experiments.judging import mean_of
@@ -29,3 +30,15 @@ def accuracy_of(share, samples=2000):
     """An accuracy over test images, as networks of this quality would have it, each right on images of its own."""
     correct = np.random.default_rng(round(1e6 * share)).permutation(samples) < round(share * samples)
     return mean_of(correct.astype(float), [str(k) for k in range(samples)], over="test images")
+
+
+def check_figures(outcome):
+    """Every figure of an experiment can be drawn, and nothing in it is without content."""
+    figures = pytest.importorskip("matplotlib.figure", reason="figures need matplotlib")
+    assert outcome.figures
+    for draw in outcome.figures.values():
+        figure = figures.Figure(layout="constrained")
+        draw(figure)
+        figure.draw_without_rendering()
+        assert figure.axes
+        assert all(axes.get_title() or axes.get_images() or axes.patches for axes in figure.axes)

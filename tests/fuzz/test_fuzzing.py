@@ -14,6 +14,7 @@ def fuzzer(tmp_path_factory):
     return Fuzzer(tmp_path_factory.mktemp("fuzz"), seed=0)
 
 
+@pytest.mark.slow
 def test_a_few_hundred_bad_inputs_end_clearly():
     """The short part of `make fuzz`, with a fixed seed."""
     done = fuzz(seed=7, cases=250)

@@ -477,6 +477,7 @@ print((after - before) * 1024 / keep.numel(), solution.fallback.item())
 """
 
 
+@pytest.mark.slow
 def test_memory_grows_with_the_pixels_and_no_faster():
     if multigrid_compiled.load_library() is None:
         pytest.skip("nothing was compiled here")

@@ -64,6 +64,7 @@ def test_the_versions_of_the_page_are_those_here():
         assert f"{name} {version(package)}" in PAGE
 
 
+@pytest.mark.slow
 def test_captum(model, images, labels):
     def perturb(inputs):
         noise = 0.01 * torch.randn_like(inputs)
@@ -151,6 +152,7 @@ def test_road_of_pytorch_grad_cam_removes_ties_together(model, images, labels):
     assert grad_cam.Road(levels=(0.6,))(inputs, cam[None], targets, model).shape == (1,)
 
 
+@pytest.mark.slow
 def test_soco(tmp_path, monkeypatch, capsys, model, images, labels, maps):
     run_section("soco", {"model": model, "inputs": images, "labels": labels, "maps": maps})
     monkeypatch.chdir(tmp_path)

@@ -97,6 +97,7 @@ def test_the_direction_of_scores_is_known_to_quantus():
     assert directions == ["higher", "higher", "lower", "lower"]
 
 
+@pytest.mark.slow
 def test_a_missing_package_is_named_with_its_remedy():
     program = """
 import sys

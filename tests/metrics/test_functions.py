@@ -5,10 +5,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.metrics import r2_score
 
 import twinlens as tl
 from tests import reference
 from twinlens.metrics.performance import measure
+from twinlens.metrics.soundness_curve import soundness_area
 
 
 def linear_case(seed, samples, features, classes=3):
@@ -101,6 +103,7 @@ def test_soundness_at_a_level_that_is_not_reached_is_no_number():
     assert curve.at(0.0) == curve.values[0]
 
 
+@pytest.mark.slow
 def test_area_is_the_mean_of_soundness_over_predictive_levels():
     table, _ = soundness_table(seed=3)
     curve = tl.soundness_from_probes(table)
@@ -299,3 +302,27 @@ def test_curves_show_themselves():
         again = shown.plot(axes)
         assert again is axes
         plt.close(axes.figure)
+
+
+def test_r2_is_that_of_scikit_learn_whatever_the_mean_of_the_labels():
+    rng = np.random.default_rng(0)
+    weights, inputs = rng.normal(size=8), rng.normal(size=(30, 8)) + 1
+    labels = inputs @ weights + 5
+    curve = tl.deletion(lambda x: x @ weights + 5, inputs, labels, np.abs(inputs), levels=(0.25, 0.5), performance="r2")
+    expected = [r2_score(labels, predicted) for predicted in curve.table.predicted[:, -2:].T]
+    np.testing.assert_allclose(curve.performance[-2:], expected)
+    np.testing.assert_allclose(curve.replicate(np.ones((1, 30)))[0][0][-2:], expected)
+
+
+def test_the_area_between_two_predictive_levels():
+    performance, values = np.array([0.2, 0.6, 1.0]), np.array([1.0, 0.5, 0.25])
+    assert soundness_area(performance, values, low=0.4) == pytest.approx((0.2 * 0.5 + 0.4 * 0.25) / 0.6)
+    assert soundness_area(performance, values, low=0.4, high=0.5) == pytest.approx(0.5)
+    assert soundness_area(performance, values, high=1.1) is None
+
+
+def test_estimators_are_told_apart_where_they_are_shown():
+    paper, two_sided = tl.Soundness().about, tl.Soundness(estimator="two_sided").about
+    assert (paper.title, two_sided.title) == ("Soundness", "Soundness, two-sided")
+    assert two_sided.summary == paper.summary + ", each step judged from two sides"
+    assert two_sided.heading.replace("\n2-sided", "") == paper.heading

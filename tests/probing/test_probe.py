@@ -375,3 +375,21 @@ def test_levels_are_gathered_from_several_tables():
     assert joined == probe(0.9, 0.8, 0.5, 0.2)
     with pytest.raises(ValueError, match=r"level 0\.3 is in none of the tables"):
         joined.join_levels(levels=(0.9, 0.3))
+
+
+def test_levels_of_other_samples_are_not_joined():
+    inputs, labels, maps = images(3)
+    one, other = (tl.probe(TinyNet(), inputs, labels, maps, schedule=SCHEDULE, ids=ids) for ids in ("abc", "abd"))
+    assert one.settings == other.settings
+    with pytest.raises(ValueError, match="`others` must hold the same samples"):
+        one.join_levels(other)
+
+
+def test_a_table_is_known_by_its_numbers_whatever_nan_looks_like_in_memory():
+    inputs, _, maps = images(3)
+    table = tl.probe(lambda x: x.sum(dim=(1, 2, 3)), inputs, [0.5, 1.0, 2.0], maps, schedule=SCHEDULE)
+    assert np.isnan(table.logit).all()
+    other = np.full_like(table.logit, -np.nan)
+    assert other.tobytes() != table.logit.tobytes()
+    assert dataclasses.replace(table, logit=other).digest() == table.digest()
+    assert dataclasses.replace(table, logit=np.zeros_like(other)).digest() != table.digest()

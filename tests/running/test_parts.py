@@ -352,6 +352,7 @@ def test_parts_and_other_runs_keep_out_of_each_others_way(tmp_path, impatient):
     assert not left.exists()
 
 
+@pytest.mark.slow
 def test_parts_can_add_to_a_run(tmp_path, impatient):
     run(tmp_path / "parts", methods=["random"])
     for part in ("1/2", "2/2"):

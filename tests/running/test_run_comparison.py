@@ -256,6 +256,7 @@ def test_nothing_in_common_is_refused_with_the_reasons(right, folder):
     assert compare_evaluations({"a": right, "b": alone}).pairs == ()
 
 
+@pytest.mark.slow
 def test_other_imputers_inputs_and_methods_are_said(right, folder):
     blank = evaluated(folder / "blank", imputer=tl.ConstantImputer(0.5), methods=["random"])
     notes = compare_evaluations({"a": right, "b": blank}).notes

@@ -116,6 +116,7 @@ def test_it_has_the_numbers_of_as_many_samples_at_once_and_wider_intervals(stopp
     assert once.results.stopping is None
 
 
+@pytest.mark.slow
 def test_each_round_adds_samples_to_the_last_and_leaves_its_parts_as_they_are(stopped, tmp_path):
     """The second round of one run is the same files as that of another that goes on; nothing is measured twice."""
     model = Model()
@@ -135,6 +136,7 @@ def test_each_round_adds_samples_to_the_last_and_leaves_its_parts_as_they_are(st
     assert contents(tmp_path / "fresh") == after
 
 
+@pytest.mark.slow
 def test_whatever_the_size_of_a_shard(stopped):
     small = run(0.07, shard_size=30)
     assert small.run.manifest.shards == 2 * 3  # each round of 64 by itself
@@ -145,6 +147,7 @@ class Killed(BaseException):
     """What ends a process at once."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", ["maps", "manifest", "look", "results"])
 def test_a_run_that_was_killed_goes_on_to_the_same_bytes(stopped, tmp_path, monkeypatch, moment):
     out, count = tmp_path / "run", [0]
@@ -194,6 +197,7 @@ def test_comparisons_are_enough_where_they_are_what_is_asked(caplog):
     assert max(left) <= 0.05
 
 
+@pytest.mark.slow
 def test_it_goes_on_while_a_comparison_is_open(tmp_path):
     """Two methods that are the same are never decided: they must come within the margin."""
     same = {"good": good, "again": good}
@@ -220,6 +224,7 @@ def test_limit_is_the_upper_end():
     assert (found.samples, found.of, found.looks) == (150, 150, 2)
 
 
+@pytest.mark.slow
 def test_another_question_pays_for_the_same_looks(tmp_path):
     first = run(0.07, tmp_path / "run")
     again = open_evaluation(tmp_path / "run").ask(OPTIONS["metrics"])
@@ -229,6 +234,7 @@ def test_another_question_pays_for_the_same_looks(tmp_path):
     assert (narrower.look, narrower.confidence) == (2, first.results.stopping.confidence)
 
 
+@pytest.mark.slow
 def test_results_stay_readable_while_the_next_round_is_measured(tmp_path, monkeypatch):
     """A run that is killed on its way to more samples has what it found before; asked again, it goes back there."""
     first = run(0.07, tmp_path / "run")
@@ -251,6 +257,7 @@ def test_results_stay_readable_while_the_next_round_is_measured(tmp_path, monkey
     assert [finding for finding in verify_run(read_run(tmp_path / "run")) if finding.problem] == []
 
 
+@pytest.mark.slow
 def test_a_method_joins_in_the_round_that_the_run_is_in(tmp_path):
     run(0.07, tmp_path / "run", methods={"good": good})
     before = open_evaluation(tmp_path / "run").results

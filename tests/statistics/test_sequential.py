@@ -78,6 +78,7 @@ def scores_of(values, rng):
     }
 
 
+@pytest.mark.slow
 def test_the_level_holds_for_whoever_stops_when_something_is_decided():
     """Of 150 studies of three equal methods, a twentieth may find a difference; unpaid for, far more do."""
     looks, rng, studies = Looks((64, 128, 192, 320)), np.random.default_rng(5), 150
