@@ -233,6 +233,9 @@ def test_options_are_filled_up_and_replaced():
 class Plain:
     noted: int
 
+    first: int
+    """Help for the first."""
+
 
 @dataclass(frozen=True)
 class Mixed(Plain):
@@ -241,4 +244,5 @@ class Mixed(Plain):
 
 
 def test_what_a_class_notes_that_has_no_fields_is_no_field():
-    assert [each.name for each in fields_of(Mixed)] == ["first", "second"]
+    """But what it says about one of the same name is its help."""
+    assert [(each.name, each.help) for each in fields_of(Mixed)] == [("first", "Help for the first."), ("second", "")]

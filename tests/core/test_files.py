@@ -1,11 +1,12 @@
 import os
 import resource
 import signal
+import sys
 
 import pytest
 import torch
 
-from twinlens.core.files import remove_unfinished
+from twinlens.core.files import lock_file, make_folder, remove_unfinished
 from twinlens.core.tensors import load_tensors, save_tensors
 from twinlens.errors import DamagedError
 
@@ -49,3 +50,21 @@ def test_descriptors_are_closed_when_leftovers_are_removed(tmp_path):
     remove_unfinished(tmp_path)
     assert not list(tmp_path.iterdir())
     assert before is None or len(os.listdir("/proc/self/fd")) == before
+
+
+def test_folders_of_this_machine_need_no_package_for_others(tmp_path, monkeypatch):
+    for name in ("upath", "upath.implementations.cloud"):
+        monkeypatch.setitem(sys.modules, name, None)
+    make_folder(tmp_path / "one" / "two")
+    assert (tmp_path / "one" / "two").is_dir()
+
+
+def test_a_lock_keeps_out_others_unless_it_is_shared(tmp_path):
+    (tmp_path / "lock").touch()
+    one, other = (os.open(tmp_path / "lock", os.O_RDONLY) for _ in range(2))
+    try:
+        assert (lock_file(one), lock_file(other), lock_file(other, shared=True)) == (True, False, False)
+        assert (lock_file(one, shared=True), lock_file(other, shared=True), lock_file(other)) == (True, True, False)
+    finally:
+        os.close(one)
+        os.close(other)
