@@ -13,8 +13,10 @@ import pyarrow.parquet as pq
 
 from tests.tiny import tiny_model
 from twinlens.evaluation import evaluate
+from twinlens.imputation.imputers import ConstantImputer
 
 OPTIONS = {"batch_size": 16, "memory_format": "contiguous", "shard_size": 4, "resamples": 100}
+QUICK = {**OPTIONS, "imputer": ConstantImputer(0.1)}
 PARTS = (
     "maps/centre/00000.safetensors",
     "maps/centre/00001.safetensors",

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import twinlens as tl
-from tests.small_runs import OPTIONS, samples, script
+from tests.small_runs import OPTIONS, QUICK, samples, script
 from tests.tiny import tiny_model
 from twinlens.core.exchange import draw_controlled
 from twinlens.errors import RunError
@@ -19,8 +19,6 @@ from twinlens.running.directory import RunDirectory, read_run
 from twinlens.running.manifest import Manifest
 from twinlens.running.run_reader import open_evaluation
 from twinlens.running.sample_selection import read_selection
-
-QUICK = {**OPTIONS, "imputer": tl.ConstantImputer(0.1)}
 
 
 class Counting(nn.Module):

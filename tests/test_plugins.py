@@ -7,13 +7,12 @@ import pytest
 
 import twinlens as tl
 from tests.distribution import ROOT
-from tests.small_runs import OPTIONS, samples
+from tests.small_runs import QUICK, samples
 from tests.tiny import image_folder, model_file, tiny_model
 from twinlens.cli.main import main
 from twinlens.errors import RunError
 from twinlens.metrics.catalogue import describe_metric, find_metrics, rebuild_metric
 
-QUICK = {**OPTIONS, "imputer": tl.ConstantImputer(0.1)}
 PAGE = ROOT / "docs" / "reference" / "metrics.md"
 METRIC = (
     PAGE.read_text(encoding="utf-8").partition("## A metric of your own")[2].split("```python\n")[1].split("```")[0]

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from tests.report.runs import METHODS, SKILLS, shared_run, with_skills, without_control
+from tests.report.runs import METHODS, SKILLS, shared_run, with_curve, with_skills, without_control
+from twinlens.running.results import ControlResults
 from twinlens.statistics.comparison import compare_curves
 
 
@@ -48,6 +49,13 @@ def test_notebooks_show_skill_beside_both_sides_and_mark_controls(run):
     assert "sobel (control)" in shown
     assert "<li>random knows nothing of the input" in shown
     assert "skill" not in without_control(run)._repr_html_().partition("<table>")[2]
+
+
+def test_a_skill_without_an_interval_has_no_sign(run):
+    control = ControlResults(value=0.1, skill=0.25, low=None, high=None, p=None, samples=5)
+    bare = with_curve(with_skills(run), "saliency", "completeness", control=control)
+    assert ">+0.250</span></td>" in bare._repr_html_()
+    assert bare.results.knows("saliency", "completeness") is None
 
 
 def test_results_are_plotted_as_the_plane_with_an_arrow_from_exchanged_maps(run):

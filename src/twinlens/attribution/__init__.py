@@ -38,7 +38,7 @@ from twinlens.core.arguments import checked
 from twinlens.core.arrays import ArrayLike
 from twinlens.core.calling import Labels, Model, blaming, check_inputs
 from twinlens.core.maps import AS_IT_IS, check_maps, spatial_shape
-from twinlens.core.plugins import METHOD_PLUGINS, load_plugin, plugin_names
+from twinlens.core.plugins import METHOD_PLUGINS, load_plugin, with_plugins
 from twinlens.core.randomness import check_seed
 from twinlens.errors import unknown
 
@@ -84,7 +84,7 @@ CONTROLS = frozenset(name for name, method in METHODS.items() if declared(method
 
 def method_names() -> list[str]:
     """List the names of all methods: ours, and those of packages that are installed as plug-ins."""
-    return [*METHODS, *(name for name in plugin_names(METHOD_PLUGINS) if name not in METHODS)]
+    return with_plugins(METHODS, METHOD_PLUGINS)
 
 
 def plugin_method(argument: str, name: str, *, or_else: str = "") -> Any:

@@ -6,6 +6,7 @@ installed packages; a plug-in is imported when it is used by its name, or explai
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
@@ -14,14 +15,15 @@ from twinlens.errors import first_line
 METRIC_PLUGINS, METHOD_PLUGINS = "twinlens.metrics", "twinlens.methods"
 
 
-def plugin_names(group: str) -> list[str]:
-    """List the names of a group of plug-ins; nothing of theirs is imported.
+def with_plugins(own: Iterable[str], group: str) -> list[str]:
+    """List names of ours, then those of a group of plug-ins, which cannot replace ours; nothing is imported.
 
     Example:
-        >>> plugin_names("twinlens.nothing")
-        []
+        >>> with_plugins(["soundness", "completeness"], "twinlens.nothing")
+        ['soundness', 'completeness']
     """
-    return sorted(entry_points(group=group).names)
+    own = list(own)
+    return [*own, *sorted(entry_points(group=group).names - set(own))]
 
 
 def load_plugin(group: str, name: str) -> Any:

@@ -8,7 +8,7 @@ from typing import Any, TypeGuard
 
 from twinlens.core.fields import JSON, REQUIRED, fields_of, from_json, replaced, to_json
 from twinlens.core.functions import describe_function
-from twinlens.core.plugins import METRIC_PLUGINS, load_plugin, plugin_names
+from twinlens.core.plugins import METRIC_PLUGINS, load_plugin, with_plugins
 from twinlens.errors import unknown
 from twinlens.imputation.imputers import describe_imputer, restore_imputer
 from twinlens.metrics.about import About
@@ -54,7 +54,7 @@ DEFAULT_METRICS = (
 
 def metric_names() -> list[str]:
     """List the names of all metrics: ours, and those of packages that are installed as plug-ins."""
-    return [*METRICS, *(name for name in plugin_names(METRIC_PLUGINS) if name not in METRICS)]
+    return with_plugins(METRICS, METRIC_PLUGINS)
 
 
 def metric_named(name: str) -> Metric:

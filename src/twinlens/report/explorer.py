@@ -179,8 +179,9 @@ def _measured(evaluation: Evaluation) -> list[str]:
 
     def preference(metric: str) -> int:
         kind = results.kind(metric)
-        places = {name: place for place, name in enumerate(_PREFERRED)}
-        return -1 if isinstance(kind, Soundness) else places.get(kind.name, len(places))
+        if isinstance(kind, Soundness):
+            return -1
+        return _PREFERRED.index(kind.name) if kind.name in _PREFERRED else len(_PREFERRED)
 
     there = [name for name in evaluation.metrics if any(name in found.metrics for found in results.methods.values())]
     return sorted(there, key=preference)

@@ -142,20 +142,21 @@ def _limits(results: Results, metric: str) -> list[str]:
     measure = performance_of(results, metric)
     if isinstance(results.kind(metric), Soundness):
         high = results.soundness_up_to.get(metric)
-        untouched = f"nine tenths of the {measure} with nothing removed"
-        return [] if high is None else [f"Here they go up to {high:.3f}, {untouched}."]
+        why = f"nine tenths of the {measure} with nothing removed"
+        return [] if high is None else [f"Here they go up to {high:.3f}, {why}."]
     curves = [found.metrics[metric] for found in results.methods.values() if metric in found.metrics]
-    whole = [
+    untouched = (
         value + performance
         for curve in curves
         for value, performance in zip(curve.values, curve.performance, strict=True)
         if value is not None and performance is not None
-    ]
-    if not whole:
+    )
+    whole = next(untouched, None)
+    if whole is None:
         return []
     if is_share(measure):
-        return [f"Here it is at most {whole[0]:z.3f}, the {measure} with nothing removed."]
-    return [f"There is no upper end: the {measure} is {whole[0]:z.3f} with nothing removed, and may fall below 0."]
+        return [f"Here it is at most {whole:z.3f}, the {measure} with nothing removed."]
+    return [f"There is no upper end: the {measure} is {whole:z.3f} with nothing removed, and may fall below 0."]
 
 
 def _method(results: Results, name: str, seconds: float | None) -> dict[str, JSON]:

@@ -225,7 +225,7 @@ class Results:
     def knows(self, method: str, metric: str) -> bool | None:
         """Tell whether a method's own maps do better than exchanged ones; None where that was not measured."""
         control = self.control(method, metric)
-        return None if control is None or control.low is None else control.low > 0
+        return None if control is None or control.direction is None else control.direction == "better"
 
     def knows_nothing(self, method: str) -> bool:
         """Tell whether exchanged maps do as well as a method's own on every side that they were measured for."""

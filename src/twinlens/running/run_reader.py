@@ -27,9 +27,10 @@ from twinlens.metrics.curves import Curve
 from twinlens.metrics.metric import Metric
 from twinlens.options import Part
 from twinlens.running.analysis import Analysis, analyse
-from twinlens.running.checks import Check, CheckValue, check_files, read_check
+from twinlens.running.checks import Check, check_files, read_check
 from twinlens.running.directory import Run, RunDirectory, read_json, read_run
 from twinlens.running.manifest import Manifest
+from twinlens.running.notebook_cells import check_cell, skill_cell, value_cell
 from twinlens.running.pairs_table import FILE as PAIRS
 from twinlens.running.pairs_table import pairs_digest, read_pairs
 from twinlens.running.results import CurveResults, Results
@@ -81,10 +82,10 @@ class Evaluation:
             row = [f"<i>{name} (control)</i>" if results.methods[method].control else name]
             for metric in self.metrics:
                 row += [
-                    _cell(results, method, metric),
-                    *([_skill(results, method, metric)] if metric in judged else []),
+                    value_cell(results, method, metric),
+                    *([skill_cell(results, method, metric)] if metric in judged else []),
                 ]
-            body.append([*row, *(_side(column.values.get(method)) for column in beside)])
+            body.append([*row, *(check_cell(column.values.get(method)) for column in beside)])
         stopped = [describe_stopping(results.stopping)] if results.stopping else []
         said = "".join(f"<li>{html.escape(text)}</li>" for text in (*self.notes, *stopped, *find_headlines(results)))
         return f"<p><b>{html.escape(self.title)}</b></p>{f'<ul>{said}</ul>' if said else ''}{html_table(heads, body)}"
@@ -331,31 +332,6 @@ def exchanged_point(results: Results, method: str) -> tuple[float, float] | None
     controls = [results.control(method, metric) for metric in results.plane]
     values = [control.value for control in controls if control is not None and control.value is not None]
     return (values[0], values[1]) if len(values) == 2 else None
-
-
-def _cell(results: Results, method: str, metric: str) -> str:
-    curve = results.methods[method].metrics.get(metric)
-    if curve is None or curve.area is None:
-        return "–"
-    number = f"<b>{curve.area:z.3f}</b>" if method == results.best(metric) else f"{curve.area:z.3f}"
-    ends = curve.area_interval
-    return number + (f"<br><small>{ends[0]:z.3f} to {ends[1]:z.3f}</small>" if ends else "")
-
-
-def _skill(results: Results, method: str, metric: str) -> str:
-    control = results.control(method, metric)
-    if control is None or control.skill is None:
-        return "–"
-    colour, sign = {"better": ("green", "▲ "), "worse": ("red", "▼ ")}.get(control.direction or "", ("inherit", "≈ "))
-    ends = "" if control.low is None else f"<br><small>{control.low:+z.3f} to {control.high:+z.3f}</small>"
-    return f"<span style='color:{colour}'>{sign}{control.skill:+z.3f}</span>{ends}"
-
-
-def _side(found: CheckValue | None) -> str:
-    if found is None or found.value is None:
-        return "–"
-    ends = "" if found.low is None else f"<br><small>{found.low:z.3f} to {found.high:z.3f}</small>"
-    return f"{found.value:z.3f}{ends}"
 
 
 @checked
