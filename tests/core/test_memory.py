@@ -10,7 +10,6 @@ from twinlens.core import memory
 CODE = """
 import resource
 import torch
-from twinlens.core.memory import keep_freed_memory
 
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -20,15 +19,18 @@ def faults():
 
 faults()
 usual = faults()
-assert keep_freed_memory()
+{keep}
 faults()
 print(usual, faults())
 """
+BY_COMMAND = 'from twinlens.cli.main import main; assert main(["verify", "nowhere"]) == 2'
+DIRECTLY = "from twinlens.core.memory import keep_freed_memory; assert keep_freed_memory()"
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="mallopt belongs to glibc")
-def test_freed_memory_is_used_again():
-    done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=True)
+@pytest.mark.parametrize("keep", [DIRECTLY, BY_COMMAND], ids=["directly", "by a command"])
+def test_freed_memory_is_used_again(keep):
+    done = subprocess.run([sys.executable, "-c", CODE.format(keep=keep)], capture_output=True, text=True, check=True)
     usual, kept = map(int, done.stdout.split())
     assert kept < usual / 4
 

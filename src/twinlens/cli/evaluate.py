@@ -15,7 +15,6 @@ from twinlens.cli.demonstrations import DEMOS
 from twinlens.cli.flags import Arguments, add_options, read_arguments
 from twinlens.cli.printing import print_evaluation, print_warnings
 from twinlens.cli.report import writing_to
-from twinlens.core.memory import keep_freed_memory
 from twinlens.core.progress import Bars
 from twinlens.errors import printable_line, unknown
 from twinlens.evaluation import evaluate, incomplete
@@ -97,7 +96,6 @@ def run_attribute(given: argparse.Namespace) -> None:
 
 
 def _run(arguments: Arguments, given: argparse.Namespace) -> None:
-    keep_freed_memory()
     # Standard output is for results; Ray would say there that a worker died.
     with Bars(shown=not (given.quiet or given.json)) as progress, contextlib.redirect_stdout(sys.stderr):
         warnings.simplefilter("error", DecompressionBombWarning)  # such an image is refused, and the error says why

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from typing import NoReturn
 
+from twinlens.core.memory import keep_freed_memory
 from twinlens.errors import printable_line, unknown
 
 _USER_ERRORS = (ValueError, TypeError, OSError, ImportError, MemoryError)
@@ -133,6 +134,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     # Before torch is loaded: threads that spin while they wait take ten times the CPU on a machine that others use.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    keep_freed_memory()
     # Whoever waits for a table wants one line, and not the place in the source that a warning came from.
     with warnings.catch_warnings():
         warnings.showwarning = lambda message, *_, **__: _say(f"warning: {message}")
