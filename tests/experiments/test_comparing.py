@@ -2,6 +2,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 import twinlens as tl
 from tests.experiments.watching import Watch
@@ -72,6 +73,18 @@ def test_what_is_left_out_of_the_benchmark_is_not_claimed_about(tiny, monkeypatc
         benchmark.run(replace(tiny, leave_out=("rise",)), Watch())
     with pytest.raises(ValueError, match="`leave_out` is not used by this experiment"):
         ensembles.run(replace(tiny, leave_out=("deepshap",)), Watch())
+
+
+@pytest.mark.slow
+def test_a_network_is_compiled_on_request_alone(tiny, monkeypatch):
+    compiled = []
+    monkeypatch.setattr(torch, "compile", lambda module, dynamic: compiled.append(module) or module)
+    monkeypatch.setattr(benchmark, "METHODS", ("gradcam", "iba", "integrated_gradients", "random"))
+    plain = benchmark.run(tiny, Watch())
+    assert not compiled
+    again = benchmark.run(replace(tiny, out=tiny.out / "compiled", compile=True), Watch())
+    assert compiled
+    assert again.numbers == plain.numbers
 
 
 def estimates(**areas):

@@ -37,6 +37,10 @@ class TestReproduce:
         first = experiments.reproduce("one", options, Watch())
         assert experiments.reproduce("one", options, Watch()) == first
         assert calls["one"].count == 1
+        about = json.loads((tmp_path / "experiment.json").read_text())
+        del about["options"]["compile"]  # as of a version that had no such option
+        (tmp_path / "experiment.json").write_text(json.dumps(about))
+        assert experiments.reproduce("one", options, Watch()).claims == first.claims
         with pytest.raises(RunError, match="holds another experiment: seed is 0 there and 1 here"):
             experiments.reproduce("one", replace(options, seed=1), Watch())
         with pytest.raises(RunError, match="holds another experiment: name is 'one' there and 'three' here"):

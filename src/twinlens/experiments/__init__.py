@@ -82,7 +82,7 @@ def reproduce_all(
     Returns:
         What was found, and why experiments failed, by name.
     """
-    unused = ["paper", "data", "classes", "model", "weights", "limit", "leave_out", "noise"]
+    unused = ["paper", "data", "classes", "model", "weights", "limit", "leave_out", "noise", "compile"]
     refuse_options(options, unused, "all of them run in their small form")
     found, failures = [], dict[str, Exception]()
     for place, name in enumerate(EXPERIMENTS, start=1):

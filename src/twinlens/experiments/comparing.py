@@ -40,7 +40,7 @@ def compare_methods(
         batch_size=32,
         memory_format="channels_last",
         precision="float32",  # as in the paper
-        compile=False,
+        compile=options.compile,
         threads=None if options.paper else 1,  # more wait for each other on inputs this small
         seed=options.seed,
         progress=progress,

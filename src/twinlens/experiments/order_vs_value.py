@@ -158,7 +158,7 @@ class Runs:
             batch_size=self.sizes.batch_size,
             memory_format="channels_last",
             precision="float32",  # as in the paper
-            compile=False,
+            compile=self.options.compile,
             threads=None if self.options.paper else 1,  # more wait for each other on inputs this small
             seed=self.options.seed,
             resamples=100,

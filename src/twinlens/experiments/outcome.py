@@ -56,6 +56,9 @@ class ExperimentOptions:
     noise: Literal["variance", "deviation"] = "variance"
     """What the paper's 0.3 of noisy copies is: the variance, as it reads, or the standard deviation."""
 
+    compile: bool = False
+    """Call a trained network through torch.compile: a long run takes less time, and last bits are others."""
+
     seed: int = 0
     """Seed of all that is random."""
 

@@ -87,7 +87,7 @@ def on_pictures(
     Args:
         pretrained: whether it takes a trained network, too, for images as they are.
     """
-    unused = ("classes", "noise", "leave_out", *(() if pretrained else ("model", "weights")))
+    unused = ("classes", "noise", "leave_out", "compile", *(() if pretrained else ("model", "weights")))
 
     def opening(
         experiment: Callable[[Pictures, ExperimentOptions, Progress], Outcome],

@@ -138,7 +138,7 @@ def find_stored(name: str, options: ExperimentOptions) -> StoredExperiment | Non
     about, wanted = _read(path / "experiment.json"), to_json(options)
     compared = [("name", about["name"], name)]
     compared += [
-        (option.name, about["options"].get(option.name), wanted[option.name])
+        (option.name, about["options"].get(option.name, option.default), wanted[option.name])
         for option in fields_of(ExperimentOptions)
         if option.name not in ("out", "allow_code")
     ]

@@ -196,7 +196,7 @@ def run(options: ExperimentOptions, progress: Progress) -> Outcome:
     """Run the experiment; `limit` is the number of trials of each kind."""
     refuse_options(
         options,
-        ["data", "classes", "model", "weights", "noise", "leave_out"],
+        ["data", "classes", "model", "weights", "noise", "leave_out", "compile"],
         "it draws its own data for a known model",
     )
     trials = TRIALS if options.limit is None else options.limit
