@@ -86,5 +86,27 @@ def test_compiled_objects_are_told_apart_by_their_state():
     assert one == same != other
 
 
+@pytest.mark.parametrize(
+    "generator",
+    [np.random.default_rng, np.random.PCG64, lambda seed: torch.Generator().manual_seed(seed)],
+    ids=["numpy", "bits", "torch"],
+)
+def test_generators_are_told_apart_by_their_seed_alone(generator):
+    one, same, other = (generator(seed) for seed in (0, 0, 1))
+    if isinstance(same, np.random.Generator):
+        same.normal()  # what was drawn does not count, so that a run goes on in a process that used it
+    assert digest(reading(one)) == digest(reading(same)) != digest(reading(other))
+
+
+def test_a_generator_without_a_seed_is_one_function_in_every_process():
+    seeded = digest(reading(np.random.default_rng(0)))
+    assert digest(reading(np.random.default_rng())) == digest(reading(np.random.default_rng())) != seeded
+
+
+def test_generators_spawned_from_one_seed_differ():
+    one, other = np.random.default_rng(0).spawn(2)
+    assert digest(reading(one)) != digest(reading(other))
+
+
 def test_a_version_stands_for_everything_else():
     assert digest(reading(1), version="1") == digest(reading(2), version="1") != digest(reading(1), version="2")

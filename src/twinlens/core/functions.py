@@ -123,6 +123,8 @@ class _Fingerprint:
         elif isinstance(value, functools.partial):
             self.add(value.func, depth + 1)
             self._items({**dict(enumerate(value.args)), **value.keywords}, depth)
+        elif isinstance(value, (np.random.Generator, np.random.BitGenerator, torch.Generator)):
+            self._text(_seed(value))
         elif isinstance(value, Mapping):
             self._items(value, depth)
         elif isinstance(value, (list, tuple)):
@@ -140,6 +142,21 @@ class _Fingerprint:
         except Exception:  # whatever a library of others does
             return {}
         return state if isinstance(state, Mapping) else {} if state is None else {"state": state}
+
+
+def _seed(generator: np.random.Generator | np.random.BitGenerator | torch.Generator) -> str:
+    """Return the seed of a generator, whatever it has drawn since; nothing for one that was not given any.
+
+    Example:
+        >>> _seed(np.random.default_rng(3)), _seed(np.random.default_rng())
+        ('3 ()', '')
+    """
+    if isinstance(generator, torch.Generator):
+        return str(generator.initial_seed())
+    bits = generator.bit_generator if isinstance(generator, np.random.Generator) else generator
+    entropy = getattr(bits.seed_seq, "entropy", None)
+    drawn = isinstance(entropy, int) and entropy >= 2**64  # by NumPy from the system, 128 bits
+    return "" if drawn else f"{entropy} {getattr(bits.seed_seq, 'spawn_key', ())}"
 
 
 def _installed(function: types.FunctionType) -> bool:
