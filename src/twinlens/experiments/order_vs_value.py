@@ -166,7 +166,7 @@ class Runs:
         )
 
     def _versions(self, cases: Sequence[tuple[str, str]], variant: str) -> dict[str, Any]:
-        # Known by a version: by its content it is another one once the run of the originals has grown, and could not go on.
+        # Known by a version: by content they are others once the run of the originals has grown, and could not go on.
         return {
             _name(method, scheme, change): {
                 "method": self.modified, "of": method, "change": change, "scheme": scheme, "variant": variant,
