@@ -22,11 +22,15 @@ if TYPE_CHECKING:
 
 def compare_methods(
     subject: Subject,
-    methods: Mapping[str, Mapping[str, Any]],
-    metrics: Sequence[str],
+    methods: Mapping[str, Any],
+    metrics: Sequence[str] | Mapping[str, Any],
     levels: tuple[float, ...] | None,
     options: ExperimentOptions,
     progress: Progress,
+    *,
+    folder: str = "run",
+    batch_size: int = 32,
+    resamples: int = 1000,
 ) -> Evaluation:
     """Evaluate methods in the experiment's directory, in fixed batches, so that last bits are the same everywhere."""
     return evaluate(
@@ -34,15 +38,16 @@ def compare_methods(
         subject.samples,
         methods,
         metrics=metrics,
-        out=options.out / "run",
+        out=options.out / folder,
         levels=levels,
         control="none",  # the paper has none
-        batch_size=32,
+        batch_size=batch_size,
         memory_format="channels_last",
         precision="float32",  # as in the paper
         compile=options.compile,
         threads=None if options.paper else 1,  # more wait for each other on inputs this small
         seed=options.seed,
+        resamples=resamples,
         progress=progress,
     )
 

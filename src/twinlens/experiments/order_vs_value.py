@@ -27,7 +27,7 @@ from twinlens.core.arrays import Floats
 from twinlens.core.correlation import pearson
 from twinlens.core.ordering import count_removed, kept_mass, rank_features
 from twinlens.core.progress import Progress
-from twinlens.evaluation import evaluate
+from twinlens.experiments.comparing import compare_methods
 from twinlens.experiments.judging import RESAMPLES, Estimate, average, by_construction, judge, mean_of, too_few
 from twinlens.experiments.order_figures import METRICS, PAPER_DISTANCES, PERFORMANCE, TITLES, draw, draw_distances
 from twinlens.experiments.order_maps import LITERAL, ORIGINAL, OURS, VARIANTS, Modified, modify
@@ -147,22 +147,16 @@ class Runs:
         self.modified = Modified(self._evaluate(sizes.methods, dict.fromkeys(METRICS), "orders"))
 
     def _evaluate(self, methods: Mapping[str, Any], metrics: Mapping[str, Any], folder: str) -> Evaluation:
-        return evaluate(
-            self.subject.model,
-            self.subject.samples,
+        return compare_methods(
+            self.subject,
             methods,
-            metrics={name: value or name for name, value in metrics.items()},
-            out=self.options.out / folder,
-            levels=self.sizes.levels,
-            control="none",  # the paper has none
+            {name: value or name for name, value in metrics.items()},
+            self.sizes.levels,
+            self.options,
+            self.progress,
+            folder=folder,
             batch_size=self.sizes.batch_size,
-            memory_format="channels_last",
-            precision="float32",  # as in the paper
-            compile=self.options.compile,
-            threads=None if self.options.paper else 1,  # more wait for each other on inputs this small
-            seed=self.options.seed,
             resamples=100,
-            progress=self.progress,
         )
 
     def _versions(self, cases: Sequence[tuple[str, str]], variant: str) -> dict[str, Any]:

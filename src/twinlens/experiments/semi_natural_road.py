@@ -46,7 +46,7 @@ FINE = tuple(percent / 100 for percent in range(1, 9))
 """Shares at which a watermark, 8% of the image, is removed in part."""
 
 LEVELS = (*FINE, *SHARES)
-EXPLAINED, FEW = 250, 100
+EXPLAINED, FEW = 1_000, 100
 """Test images that are explained at most, and in a smoke run."""
 
 HIGH = 0.5
