@@ -22,6 +22,8 @@ from twinlens.experiments.outcome import count_verdicts
 from twinlens.experiments.storage import read_stored
 
 HERE = Path(__file__).parent
+DATA = {"cifar10": "CIFAR-10", "imagenet": "ImageNet", "smoke": "imagenet20"}
+"""What tables call the data of a label."""
 
 
 def find(directory, name):
@@ -56,7 +58,7 @@ def table(stored):
     return "\n".join([*lines, f"Margins with 95% intervals over {' and '.join(over)}."])
 
 
-def distances(stored):
+def distances(stored, data):
     """The mean least distances of order-vs-value, of both variants."""
     results = json.loads((stored.path / "results.json").read_text(encoding="utf-8"))
     metrics = list(PAPER_DISTANCES)
@@ -64,7 +66,7 @@ def distances(stored):
     rows = {"the paper: VGG16, 5,000 images": PAPER_DISTANCES}
     for variant, found in results["distances"].items():
         name = {"ours": "our variant", "literal": "to the letter"}[variant]
-        rows[f"{name}: {results['data']}, {results['samples']} images"] = found["mean"]
+        rows[f"{name}: {data}, {results['samples']:,} images"] = found["mean"]
         rows |= {f"– {scheme}, {name}": means for scheme, means in found["by_scheme"].items()}
     for name, means in rows.items():
         lines.append(f"| {name} | {' | '.join(f'{means[metric]:z.3f}' for metric in metrics)} |")
@@ -110,7 +112,9 @@ def write_pages(directories):
                 page.read_text(encoding="utf-8"), f"<!-- claims {label} -->", "<!-- end of claims -->", table(stored)
             )
             if name == "order-vs-value":
-                text = between(text, f"<!-- distances {label} -->", "<!-- end of distances -->", distances(stored))
+                text = between(
+                    text, f"<!-- distances {label} -->", "<!-- end of distances -->", distances(stored, DATA[label])
+                )
             page.write_text(text, encoding="utf-8")
             for figure in stored.figures:
                 shown = f"{figure}.png" if label == "smoke" else f"{figure}-{label}.png"
