@@ -48,10 +48,9 @@ def table(stored):
             continue
         lines += [f"| {heading} | in the paper | measured | margin | verdict |", "|---|---|---|---|---|"]
         for claim in claims:
-            margin = "" if claim.low is None else f"{claim.estimate:+z.3f} [{claim.low:+z.3f}, {claim.high:+z.3f}]"
             verdict = "**does not hold**" if claim.verdict == "does not hold" else claim.verdict
             reason = "" if claim.reason in ("", "the interval contains 0") else f": {claim.reason}"
-            row = (claim.text, claim.source, claim.measured, margin, verdict + reason)
+            row = (claim.text, claim.source, claim.measured, claim.margin, verdict + reason)
             lines.append(f"| {' | '.join(map(cell, row))} |")
         lines.append("")
     over = sorted({claim.over for claim in stored.claims if claim.over})

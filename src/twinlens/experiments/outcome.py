@@ -110,6 +110,24 @@ class Claim:
     reason: str = ""
     """Why it is open, or holds by construction."""
 
+    @property
+    def margin(self) -> str:
+        """The estimate with its interval, which shows on which side of zero it lies; empty where there is none.
+
+        Example:
+            >>> decided = {"verdict": "does not hold", "estimate": -0.01, "low": -0.0198, "high": -0.0002}
+            >>> Claim(text="Wine is water.", source="Fig. 2", measured="no", **decided).margin
+            '-0.010 [-0.020, -0.0002]'
+        """
+        if self.estimate is None or self.low is None or self.high is None:
+            return ""
+        return f"{self.estimate:+z.3f} [{_signed(self.low)}, {_signed(self.high)}]"
+
+
+def _signed(end: float) -> str:
+    """Round to three digits, or to as many as keep a small number from becoming zero."""
+    return f"{end:+.1g}" if 5e-6 < abs(end) < 5e-4 else f"{end:+z.3f}"
+
 
 def count_verdicts(claims: Iterable[Claim]) -> str:
     """Count claims by verdict.

@@ -157,8 +157,8 @@ def command(experiment: StoredExperiment) -> str:
 def _claim(claim: Claim) -> str:
     kind, word = _VERDICTS[claim.verdict]
     lines = [f"Measured: {claim.measured}."]
-    if claim.estimate is not None and claim.low is not None and claim.high is not None:
-        lines.append(f"Margin: {claim.estimate:+z.3f} [{claim.low:+z.3f}, {claim.high:+z.3f}] over {claim.over}.")
+    if claim.margin:
+        lines.append(f"Margin: {claim.margin} over {claim.over}.")
     if claim.reason:
         lines.append(f"{word.partition(' ')[2].capitalize()}: {claim.reason}.")
     said = "".join(f"<p>{escape(line)}</p>" for line in lines)
