@@ -22,8 +22,8 @@ from twinlens.experiments.outcome import count_verdicts
 from twinlens.experiments.storage import read_stored
 
 HERE = Path(__file__).parent
-DATA = {"cifar10": "CIFAR-10", "imagenet": "ImageNet", "smoke": "imagenet20"}
-"""What tables call the data of a label."""
+DATA = {"cifar10": "CIFAR-10", "imagenet": "ImageNet"}
+"""What tables call the data of a label; those of others have the name that the run gave them."""
 
 
 def find(directory, name):
@@ -57,10 +57,10 @@ def table(stored):
     return "\n".join([*lines, f"Margins with 95% intervals over {' and '.join(over)}."])
 
 
-def distances(stored, data):
+def distances(stored, label):
     """The mean least distances of order-vs-value, of both variants."""
     results = json.loads((stored.path / "results.json").read_text(encoding="utf-8"))
-    metrics = list(PAPER_DISTANCES)
+    data, metrics = DATA.get(label, results["data"]), list(PAPER_DISTANCES)
     lines = [f"| mean least distance | {' | '.join(metrics)} |", "|---|" + "---|" * len(metrics)]
     rows = {"the paper: VGG16, 5,000 images": PAPER_DISTANCES}
     for variant, found in results["distances"].items():
@@ -111,9 +111,8 @@ def write_pages(directories):
                 page.read_text(encoding="utf-8"), f"<!-- claims {label} -->", "<!-- end of claims -->", table(stored)
             )
             if name == "order-vs-value":
-                text = between(
-                    text, f"<!-- distances {label} -->", "<!-- end of distances -->", distances(stored, DATA[label])
-                )
+                rows = distances(stored, label)
+                text = between(text, f"<!-- distances {label} -->", "<!-- end of distances -->", rows)
             page.write_text(text, encoding="utf-8")
             for figure in stored.figures:
                 shown = f"{figure}.png" if label == "smoke" else f"{figure}-{label}.png"
