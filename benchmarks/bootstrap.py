@@ -17,7 +17,7 @@ import torch
 
 import twinlens as tl
 from twinlens import bootstrap  # loaded before the clock starts
-from twinlens.core.probe_table import ProbeSettings
+from twinlens.probing.probe_table import ProbeSettings
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the network of the tests
 

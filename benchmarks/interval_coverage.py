@@ -21,10 +21,10 @@ import torch
 from scipy.ndimage import uniform_filter1d
 
 import twinlens as tl
-from twinlens.core.resampling import interval_of
 from twinlens.laboratory.tasks import interaction, map_grid, sparse_linear
 from twinlens.metrics.removal import SHARES, THRESHOLDS
 from twinlens.statistics.contrasts import Contrast, compare_runs
+from twinlens.support.resampling import interval_of
 
 SWEEP = tl.Schedule(by="area", order="lerf", levels=tl.PROTOCOLS["paper"].levels)
 STEPS, OPPOSITE = (sweep.schedule for sweep in tl.METRICS["soundness_two_sided"].sweeps(200))

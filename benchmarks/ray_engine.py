@@ -20,10 +20,10 @@ import torch
 from torch import Tensor, nn
 
 import twinlens as tl
-from twinlens.core.progress import Quiet
 from twinlens.data.samples import Samples, check, from_arrays
 from twinlens.probing.execution import using_threads
-from twinlens.running.sample_selection import agreement_of_methods
+from twinlens.run.sample_selection import agreement_of_methods
+from twinlens.support.progress import Quiet
 
 IMAGES = 24
 ROUNDS = 3

@@ -20,9 +20,9 @@ from torch import Tensor, nn
 
 import twinlens as tl
 from twinlens import write_report  # loaded before the clock starts
-from twinlens.core.fields import JSON, to_json
-from twinlens.core.probe_table import ProbeTable
 from twinlens.imputation.imputers import describe_imputer
+from twinlens.probing.probe_table import ProbeTable
+from twinlens.support.fields import JSON, to_json
 
 SHARD, SAMPLES, METHODS = 16, 500, 10
 QUICK = tl.ConstantImputer(0.5)  # probes with it; the report imputes linearly

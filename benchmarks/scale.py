@@ -26,14 +26,14 @@ import torch
 from torch import Tensor, nn
 
 import twinlens as tl
-from twinlens.core.exchange import draw_controlled
-from twinlens.core.probe_table import ProbeTable
-from twinlens.core.tensors import load_tensors, save_tensors
-from twinlens.running.calling import choose_shard_size
-from twinlens.running.directory import Run
-from twinlens.running.manifest import Manifest
-from twinlens.running.run_reader import write_analysis
-from twinlens.running.table_reader import TableReader
+from twinlens.probing.exchange import draw_controlled
+from twinlens.probing.probe_table import ProbeTable
+from twinlens.run.directory import Run
+from twinlens.run.execution_choice import choose_shard_size
+from twinlens.run.manifest import Manifest
+from twinlens.run.run_reader import write_analysis
+from twinlens.run.table_reader import TableReader
+from twinlens.support.tensor_files import load_tensors, save_tensors
 
 SAMPLES, METHODS = (5_000, 15_000, 50_000), 12
 DISTINCT = 3  # methods that are made up; the others are copies

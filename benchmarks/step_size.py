@@ -16,11 +16,11 @@ import pandas as pd
 import torch
 
 import twinlens as tl
-from twinlens.core.arrays import Floats
 from twinlens.laboratory import map_grid, tasks, true_soundness_curve
 from twinlens.metrics.curves import loss_area
 from twinlens.metrics.estimators import opposite_schedule, step_effects
 from twinlens.probing.probe import Prober
+from twinlens.support.arrays import Floats
 
 STEPS = {f"{step}%": tuple(p / 100 for p in range(100 - step, 0, -step)) for step in (2, 3, 4)}
 STEPS["default"] = tl.Soundness(estimator="two_sided").sweeps(100)[0].schedule.levels

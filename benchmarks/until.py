@@ -20,11 +20,11 @@ import torch
 from safetensors.torch import load_file
 
 import twinlens as tl
-from twinlens.core.resampling import interval_of
 from twinlens.laboratory.tasks import sparse_linear
 from twinlens.statistics.bootstrap import Score
 from twinlens.statistics.comparison import compare_scores
 from twinlens.statistics.sequential import ONE_LOOK, Looks, round_sizes
+from twinlens.support.resampling import interval_of
 
 sys.path += [str(Path(__file__).parents[1] / "examples"), str(Path(__file__).parent)]
 

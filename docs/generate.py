@@ -13,15 +13,15 @@ from pathlib import Path
 
 from twinlens.cli.flags import describe_flag
 from twinlens.cli.main import COMMANDS
-from twinlens.core.fields import fields_of
 from twinlens.metrics.catalogue import KINDS
 from twinlens.options import Options
+from twinlens.support.fields import fields_of
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "twinlens"
 LAYERS = (
     "errors",
-    "core",
+    "support",
     "imputation",
     "probing",
     "metrics",
@@ -29,13 +29,14 @@ LAYERS = (
     "attribution",
     "models",
     "data",
+    "integrations",
     "laboratory",
     "options",
-    "running",
+    "run",
     "report",
     "evaluation",
-    "integrations",
-    "experiments",
+    "checks",
+    "reproduction",
     "cli",
 )
 """The packages and modules of the house: each may import only from those before it."""

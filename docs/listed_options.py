@@ -2,7 +2,7 @@
 
 mkdocstrings reads the source and does not run it. There `evaluate` takes `options`, `soundness` takes `**how`, and a
 method takes a request; the options stand where they are declared, once. At run time the signature and the docstring
-list all of them (`twinlens.core.signatures`). This extension of griffe, which mkdocstrings reads the source with, takes
+list all of them (`twinlens.support.signatures`). This extension of griffe, the reader of mkdocstrings, takes
 both from there.
 """
 
@@ -19,13 +19,13 @@ from typing import Any
 import griffe
 
 from twinlens.attribution.method import SharedOptions
-from twinlens.core.arrays import ArrayLike
-from twinlens.core.calling import Labels, Model
-from twinlens.core.fields import Field, fields_of
 from twinlens.metrics.catalogue import KINDS
 from twinlens.models.loading import _package
 from twinlens.options import Options
+from twinlens.probing.model_call import Labels, Model
 from twinlens.probing.probe import ProbeOptions
+from twinlens.support.arrays import ArrayLike
+from twinlens.support.fields import Field, fields_of
 
 _LAYERS = [[name] for name in ("attribution", "evaluation", "integrations", "laboratory", "metrics", "probing")]
 """Packages with such functions; others are not imported."""

@@ -71,7 +71,7 @@ def test_a_bad_wheel_is_found_out(tmp_path):
 
 def test_there_is_one_version():
     """In pyproject.toml: `tl.__version__`, the command line and run.json read it from the metadata."""
-    from twinlens.core.versions import environment
+    from twinlens.support.versions import environment
 
     assert PROJECT["version"] == tl.__version__ == environment()["twinlens"]
     said = subprocess.run([sys.executable, "-m", "twinlens", "--version"], capture_output=True, text=True, check=True)

@@ -10,15 +10,15 @@ from torch import nn
 import twinlens as tl
 from tests.small_runs import OPTIONS, QUICK, samples, script
 from tests.tiny import tiny_model
-from twinlens.core.exchange import draw_controlled
 from twinlens.errors import RunError
 from twinlens.evaluation import evaluate
 from twinlens.metrics.catalogue import DEFAULT_METRICS, METRICS
+from twinlens.probing.exchange import draw_controlled
 from twinlens.report import write_report
-from twinlens.running.directory import RunDirectory, read_run
-from twinlens.running.manifest import Manifest
-from twinlens.running.run_reader import open_evaluation
-from twinlens.running.sample_selection import read_selection
+from twinlens.run.directory import RunDirectory, read_run
+from twinlens.run.manifest import Manifest
+from twinlens.run.run_reader import open_evaluation
+from twinlens.run.sample_selection import read_selection
 
 
 class Counting(nn.Module):
@@ -225,7 +225,7 @@ def test_results_say_what_maps_are_like(tmp_path, monkeypatch):
     stored = json.loads((tmp_path / "results.json").read_text())
     for found in stored["methods"].values():
         del found["properties"]  # as a run has them that was made before there were any
-    monkeypatch.setattr("twinlens.running.table_reader._measure_maps", lambda maps: pytest.fail("maps are read again"))
+    monkeypatch.setattr("twinlens.run.table_reader._measure_maps", lambda maps: pytest.fail("maps are read again"))
     asked = open_evaluation(tmp_path).ask([tl.Completeness(thresholds=(0.5,))])
     assert asked.properties().equals(frame)
     monkeypatch.undo()
@@ -448,7 +448,7 @@ def test_what_was_chosen_is_kept(tmp_path, monkeypatch):
     asked = {"methods": ["random"], "metrics": ["road_morf"], "out": tmp_path / "run"}
     evaluate(tiny_model(), samples(), **asked)
     chosen = json.loads((tmp_path / "run" / "run.json").read_text())["execution"]
-    monkeypatch.setattr("twinlens.running.calling.choose_execution", lambda *_, **__: pytest.fail("chosen again"))
+    monkeypatch.setattr("twinlens.run.execution_choice.choose_execution", lambda *_, **__: pytest.fail("chosen again"))
     evaluate(tiny_model(), samples(), **{**asked, "methods": ["random", "centre"]})
     assert json.loads((tmp_path / "run" / "run.json").read_text())["execution"] == chosen
 

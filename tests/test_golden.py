@@ -12,8 +12,8 @@ from safetensors.torch import load_file
 import twinlens as tl
 from examples.resnet20 import ResNet20, normalise
 from tests.authors import FILE, WHOLE, excerpt
-from twinlens.core.ordering import count_removed, kept_mass, rank_features
-from twinlens.core.probe_table import ProbeSettings
+from twinlens.probing.probe_table import ProbeSettings
+from twinlens.probing.ranking import count_removed, kept_mass, rank_features
 
 SOCO, PAPER = tl.PROTOCOLS["soco"], tl.PROTOCOLS["paper"]
 

@@ -71,7 +71,7 @@ def test_what_a_module_is_called_says_what_is_in_it(trees):
 
 
 BROKEN = """
-from tests.core.test_maps import one
+from tests.support.test_maps import one
 import pytest
 
 @pytest.mark.skip
@@ -103,4 +103,4 @@ def test_what_breaks_a_habit_is_found():
     tree = ast.parse(BROKEN)
     assert without_an_assertion(tree) == ["test_one", "check_nothing", "test_three"]
     assert without_a_reason(tree) == [5, 9, 17]
-    assert imported_tests(tree) == ["tests.core.test_maps"]
+    assert imported_tests(tree) == ["tests.support.test_maps"]

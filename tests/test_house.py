@@ -30,7 +30,7 @@ class Import(NamedTuple):
 
 
 def modules(root: Path) -> dict[str, Path]:
-    """Every module by its dotted name below the root: "core.fields", and "core" for its `__init__`."""
+    """Every module by its dotted name below the root: "support.fields", and "support" for its `__init__`."""
     found = {}
     for path in sorted(root.rglob("*.py")):
         parts = path.relative_to(root).with_suffix("").parts
@@ -65,7 +65,8 @@ def imports(root: Path) -> list[Import]:
         for node in at_run_time(ast.parse(path.read_text())):
             for target in targets(node, package):
                 below = target.rpartition(".")[0]
-                # `from twinlens.core import fields` is a module, `from twinlens.core.fields import convert` is not.
+                # `from twinlens.support import fields` names a module,
+                # `from twinlens.support.fields import convert` does not.
                 imported = target if target in known else below
                 assert imported in known, f"{name} imports {target}, which does not exist"
                 found.append(Import(name, imported, node.lineno))
@@ -177,7 +178,7 @@ def test_modules_are_of_a_size_to_read():
     assert {name: length for name, length in lengths.items() if length > LONGEST_MODULE} == {}
 
 
-@pytest.mark.parametrize("package", ["running", "report", "cli"])
+@pytest.mark.parametrize("package", ["run", "report", "cli"])
 def test_what_travels_between_modules_is_typed(package):
     untyped = [
         f"{path.relative_to(SOURCE)}: {function.name}"
@@ -199,16 +200,16 @@ def test_docstrings_speak_as_documentation_does():
 
 
 BROKEN = {
-    "core/__init__.py": "",
-    "core/fields.py": "",
-    "core/maps.py": "def f():\n    from twinlens.metrics.curves import Curve\n",
+    "support/__init__.py": "",
+    "support/fields.py": "",
+    "probing/maps.py": "def f():\n    from twinlens.metrics.curves import Curve\n",
     "metrics/__init__.py": "",
     "metrics/curves.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from twinlens.cli import main\n",
-    "metrics/sweeps.py": "from twinlens.core import fields\nfrom . import curves\n",
+    "metrics/sweeps.py": "from twinlens.support import fields\nfrom . import curves\n",
     "cli/__init__.py": "",
-    "cli/main.py": "import twinlens.core.fields\nfrom twinlens.metrics.curves import Curve\n",
-    "running/__init__.py": "",
-    "running/engines.py": "from importlib import import_module\nimport_module('twinlens.cli.main')\n",
+    "cli/main.py": "import twinlens.support.fields\nfrom twinlens.metrics.curves import Curve\n",
+    "run/__init__.py": "",
+    "run/engines.py": "from importlib import import_module\nimport_module('twinlens.cli.main')\n",
 }
 
 
@@ -223,10 +224,10 @@ def broken(tmp_path):
 
 def test_an_upward_import_is_found_wherever_it_hides(broken):
     assert against_the_layers(broken) == [
-        "core.maps imports metrics.curves (line 2)",
-        "running.engines imports cli.main (line 2)",
+        "probing.maps imports metrics.curves (line 2)",
+        "run.engines imports cli.main (line 2)",
     ]
-    assert Import("metrics.sweeps", "core.fields", 1) in imports(broken)
+    assert Import("metrics.sweeps", "support.fields", 1) in imports(broken)
     assert Import("metrics.sweeps", "metrics.curves", 2) in imports(broken)
     assert not [each for each in imports(broken) if each.importer == "metrics.curves"]
 

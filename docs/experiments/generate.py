@@ -16,10 +16,10 @@ import shutil
 import sys
 from pathlib import Path
 
-from twinlens.experiments import EXPERIMENTS
-from twinlens.experiments.order_figures import PAPER_DISTANCES
-from twinlens.experiments.outcome import count_verdicts
-from twinlens.experiments.storage import read_stored
+from twinlens.reproduction import EXPERIMENTS
+from twinlens.reproduction.experiment_storage import read_stored
+from twinlens.reproduction.order_figures import PAPER_DISTANCES
+from twinlens.reproduction.outcome import count_verdicts
 
 HERE = Path(__file__).parent
 DATA = {"cifar10": "CIFAR-10", "imagenet": "ImageNet"}

@@ -1,19 +1,33 @@
 """The public names of twinlens: the one list that type checkers, editors and `__init__.py` read."""
 
 from . import laboratory
-from .attribution import CONTROLS, METHODS, attribute
-from .core.exchange import exchange_maps
-from .core.ordering import Schedule
-from .core.probe_table import ProbeTable
-from .core.progress import Progress
-from .core.resampling import Interval
+from .attribution import CONTROLS, METHODS
+from .checks.ceiling import Ceiling, ceiling
+from .checks.check_catalogue import CHECKS, run_check
+from .checks.check_setup import CheckOptions
+from .checks.generated_features import (
+    AxiomTest,
+    GeneratedFeatures,
+    class_sensitivity,
+    generate_features,
+    null_player,
+)
+from .checks.localisation import Localisation, attribution_inside, pointing_game
+from .checks.randomisation import (
+    ComplexityRise,
+    Randomisation,
+    data_randomisation,
+    efficient_randomisation,
+    model_randomisation,
+    train_on_permuted_labels,
+)
+from .checks.roar import RoarCurve, roar
+from .checks.sensitivity_n import RandomRemovals, SensitivityN, random_removals, sensitivity_n
+from .checks.stability import MapChange, class_similarity, max_sensitivity
 from .data.samples import Samples, from_arrays
 from .data.sources import open_data
 from .errors import DataError, ModelError, RunError
 from .evaluation import evaluate
-from .experiments.check_subject import CheckOptions
-from .experiments.checks import CHECKS, run_check
-from .experiments.roar import RoarCurve, roar
 from .imputation.imputers import (
     IMPUTERS,
     BlurImputer,
@@ -24,32 +38,14 @@ from .imputation.imputers import (
     TokenImputer,
     impute_linear,
 )
-from .laboratory.ceiling import Ceiling, ceiling
-from .laboratory.generated_features import (
-    AxiomTest,
-    GeneratedFeatures,
-    class_sensitivity,
-    generate_features,
-    null_player,
-)
-from .laboratory.localisation import Localisation, attribution_inside, pointing_game
+from .integrations.explanations import attribute
 from .laboratory.modifications import introduce_attribution, remove_attribution
-from .laboratory.randomisation import (
-    ComplexityRise,
-    Randomisation,
-    data_randomisation,
-    efficient_randomisation,
-    model_randomisation,
-    train_on_permuted_labels,
-)
 from .laboratory.selftest import selftest
-from .laboratory.sensitivity_n import RandomRemovals, SensitivityN, random_removals, sensitivity_n
-from .laboratory.stability import MapChange, class_similarity, max_sensitivity
 from .metrics.about import About
 from .metrics.catalogue import METRICS
 from .metrics.curves import CompletenessCurve, RemovalCurve
 from .metrics.estimators import opposite_schedule
-from .metrics.functions import completeness, deletion, insertion, measure_metric, road, soundness
+from .metrics.measuring import completeness, deletion, insertion, measure_metric, road, soundness
 from .metrics.metric import Metric
 from .metrics.protocols import PROTOCOLS, Protocol
 from .metrics.removal import Completeness, Deletion, Insertion, Road, completeness_from_probes, removal_from_probes
@@ -58,20 +54,25 @@ from .metrics.soundness_curve import SoundnessCurve
 from .models.loading import LoadedModel, load_model
 from .models.preprocessing import Preprocessing
 from .options import Options
+from .probing.exchange import exchange_maps
 from .probing.probe import probe
+from .probing.probe_table import ProbeTable
+from .probing.ranking import Schedule
 from .report import format_table, write_figures, write_report, write_sheet
-from .running.checks import Check
-from .running.results import Results
-from .running.run_comparison import compare
-from .running.run_reader import Evaluation, open_evaluation
-from .running.units import Cluster
+from .run.check_records import Check
+from .run.results import Results
+from .run.run_comparison import compare
+from .run.run_reader import Evaluation, open_evaluation
+from .run.units import Cluster
 from .statistics.bootstrap import Bootstrap, bootstrap
 from .statistics.contrasts import RunComparison
-from .statistics.controls import Skill, skill
 from .statistics.diagnostics import Finding, diagnose
 from .statistics.map_properties import map_entropy, sparseness
 from .statistics.sensitivity import sensitivity
+from .statistics.skill import Skill, skill
 from .statistics.verdicts import Comparison
+from .support.progress import Progress
+from .support.resampling import Interval
 
 __version__: str
 

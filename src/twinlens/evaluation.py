@@ -11,35 +11,35 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from twinlens.attribution.adapters import Adapted
-from twinlens.core.files import as_path, is_local
-from twinlens.core.progress import Bars, Progress, Quiet
-from twinlens.core.tokens import TokenModel
 from twinlens.data.stored_maps import StoredMaps
 from twinlens.errors import DamagedError, RunError
 from twinlens.imputation.imputers import Imputer
+from twinlens.integrations.explanations import Adapted
 from twinlens.metrics.catalogue import headline
 from twinlens.metrics.metric import Metric
 from twinlens.models.loading import LoadedModel, load_model
 from twinlens.options import DataSource, Methods, ModelSource, Options, takes_options
 from twinlens.probing.execution import using_threads
+from twinlens.probing.tokens import TokenModel
 from twinlens.report import write_report
-from twinlens.running.analysis import Analysis, MethodAnalysis, analyse, analyse_method
-from twinlens.running.calling import call_how
-from twinlens.running.directory import ChangedError, Run, RunDirectory, SharedDirectory, discard
-from twinlens.running.engines import ENGINES, Failures
-from twinlens.running.evaluation_job import EvaluationJob
-from twinlens.running.fingerprints import write_fingerprints
-from twinlens.running.manifest import Manifest, SourceRecord
-from twinlens.running.methods import Method, find_maps, find_methods, join_methods
-from twinlens.running.parts import describe_missing, missing_units, run_part, share_of
-from twinlens.running.planning import Plan, check_rounds, draw_rounds, needed_sweeps, plan_run
-from twinlens.running.ray_engine import choose_cluster, choose_devices, connected, map_ray
-from twinlens.running.run_reader import Evaluation, add_timings, unfinished_evaluation, write_analysis
-from twinlens.running.sample_selection import check_shown, write_selection
-from twinlens.running.subject import choose_imputer, open_subject
-from twinlens.running.table_reader import TableReader
-from twinlens.running.units import UNTOUCHED, Cluster, Unit
+from twinlens.run.analysis import Analysis, MethodAnalysis, analyse, analyse_method
+from twinlens.run.directory import ChangedError, Run, RunDirectory, SharedDirectory, discard
+from twinlens.run.engines import ENGINES, Failures
+from twinlens.run.execution_choice import call_how
+from twinlens.run.fingerprints import write_fingerprints
+from twinlens.run.job_array import describe_missing, missing_units, run_part, share_of
+from twinlens.run.manifest import Manifest, SourceRecord
+from twinlens.run.method_sources import Method, find_maps, find_methods, join_methods
+from twinlens.run.plan import Plan, check_rounds, draw_rounds, needed_sweeps, plan_run
+from twinlens.run.ray_engine import choose_cluster, choose_devices, connected, map_ray
+from twinlens.run.run_reader import Evaluation, add_timings, unfinished_evaluation, write_analysis
+from twinlens.run.sample_selection import check_shown, write_selection
+from twinlens.run.setup import choose_imputer, open_subject
+from twinlens.run.table_reader import TableReader
+from twinlens.run.units import UNTOUCHED, Cluster, Unit
+from twinlens.run.work import EvaluationJob
+from twinlens.support.files import as_path, is_local
+from twinlens.support.progress import Bars, Progress, Quiet
 
 T = TypeVar("T")
 _LOG = logging.getLogger("twinlens")

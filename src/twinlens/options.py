@@ -17,12 +17,6 @@ from typing import Any, Literal, ParamSpec, Protocol, TypeVar
 
 from torch import nn
 
-from twinlens.core.answers import Target
-from twinlens.core.fields import check_count, check_types, fields_of
-from twinlens.core.maps import ReadingOptions
-from twinlens.core.ordering import check_levels
-from twinlens.core.progress import Progress
-from twinlens.core.signatures import show_options
 from twinlens.data.samples import Samples
 from twinlens.errors import short_repr, unknown
 from twinlens.imputation.imputers import Imputer, find_imputer
@@ -33,6 +27,12 @@ from twinlens.metrics.performance import Performance, check_performance
 from twinlens.metrics.protocols import Protocol as FinePrint
 from twinlens.metrics.protocols import find_protocol
 from twinlens.models.loading import PRETRAINED, LoadedModel
+from twinlens.probing.answers import Target
+from twinlens.probing.maps import ReadingOptions
+from twinlens.probing.ranking import check_levels
+from twinlens.support.fields import check_count, check_types, fields_of
+from twinlens.support.progress import Progress
+from twinlens.support.signatures import show_options
 
 ModelSource = str | nn.Module | LoadedModel | Callable[[Any], Any] | Any
 """A spec, a module, a function from a batch to its answers, or a fitted estimator of scikit-learn."""

@@ -685,8 +685,8 @@ def test_ask_with_another_imputer(tmp_path, capsys, subject):
 
 
 def test_every_option_is_a_flag_and_a_key(capsys):
-    from twinlens.core.fields import fields_of
     from twinlens.options import Options
+    from twinlens.support.fields import fields_of
 
     with pytest.raises(SystemExit):
         main(["evaluate", "--help"])

@@ -7,12 +7,12 @@ import pytest
 
 from tests.fuzz.commands import actions_of
 from twinlens.attribution import METHODS
+from twinlens.checks.check_catalogue import CHECKS
 from twinlens.cli.completion import SHELLS, arguments_of
 from twinlens.cli.main import COMMANDS, main
-from twinlens.experiments import EXPERIMENTS
-from twinlens.experiments.checks import CHECKS
 from twinlens.imputation.imputers import IMPUTERS
 from twinlens.metrics.catalogue import METRICS
+from twinlens.reproduction import EXPERIMENTS
 
 BASH = shutil.which("bash")
 

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from PIL import Image
 from safetensors.torch import save_file
 
-from twinlens.core.maps import Reading
 from twinlens.data.samples import from_arrays, subset
 from twinlens.data.sources import open_data
 from twinlens.data.stored_maps import StoredMaps, check_stored, open_maps
 from twinlens.errors import DataError
+from twinlens.probing.maps import Reading
 
 VALUES = np.random.default_rng(0).random((3, 4, 6)).astype(np.float32)
 IDS = ("cat/a.jpg", "cat/deep/b.c.png", "dog/a.jpg")

@@ -11,8 +11,8 @@ from PIL import Image
 from safetensors.torch import save_file
 
 from tests.tiny import tiny_model
-from twinlens.core.fields import fields_of
 from twinlens.options import Options
+from twinlens.support.fields import fields_of
 
 
 def bent(fuzzer, content: bytes) -> bytes:

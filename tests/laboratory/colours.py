@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from twinlens.laboratory.generated_features import GeneratedFeatures
+from twinlens.checks.generated_features import GeneratedFeatures
 
 SIZE = 12
 

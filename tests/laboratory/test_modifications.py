@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import twinlens as tl
-from twinlens.core.ordering import rank_features
 from twinlens.laboratory.modifications import MODIFICATIONS, SCHEMES
+from twinlens.probing.ranking import rank_features
 
 EVERY = [(change, scheme) for change in MODIFICATIONS for scheme in SCHEMES]
 

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 import twinlens as tl
-from twinlens.core.ordering import rank_features
 from twinlens.laboratory import tasks, true_completeness, true_soundness, true_soundness_curve
 from twinlens.laboratory.tasks import TASKS, map_grid
+from twinlens.probing.ranking import rank_features
 
 SMALL = {
     "linear": {"features": 40},

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import twinlens as tl
-from twinlens.core.fields import fields_of
 from twinlens.metrics.catalogue import DEFAULT_METRICS, METRICS, describe_metric, find_metrics, rebuild_metric
+from twinlens.support.fields import fields_of
 
 LATE = dataclasses.replace(tl.PROTOCOLS["paper"], name="late", start_level=0.3)
 IMPUTERS = [

@@ -11,8 +11,8 @@ from torch import nn
 
 import twinlens as tl
 from tests.tiny import tiny_model
-from twinlens.core.ordering import Schedule, count_removed, keep_features, kept_mass, rank_features
 from twinlens.data.segments import equal_parts, superpixels
+from twinlens.probing.ranking import Schedule, count_removed, keep_features, kept_mass, rank_features
 
 ZERO = tl.ConstantImputer(0.0)
 ASKED = [*tl.METRICS.values(), tl.Soundness(estimator="two_sided", levels=(0.8, 0.6, 0.4, 0.2, 0.0))]

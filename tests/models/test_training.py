@@ -3,8 +3,8 @@ import torch
 from torch import nn
 
 from twinlens.models import mnist_cnn
-from twinlens.models.networks import VGG16, ResidualBlock, SmallCNN, TinyResNet
 from twinlens.models.training import PAPER, Training, accuracy, retraining_seed, train
+from twinlens.reproduction.networks import VGG16, ResidualBlock, SmallCNN, TinyResNet
 
 
 def blobs(count=96, seed=0):

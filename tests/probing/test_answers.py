@@ -1,93 +1,58 @@
-"""Models that return something else than a tensor of logits, as a person hands them over."""
-
-from collections import namedtuple
-from types import SimpleNamespace
-
-import numpy as np
 import pytest
 import torch
 from torch import nn
 
-import twinlens as tl
-from tests.tiny import tiny_model
+from twinlens.probing.answers import PLAIN, answering_logits, find_logits, score_of
 
-QUICK = {"metrics": ["deletion", "completeness"], "batch_size": 16, "memory_format": "contiguous", "resamples": 100}
-Pair = namedtuple("Pair", ["logits", "features"])
+ROWS = torch.arange(6.0).reshape(2, 3)
 
 
-class Wrapped(nn.Module):
-    """The tiny model, its answer wrapped."""
-
-    def __init__(self, wrap):
-        super().__init__()
-        self.inner, self.wrap = tiny_model(), wrap
-
-    def forward(self, x):
-        return self.wrap(self.inner(x))
-
-
-WRAPPED = {
-    "[0]": lambda z: (z, z.sum(dim=1)),
-    "['logits']": lambda z: {"features": z[:, :, None], "logits": z},
-    "['out']": lambda z: {"out": z},
-    ".logits": lambda z: SimpleNamespace(logits=z),
-}
+@pytest.mark.parametrize(
+    ("answer", "place"),
+    [
+        ({"loss": torch.tensor(0.5), "scores": ROWS, "sizes": 3}, "['scores']"),
+        ({"features": ROWS + 1, "logits": ROWS}, "['logits']"),
+        ((ROWS, ROWS + 1), "[0]"),
+    ],
+)
+def test_logits_among_other_things(answer, place):
+    found, where = find_logits(answer)
+    assert found is ROWS
+    assert where == place
 
 
-@pytest.fixture
-def data():
-    rng = np.random.default_rng(0)
-    return rng.normal(size=(8, 3, 8, 8)).astype(np.float32), rng.integers(0, 3, 8)
+@pytest.mark.parametrize("answer", [{"one": ROWS, "other": ROWS}, {"loss": torch.tensor(0.5)}, (), [3, ROWS]])
+def test_where_logits_cannot_be_told_the_answer_stays_as_it_is(answer):
+    assert find_logits(answer) == (answer, PLAIN)
 
 
-@pytest.mark.parametrize("place", WRAPPED)
-def test_logits_are_found_in_what_a_model_returns(data, place):
-    plain = tl.evaluate(tiny_model(), data, ["gradcam", "occlusion", "rise"], **QUICK)
-    found = tl.evaluate(Wrapped(WRAPPED[place]), data, ["gradcam", "occlusion", "rise"], **QUICK)
-    assert found.run.manifest.model.output == place
-    for method in plain.methods:
-        torch.testing.assert_close(found.maps(method), plain.maps(method))
-        np.testing.assert_array_equal(
-            found.curve(method, "deletion").performance, plain.curve(method, "deletion").performance
-        )
+@pytest.mark.parametrize("shape", [(2,), (2, 1)])
+def test_scores_of_a_target(shape):
+    assert score_of(None, lambda _: torch.ones(shape), 2).shape == (2, 1)
 
 
-def test_a_named_tuple_is_read_by_its_name(data):
-    maps = tl.attribute(Wrapped(lambda z: Pair(z, z)), *data, "saliency")
-    torch.testing.assert_close(maps, tl.attribute(tiny_model(), *data, "saliency"))
+@pytest.mark.parametrize(
+    ("score", "what"), [(ROWS[:, :2], r"shape \(2, 2\)"), (ROWS[0], r"shape \(3,\)"), (1.0, "float")]
+)
+def test_scores_of_another_shape_are_refused(score, what):
+    with pytest.raises(ValueError, match=f"`target` must return one score for each of 2 inputs, a tensor; .* {what}"):
+        score_of(None, lambda _: score, 2)
 
 
-def test_a_function_of_ones_own_sees_the_model_as_it_is(data):
-    def mine(model, inputs, targets):
-        return model(inputs)["out"].mean() + inputs[:, 0].detach()
-
-    found = tl.evaluate(Wrapped(WRAPPED["['out']"]), data, {"mine": {"method": mine, "sign": "absolute"}}, **QUICK)
-    inputs = torch.from_numpy(data[0])
-    with torch.no_grad():
-        expected = tiny_model().eval()(inputs).mean() + inputs[:, 0]
-    torch.testing.assert_close(found.maps("mine"), expected.abs())
-
-
-@pytest.mark.parametrize("shape", [(-1, 1), (-1,)])
-def test_one_logit_is_that_of_the_second_of_two_classes(data, shape):
-    inputs, labels = data[0], data[1] % 2
-
-    def two(z):
-        half = (z[:, 1] - z[:, 0]) / 2
-        return torch.stack([-half, half], dim=1)
-
-    one = Wrapped(lambda z: (z[:, 1] - z[:, 0]).reshape(shape))
-    found = tl.evaluate(one, (inputs, labels), ["integrated_gradients"], **QUICK)
-    plain = tl.evaluate(Wrapped(two), (inputs, labels), ["integrated_gradients"], **QUICK)
-    assert found.run.manifest.model.output == "one logit"
-    torch.testing.assert_close(found.maps("integrated_gradients"), plain.maps("integrated_gradients"))
-    tables = [e.curve("integrated_gradients", "deletion").table for e in (found, plain)]
-    np.testing.assert_allclose(tables[0].probability, tables[1].probability, rtol=1e-6)
-    np.testing.assert_array_equal(tables[0].predicted, tables[1].predicted)
-    with pytest.raises(ValueError, match=r"has label 2 .* the model knows 0 to 1"):
-        tl.evaluate(one, data, ["random"], **QUICK)
+def test_a_module_returns_scores_while_it_is_asked():
+    model = nn.Linear(3, 4)
+    with answering_logits(model, target=lambda answer: answer.sum(dim=1)):
+        assert model(ROWS).shape == (2, 1)
+    assert model(ROWS).shape == (2, 4)
+    single = nn.Linear(3, 1)
+    with answering_logits(single, single=True):
+        assert torch.equal(single(ROWS).softmax(dim=1)[:, 1] > 0.5, single.forward(ROWS)[:, 0] > 0)
 
 
-def test_what_holds_no_logits_is_refused(data):
-    with pytest.raises(TypeError, match=r"must return logits \(samples, classes\), or have them as `logits`"):
-        tl.evaluate(Wrapped(lambda z: {"a": z, "b": z}), data, ["random"], **QUICK)
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+def test_what_takes_no_hooks_is_left_as_it_is():
+    with answering_logits(lambda x: x) as nothing:
+        assert nothing is None
+    program = torch.jit.trace(nn.Linear(3, 1), ROWS)
+    with answering_logits(program, single=True):
+        assert program(ROWS).shape == (2, 1)

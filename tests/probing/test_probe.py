@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 import twinlens as tl
-from twinlens.core.probe_table import ProbeTable
-from twinlens.core.progress import Quiet
 from twinlens.probing.probe import _CHUNK
+from twinlens.probing.probe_table import ProbeTable
+from twinlens.support.progress import Quiet
 
 SCHEDULE = tl.Schedule(by="area", order="lerf", levels=(0.9, 0.7, 0.5, 0.2, 0.0))
 

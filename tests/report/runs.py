@@ -16,7 +16,7 @@ from twinlens.data.samples import from_arrays
 from twinlens.evaluation import evaluate
 from twinlens.models.loading import LoadedModel
 from twinlens.models.preprocessing import Preprocessing
-from twinlens.running.results import ControlResults
+from twinlens.run.results import ControlResults
 
 LEVELS = (0.98, 0.95, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.05)
 OPTIONS = {

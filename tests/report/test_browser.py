@@ -24,14 +24,14 @@ from tests.report.runs import (
     with_skills,
     without_control,
 )
-from twinlens.core.fields import to_json
 from twinlens.metrics.catalogue import DEFAULT_METRICS
 from twinlens.report import write_report
 from twinlens.report.page import build_page, read_part
 from twinlens.report.run_summary import describe_runs
 from twinlens.report.styles import method_styles
-from twinlens.running.checks import Check, CheckColumn, CheckValue, MethodCheck, store_check
-from twinlens.running.wording import find_headlines
+from twinlens.run.check_records import Check, CheckColumn, CheckValue, MethodCheck, store_check
+from twinlens.run.wording import find_headlines
+from twinlens.support.fields import to_json
 
 pytest.importorskip("selenium", reason="selenium is not installed: pip install 'twinlens[dev]'")
 

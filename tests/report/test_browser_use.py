@@ -14,7 +14,7 @@ import twinlens as tl
 from tests.report.browser import needs_browser
 from tests.report.runs import image_samples, make_run
 from twinlens.report import format_table, write_report
-from twinlens.running.checks import Check, CheckColumn, CheckValue, MethodCheck, store_check
+from twinlens.run.check_records import Check, CheckColumn, CheckValue, MethodCheck, store_check
 
 pytest.importorskip("selenium", reason="selenium is not installed: pip install 'twinlens[dev]'")
 

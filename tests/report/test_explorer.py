@@ -11,7 +11,7 @@ from tests.tiny import tiny_model
 from twinlens.data.samples import from_arrays
 from twinlens.models.loading import LoadedModel
 from twinlens.report.explorer import _set_scene, describe_samples, impute_at_levels, keep_at_levels
-from twinlens.running.run_reader import open_evaluation
+from twinlens.run.run_reader import open_evaluation
 
 
 def own_imputer(inputs, keep, streams):

@@ -16,11 +16,11 @@ from tests.report.runs import (
     with_curve,
     without_control,
 )
-from twinlens.experiments.comparing import draw_panels
 from twinlens.report import figures, write_figures
 from twinlens.report.figures import draw_metric, draw_plane
 from twinlens.report.styles import method_styles
-from twinlens.running.directory import Run
+from twinlens.reproduction.method_comparison import draw_panels
+from twinlens.run.directory import Run
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from tests.report.runs import EVIL, METHODS, changed, content_of, image_samples,
 from twinlens.report import write_report
 from twinlens.report.page import embed_json
 from twinlens.report.run_summary import describe_runs
-from twinlens.running.run_reader import open_evaluation
+from twinlens.run.run_reader import open_evaluation
 
 
 def test_numbers_of_the_page_are_those_of_the_results(run, page):

@@ -9,8 +9,8 @@ from tests.report.runs import METHODS, changed, content_of, image_samples, make_
 from twinlens.report import write_report
 from twinlens.report.explorer import describe_samples
 from twinlens.report.run_summary import describe_run
-from twinlens.running.results import ControlResults
-from twinlens.running.wording import find_warnings, group_warnings
+from twinlens.run.results import ControlResults
+from twinlens.run.wording import find_warnings, group_warnings
 from twinlens.statistics.bootstrap import bootstrap
 from twinlens.statistics.comparison import _pareto
 from twinlens.statistics.verdicts import Standing

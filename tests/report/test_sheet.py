@@ -11,7 +11,7 @@ import twinlens as tl
 from tests.report.runs import EVIL, image_samples, loaded, make_run
 from twinlens.report.pictures import map_picture
 from twinlens.report.sheet import _CELL, _HEAD, _TEXT, _WIDEST, _band_width, _clipped, _size
-from twinlens.running.sample_selection import read_selection
+from twinlens.run.sample_selection import read_selection
 
 DPI = 130
 

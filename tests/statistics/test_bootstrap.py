@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import twinlens as tl
-from twinlens.core.resampling import Interval, draw, interval_of
 from twinlens.laboratory.tasks import sparse_linear
 from twinlens.metrics.curves import loss_area
 from twinlens.metrics.soundness_curve import soundness_area
 from twinlens.statistics.bootstrap import bootstrap, hausdorff
+from twinlens.support.resampling import Interval, draw, interval_of
 
 ZERO = tl.ConstantImputer(0.0)
 LEVELS = tuple(p / 100 for p in range(98, 0, -4))

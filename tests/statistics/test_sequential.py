@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from twinlens.core.exchange import BLOCK
-from twinlens.core.resampling import interval_of
+from twinlens.probing.exchange import BLOCK
 from twinlens.statistics.bootstrap import Score
 from twinlens.statistics.comparison import compare_scores
 from twinlens.statistics.sequential import ONE_LOOK, Looks, round_sizes
+from twinlens.support.resampling import interval_of
 
 EQUAL = Looks((1, 2, 3, 4, 5))
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.running.ray_nodes import started_cluster
+from tests.run.ray_nodes import started_cluster
 from tests.tiny import SOURCE
 from tests.torture.children import Child, start_cold
 

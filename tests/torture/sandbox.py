@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.tiny import image_folder, model_file
 from twinlens.errors import RunError
-from twinlens.running.run_reader import open_evaluation
+from twinlens.run.run_reader import open_evaluation
 
 UNCOMPARED = (".lock", "timings.json")
 _VARYING = re.compile(rb'"seconds":(?:null|[0-9.e+-]+)|\["Date","[^"]*"\]')

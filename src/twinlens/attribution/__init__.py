@@ -6,16 +6,14 @@ maps (N, *S), values >= 0. `AttributionMethod` in method.py says how to write on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from torch import Tensor
 
-from twinlens.attribution.adapters import Adapted, adapt
+from twinlens.attribution.baselines import centre, pooling, random, rect, sobel
 from twinlens.attribution.bottleneck import iba, input_iba
 from twinlens.attribution.cam import cam, gradcam
-from twinlens.attribution.controls import centre, pooling, random, rect, sobel
 from twinlens.attribution.deeplift import deeplift, deepshap
 from twinlens.attribution.gradients import (
     excitation_backprop,
@@ -34,13 +32,8 @@ from twinlens.attribution.method import declared, refuse_unknown
 from twinlens.attribution.perturbation import extremal_perturbation, occlusion, rise
 from twinlens.attribution.shapley import kernel_shap
 from twinlens.attribution.transformers import attention_rollout, attn_lrp, gradient_attention
-from twinlens.core.arguments import checked
-from twinlens.core.arrays import ArrayLike
-from twinlens.core.calling import Labels, Model, blaming, check_inputs
-from twinlens.core.maps import AS_IT_IS, check_maps, spatial_shape
-from twinlens.core.plugins import METHOD_PLUGINS, load_plugin, with_plugins
-from twinlens.core.randomness import check_seed
 from twinlens.errors import unknown
+from twinlens.support.plugins import METHOD_PLUGINS, load_plugin, with_plugins
 
 METHODS: dict[str, Callable[..., Tensor]] = {
     function.__name__: function
@@ -128,66 +121,3 @@ def check_options(method: str, options: Iterable[str]) -> None:
         'window'?
     """
     refuse_unknown(METHODS[method], options)
-
-
-@checked
-def attribute(
-    model: Model,
-    inputs: ArrayLike,
-    targets: Labels,
-    method: Any = "integrated_gradients",
-    *,
-    ids: Sequence[str | int] | None = None,
-    seed: int = 0,
-    **options: Any,
-) -> Tensor:
-    """Explain why a model gives each input its target class.
-
-    Args:
-        model: an `nn.Module` that returns logits; for `kernel_shap` also a callable such as `predict_proba`.
-        inputs: (N, C, *S), or (N, D) for tabular rows, as the model expects them.
-        targets: (N,) classes to explain.
-        method: a name in `METHODS`; a function `(model, inputs, targets)`, which may also take `ids`, `seed` and
-            options; an attribution of Captum, an object of pytorch-grad-cam, or `quantus.explain`.
-        ids: one name per sample; random draws derive from `seed` and the name.
-        seed: seed of everything random.
-        **options: options of the method; `help(tl.METHODS[name])` explains them. For a method that is not ours `sign`,
-            `channels` and `resize` say how its maps are read, as in `evaluate`.
-
-    Returns:
-        Maps (N, *S), float32, values >= 0.
-
-    Example:
-        >>> import torch
-        >>> linear = torch.nn.Linear(3, 2, bias=False)
-        >>> linear.weight.data = torch.tensor([[1.0, -1.0, 0.0], [0.0, 2.0, 0.0]])
-        >>> attribute(linear, torch.tensor([[5.0, 1.0, 7.0]]), [0], "integrated_gradients")
-        tensor([[5., 0., 0.]])
-    """
-    check_seed(seed)
-    if isinstance(method, str) and method not in METHODS:
-        method = plugin_method("method", method, or_else=", or a function")
-    if not isinstance(method, str):
-        return _attribute_by(adapt(method, "method"), model, inputs, targets, ids, seed, options)
-    check_options(method, options)
-    return METHODS[method](model, inputs, targets, ids=ids, seed=seed, **options)
-
-
-def _attribute_by(
-    method: Adapted,
-    model: Model,
-    inputs: ArrayLike,
-    targets: Labels,
-    ids: Sequence[str | int] | None,
-    seed: int,
-    options: Mapping[str, Any],
-) -> Tensor:
-    """Explain by a method that is not ours, and check what it returns."""
-    reading, own = method.split_options(options, AS_IT_IS)
-    given, names = check_inputs(inputs, ids, tokens=True)
-    with blaming("method"):
-        maps = method(model, given, targets, ids=names, seed=seed, **own)
-    try:
-        return check_maps(maps, spatial_shape(given.shape), ids=names, **asdict(reading)).float()
-    except (ValueError, TypeError) as error:
-        raise type(error)(f"`method` returned what cannot be used: {error}") from None

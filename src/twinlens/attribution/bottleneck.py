@@ -21,7 +21,7 @@ from twinlens.attribution.feature_point import FeaturePoint, Moments
 from twinlens.attribution.harness import Request
 from twinlens.attribution.method import AttributionMethod, Explain
 from twinlens.attribution.perturbation import blur
-from twinlens.core.arrays import ArrayLike
+from twinlens.support.arrays import ArrayLike
 
 _INITIAL = 5.0  # of the masks before the sigmoid: at first, nearly everything passes (Schulz et al. 2020)
 _NEARLY_ONE = 1 - 1e-6  # the mask of a feature that passes; at 1 it would carry infinitely many bits

@@ -15,7 +15,7 @@ from twinlens.attribution.gradients import baseline_of
 from twinlens.attribution.harness import Request, find_baselines, target_logits
 from twinlens.attribution.method import AttributionMethod, Explain
 from twinlens.attribution.rescale import RescaleRules
-from twinlens.core.arrays import ArrayLike
+from twinlens.support.arrays import ArrayLike
 
 MaxPooling = Literal["difference", "gradient"]
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from twinlens.attribution.feature_maps import Seen, choose, named_layer, refuse_programs, watching
 from twinlens.attribution.harness import Request, target_logits, undisturbed
-from twinlens.core.arrays import ArrayLike, as_tensor
+from twinlens.support.arrays import ArrayLike, as_tensor
 
 _ACTIVE = 0.01  # least share of inputs for which a feature is not zero (Schulz et al. 2020)
 _CORNER = 32  # side of the smallest input that common models accept, for a pass whose features are replaced anyway

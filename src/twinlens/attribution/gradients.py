@@ -19,7 +19,7 @@ from twinlens.attribution.feature_maps import find_layer
 from twinlens.attribution.harness import Request, find_baselines, target_logits
 from twinlens.attribution.method import AttributionMethod, Explain
 from twinlens.attribution.rules import TopLayer, excitation_rules, guided_rules
-from twinlens.core.arrays import ArrayLike, as_tensor
+from twinlens.support.arrays import ArrayLike, as_tensor
 
 
 def _gradient(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:

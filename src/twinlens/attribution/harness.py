@@ -15,12 +15,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from twinlens.core.answers import answering_logits
-from twinlens.core.arrays import ArrayLike, as_tensor
-from twinlens.core.calling import Labels, Model, check_inputs, check_labels, evaluating, find_device
-from twinlens.core.fields import check_count
-from twinlens.core.randomness import stream
+from twinlens.probing.answers import answering_logits
 from twinlens.probing.execution import choose_batch, wants_contiguous
+from twinlens.probing.model_call import Labels, Model, check_inputs, check_labels, evaluating, find_device
+from twinlens.support.arrays import ArrayLike, as_tensor
+from twinlens.support.fields import check_count
+from twinlens.support.randomness import stream
 
 _LEAST, _MOST, _MOST_ROWS = 1e-12, 10**6, 2**31  # of numbers; of steps, masks, …; of inputs per call
 

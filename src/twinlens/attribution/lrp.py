@@ -14,7 +14,7 @@ from twinlens.attribution.harness import Request, target_logits
 from twinlens.attribution.method import AttributionMethod, Explain
 from twinlens.attribution.propagation import Composite, InputRule, Propagation
 from twinlens.attribution.relevance import AlphaBeta, Epsilon, Gamma, Layer, Rule, share_flat, share_in_box
-from twinlens.core.arrays import ArrayLike, as_tensor
+from twinlens.support.arrays import ArrayLike, as_tensor
 
 LRPRule = Literal[
     "epsilon_plus_flat", "epsilon_plus", "epsilon_gamma_box", "epsilon_alpha2beta1_flat",

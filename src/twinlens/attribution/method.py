@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal, Protocol, TypedDict, TypeVar
 import torch
 from torch import Tensor, nn
 
+from twinlens.attribution.embeddings import EmbeddedModel
 from twinlens.attribution.harness import (
     Request,
     check_numbers,
@@ -25,13 +26,12 @@ from twinlens.attribution.harness import (
     several_in_batches,
     undisturbed,
 )
-from twinlens.attribution.tokens import EmbeddedModel
-from twinlens.core.arguments import check_arguments, kinds_of
-from twinlens.core.arrays import ArrayLike
-from twinlens.core.calling import Labels, Model, blaming
-from twinlens.core.fields import Default, fields_of
-from twinlens.core.signatures import arguments_of, with_all_arguments
-from twinlens.core.tokens import are_tokens
+from twinlens.probing.model_call import Labels, Model, blaming
+from twinlens.probing.tokens import are_tokens
+from twinlens.support.arguments import check_arguments, kinds_of
+from twinlens.support.arrays import ArrayLike
+from twinlens.support.fields import Default, fields_of
+from twinlens.support.signatures import arguments_of, with_all_arguments
 
 Explain = Callable[[Request], Tensor]
 """From the request of one batch to attributions (B, C, *S) or maps (B, *S); channels are summed, negatives dropped."""

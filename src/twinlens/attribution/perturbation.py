@@ -20,7 +20,7 @@ from torch.nn import functional
 
 from twinlens.attribution.harness import Request, target_logits
 from twinlens.attribution.method import AttributionMethod, Explain
-from twinlens.core.randomness import stream
+from twinlens.support.randomness import stream
 
 PERTURBATIONS = ("blur", "fade")
 

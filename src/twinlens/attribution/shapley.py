@@ -15,11 +15,11 @@ from torch import Tensor, nn
 
 from twinlens.attribution.harness import Request
 from twinlens.attribution.method import AttributionMethod, Explain
-from twinlens.core.arrays import ArrayLike, as_tensor
-from twinlens.core.calling import Model
-from twinlens.core.maps import spatial_shape
-from twinlens.core.ordering import check_segments
-from twinlens.core.randomness import stream
+from twinlens.probing.maps import spatial_shape
+from twinlens.probing.model_call import Model
+from twinlens.probing.ranking import check_segments
+from twinlens.support.arrays import ArrayLike, as_tensor
+from twinlens.support.randomness import stream
 
 
 @AttributionMethod(

@@ -8,13 +8,13 @@ from collections.abc import Iterable, Mapping
 
 from twinlens.cli.evaluate import show
 from twinlens.cli.flags import add_options, given_flags, set_option, split_option
-from twinlens.core.fields import replaced
 from twinlens.errors import unknown
 from twinlens.imputation.imputers import Imputer, find_imputer
 from twinlens.metrics.metric import Metric
 from twinlens.options import Options
 from twinlens.report import write_report
-from twinlens.running.run_reader import open_evaluation
+from twinlens.run.run_reader import open_evaluation
+from twinlens.support.fields import replaced
 
 ASKED = ("metrics", "protocol", "levels", "epsilon", "performance", "imputer", "resamples")
 """The options of `evaluate` that are questions, and not measurements."""

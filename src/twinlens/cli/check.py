@@ -9,17 +9,17 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
+from twinlens.checks import check_catalogue as checks
+from twinlens.checks.check_catalogue import CHECKS
+from twinlens.checks.check_setup import CheckOptions
 from twinlens.cli.flags import add_options, given_flags, names_of
 from twinlens.cli.printing import open_console, print_plain
-from twinlens.core.fields import to_json
-from twinlens.core.progress import Bars
 from twinlens.errors import printable_line, unknown
-from twinlens.experiments import checks
-from twinlens.experiments.check_subject import CheckOptions
-from twinlens.experiments.checks import CHECKS
 from twinlens.options import SubjectOptions
-from twinlens.running.checks import Check, CheckValue
-from twinlens.running.run_reader import open_evaluation
+from twinlens.run.check_records import Check, CheckValue
+from twinlens.run.run_reader import open_evaluation
+from twinlens.support.fields import to_json
+from twinlens.support.progress import Bars
 
 
 def add_check(parser: argparse.ArgumentParser) -> None:

@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from twinlens.attribution import METHODS, method_names
+from twinlens.checks.check_catalogue import CHECKS
 from twinlens.cli.demonstrations import DEMOS
 from twinlens.cli.main import COMMANDS
 from twinlens.data.sources import DATA_SETS
-from twinlens.experiments import EXPERIMENTS
-from twinlens.experiments.checks import CHECKS
 from twinlens.imputation.imputers import IMPUTERS
 from twinlens.metrics.catalogue import metric_names
 from twinlens.metrics.performance import MEASURES
+from twinlens.reproduction import EXPERIMENTS
 
 _WORDS: dict[str, Iterable[str]] = {
     "methods": method_names(),

@@ -15,12 +15,12 @@ from twinlens.cli.demonstrations import DEMOS
 from twinlens.cli.flags import Arguments, add_options, read_arguments
 from twinlens.cli.printing import print_evaluation, print_warnings
 from twinlens.cli.report import writing_to
-from twinlens.core.progress import Bars
 from twinlens.errors import printable_line, unknown
 from twinlens.evaluation import evaluate, incomplete
 from twinlens.options import Options
 from twinlens.report.sheet import check_sheet_path, write_sheet
-from twinlens.running.run_reader import Evaluation
+from twinlens.run.run_reader import Evaluation
+from twinlens.support.progress import Bars
 
 
 def add_demo(parser: argparse.ArgumentParser) -> None:

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 from twinlens.attribution import METHODS, method_names
-from twinlens.core.fields import Field, convert, fields_of
 from twinlens.errors import unknown
 from twinlens.imputation.imputers import IMPUTERS
 from twinlens.metrics.catalogue import metric_names
 from twinlens.models.preprocessing import Preprocessing
 from twinlens.options import Options
+from twinlens.support.fields import Field, convert, fields_of
 
 Arguments = dict[str, object]
 """Arguments of `evaluate` by name, as text and TOML gave them; `Options` checks them."""

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from typing import NoReturn
 
-from twinlens.core.memory import keep_freed_memory
 from twinlens.errors import printable_line, unknown
+from twinlens.support.memory import keep_freed_memory
 
 _USER_ERRORS = (ValueError, TypeError, OSError, ImportError, MemoryError)
 

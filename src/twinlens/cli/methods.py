@@ -13,10 +13,10 @@ from rich.table import Table
 from twinlens.attribution import CONTROLS, METHODS, method_names, plugin_method
 from twinlens.attribution.method import declared, options_of
 from twinlens.cli.printing import print_plain
-from twinlens.core.fields import fields_of
 from twinlens.errors import first_line, unknown
 from twinlens.imputation.imputers import IMPUTERS, TokenImputer, find_imputer
 from twinlens.metrics.catalogue import metric_named, metric_names
+from twinlens.support.fields import fields_of
 
 
 def add_methods(parser: argparse.ArgumentParser) -> None:

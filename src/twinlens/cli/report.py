@@ -9,13 +9,13 @@ import sys
 from collections.abc import Iterator
 
 from twinlens.cli.printing import print_differences, print_runs
-from twinlens.core.fields import JSON, to_json
 from twinlens.errors import RunError, printable_line, short_repr
 from twinlens.report import format_table, write_figures, write_report
-from twinlens.running.directory import tidy_run
-from twinlens.running.run_comparison import compare_evaluations
-from twinlens.running.run_reader import Evaluation, open_evaluation, run_labels
+from twinlens.run.directory import tidy_run
+from twinlens.run.run_comparison import compare_evaluations
+from twinlens.run.run_reader import Evaluation, open_evaluation, run_labels
 from twinlens.statistics.contrasts import RunComparison
+from twinlens.support.fields import JSON, to_json
 
 
 def add_report(parser: argparse.ArgumentParser) -> None:

@@ -13,10 +13,10 @@ from rich.table import Table
 
 from twinlens.cli.flags import add_options, given_flags
 from twinlens.cli.printing import open_console, print_plain
-from twinlens.core.progress import Bars
 from twinlens.errors import RunError, unknown
-from twinlens.experiments import EXPERIMENTS, ExperimentOptions, StoredExperiment, reproduce, reproduce_all
-from twinlens.experiments.outcome import Verdict, count_verdicts
+from twinlens.reproduction import EXPERIMENTS, ExperimentOptions, StoredExperiment, reproduce, reproduce_all
+from twinlens.reproduction.outcome import Verdict, count_verdicts
+from twinlens.support.progress import Bars
 
 
 def add_reproduce(parser: argparse.ArgumentParser) -> None:

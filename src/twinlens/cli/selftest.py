@@ -14,8 +14,8 @@ from twinlens.laboratory.selftest import selftest
 from twinlens.metrics.performance import Performance
 from twinlens.metrics.removal import Completeness
 from twinlens.options import SubjectOptions
-from twinlens.running.run_reader import Evaluation, open_evaluation
-from twinlens.running.subject import reopen
+from twinlens.run.run_reader import Evaluation, open_evaluation
+from twinlens.run.setup import reopen
 
 
 def add_selftest(parser: argparse.ArgumentParser) -> None:

@@ -6,10 +6,10 @@ import argparse
 import json
 
 from twinlens.cli.printing import open_console, print_plain
-from twinlens.core.fields import to_json
 from twinlens.errors import RunError
-from twinlens.running.directory import read_run
-from twinlens.running.verification import verify_run
+from twinlens.run.directory import read_run
+from twinlens.run.verification import verify_run
+from twinlens.support.fields import to_json
 
 
 def add_verify(parser: argparse.ArgumentParser) -> None:

@@ -17,10 +17,10 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler, default_collate
 
-from twinlens.core.arrays import as_array
 from twinlens.data.images import reading
 from twinlens.data.samples import ArrayInputs, Samples, from_arrays, make_samples
 from twinlens.errors import DataError
+from twinlens.support.arrays import as_array
 
 _INPUT_KEYS = ("pixel_values", "image", "img", "inputs", "input", "x")
 _LABEL_KEYS = ("labels", "label", "target", "y")

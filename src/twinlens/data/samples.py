@@ -22,15 +22,15 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from twinlens.core.answers import REGRESSION, task_of
-from twinlens.core.arguments import checked
-from twinlens.core.arrays import ArrayLike, Floats, as_array
-from twinlens.core.calling import Labels
-from twinlens.core.maps import check_ids
-from twinlens.core.randomness import drawn_order
-from twinlens.core.tokens import pack_tokens
 from twinlens.data.images import read_image, reading
 from twinlens.errors import DataError
+from twinlens.probing.answers import REGRESSION, task_of
+from twinlens.probing.maps import check_ids
+from twinlens.probing.model_call import Labels
+from twinlens.probing.tokens import pack_tokens
+from twinlens.support.arguments import checked
+from twinlens.support.arrays import ArrayLike, Floats, as_array
+from twinlens.support.randomness import drawn_order
 
 LARGEST_LABEL = 2**63 - 1
 FINGERPRINT = 16  # bytes of the fingerprint of a sample

@@ -17,11 +17,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from twinlens.core.arrays import ArrayLike, as_tensor
-from twinlens.core.maps import spatial_shape
-from twinlens.core.ordering import check_segments
 from twinlens.data.samples import Samples
 from twinlens.errors import DataError, short_repr
+from twinlens.probing.maps import spatial_shape
+from twinlens.probing.ranking import check_segments
+from twinlens.support.arrays import ArrayLike, as_tensor
 
 SEGMENTS = 49
 """Parts of equal size that an input is cut into by default."""

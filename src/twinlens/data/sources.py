@@ -21,12 +21,12 @@ import numpy as np
 from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
-from twinlens.core.arguments import checked
-from twinlens.core.files import check_unpacked_size
 from twinlens.data.images import reading
 from twinlens.data.samples import LARGEST_LABEL, ImageFiles, Samples, from_arrays, is_text, make_samples, printable
 from twinlens.errors import DataError
 from twinlens.models.mnist_cnn import mnist_digits
+from twinlens.support.arguments import checked
+from twinlens.support.files import check_unpacked_size
 
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".gif"})
 

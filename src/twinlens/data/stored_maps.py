@@ -23,13 +23,13 @@ from numpy.lib.format import open_memmap
 from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
-from twinlens.core.arrays import ArrayLike, as_tensor
-from twinlens.core.files import check_unpacked_size
-from twinlens.core.maps import AS_IT_IS, CHANNELS, Reading
 from twinlens.data.images import opened_image, reading
 from twinlens.data.samples import Samples
 from twinlens.data.sources import IMAGE_SUFFIXES
 from twinlens.errors import DataError
+from twinlens.probing.maps import AS_IT_IS, CHANNELS, Reading
+from twinlens.support.arrays import ArrayLike, as_tensor
+from twinlens.support.files import check_unpacked_size
 
 _REMEDY = "Save the maps as plain arrays of real numbers, such as float32."
 

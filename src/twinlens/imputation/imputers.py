@@ -20,12 +20,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from twinlens.core.arguments import checked
-from twinlens.core.arrays import ArrayLike, as_array
-from twinlens.core.fields import JSON, check_types, from_json, to_json
-from twinlens.core.functions import describe_function
 from twinlens.errors import RunError, short_repr, unknown
 from twinlens.imputation.multigrid import solve
+from twinlens.support.arguments import checked
+from twinlens.support.arrays import ArrayLike, as_array
+from twinlens.support.code_digest import describe_function
+from twinlens.support.fields import JSON, check_types, from_json, to_json
 
 _WIDEST = 10_000.0  # features that a blur reaches over three times as far; of more, kernels would fill memory
 _STORED_MEANS = 4096  # numbers of a mean that run.json holds; of more it holds a digest

@@ -19,10 +19,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from twinlens.core.arrays import check_dense
 from twinlens.imputation.linear_system import interpolate, solve_direct
 from twinlens.imputation.multigrid_compiled import load_library, solve_images
 from twinlens.imputation.multigrid_torch import MISSED, NOT_FINITE, NOTHING_KEPT, solve_batch
+from twinlens.support.arrays import check_dense
 
 _MOST_CYCLES = 30
 _TINY = 256  # "auto" factorises systems of at most this many pixels

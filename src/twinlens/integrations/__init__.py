@@ -1,1 +1,1 @@
-"""Integrations: our metrics inside Captum, Quantus, torchmetrics and pytorch-grad-cam, called as theirs are."""
+"""Integrations: explanations of other libraries in twinlens, and our metrics in theirs."""

@@ -19,9 +19,6 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from twinlens.core.calling import evaluating
-from twinlens.core.maps import check_ids
-from twinlens.core.probe_table import ProbeTable
 from twinlens.errors import short_repr
 from twinlens.integrations.scoring import (
     HOW,
@@ -31,9 +28,12 @@ from twinlens.integrations.scoring import (
     scores_of,
     split_options,
 )
-from twinlens.metrics.functions import probe_samples
+from twinlens.metrics.measuring import probe_samples
 from twinlens.metrics.metric import Metric
+from twinlens.probing.maps import check_ids
+from twinlens.probing.model_call import evaluating
 from twinlens.probing.probe import ProbeOptions
+from twinlens.probing.probe_table import ProbeTable
 
 Forward = Callable[..., Any]
 Target = int | Tensor | Sequence[int] | None

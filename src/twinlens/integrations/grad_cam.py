@@ -18,10 +18,10 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from twinlens.core.arrays import ArrayLike, Floats
 from twinlens.errors import short_repr
 from twinlens.integrations.scoring import as_class, check_by_sample, offers, scores_of, split_options
-from twinlens.metrics.functions import probe_samples
+from twinlens.metrics.measuring import probe_samples
+from twinlens.support.arrays import ArrayLike, Floats
 
 Target = Callable[[Tensor], Tensor]
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from twinlens.integrations.scoring import check_by_sample, offers, scores_of, split_options
-from twinlens.metrics.functions import probe_samples
+from twinlens.metrics.measuring import probe_samples
 
 try:
     from quantus.helpers.enums import DataType, EvaluationCategory, ModelType, ScoreDirection

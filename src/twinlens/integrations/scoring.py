@@ -14,15 +14,15 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from twinlens.core.arrays import Floats
-from twinlens.core.fields import Field, fields_of, replaced
-from twinlens.core.signatures import show_options
 from twinlens.errors import unknown
 from twinlens.metrics.curves import Curve
 from twinlens.metrics.metric import Metric
 from twinlens.metrics.removal import Completeness, Deletion, Insertion, Road
 from twinlens.metrics.soundness import Soundness
 from twinlens.probing.probe import ProbeOptions
+from twinlens.support.arrays import Floats
+from twinlens.support.fields import Field, fields_of, replaced
+from twinlens.support.signatures import show_options
 
 T = TypeVar("T", bound=Callable[..., Any])
 

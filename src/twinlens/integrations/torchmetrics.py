@@ -25,14 +25,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from twinlens.core.arrays import ArrayLike, as_array, as_tensor
-from twinlens.core.calling import ANSWER, Labels, Model, check_inputs, check_labels
-from twinlens.core.fields import convert
-from twinlens.core.maps import read_as
-from twinlens.core.probe_table import ProbeSettings, ProbeTable
 from twinlens.integrations.scoring import check_by_sample, offers, options_of, scores_of, split_options
 from twinlens.metrics.curves import Curve
-from twinlens.metrics.functions import probe_samples
+from twinlens.metrics.measuring import probe_samples
+from twinlens.probing.maps import read_as
+from twinlens.probing.model_call import ANSWER, Labels, Model, check_inputs, check_labels
+from twinlens.probing.probe_table import ProbeSettings, ProbeTable
+from twinlens.support.arrays import ArrayLike, as_array, as_tensor
+from twinlens.support.fields import convert
 
 try:
     from torchmetrics import Metric

@@ -19,11 +19,11 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from twinlens.core.arguments import checked
-from twinlens.core.arrays import ArrayLike, as_tensor
-from twinlens.core.maps import check_ids, check_maps, normalise
-from twinlens.core.ordering import rank_features
-from twinlens.core.randomness import stream
+from twinlens.probing.maps import check_ids, check_maps, normalise
+from twinlens.probing.ranking import rank_features
+from twinlens.support.arguments import checked
+from twinlens.support.arrays import ArrayLike, as_tensor
+from twinlens.support.randomness import stream
 
 SCHEMES = ("constant", "random", "partial")
 """How attribution is removed or introduced."""

@@ -17,20 +17,20 @@ import torch
 from scipy.stats import spearmanr
 from torch import Tensor
 
-from twinlens.core.arguments import checked
-from twinlens.core.arrays import ArrayLike
-from twinlens.core.calling import Labels, Model
-from twinlens.core.fields import replaced
-from twinlens.core.maps import check_ids, check_maps
-from twinlens.core.randomness import stream
-from twinlens.core.signatures import lists_options
 from twinlens.imputation.imputers import Imputer, LinearImputer
 from twinlens.metrics.catalogue import MetricRequests, find_metrics
 from twinlens.metrics.curves import Curve
 from twinlens.metrics.performance import Performance
 from twinlens.metrics.soundness_curve import SoundnessCurve
 from twinlens.metrics.sweeps import merge_sweeps
+from twinlens.probing.maps import check_ids, check_maps
+from twinlens.probing.model_call import Labels, Model
 from twinlens.probing.probe import ProbeOptions, Prober
+from twinlens.support.arguments import checked
+from twinlens.support.arrays import ArrayLike
+from twinlens.support.fields import replaced
+from twinlens.support.randomness import stream
+from twinlens.support.signatures import lists_options
 
 DEGRADED = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 LEVELS = tuple(percent / 100 for percent in range(98, 0, -4))

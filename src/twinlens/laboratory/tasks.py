@@ -21,18 +21,18 @@ from numpy.typing import NDArray
 from scipy.stats import spearmanr
 from torch import Tensor
 
-from twinlens.core.arrays import Floats
-from twinlens.core.ordering import Schedule
-from twinlens.core.probe_table import ProbeTable
-from twinlens.core.randomness import stream
 from twinlens.imputation.imputers import ConstantImputer, Imputer, LinearImputer
 from twinlens.laboratory.truth import true_completeness, true_soundness_curve
-from twinlens.metrics.functions import completeness, deletion, road
+from twinlens.metrics.measuring import completeness, deletion, road
 from twinlens.metrics.performance import weighted_mean
 from twinlens.metrics.protocols import PROTOCOLS
 from twinlens.metrics.soundness import Soundness
 from twinlens.metrics.soundness_curve import SoundnessCurve
 from twinlens.probing.probe import probe
+from twinlens.probing.probe_table import ProbeTable
+from twinlens.probing.ranking import Schedule
+from twinlens.support.arrays import Floats
+from twinlens.support.randomness import stream
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from twinlens.core.arrays import Floats
-from twinlens.core.maps import normalise
-from twinlens.core.ordering import rank_features
-from twinlens.core.probe_table import ProbeTable
+from twinlens.probing.maps import normalise
+from twinlens.probing.probe_table import ProbeTable
+from twinlens.probing.ranking import rank_features
+from twinlens.support.arrays import Floats
 
 
 def true_soundness(maps: Floats, predictive: NDArray[np.bool_]) -> Floats:

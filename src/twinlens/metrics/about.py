@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from twinlens.core.fields import check_types
+from twinlens.support.fields import check_types
 
 
 @dataclass(frozen=True, kw_only=True)

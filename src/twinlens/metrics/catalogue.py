@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import is_dataclass
 from typing import Any, TypeGuard
 
-from twinlens.core.fields import JSON, REQUIRED, fields_of, from_json, replaced, to_json
-from twinlens.core.functions import describe_function
-from twinlens.core.plugins import METRIC_PLUGINS, load_plugin, with_plugins
 from twinlens.errors import unknown
 from twinlens.imputation.imputers import describe_imputer, restore_imputer
 from twinlens.metrics.about import About
 from twinlens.metrics.metric import ForeignMetric, Metric
 from twinlens.metrics.removal import Completeness, Deletion, Insertion, Road
 from twinlens.metrics.soundness import Soundness
+from twinlens.support.code_digest import describe_function
+from twinlens.support.fields import JSON, REQUIRED, fields_of, from_json, replaced, to_json
+from twinlens.support.plugins import METRIC_PLUGINS, load_plugin, with_plugins
 
 MetricRequest = str | Metric | Mapping[str, Any]
 MetricRequests = str | Metric | Sequence[str | Metric] | Mapping[str, MetricRequest]

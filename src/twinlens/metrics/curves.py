@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from twinlens.core.arrays import Floats
-from twinlens.core.plotting import draw_line, sketch_line
-from twinlens.core.probe_table import ProbeTable
-from twinlens.core.resampling import Interval, band, check_confidence, draw
 from twinlens.metrics.performance import Performance, measure
 from twinlens.metrics.protocols import Protocol
+from twinlens.probing.probe_table import ProbeTable
+from twinlens.support.arrays import Floats
+from twinlens.support.plotting import draw_line, sketch_line
+from twinlens.support.resampling import Interval, band, check_confidence, draw
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from twinlens.core.arguments import checked
-from twinlens.core.arrays import Floats, Integers
-from twinlens.core.ordering import Schedule
-from twinlens.core.probe_table import ProbeTable
 from twinlens.errors import unknown
 from twinlens.metrics.performance import Performance, measure, total, weighted_mean
 from twinlens.metrics.protocols import Protocol
+from twinlens.probing.probe_table import ProbeTable
+from twinlens.probing.ranking import Schedule
+from twinlens.support.arguments import checked
+from twinlens.support.arrays import Floats, Integers
 
 ESTIMATORS = ("paper", "two_sided")
 """How soundness judges a step: by its gain in performance, or by what its features do from two sides."""

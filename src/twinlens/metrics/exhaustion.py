@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from twinlens.core.arrays import Floats, Integers
-from twinlens.core.probe_table import ProbeTable
+from twinlens.probing.probe_table import ProbeTable
+from twinlens.support.arrays import Floats, Integers
 
 MOST = 0.5
 """With more than this share of the samples exhausted, a level is not reached by attribution."""

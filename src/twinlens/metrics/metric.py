@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
-from twinlens.core.probe_table import ProbeTable
 from twinlens.imputation.imputers import Imputer
 from twinlens.metrics.about import About
 from twinlens.metrics.curves import Curve
 from twinlens.metrics.performance import Performance
 from twinlens.metrics.protocols import Protocol as FinePrint
 from twinlens.metrics.sweeps import Sweep
+from twinlens.probing.probe_table import ProbeTable
 
 
 @runtime_checkable

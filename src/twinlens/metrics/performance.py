@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from twinlens.core.answers import CLASSIFICATION, REGRESSION
-from twinlens.core.arrays import Floats
-from twinlens.core.calling import blaming
-from twinlens.core.probe_table import ProbeTable
 from twinlens.errors import unknown
 from twinlens.metrics.protocols import Protocol
+from twinlens.probing.answers import CLASSIFICATION, REGRESSION
+from twinlens.probing.model_call import blaming
+from twinlens.probing.probe_table import ProbeTable
+from twinlens.support.arrays import Floats
 
 Performance = str | Callable[[ProbeTable], NDArray[Any]]
 

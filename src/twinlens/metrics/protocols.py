@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from twinlens.core.fields import check_types
-from twinlens.core.ordering import ROUNDINGS
 from twinlens.errors import unknown
+from twinlens.probing.ranking import ROUNDINGS
+from twinlens.support.fields import check_types
 
 
 def percent_levels(first: int, last: int) -> tuple[float, ...]:

@@ -14,9 +14,6 @@ from typing import Literal, TypeVar
 
 import numpy as np
 
-from twinlens.core.arguments import checked
-from twinlens.core.ordering import Schedule, check_levels
-from twinlens.core.probe_table import ProbeTable
 from twinlens.imputation.imputers import BlurImputer, ConstantImputer, Imputer, LinearImputer
 from twinlens.metrics.about import About
 from twinlens.metrics.curves import CompletenessCurve, RemovalCurve, more_is_better
@@ -24,6 +21,9 @@ from twinlens.metrics.performance import Performance, measure
 from twinlens.metrics.protocols import Protocol, find_protocol
 from twinlens.metrics.soundness import check_fields
 from twinlens.metrics.sweeps import Sweep
+from twinlens.probing.probe_table import ProbeTable
+from twinlens.probing.ranking import Schedule, check_levels
+from twinlens.support.arguments import checked
 
 THRESHOLDS = (0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)
 SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)

@@ -12,10 +12,6 @@ from typing import Literal
 
 import numpy as np
 
-from twinlens.core.arguments import checked
-from twinlens.core.fields import convert, fields_of
-from twinlens.core.ordering import Schedule, check_levels
-from twinlens.core.probe_table import ProbeTable
 from twinlens.imputation.imputers import Imputer, LinearImputer, find_imputer
 from twinlens.metrics.about import About
 from twinlens.metrics.estimators import Judge, check_epsilon, opposite_schedule
@@ -23,6 +19,10 @@ from twinlens.metrics.performance import SCORES, Performance, check_performance
 from twinlens.metrics.protocols import Protocol, find_protocol
 from twinlens.metrics.soundness_curve import SoundnessCurve
 from twinlens.metrics.sweeps import Sweep
+from twinlens.probing.probe_table import ProbeTable
+from twinlens.probing.ranking import Schedule, check_levels
+from twinlens.support.arguments import checked
+from twinlens.support.fields import convert, fields_of
 
 _FEW_LEVELS = 33  # a protocol with no more than a third of the paper's levels needs no thinning
 

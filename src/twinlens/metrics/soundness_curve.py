@@ -15,10 +15,6 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
-from twinlens.core.arrays import ArrayLike, Floats, Integers
-from twinlens.core.maps import check_maps
-from twinlens.core.ordering import check_segments, count_removed, kept_mass, rank_features
-from twinlens.core.probe_table import ProbeTable
 from twinlens.metrics.curves import Curve, loss_area
 from twinlens.metrics.estimators import Judge
 from twinlens.metrics.exhaustion import (
@@ -30,6 +26,10 @@ from twinlens.metrics.exhaustion import (
     find_exhaustion,
 )
 from twinlens.metrics.performance import measure
+from twinlens.probing.maps import check_maps
+from twinlens.probing.probe_table import ProbeTable
+from twinlens.probing.ranking import check_segments, count_removed, kept_mass, rank_features
+from twinlens.support.arrays import ArrayLike, Floats, Integers
 
 
 def soundness_area(performance: Floats, values: Floats, low: float = 0.0, high: float | None = None) -> float | None:

@@ -10,8 +10,8 @@ import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from twinlens.core.ordering import Schedule
 from twinlens.imputation.imputers import Imputer, describe_imputer
+from twinlens.probing.ranking import Schedule
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,13 +27,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from twinlens.core.arguments import checked
-from twinlens.core.arrays import check_dense
-from twinlens.core.calling import best_device, refusing_exit
-from twinlens.core.files import check_unpacked_size
 from twinlens.errors import ModelError, first_line, short_repr, unknown
 from twinlens.models.mnist_cnn import trained_cnn
 from twinlens.models.preprocessing import Preprocessing
+from twinlens.probing.model_call import best_device, refusing_exit
+from twinlens.support.arguments import checked
+from twinlens.support.arrays import check_dense
+from twinlens.support.files import check_unpacked_size
 
 PRETRAINED, RANDOM = "default", "none"
 _SPEC_OPTIONS = ("num_classes", "in_chans", "img_size")  # none of which could name a file or an address

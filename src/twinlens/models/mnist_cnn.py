@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from twinlens.core.tensors import save_tensors
 from twinlens.errors import DataError
 from twinlens.models.training import Training, train
+from twinlens.support.tensor_files import save_tensors
 
 EPOCHS, BATCH, RATE = 10, 64, 0.02
 _RECIPE = 1  # increased with every change to what follows, so that a cached network of another recipe is not used

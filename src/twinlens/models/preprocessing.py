@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from twinlens.core.fields import convert, fields_of
+from twinlens.support.fields import convert, fields_of
 
 INTERPOLATIONS = {
     "nearest": Image.Resampling.NEAREST,

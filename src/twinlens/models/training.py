@@ -16,12 +16,20 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from twinlens.core.arrays import ArrayLike, as_tensor
-from twinlens.core.calling import Labels, best_device, blaming, check_device, evaluating, find_device, is_out_of_memory
-from twinlens.core.fields import check_types
-from twinlens.core.randomness import stream
 from twinlens.errors import first_line
 from twinlens.probing.execution import using_threads
+from twinlens.probing.model_call import (
+    Labels,
+    best_device,
+    blaming,
+    check_device,
+    evaluating,
+    find_device,
+    is_out_of_memory,
+)
+from twinlens.support.arrays import ArrayLike, as_tensor
+from twinlens.support.fields import check_types
+from twinlens.support.randomness import stream
 
 Network = TypeVar("Network", bound=nn.Module)
 SCHEDULES = ("constant", "one_cycle")

@@ -1,1 +1,1 @@
-"""Probing: from a model, maps, a schedule and an imputer to the probe table; and the fastest way to call a model."""
+"""Probing: maps, ranking, exchange, calling a model, and the probe table that they leave behind."""

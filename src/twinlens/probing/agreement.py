@@ -16,12 +16,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
-from twinlens.core.answers import REGRESSION
-from twinlens.core.ordering import Schedule
-from twinlens.core.probe_table import ProbeTable
 from twinlens.imputation.imputers import Imputer
+from twinlens.probing.answers import REGRESSION
 from twinlens.probing.execution import Agreement, Execution, Prepared
 from twinlens.probing.probe import Prober
+from twinlens.probing.probe_table import ProbeTable
+from twinlens.probing.ranking import Schedule
 
 SAMPLES = 16
 LEVELS = tuple(round(0.98 - 0.06 * k, 2) for k in range(16))

@@ -15,10 +15,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from twinlens.core.answers import find_logits
-from twinlens.core.calling import evaluating
-from twinlens.core.tokens import are_tokens
 from twinlens.errors import first_line
+from twinlens.probing.answers import find_logits
+from twinlens.probing.model_call import evaluating
+from twinlens.probing.tokens import are_tokens
 
 MEMORY_FORMATS = {"contiguous": torch.contiguous_format, "channels_last": torch.channels_last}
 PRECISIONS = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}

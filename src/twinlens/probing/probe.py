@@ -18,10 +18,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from twinlens.core.answers import Target
-from twinlens.core.arguments import checked
-from twinlens.core.arrays import ArrayLike, Floats, check_dense
-from twinlens.core.calling import (
+from twinlens.imputation.imputers import Imputer, LinearImputer, TokenImputer, find_imputer, takes_tokens
+from twinlens.probing.answers import Target
+from twinlens.probing.execution import choose_batch
+from twinlens.probing.maps import check_maps, map_kinds, read_as, spatial_shape, warn_of_zeros
+from twinlens.probing.model_call import (
     ANSWER,
     Labels,
     Model,
@@ -32,9 +33,8 @@ from twinlens.core.calling import (
     evaluating,
     is_out_of_memory,
 )
-from twinlens.core.fields import Default, convert, filled
-from twinlens.core.maps import check_maps, map_kinds, read_as, spatial_shape, warn_of_zeros
-from twinlens.core.ordering import (
+from twinlens.probing.probe_table import ProbeSettings, ProbeTable
+from twinlens.probing.ranking import (
     Ranking,
     Schedule,
     check_segments,
@@ -43,13 +43,13 @@ from twinlens.core.ordering import (
     kept_mass,
     rank_features,
 )
-from twinlens.core.probe_table import ProbeSettings, ProbeTable
-from twinlens.core.progress import Bars, Progress
-from twinlens.core.randomness import check_seed, stream
-from twinlens.core.signatures import lists_options
-from twinlens.core.tokens import TokenModel, are_tokens, pack_tokens
-from twinlens.imputation.imputers import Imputer, LinearImputer, TokenImputer, find_imputer, takes_tokens
-from twinlens.probing.execution import choose_batch
+from twinlens.probing.tokens import TokenModel, are_tokens, pack_tokens
+from twinlens.support.arguments import checked
+from twinlens.support.arrays import ArrayLike, Floats, check_dense
+from twinlens.support.fields import Default, convert, filled
+from twinlens.support.progress import Bars, Progress
+from twinlens.support.randomness import check_seed, stream
+from twinlens.support.signatures import lists_options
 
 _CHUNK = 16  # samples whose rankings and answers are on the device at a time
 _MOST_ROWS = 2**31

@@ -18,19 +18,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from twinlens.core.answers import REGRESSION
-from twinlens.core.fields import JSON, to_json
-from twinlens.core.ordering import Schedule, count_removed, keep_features, rank_features
-from twinlens.core.probe_table import ProbeTable
-from twinlens.core.randomness import stream
 from twinlens.imputation.imputers import Imputer, UnavailableImputer
 from twinlens.metrics.curves import Curve
 from twinlens.metrics.soundness import Soundness
 from twinlens.metrics.soundness_curve import SoundnessCurve
+from twinlens.probing.answers import REGRESSION
+from twinlens.probing.probe_table import ProbeTable
+from twinlens.probing.ranking import Schedule, count_removed, keep_features, rank_features
 from twinlens.report.pictures import Picture, Shades, data_uri, false_picture, input_pictures, map_picture
-from twinlens.running.manifest import ModelRecord
-from twinlens.running.run_reader import Evaluation
-from twinlens.running.sample_selection import SelectedSamples, read_selection
+from twinlens.run.manifest import ModelRecord
+from twinlens.run.run_reader import Evaluation
+from twinlens.run.sample_selection import SelectedSamples, read_selection
+from twinlens.support.fields import JSON, to_json
+from twinlens.support.randomness import stream
 
 _PREFERRED = ("road_lerf", "road_morf", "completeness", "deletion", "insertion")  # after soundness of any kind
 _SHOWN = (0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98)

@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from twinlens.core.arguments import checked
-from twinlens.core.arrays import Floats
-from twinlens.core.files import as_path, is_local
-from twinlens.core.plotting import draw_arrow, import_pyplot, marker_fill
 from twinlens.metrics.removal import Completeness
 from twinlens.metrics.soundness import Soundness
 from twinlens.report.styles import MethodStyle, method_styles
-from twinlens.running.results import CurveResults
-from twinlens.running.run_reader import Evaluation, exchanged_point, run_labels
-from twinlens.running.wording import name_of, performance_of
+from twinlens.run.results import CurveResults
+from twinlens.run.run_reader import Evaluation, exchanged_point, run_labels
+from twinlens.run.wording import name_of, performance_of
+from twinlens.support.arguments import checked
+from twinlens.support.arrays import Floats
+from twinlens.support.files import as_path, is_local
+from twinlens.support.plotting import draw_arrow, import_pyplot, marker_fill
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

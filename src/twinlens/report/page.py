@@ -16,14 +16,14 @@ from importlib import resources
 from importlib.metadata import version
 from pathlib import Path
 
-from twinlens.core.arguments import checked
-from twinlens.core.fields import JSON, to_json
-from twinlens.core.files import as_path, written_whole
 from twinlens.report.explorer import describe_samples
 from twinlens.report.run_summary import describe_comparison, describe_runs
 from twinlens.report.styles import method_styles
-from twinlens.running.run_reader import Evaluation
+from twinlens.run.run_reader import Evaluation
 from twinlens.statistics.contrasts import RunComparison
+from twinlens.support.arguments import checked
+from twinlens.support.fields import JSON, to_json
+from twinlens.support.files import as_path, written_whole
 
 _SCRIPTS = (
     "assets/echarts.min.js",

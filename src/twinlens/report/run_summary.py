@@ -10,15 +10,14 @@ import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
-from twinlens.core.fields import JSON, fields_of, to_json
 from twinlens.metrics.performance import is_share
 from twinlens.metrics.removal import Completeness
 from twinlens.metrics.soundness import Soundness
-from twinlens.running.checks import Check
-from twinlens.running.results import ControlResults, CurveResults, Results, StoppingResults
-from twinlens.running.run_reader import Evaluation, run_labels
-from twinlens.running.side_columns import side_columns
-from twinlens.running.wording import (
+from twinlens.run.check_records import Check
+from twinlens.run.results import ControlResults, CurveResults, Results, StoppingResults
+from twinlens.run.run_reader import Evaluation, run_labels
+from twinlens.run.side_columns import side_columns
+from twinlens.run.wording import (
     describe_stopping,
     find_headlines,
     group_warnings,
@@ -27,6 +26,7 @@ from twinlens.running.wording import (
     performance_of,
 )
 from twinlens.statistics.contrasts import RunComparison
+from twinlens.support.fields import JSON, fields_of, to_json
 
 _LONGEST = 60  # signs of a setting that the page prints
 _NAMED = 3  # methods that a line names; of more it says how many they are

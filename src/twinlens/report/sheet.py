@@ -19,17 +19,17 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from twinlens.core.answers import REGRESSION
-from twinlens.core.arguments import checked
-from twinlens.core.fields import check_count
-from twinlens.core.files import as_path, is_local, written_whole
-from twinlens.core.probe_table import ProbeTable
 from twinlens.errors import RunError, first_line, printable_line
+from twinlens.probing.answers import REGRESSION
+from twinlens.probing.probe_table import ProbeTable
 from twinlens.report.explorer import class_name, load_selected_maps, shades_of
 from twinlens.report.figures import METADATA, styled_figure
 from twinlens.report.pictures import Picture, input_pictures, map_picture
-from twinlens.running.run_reader import Evaluation
-from twinlens.running.sample_selection import SelectedSample, SelectedSamples, read_selection
+from twinlens.run.run_reader import Evaluation
+from twinlens.run.sample_selection import SelectedSample, SelectedSamples, read_selection
+from twinlens.support.arguments import checked
+from twinlens.support.fields import check_count
+from twinlens.support.files import as_path, is_local, written_whole
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from twinlens.core.plotting import COLOURS
-from twinlens.running.run_reader import Evaluation
+from twinlens.run.run_reader import Evaluation
+from twinlens.support.plotting import COLOURS
 
 # The numbers of colours, dashes and symbols have few divisors in common, so that styles repeat late.
 DASHES: tuple[tuple[int, ...], ...] = ((), (7, 3), (2, 3), (9, 3, 2, 3))

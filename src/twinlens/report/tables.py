@@ -8,13 +8,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from twinlens.core.arguments import checked
-from twinlens.core.files import csv_text
 from twinlens.errors import unknown
-from twinlens.running.checks import CheckValue
-from twinlens.running.results import CurveResults, Results
-from twinlens.running.run_reader import Evaluation, run_labels
-from twinlens.running.side_columns import SideColumn, join_columns, side_columns
+from twinlens.run.check_records import CheckValue
+from twinlens.run.results import CurveResults, Results
+from twinlens.run.run_reader import Evaluation, run_labels
+from twinlens.run.side_columns import SideColumn, join_columns, side_columns
+from twinlens.support.arguments import checked
+from twinlens.support.files import csv_text
 
 KINDS = ("latex", "markdown", "csv")
 _LATEX = {

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.spatial.distance import directed_hausdorff
 
-from twinlens.core.arguments import checked
-from twinlens.core.arrays import Floats
-from twinlens.core.resampling import Interval, band, draw_blocks, interval_of
 from twinlens.metrics.curves import Curve, RemovalCurve
 from twinlens.metrics.soundness_curve import SoundnessCurve
+from twinlens.support.arguments import checked
+from twinlens.support.arrays import Floats
+from twinlens.support.resampling import Interval, band, draw_blocks, interval_of
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -14,13 +14,13 @@ from itertools import combinations
 
 import numpy as np
 
-from twinlens.core.arrays import Floats
-from twinlens.core.resampling import around, check_confidence, interval_of
 from twinlens.metrics.curves import Curve
 from twinlens.metrics.soundness_curve import SoundnessCurve
 from twinlens.statistics.bootstrap import Score, bootstrap, kind_of
 from twinlens.statistics.sequential import ONE_LOOK, Looks
 from twinlens.statistics.verdicts import Comparison, Pair, Standing
+from twinlens.support.arrays import Floats
+from twinlens.support.resampling import around, check_confidence, interval_of
 
 Curves = Mapping[str, Curve] | Mapping[str, Mapping[str, Curve]]
 

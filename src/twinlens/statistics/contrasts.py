@@ -18,11 +18,11 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from twinlens.core.plotting import html_table
-from twinlens.core.resampling import around, check_confidence
 from twinlens.statistics.bootstrap import Score
 from twinlens.statistics.sequential import ONE_LOOK, Looks
 from twinlens.statistics.verdicts import BETTER, Difference
+from twinlens.support.plotting import html_table
+from twinlens.support.resampling import around, check_confidence
 
 Quantity = Literal["area", "skill"]
 _FIRST = ("metric", "method", "quantity")  # of the columns

@@ -11,16 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from twinlens.core.arguments import checked
-from twinlens.core.arrays import ArrayLike, Floats, Integers
-from twinlens.core.maps import check_maps
-from twinlens.core.ordering import Schedule, count_removed, rank_features
-from twinlens.core.probe_table import ProbeTable
 from twinlens.metrics.curves import Curve
 from twinlens.metrics.exhaustion import exhausted_samples, find_exhaustion
 from twinlens.metrics.performance import Measured, measure
 from twinlens.metrics.protocols import find_protocol
 from twinlens.metrics.soundness_curve import SoundnessCurve
+from twinlens.probing.maps import check_maps
+from twinlens.probing.probe_table import ProbeTable
+from twinlens.probing.ranking import Schedule, count_removed, rank_features
+from twinlens.support.arguments import checked
+from twinlens.support.arrays import ArrayLike, Floats, Integers
 
 _FEW = 0.1  # so many maps may run out of attribution before most of the performance is reached
 

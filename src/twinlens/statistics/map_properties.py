@@ -15,9 +15,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from twinlens.core.arguments import checked
-from twinlens.core.arrays import ArrayLike, Floats, as_tensor
-from twinlens.core.maps import check_ids, check_maps, normalise
+from twinlens.probing.maps import check_ids, check_maps, normalise
+from twinlens.support.arguments import checked
+from twinlens.support.arrays import ArrayLike, Floats, as_tensor
 
 
 @checked
@@ -29,7 +29,7 @@ def sparseness(maps: ArrayLike, *, sign: str = "error", channels: str | None = N
 
     Args:
         maps: attribution maps, (N, *S).
-        sign: what a negative attribution means; see `twinlens.core.maps`.
+        sign: what a negative attribution means; see `twinlens.probing.maps`.
         channels: how the channels of the maps are reduced.
 
     Returns:
@@ -48,7 +48,7 @@ def map_entropy(maps: ArrayLike, *, sign: str = "error", channels: str | None = 
 
     Args:
         maps: attribution maps, (N, *S).
-        sign: what a negative attribution means; see `twinlens.core.maps`.
+        sign: what a negative attribution means; see `twinlens.probing.maps`.
         channels: how the channels of the maps are reduced.
 
     Returns:

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from twinlens.core.arguments import checked
-from twinlens.core.probe_table import ProbeTable
 from twinlens.metrics.performance import Performance
 from twinlens.metrics.protocols import Protocol, find_protocol
 from twinlens.metrics.soundness import soundness_from_probes
+from twinlens.probing.probe_table import ProbeTable
+from twinlens.support.arguments import checked
 
 
 @checked

@@ -18,7 +18,7 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-from twinlens.core.exchange import BLOCK
+from twinlens.probing.exchange import BLOCK
 
 _GROWTH = 1.5  # of a round over the last one: smaller steps stop sooner, and pay for more looks
 _NODES = 128  # of the quadrature at each look; half as many give the same six digits

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from twinlens.core.plotting import COLOURS, html_table, new_axes
+from twinlens.support.plotting import COLOURS, html_table, new_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

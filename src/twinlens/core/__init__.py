@@ -1,1 +1,0 @@
-"""What everything stands on: arrays, maps, ordering, randomness by name, the probe table, and how a model is called."""

@@ -1,0 +1,301 @@
+"""Explanations of other libraries, called as methods: Captum, pytorch-grad-cam, Quantus, and functions of the user's.
+
+None of these libraries is imported: what comes from them is known by the modules of its class. Their maps are read as
+those of our own methods are, unless something else is asked for: channels summed, what speaks against the class
+dropped, coarse maps enlarged.
+
+Shapes: N samples, C channels, S = spatial shape.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from twinlens.attribution import METHODS, check_options, plugin_method
+from twinlens.probing.answers import answering_logits
+from twinlens.probing.maps import AS_IT_IS, Reading, ReadingOptions, check_maps, read_as, spatial_shape
+from twinlens.probing.model_call import Labels, Model, blaming, check_inputs, evaluating, find_device
+from twinlens.probing.tokens import TokenModel, are_tokens
+from twinlens.support.arguments import checked
+from twinlens.support.arrays import ArrayLike, as_tensor
+from twinlens.support.randomness import check_seed
+
+AS_OUR_OWN = Reading(sign="positive", channels="sum", resize="bilinear")
+"""How maps of other libraries are read."""
+
+
+@dataclass(frozen=True)
+class Adapted:
+    """An explanation of any origin, called as a method is."""
+
+    explain: Callable[..., Any]
+    """As the user gave it."""
+
+    owner: Any
+    """The object behind it, without options that were bound to it."""
+
+    reading = AS_IT_IS
+
+    def __call__(
+        self,
+        model: Model,
+        inputs: ArrayLike,
+        targets: Labels,
+        *,
+        ids: Sequence[str | int] | None = None,
+        seed: int = 0,
+        **options: Any,
+    ) -> Tensor:
+        """Explain inputs (N, C, *S) for targets (N,); both are tensors on the model's device, whatever was given."""
+        device, dtype = find_device(model, None)
+        given, classes = (as_tensor(each, name).to(device) for each, name in ((inputs, "inputs"), (targets, "targets")))
+        values = given if dtype is None or are_tokens(given) else given.to(dtype)
+        found = self.run(model, values, classes, {"ids": ids, "seed": seed}, options)
+        try:
+            return as_tensor(found, "maps").detach()
+        except TypeError as error:
+            raise TypeError(f"`method` returned what cannot be used: {error}") from None
+
+    def run(
+        self, model: Model, inputs: Tensor, targets: Tensor, drawn: Mapping[str, Any], options: Mapping[str, Any]
+    ) -> ArrayLike:
+        """Call a function `(model, inputs, targets, …)`, with those of `ids` and `seed` that it takes."""
+        known = inspect.signature(self.explain).parameters
+        anything = any(p.kind is p.VAR_KEYWORD for p in known.values())
+        keywords = {name: value for name, value in drawn.items() if anything or name in known}
+        found: ArrayLike = self.explain(model, inputs, targets, **keywords, **options)
+        return found
+
+    def split_options(self, options: Mapping[str, Any], asked: ReadingOptions) -> tuple[Reading, dict[str, Any]]:
+        """Return how maps are read, and the options that are its own.
+
+        Args:
+            options: both, in one table.
+            asked: how maps are read where the table does not say it; its defaults leave that to the explanation.
+        """
+        own, reading = dict(options), asdict(self.reading)
+        signature = {} if self.explain is self.owner else inspect.signature(self.explain).parameters
+        for name in reading:
+            value = getattr(asked, name, None)
+            if name in own and name not in signature:
+                reading[name] = own.pop(name)
+            elif value != getattr(AS_IT_IS, name):
+                reading[name] = value
+        return read_as(**reading), own
+
+    @property
+    def reads_answers(self) -> bool:
+        """Whether it reads the model's answers as they are, as a function of the user's does."""
+        return True
+
+    @contextmanager
+    def at_rest(self) -> Iterator[None]:
+        """Leave the model as it is without this explanation, while others call it."""
+        yield
+
+
+class CaptumMethod(Adapted):
+    """An attribution of Captum, or its method `attribute`; options are those of `attribute`."""
+
+    reading = AS_OUR_OWN
+
+    @property
+    def reads_answers(self) -> bool:
+        """Whether it calls the model by a function of the user's."""
+        return not isinstance(getattr(self.owner, "forward_func", None), nn.Module)
+
+    def run(
+        self, model: Model, inputs: Tensor, targets: Tensor, drawn: Mapping[str, Any], options: Mapping[str, Any]
+    ) -> ArrayLike:
+        """Ask for the attribution of the targets."""
+        _check_same(getattr(self.owner, "forward_func", None), model)
+        attribute = getattr(self.explain, "attribute", self.explain)
+        packed = isinstance(model, TokenModel)
+        own = model.model if isinstance(model, TokenModel) else model
+        given = {"inputs": inputs[:, 0], "additional_forward_args": (inputs[:, 1],)} if packed else {"inputs": inputs}
+        answering = nullcontext() if self.reads_answers else answering_logits(own)
+        with evaluating(own), answering, torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*required_grads has been set automatically")
+            torch.manual_seed(drawn["seed"])
+            found = attribute(**given, target=targets, **options)
+        one: Tensor = found[0] if isinstance(found, tuple) else found
+        return one.transpose(1, 2) if are_tokens(inputs) and one.dim() == 3 else one  # of embeddings (N, T, D)
+
+
+class GradCamMethod(Adapted):
+    """An object of pytorch-grad-cam; options are those of its call."""
+
+    reading, reads_answers = AS_OUR_OWN, False
+
+    def run(
+        self, model: Model, inputs: Tensor, targets: Tensor, _: Mapping[str, Any], options: Mapping[str, Any]
+    ) -> ArrayLike:
+        """Ask for the maps of the targets."""
+        _check_same(self.owner.model, model)
+        with self._hooked(), evaluating(model), answering_logits(model), torch.enable_grad():
+            scores = [_Logit(target) for target in targets.tolist()]
+            maps: ArrayLike = self.explain(input_tensor=inputs, targets=scores, **options)
+        return maps
+
+    @contextmanager
+    def at_rest(self) -> Iterator[None]:
+        """Take its hooks off the model, which would keep the features of every probe in memory."""
+        self._release()
+        try:
+            yield
+        finally:
+            self._hook()
+
+    @contextmanager
+    def _hooked(self) -> Iterator[None]:
+        if self.owner.activations_and_grads.handles:
+            yield
+            return
+        self._hook()
+        try:
+            yield
+        finally:
+            self._release()
+
+    def _hook(self) -> None:
+        watching, own = type(self.owner.activations_and_grads), self.owner
+        own.activations_and_grads = watching(own.model, own.target_layers, own.reshape_transform)
+
+    def _release(self) -> None:
+        self.owner.activations_and_grads.release()
+        self.owner.activations_and_grads.handles.clear()
+
+
+@dataclass(frozen=True)
+class _Logit:
+    """The score that pytorch-grad-cam explains: one logit of one sample."""
+
+    target: int
+
+    def __call__(self, output: Tensor) -> Tensor:
+        return output[..., self.target]
+
+
+class QuantusMethod(Adapted):
+    """`quantus.explain`, which takes and returns arrays of NumPy; options are those of its call."""
+
+    reading, reads_answers = AS_OUR_OWN, False
+
+    def run(
+        self, model: Model, inputs: Tensor, targets: Tensor, _: Mapping[str, Any], options: Mapping[str, Any]
+    ) -> ArrayLike:
+        """Ask for the maps of the targets."""
+        with answering_logits(model):
+            maps: ArrayLike = self.explain(model, inputs.cpu().numpy(), targets.cpu().numpy(), **options)
+        return maps
+
+
+def adapt(explain: Callable[..., Any], argument: str = "methods") -> Adapted:
+    """Return an explanation of any origin as a method; errors name the argument that it was given as.
+
+    Example:
+        >>> def brightness(model, inputs, targets):
+        ...     return inputs.abs().sum(dim=1)
+        >>> adapt(brightness)(nn.Linear(2, 2), torch.ones(1, 3, 2), [0], seed=5)
+        tensor([[3., 3.]])
+    """
+    if not callable(explain) and not hasattr(explain, "attribute"):
+        raise TypeError(f"`{argument}` must name a method or a function; got {type(explain).__name__}.")
+    inner = explain
+    while isinstance(inner, functools.partial):
+        inner = inner.func
+    owner = getattr(inner, "__self__", inner)
+    libraries = {parent.__module__.partition(".")[0] for parent in type(owner).__mro__}
+    if "captum" in libraries and hasattr(owner, "attribute"):
+        return CaptumMethod(explain, owner)
+    if "pytorch_grad_cam" in libraries and hasattr(owner, "activations_and_grads"):
+        return GradCamMethod(explain, owner)
+    if str(getattr(inner, "__module__", "")).partition(".")[0] == "quantus":
+        return QuantusMethod(explain, owner)
+    return Adapted(explain, owner)
+
+
+def _check_same(own: object, model: Model) -> None:
+    """Refuse an explanation that was made for a model of the same kind with other weights."""
+    if own is model or not isinstance(own, nn.Module) or not isinstance(model, nn.Module):
+        return
+    mine, its = own.state_dict(), model.state_dict()
+    if mine.keys() == its.keys() and any(
+        mine[k].shape != its[k].shape or not torch.equal(mine[k].cpu(), its[k].cpu()) for k in mine
+    ):
+        raise ValueError(
+            "`methods` has an explanation that was made for another model than the one that is evaluated: their "
+            "weights differ. Make it for this one."
+        )
+
+
+@checked
+def attribute(
+    model: Model,
+    inputs: ArrayLike,
+    targets: Labels,
+    method: Any = "integrated_gradients",
+    *,
+    ids: Sequence[str | int] | None = None,
+    seed: int = 0,
+    **options: Any,
+) -> Tensor:
+    """Explain why a model gives each input its target class.
+
+    Args:
+        model: an `nn.Module` that returns logits; for `kernel_shap` also a callable such as `predict_proba`.
+        inputs: (N, C, *S), or (N, D) for tabular rows, as the model expects them.
+        targets: (N,) classes to explain.
+        method: a name in `METHODS`; a function `(model, inputs, targets)`, which may also take `ids`, `seed` and
+            options; an attribution of Captum, an object of pytorch-grad-cam, or `quantus.explain`.
+        ids: one name per sample; random draws derive from `seed` and the name.
+        seed: seed of everything random.
+        **options: options of the method; `help(tl.METHODS[name])` explains them. For a method that is not ours `sign`,
+            `channels` and `resize` say how its maps are read, as in `evaluate`.
+
+    Returns:
+        Maps (N, *S), float32, values >= 0.
+
+    Example:
+        >>> import torch
+        >>> linear = torch.nn.Linear(3, 2, bias=False)
+        >>> linear.weight.data = torch.tensor([[1.0, -1.0, 0.0], [0.0, 2.0, 0.0]])
+        >>> attribute(linear, torch.tensor([[5.0, 1.0, 7.0]]), [0], "integrated_gradients")
+        tensor([[5., 0., 0.]])
+    """
+    check_seed(seed)
+    if isinstance(method, str) and method not in METHODS:
+        method = plugin_method("method", method, or_else=", or a function")
+    if not isinstance(method, str):
+        return _attribute_by(adapt(method, "method"), model, inputs, targets, ids, seed, options)
+    check_options(method, options)
+    return METHODS[method](model, inputs, targets, ids=ids, seed=seed, **options)
+
+
+def _attribute_by(
+    method: Adapted,
+    model: Model,
+    inputs: ArrayLike,
+    targets: Labels,
+    ids: Sequence[str | int] | None,
+    seed: int,
+    options: Mapping[str, Any],
+) -> Tensor:
+    """Explain by a method that is not ours, and check what it returns."""
+    reading, own = method.split_options(options, AS_IT_IS)
+    given, names = check_inputs(inputs, ids, tokens=True)
+    with blaming("method"):
+        maps = method(model, given, targets, ids=names, seed=seed, **own)
+    try:
+        return check_maps(maps, spatial_shape(given.shape), ids=names, **asdict(reading)).float()
+    except (ValueError, TypeError) as error:
+        raise type(error)(f"`method` returned what cannot be used: {error}") from None

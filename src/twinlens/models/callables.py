@@ -1,0 +1,168 @@
+"""Models that are no modules: functions on tensors or arrays, estimators of scikit-learn and what behaves like them.
+
+Shapes: N samples, D features, K classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from twinlens.errors import DataError
+from twinlens.models.loading import LoadedModel
+from twinlens.support.code_digest import describe_function
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Estimator:
+    """How a fitted estimator is asked."""
+
+    owner: Any
+    """The estimator, or the last step of a pipeline with all before it."""
+
+    ask: Callable[[Any], Any]
+    """From rows to probabilities, decisions or values."""
+
+    scale: str
+    """What `ask` returns: "probabilities", or "logits" for decisions and values."""
+
+    regression: bool
+    """Whether it predicts values."""
+
+    @property
+    def classes(self) -> list[Any] | None:
+        """The classes by index, as labels name them."""
+        found = None if self.regression else getattr(self.owner, "classes_", None)
+        return None if found is None else np.asarray(found).tolist()
+
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        """The classes by index, where they have names."""
+        named = self.classes and any(isinstance(label, str) for label in self.classes)
+        return tuple(str(label) for label in self.classes or ()) if named else None
+
+    def indices(self, labels: object) -> NDArray[Any]:
+        """Return the index of each label among the classes; values as they are, as floating-point numbers.
+
+        Example:
+            >>> from sklearn.linear_model import LogisticRegression
+            >>> fitted = LogisticRegression().fit([[0.0], [1.0]], ["no", "yes"])
+            >>> find_estimator(fitted).indices(["yes", "no", "yes"])
+            array([1, 0, 1])
+        """
+        given = np.asarray(labels)
+        if self.classes is None:
+            return given.astype(np.float64) if self.regression and given.dtype.kind in "iuf" else given
+        place = {label: k for k, label in enumerate(self.classes)}
+        for position, label in enumerate(given.reshape(-1).tolist()):
+            if label not in place:
+                known = ", ".join(repr(name) for name in [*place][:8])
+                raise DataError(
+                    f"`labels` must be classes that `model` was fitted to, {known}; the one at {position} is {label!r}."
+                )
+        return np.array([place[label] for label in given.reshape(-1).tolist()], dtype=np.int64)
+
+
+def find_estimator(model: object) -> Estimator | None:
+    """Return how a fitted estimator is asked; None for what is no estimator.
+
+    Example:
+        >>> from sklearn.linear_model import LogisticRegression, Ridge
+        >>> [find_estimator(kind).ask.__name__ for kind in (LogisticRegression(), Ridge())]
+        ['predict_proba', 'predict']
+        >>> find_estimator(nn.Linear(2, 2)) is None
+        True
+    """
+    if isinstance(model, (nn.Module, type)) or not hasattr(model, "predict"):
+        return None
+    regression = _is_regressor(model)
+    for name, scale in (("predict_proba", "probabilities"), ("decision_function", "logits")):
+        if not regression and callable(ask := getattr(model, name, None)):
+            return Estimator(owner=model, ask=ask, scale=scale, regression=False)
+    return Estimator(owner=model, ask=model.predict, scale="logits", regression=True) if regression else None
+
+
+def _is_regressor(model: Any) -> bool:
+    tags = getattr(model, "__sklearn_tags__", None)
+    kind = tags().estimator_type if callable(tags) else getattr(model, "_estimator_type", None)
+    return kind == "regressor" if kind is not None else not hasattr(model, "predict_proba")
+
+
+class FunctionModel(nn.Module):
+    """A function as a module without weights.
+
+    Args:
+        function: from a batch to answers.
+        arrays: pass NumPy arrays instead of tensors.
+        columns: pass a data frame with these columns, as an estimator wants that was fitted to one.
+        origin: what tells this function from others; itself by default.
+    """
+
+    def __init__(
+        self,
+        function: Callable[[Any], Any],
+        *,
+        arrays: bool,
+        columns: Sequence[str] | None = None,
+        origin: object = None,
+    ) -> None:
+        super().__init__()
+        self.function, self.arrays, self.columns = function, arrays, columns
+        described = describe_function(function if origin is None else origin)  # type: ignore[arg-type]
+        self.described = f"{described['function']} {described['source']}"
+
+    def extra_repr(self) -> str:
+        """Return what tells this function from others, so that a model's digest holds it."""
+        return f"{self.described}, arrays={self.arrays}"
+
+    def forward(self, inputs: Tensor) -> Any:
+        """Call the function."""
+        if not self.arrays:
+            return self.function(inputs)
+        if inputs.requires_grad and torch.is_grad_enabled():
+            raise ValueError(
+                "`model` is called with NumPy arrays and has no gradients, which this method needs. Choose one that "
+                "only calls the model, such as kernel_shap or occlusion, or explain it by a function of your own."
+            )
+        rows: Any = inputs.detach().cpu().numpy()
+        if self.columns is not None:
+            import pandas as pd  # noqa: PLC0415 (only for estimators that were fitted to data frames)
+
+            rows = pd.DataFrame(rows, columns=list(self.columns))
+        answer = self.function(rows)
+        return answer if isinstance(answer, Tensor) else torch.as_tensor(np.asarray(answer)).to(inputs.device)
+
+
+def from_function(model: Any, *, on_arrays: bool) -> LoadedModel:
+    """Return an estimator, or a function from a batch to its answers, as a model that can be called.
+
+    Args:
+        model: the estimator or function.
+        on_arrays: pass NumPy arrays to a function, and expect probabilities of it; tensors and logits otherwise.
+    """
+    estimator = find_estimator(model)
+    if estimator is None:
+        if not callable(model) or isinstance(model, type):
+            raise TypeError(
+                "`model` must be a spec such as 'timm:resnet50', an nn.Module, a function from a batch to logits, or a "
+                f"fitted estimator of scikit-learn; got {type(model).__name__}."
+            )
+        name = getattr(model, "__qualname__", type(model).__qualname__)
+        module = FunctionModel(model, arrays=on_arrays)
+        return LoadedModel(name=name, module=module, scale="probabilities" if on_arrays else "logits")
+    columns = getattr(estimator.owner, "feature_names_in_", None)
+    module = FunctionModel(
+        estimator.ask,
+        arrays=True,
+        columns=None if columns is None else [str(name) for name in columns],
+        origin=estimator.owner,
+    )
+    return LoadedModel(
+        name=type(estimator.owner).__qualname__, module=module, classes=estimator.class_names, scale=estimator.scale
+    )

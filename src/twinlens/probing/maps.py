@@ -1,0 +1,262 @@
+"""Attribution maps: what a map must be before anything is measured with it.
+
+A map assigns each feature of one sample a value >= 0. Nothing about a map is changed silently: negative
+values and several channels are refused until the caller decides what they mean, non-finite numbers always.
+
+Shapes: N samples, C channels, S = spatial shape: (H, W) for images, (T,) for signals, (D,) for tabular rows.
+Inputs are (N, C, *S), or (N, D) for tabular rows, which have no channel; maps are (N, *S).
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Sequence, Sized
+from dataclasses import dataclass
+from itertools import islice
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from twinlens.errors import short_repr, unknown
+from twinlens.support.arrays import ArrayLike, as_tensor
+from twinlens.support.fields import convert, fields_of
+
+CHANNELS: dict[str, Callable[[Tensor], Tensor]] = {
+    "sum": lambda maps: maps.sum(dim=1),
+    "mean": lambda maps: maps.mean(dim=1),
+    "max": lambda maps: maps.amax(dim=1),
+    "absolute_sum": lambda maps: maps.abs().sum(dim=1),
+    "norm": lambda maps: torch.linalg.vector_norm(maps, dim=1),
+}
+"""Reductions of the channels of a map (N, C, *S) to one value per feature."""
+
+SIGNS: dict[str, Callable[[Tensor], Tensor]] = {
+    "error": lambda maps: maps,
+    "positive": lambda maps: maps.clamp(min=0),
+    "absolute": lambda maps: maps.abs(),
+}
+"""Meanings of a negative value: a mistake, evidence against the class (dropped), or importance."""
+
+
+RESIZES = ("bilinear", "nearest")
+"""How a map of another size than its input is brought to that size."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadingOptions:
+    """How maps of yours are read, in a whole run."""
+
+    sign: Literal["error", "positive", "absolute"] = "error"
+    """What a negative value of your own maps means: "error" refuses it, "positive" drops it, "absolute" takes
+    magnitudes."""
+
+    channels: Literal["sum", "mean", "max", "absolute_sum", "norm"] | None = None
+    """How several channels of your own maps become one value per feature."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading(ReadingOptions):
+    """How maps of one origin are read."""
+
+    resize: Literal["bilinear", "nearest"] | None = None
+    """How maps of yours that are smaller or larger than the inputs are brought to their size; refused by default."""
+
+
+def read_as(**reading: str | None) -> Reading:
+    """Return a reading, refusing what none can be.
+
+    Example:
+        >>> read_as(sign="absolut")
+        Traceback (most recent call last):
+            ...
+        ValueError: `sign` must be one of error, positive, absolute; got 'absolut'. Did you mean 'absolute'?
+    """
+    known = {field.name: field for field in fields_of(Reading)}
+    return Reading(**{name: convert(value, known[name].type, name) for name, value in reading.items()})
+
+
+AS_IT_IS = Reading()
+"""Maps as the metrics need them, and nothing else."""
+
+
+def spatial_shape(inputs_shape: Sequence[int]) -> tuple[int, ...]:
+    """Return the shape S of one map for inputs of that shape.
+
+    Example:
+        >>> spatial_shape((8, 3, 224, 224)), spatial_shape((8, 30))
+        ((224, 224), (30,))
+    """
+    if len(inputs_shape) < 2 or 0 in inputs_shape:
+        raise ValueError(
+            "`inputs` must be (samples, channels, *spatial) or (samples, features), none of them empty; "
+            f"got shape {tuple(inputs_shape)}."
+        )
+    return tuple(inputs_shape[2:] if len(inputs_shape) > 2 else inputs_shape[1:])
+
+
+def check_ids(ids: Sequence[str | int] | None, count: int) -> tuple[str, ...]:
+    """Return the ids as strings, by default 0 … N-1; one per sample, each only once.
+
+    Example:
+        >>> check_ids(None, 3)
+        ('0', '1', '2')
+    """
+    if ids is not None and not isinstance(ids, Iterable):
+        raise TypeError(f"`ids` must name each of the {count} samples; got {short_repr(ids)}.")
+    try:  # one more than there may be, since some never end
+        names = tuple(str(i) for i in islice(range(count) if ids is None else ids, count + 1))
+    except TypeError:  # of an array without an axis
+        raise TypeError(f"`ids` must name each of the {count} samples; got {short_repr(ids)}.") from None
+    if len(names) != count:
+        found = len(ids) if isinstance(ids, Sized) else f"{len(names)} or more" if len(names) > count else len(names)
+        raise ValueError(f"`ids` must name each of the {count} samples; got {found} ids.")
+    if len(set(names)) != count:
+        twice = next(name for k, name in enumerate(names) if name in names[:k])
+        raise ValueError(f"`ids` must differ, because ties and noise are drawn from them; {twice!r} occurs twice.")
+    return names
+
+
+def check_maps(
+    maps: ArrayLike,
+    spatial: tuple[int, ...],
+    *,
+    ids: Sequence[str],
+    sign: str = "error",
+    channels: str | None = None,
+    resize: str | None = None,
+) -> Tensor:
+    """Check attribution maps against the inputs they explain and reduce them to (N, *S), values >= 0.
+
+    Args:
+        maps: (N, *S), (N, 1, *S), or (N, C, *S) with a channel reduction.
+        spatial: S, the shape that one map must have.
+        ids: one name per sample, used in errors.
+        sign: treatment of negative values: "error" refuses them, "positive" sets them to zero, "absolute" takes
+            magnitudes. Applied after the channels were reduced.
+        channels: reduction of a map's channels, one of `CHANNELS`.
+        resize: how maps of another size are brought to that of the inputs, one of `RESIZES`, after all else.
+
+    Returns:
+        A tensor (N, *S), float32 or float64, on the device of the maps.
+
+    Example:
+        >>> import numpy as np
+        >>> check_maps(np.array([[[1.0, -2.0], [0.5, 3.0]]]), (2,), ids="a", sign="positive", channels="sum")
+        tensor([[1.5000, 1.0000]], dtype=torch.float64)
+    """
+    if not isinstance(sign, str) or sign not in SIGNS:
+        raise unknown("sign", sign, SIGNS)
+    if channels is not None and (not isinstance(channels, str) or channels not in CHANNELS):
+        raise unknown("channels", channels, CHANNELS)
+    values = as_tensor(maps, "maps")
+    if values.dtype not in (torch.float32, torch.float64):
+        exact_in_float32 = values.dtype in (
+            torch.float16,
+            torch.bfloat16,
+            torch.uint8,
+            torch.int8,
+            torch.bool,
+        )
+        values = values.to(torch.float32 if exact_in_float32 else torch.float64)
+    if resize is not None and resize not in RESIZES:
+        raise unknown("resize", resize, RESIZES)
+    values = SIGNS[sign](_reduce_channels(values, spatial, ids, channels, resizing=resize is not None))
+    negative = (values < 0).flatten(1).any(dim=1)
+    if negative.any():
+        first = int(negative.nonzero()[0])
+        raise ValueError(
+            f"`maps` must not be negative; the map of sample {ids[first]!r} goes down to "
+            f"{values[first].min().item():g}, and {int(negative.sum())} of {len(ids)} maps have negative values. "
+            "Say what they mean: sign='positive' drops them, sign='absolute' takes magnitudes."
+        )
+    return values if resize is None else _resized(values, spatial, resize)
+
+
+def _resized(values: Tensor, spatial: tuple[int, ...], how: str) -> Tensor:
+    if tuple(values.shape[1:]) == spatial:
+        return values
+    if how == "nearest":
+        return torch.nn.functional.interpolate(values[:, None], size=spatial, mode="nearest")[:, 0]
+    modes = {1: "linear", 2: "bilinear", 3: "trilinear"}
+    return torch.nn.functional.interpolate(values[:, None], size=spatial, mode=modes[len(spatial)])[:, 0]
+
+
+def _reduce_channels(
+    values: Tensor, spatial: tuple[int, ...], ids: Sequence[str], channels: str | None, *, resizing: bool
+) -> Tensor:
+    """Reduce maps to (N, *S); refuse a wrong count, a wrong shape, and numbers that are not finite."""
+    count, given = len(ids), tuple(values.shape)
+    if not given or given[0] != count:
+        raise ValueError(
+            f"`maps` must hold one map for each of the {count} samples (ids {ids[0]!r} to {ids[-1]!r}); "
+            f"got shape {given}."
+        )
+    _refuse_non_finite(values, ids)
+    if given[1:] == spatial or (resizing and len(given) == len(spatial) + 1 and 0 not in given):
+        return values
+    fits = given[2:] == spatial or (resizing and len(given) == len(spatial) + 2)
+    if not fits or 0 in given:
+        raise ValueError(
+            f"`maps` must have shape {(count, *spatial)}, or that with a channel axis second, to match the inputs; "
+            f"got {given}. Say how to resize them: resize={' or '.join(map(repr, RESIZES))}."
+        )
+    if given[1] == 1:
+        return values[:, 0]
+    if channels is None:
+        raise ValueError(
+            f"`maps` have {given[1]} channels per feature, and the metrics need one value. Say how to reduce them: "
+            f"channels={' or '.join(map(repr, CHANNELS))}."
+        )
+    reduced = CHANNELS[channels](values)
+    _refuse_non_finite(reduced, ids)
+    return reduced
+
+
+def _refuse_non_finite(values: Tensor, ids: Sequence[str]) -> None:
+    bad = ~torch.isfinite(values).flatten(1).all(dim=1)
+    if bad.any():
+        first = int(bad.nonzero()[0])
+        raise ValueError(
+            f"`maps` must be finite; the map of sample {ids[first]!r} contains NaN or infinity, as do "
+            f"{int(bad.sum())} of {len(ids)} maps. Leave these samples out or repair the attribution method."
+        )
+
+
+def normalise(maps: Tensor) -> Tensor:
+    """Scale each map (N, *S) to a maximum of 1, in float64; a map of zeros stays as it is.
+
+    Example:
+        >>> normalise(torch.tensor([[1, 4], [0, 0]]))
+        tensor([[0.2500, 1.0000],
+                [0.0000, 0.0000]], dtype=torch.float64)
+    """
+    values = maps.to(torch.float64)
+    peak = values.flatten(1).amax(dim=1).reshape(-1, *[1] * (values.dim() - 1))
+    return values / torch.where(peak > 0, peak, 1.0)
+
+
+def map_kinds(maps: Tensor) -> list[str]:
+    """Classify each map (N, *S) as "regular", "constant" or all "zero".
+
+    Constant and zero maps are legal, but degenerate: they rank no feature above another.
+
+    Example:
+        >>> map_kinds(torch.tensor([[1.0, 2.0], [3.0, 3.0], [0.0, 0.0]]))
+        ['regular', 'constant', 'zero']
+    """
+    flat = maps.flatten(1)
+    constant, zero = (flat == flat[:, :1]).all(dim=1), (flat == 0).all(dim=1)
+    return [
+        "zero" if z else "constant" if c else "regular" for z, c in zip(zero.tolist(), constant.tolist(), strict=True)
+    ]
+
+
+def warn_of_zeros(maps: Tensor, consequence: str) -> None:
+    """Issue a warning if all maps (N, *S) are zero everywhere, for whoever called a public function."""
+    if not bool(maps.any()):
+        warnings.warn(
+            f"`maps` are zero everywhere for all {len(maps)} samples: they rank no feature above another, and "
+            f"{consequence} is not defined.",
+            stacklevel=4,
+        )

@@ -1,0 +1,296 @@
+"""How a model is called: its device and mode, its checked inputs and labels, and the meaning of its answers.
+
+Shapes: N samples, K classes, B rows of a batch, L levels.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import cached_property
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from twinlens.errors import first_line, unknown
+from twinlens.probing.answers import REGRESSION, SINGLE, Target, as_two, find_logits, score_of, task_of
+from twinlens.probing.maps import check_ids, spatial_shape
+from twinlens.probing.tokens import are_tokens
+from twinlens.support.arrays import ArrayLike, as_array, as_tensor, check_dense
+
+Model = nn.Module | Callable[[Any], Any]
+Labels = ArrayLike | Sequence[int] | Sequence[float]
+
+OUTPUTS = ("auto", "logits", "probabilities", "multi_label")
+ANSWER = ("predicted", "probability", "logit", "target_rank")
+"""The columns that are kept of an answer."""
+_NAMED = re.compile(r"`\w+`")
+
+
+@contextmanager
+def evaluating(model: Model) -> Iterator[None]:
+    """Put a module into evaluation mode, and every part of it back into its own mode afterwards."""
+    modes = [(part, part.training) for part in model.modules()] if isinstance(model, nn.Module) else []
+    if isinstance(model, nn.Module):
+        with suppress(NotImplementedError):  # of a program of torch.export, whose mode is that in which it was exported
+            model.eval()
+    try:
+        yield
+    finally:
+        for part, training in modes:
+            part.training = training
+
+
+@contextmanager
+def refusing_exit(argument: str) -> Iterator[None]:
+    """Turn an attempt of the caller's own code to end the whole program into an error that names the argument."""
+    try:
+        yield
+    except SystemExit as error:
+        raise ValueError(
+            f"`{argument}` called sys.exit({error.code!r}), which would end the whole program. Let it raise an "
+            "exception instead."
+        ) from error
+
+
+@contextmanager
+def blaming(argument: str) -> Iterator[None]:
+    """Turn what the caller's own code raises, or its attempt to end the whole program, into an error with its name.
+
+    Errors that name an argument are passed on, as are those of files and of memory, which have other remedies.
+    """
+    try:
+        with refusing_exit(argument):
+            yield
+    except (OSError, MemoryError, Warning):
+        raise
+    except Exception as error:
+        if is_out_of_memory(error) or (isinstance(error, (ValueError, TypeError)) and _NAMED.match(str(error))):
+            raise
+        said = first_line(error).rstrip(".")
+        raise ValueError(f"`{argument}` raised {type(error).__name__}: {said}.") from error
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Return whether memory ran out, on whatever device.
+
+    Example:
+        >>> is_out_of_memory(RuntimeError("CUDA out of memory.")), is_out_of_memory(RuntimeError("mat1 and mat2"))
+        (True, False)
+    """
+    text = str(error).lower()
+    return isinstance(error, MemoryError) or "out of memory" in text or "can't allocate memory" in text
+
+
+class Respondent:
+    """The model, called in its own way (tensors or arrays, logits or probabilities), its answers checked."""
+
+    def __init__(
+        self,
+        model: Model,
+        *,
+        labels: NDArray[Any],
+        ids: tuple[str, ...],
+        output: str,
+        on_numpy: bool,
+        device: str | torch.device | None,
+        target: Target | None = None,
+    ) -> None:
+        if output not in OUTPUTS:
+            raise unknown("output", output, OUTPUTS)
+        self.model, self.ids, self.target = model, ids, target
+        self.labels = labels if target is None else labels.astype(np.float64)
+        self.on_numpy = on_numpy and not isinstance(model, nn.Module)
+        self.probabilities = output == "probabilities" or (output == "auto" and self.on_numpy)
+        self.multi_label = output == "multi_label"
+        self.regression = task_of(self.labels) == REGRESSION
+        self.device, self.dtype = find_device(model, device)
+        self.real = torch.float32 if self.device.type == "mps" else torch.float64
+        self.label = torch.from_numpy(self.labels).to(self.device)
+        self.classes: int | None = None
+
+    def ask(self, batch: Tensor, index: Tensor) -> Tensor:
+        """Call the model on a batch of the samples at `index`; return (B, 4), the columns named in `ANSWER`."""
+        with blaming("model"):
+            if self.on_numpy:
+                answer = torch.as_tensor(np.asarray(self.model(batch.numpy())))
+            else:
+                answer = self.model(batch if self.dtype is None or are_tokens(batch) else batch.to(self.dtype))
+        if self.target is not None:
+            with blaming("target"):
+                answer = score_of(answer, self.target, len(batch))
+        answer, place = find_logits(answer)
+        if not isinstance(answer, Tensor):
+            raise TypeError(
+                f"`model` must return a tensor of logits, or an object that has them as `logits` or as its first item; "
+                f"got {type(answer).__name__}. Wrap it, as in lambda x: model(x).scores."
+            )
+        answer = check_dense(answer, "model").to(self.real)
+        if self.regression:
+            return self._values(answer, len(batch))
+        if place.endswith(SINGLE) and len(answer) == len(batch) and self._binary:
+            answer = self._as_two(answer)
+        if answer.dim() != 2 or len(answer) != len(batch) or answer.shape[1] < 2:
+            raise ValueError(
+                f"`model` must return one row of at least two logits per input; for {len(batch)} inputs it returned "
+                f"shape {tuple(answer.shape)}. For a single logit of two classes pass labels 0 and 1; for a regression "
+                "model pass floating-point labels."
+            )
+        self._check_classes(answer.shape[1])
+        target = self.label[index][:, None]
+        if self.multi_label:
+            return _present(answer.gather(1, target), target)
+        if self.probabilities:
+            _check_probabilities(answer)
+            probability = answer.gather(1, target)
+            logit = probability.clamp(min=torch.finfo(self.real).tiny).log()
+        else:
+            logit = answer.gather(1, target)
+            probability = (logit - answer.logsumexp(dim=1, keepdim=True)).exp()
+        logit = logit.masked_fill(~answer.isfinite().all(dim=1, keepdim=True), torch.nan)  # refused by `check`
+        own = answer.gather(1, target)
+        # A class of equal score but lower index comes first, as for argmax.
+        earlier = torch.arange(answer.shape[1], device=self.device) < target
+        rank = ((answer > own) | ((answer == own) & earlier)).sum(dim=1, keepdim=True)
+        return torch.cat([answer.argmax(dim=1, keepdim=True), probability, logit, rank], dim=1)
+
+    @cached_property
+    def _binary(self) -> bool:
+        return bool(np.isin(self.labels, (0, 1)).all())
+
+    def _as_two(self, answer: Tensor) -> Tensor:
+        if not self.probabilities:
+            return as_two(answer)
+        one = answer.reshape(-1)
+        return torch.stack([1 - one, one], dim=1)
+
+    def _values(self, answer: Tensor, count: int) -> Tensor:
+        if answer.shape not in ((count,), (count, 1)):
+            raise ValueError(
+                f"`model` must return one value per input, because `labels` are floating-point; for {count} inputs it "
+                f"returned shape {tuple(answer.shape)}. For classification pass integer labels."
+            )
+        nothing = torch.full((count, 1), torch.nan, dtype=self.real, device=self.device)
+        return torch.cat([answer.reshape(-1, 1), nothing, nothing, torch.full_like(nothing, -1)], dim=1)
+
+    def _check_classes(self, classes: int) -> None:
+        if self.classes == classes:
+            return
+        self.classes = classes
+        outside = np.flatnonzero((self.labels < 0) | (self.labels >= classes))
+        if outside.size:
+            raise ValueError(
+                f"`labels` must lie within 0 … {classes - 1}, the model's classes; sample {self.ids[outside[0]]!r} has "
+                f"{self.labels[outside[0]]}, and {outside.size} of {len(self.ids)} labels are outside."
+            )
+
+    def check(self, answers: NDArray[np.float64], names: Sequence[str], levels: Sequence[float]) -> None:
+        """Refuse answers about whole samples (n, L, 4) that are not finite."""
+        bad = np.argwhere(~np.isfinite(answers[..., ANSWER.index("predicted" if self.regression else "logit")]))
+        if bad.size:
+            sample, level = bad[0]
+            raise ValueError(
+                f"`model` returned NaN or infinity for sample {names[sample]!r} at level {levels[level]:g}. Check the "
+                "normalisation of `inputs`, and the model in float32."
+            )
+
+
+def _present(logit: Tensor, target: Tensor) -> Tensor:
+    """Return the answer (B, 4) about a class that may be present beside others; class -1 is predicted if it is not."""
+    absent = logit <= 0
+    return torch.cat([torch.where(absent, -1, target), logit.sigmoid(), logit, absent], dim=1)
+
+
+def best_device(device: str | None) -> str:
+    """Return the device for a model: the one named, by default a GPU if there is one."""
+    if device is None:
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    check_device(device)
+    return device
+
+
+def check_device(device: str | torch.device) -> torch.device:
+    """Return a device, refusing one that torch does not know or that is not there.
+
+    Example:
+        >>> check_device("gpu")
+        Traceback (most recent call last):
+            ...
+        ValueError: `device` must be one that is there, such as 'cpu' or 'cuda:1'; got 'gpu'.
+    """
+    try:
+        found = torch.device(device)
+        # Asking for memory is the only question that every kind of device answers.
+        usable = found.type != "meta" and torch.empty(1, device=found).device.type == found.type
+    except (RuntimeError, AssertionError, TypeError, NotImplementedError, ImportError):
+        usable = False
+    if not usable:
+        raise ValueError(f"`device` must be one that is there, such as 'cpu' or 'cuda:1'; got {str(device)!r}.")
+    return found
+
+
+def find_device(model: Model, device: str | torch.device | None) -> tuple[torch.device, torch.dtype | None]:
+    """Return the device to compute on and the floating-point type of the model's weights, if it has any."""
+    wanted = None if device is None else check_device(device)
+    if not isinstance(model, nn.Module):
+        if not callable(model):
+            raise TypeError(f"`model` must be an nn.Module or a function; got {type(model).__name__}.")
+        return wanted or torch.device("cpu"), None
+    weights = list(chain(model.parameters(), model.buffers()))
+    floating = next((w.dtype for w in weights if w.is_floating_point()), None)
+    if not weights:
+        return wanted or torch.device("cpu"), floating
+    own = weights[0].device
+    if own.type == "meta":
+        raise ValueError("`model` must have its weights in memory; they are on device meta. Load them.")
+    if wanted is not None and (wanted.type != own.type or wanted.index not in (None, own.index)):
+        raise ValueError(
+            f"`device` is {str(wanted)!r}, but the model is on {str(own)!r}. Call model.to({str(wanted)!r})."
+        )
+    return own, floating
+
+
+def check_inputs(
+    inputs: ArrayLike, ids: Sequence[str | int] | None, *, tokens: bool = False
+) -> tuple[Tensor, tuple[str, ...]]:
+    """Return inputs as a tensor, floating-point and finite, and the ids of the samples as strings.
+
+    With `tokens`, they may be token ids (N, T) or (N, C, T), too.
+    """
+    given = as_tensor(inputs, "inputs")
+    if not given.is_floating_point() and not (tokens and are_tokens(given)):
+        raise TypeError(f"`inputs` must be floating-point, normalised as the model expects; got {given.dtype}.")
+    spatial_shape(given.shape)  # refuses what is empty
+    names = check_ids(ids, len(given))
+    for name, sample in zip(names, given, strict=True):
+        if not torch.isfinite(sample).all():
+            raise ValueError(f"`inputs` must be finite; sample {name!r} contains NaN or infinity.")
+    return given, names
+
+
+def check_labels(labels: Labels, ids: Sequence[str], name: str = "labels") -> NDArray[Any]:
+    """Return one label per sample, as int64, or as float64 for regression; errors call them `name`."""
+    targets = as_array(labels, name)
+    if targets.shape != (len(ids),):
+        raise ValueError(
+            f"`{name}` must hold one number for each of the {len(ids)} samples; got shape {targets.shape}. "
+            "Of one-hot labels take argmax(1)."
+        )
+    if targets.dtype.kind == "f" and not np.isfinite(targets).all():
+        first = ids[int(np.flatnonzero(~np.isfinite(targets))[0])]
+        raise ValueError(f"`{name}` must be finite; that of sample {first!r} is not.")
+    return targets.astype(np.float64 if targets.dtype.kind == "f" else np.int64)
+
+
+def _check_probabilities(answer: Tensor) -> None:
+    total = answer.sum(dim=1)
+    if bool((answer < 0).any()) or bool(((total - 1).abs() > 1e-3).any()):
+        raise ValueError(
+            "`model` must return probabilities, >= 0 and summing to 1 in each row; it returned something else. "
+            "If these are logits, pass output='logits'."
+        )

@@ -1,0 +1,315 @@
+"""The probe table: every answer of the model, one row per sample and level.
+
+All metrics are pure functions of this table, so it can be stored, cut into shards and evaluated again.
+
+Shapes: N samples, L levels. Arrays named per row are (N, L); per sample (N,); per level (L,).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from twinlens.errors import DamagedError, first_line
+from twinlens.probing.answers import task_of
+from twinlens.probing.maps import AS_IT_IS, Reading
+from twinlens.probing.ranking import Schedule
+from twinlens.support.arrays import Floats, Integers
+from twinlens.support.files import at_hand, written_whole
+
+FORMAT = 4
+_ROWS = ("removed", "kept_mass", "predicted", "probability", "logit", "target_rank")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProbeSettings:
+    """Settings of the probing; tables can be joined only if they agree in all of them."""
+
+    schedule: Schedule
+    """Which features were removed at which level."""
+
+    imputer: str
+    """The imputer, as it prints."""
+
+    seed: int
+    """Seed of ties and noise, which derive from it, the sample's id and the level."""
+
+    spatial: tuple[int, ...]
+    """Shape of one map."""
+
+    reading: Reading = AS_IT_IS
+    """How the maps were read."""
+
+    segmented: bool = False
+    """Whether segments joined places of the maps to features."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class ProbeTable:
+    """The model's answers for every sample at every level, and how much attribution was kept there."""
+
+    settings: ProbeSettings
+    """Settings of the probing."""
+
+    ids: tuple[str, ...]
+    """One name per sample."""
+
+    labels: NDArray[Any]
+    """(N,) target class as int64, or target value as float64 for a regression model."""
+
+    map_kinds: tuple[str, ...]
+    """(N,) "regular", or a degenerate map: "constant" or "zero"."""
+
+    removed: Integers
+    """(N, L) number of features removed."""
+
+    kept_mass: Floats
+    """(N, L) attribution of the features that were kept, for maps scaled to a maximum of 1."""
+
+    predicted: NDArray[Any]
+    """(N, L) predicted class as int64, or predicted value as float64."""
+
+    probability: Floats
+    """(N, L) probability of the target class; NaN for a regression model."""
+
+    logit: Floats
+    """(N, L) logit of the target class; NaN for a regression model."""
+
+    target_rank: Integers
+    """(N, L) number of classes that the model puts before the target class; -1 for a regression model."""
+
+    features: Integers | None = None
+    """(N,) number of features of each sample where segments join places of a map; None where each place is one."""
+
+    @property
+    def counts(self) -> Integers:
+        """(N,) number of features of each sample."""
+        places = math.prod(self.settings.spatial)
+        return np.full(len(self), places) if self.features is None else self.features
+
+    @property
+    def levels(self) -> Floats:
+        """(L,) the levels of the schedule."""
+        return np.array(self.settings.schedule.levels)
+
+    @property
+    def task(self) -> str:
+        """The kind of model by the type of its labels: "classification" or "regression"."""
+        return task_of(self.labels)
+
+    @property
+    def correct(self) -> NDArray[np.bool_]:
+        """(N, L) whether the target class was predicted."""
+        return np.equal(self.target_rank, 0)
+
+    @property
+    def added_mass(self) -> Floats:
+        """(N, L) attribution newly kept since the previous level; at the first level, all that is kept."""
+        return np.diff(self.kept_mass, axis=1, prepend=0.0)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __repr__(self) -> str:
+        schedule = self.settings.schedule
+        return (
+            f"ProbeTable({len(self)} samples × {len(schedule.levels)} levels, "
+            f"by {schedule.by}, {schedule.order}, {self.task})"
+        )
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ProbeTable):
+            return NotImplemented
+        return (
+            self.settings == other.settings
+            and self.ids == other.ids
+            and self.map_kinds == other.map_kinds
+            and np.array_equal(self.labels, other.labels)
+            and np.array_equal(self.counts, other.counts)
+            and all(np.array_equal(getattr(self, n), getattr(other, n), equal_nan=True) for n in _ROWS)
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @staticmethod
+    def _rows(column: Callable[[str], Any]) -> dict[str, Any]:
+        return {name: column(name) for name in _ROWS}
+
+    def take(self, positions: Sequence[int] | NDArray[np.integer]) -> ProbeTable:
+        """Return the table of the samples at these positions, in this order."""
+        index = np.asarray(positions, dtype=np.int64)
+        return dataclasses.replace(
+            self,
+            ids=tuple(self.ids[i] for i in index),
+            map_kinds=tuple(self.map_kinds[i] for i in index),
+            labels=self.labels[index],
+            features=None if self.features is None else self.features[index],
+            **self._rows(lambda name: getattr(self, name)[index]),
+        )
+
+    @staticmethod
+    def concatenate(tables: Sequence[ProbeTable]) -> ProbeTable:
+        """Join tables of different samples that were made with the same settings."""
+        if not tables:
+            raise ValueError("`tables` must hold at least one probe table; got none.")
+        first = tables[0]
+        for position, table in enumerate(tables):
+            if table.settings != first.settings:
+                raise ValueError(
+                    f"`tables` must have been made with the same settings; table {position} differs from the first: "
+                    f"{_difference(first.settings, table.settings)}."
+                )
+        ids = [name for table in tables for name in table.ids]
+        if len(set(ids)) != len(ids):
+            twice = next(name for name in ids if ids.count(name) > 1)
+            raise ValueError(f"`tables` must hold different samples; {twice!r} occurs more than once.")
+        return dataclasses.replace(
+            first,
+            ids=tuple(ids),
+            map_kinds=tuple(kind for table in tables for kind in table.map_kinds),
+            labels=np.concatenate([table.labels for table in tables]),
+            features=None if first.features is None else np.concatenate([table.counts for table in tables]),
+            **ProbeTable._rows(lambda name: np.concatenate([getattr(table, name) for table in tables])),
+        )
+
+    def join_levels(self, *others: ProbeTable, levels: Sequence[float] | None = None) -> ProbeTable:
+        """Join tables of the same samples and settings that were probed at different levels.
+
+        Args:
+            others: the other tables.
+            levels: the levels of the new table, each from the first table that has it; by default all levels of all
+                tables, one table after the other.
+        """
+        schedule, tables = self.settings.schedule, (self, *others)
+        for table in others:
+            same_levels = dataclasses.replace(table.settings.schedule, levels=schedule.levels)
+            if dataclasses.replace(table.settings, schedule=same_levels) != self.settings or table.ids != self.ids:
+                raise ValueError("`others` must hold the same samples, made with the same settings but for the levels.")
+        places = [(table, k, level) for table in tables for k, level in enumerate(table.settings.schedule.levels)]
+        wanted = tuple(level for *_, level in places) if levels is None else tuple(levels)
+        first = {level: (table, k) for table, k, level in reversed(places)}
+        if missing := [level for level in wanted if level not in first]:
+            raise ValueError(f"`levels` must have been probed; level {missing[0]:g} is in none of the tables.")
+        columns = [first[level] for level in wanted]
+        rows = self._rows(lambda name: np.stack([getattr(table, name)[:, k] for table, k in columns], axis=1))
+        settings = dataclasses.replace(self.settings, schedule=dataclasses.replace(schedule, levels=wanted))
+        return dataclasses.replace(self, settings=settings, **rows)
+
+    def with_untouched(self, untouched: ProbeTable, *, level: float) -> ProbeTable:
+        """Add a first level at which nothing is removed, from a table of the same samples that has one.
+
+        Args:
+            untouched: holds the answers to the untouched inputs, under any schedule.
+            level: the value of the new level.
+        """
+        whole = np.flatnonzero((untouched.removed == 0).all(axis=0))
+        if untouched.ids != self.ids or not whole.size:
+            raise ValueError(
+                "`untouched` must hold the same samples in the same order, at a level that removes nothing."
+            )
+        schedule = dataclasses.replace(self.settings.schedule, levels=(level, *self.settings.schedule.levels))
+        first = whole[:1]
+        rows = self._rows(
+            lambda name: np.concatenate([getattr(untouched, name)[:, first], getattr(self, name)], axis=1)
+        )
+        return dataclasses.replace(self, settings=dataclasses.replace(self.settings, schedule=schedule), **rows)
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return the table in long form, one row per sample and level."""
+        n, levels = len(self), self.levels
+        per_sample = {"sample": self.ids, "label": self.labels, "map_kind": self.map_kinds, **self._segmented}
+        columns: dict[str, Any] = {name: np.repeat(np.asarray(v), len(levels)) for name, v in per_sample.items()}
+        columns["level"] = np.tile(levels, n)
+        columns |= {name: getattr(self, name).ravel() for name in _ROWS}
+        columns |= {"added_mass": self.added_mass.ravel(), "correct": self.correct.ravel()}
+        return pd.DataFrame(columns)
+
+    @property
+    def _segmented(self) -> dict[str, Integers]:
+        return {} if self.features is None else {"features": self.features}
+
+    def digest(self) -> str:
+        """Hash the content: settings, samples and all answers."""
+        about = [dataclasses.asdict(self.settings), self.ids, self.map_kinds]
+        found = hashlib.blake2b(json.dumps(about, sort_keys=True).encode(), digest_size=16)
+        for name in ("labels", *self._segmented, *_ROWS):
+            values = getattr(self, name)
+            if values.dtype.kind == "f":  # of NaN there are many in memory and one in Parquet
+                values = np.where(np.isnan(values), np.nan, values)
+            found.update(f"{name} {values.dtype.str} {values.shape}".encode() + np.ascontiguousarray(values).tobytes())
+        return found.hexdigest()
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the table as Parquet, with a digest of its content; a file of this name is always whole."""
+        about = {"format": FORMAT, "digest": self.digest(), **dataclasses.asdict(self.settings)}
+        settings = json.dumps(about, sort_keys=True)
+        arrow = pa.Table.from_pandas(self.to_frame(), preserve_index=False)
+        arrow = arrow.replace_schema_metadata({"twinlens": settings})
+        with written_whole(path) as unfinished:
+            pq.write_table(arrow, unfinished)
+
+    @staticmethod
+    def load(path: str | os.PathLike[str]) -> ProbeTable:
+        """Read a table that `save` wrote.
+
+        Raises:
+            DamagedError: if the content is not what was written.
+        """
+        try:
+            with at_hand(path) as file, pq.ParquetFile(file) as parquet:
+                return ProbeTable._read(parquet.read(), path)
+        except ValueError as error:
+            if isinstance(error, DamagedError):
+                raise
+            raise DamagedError(path, first_line(error)) from None
+        except OSError as error:
+            if error.errno is not None:  # the file is not there, or may not be read
+                raise
+            raise DamagedError(path, first_line(error)) from None
+        except (KeyError, TypeError, IndexError, AttributeError, pa.ArrowException) as error:
+            raise DamagedError(path, first_line(error)) from None
+
+    @staticmethod
+    def _read(arrow: Any, path: str | os.PathLike[str]) -> ProbeTable:
+        metadata = (arrow.schema.metadata or {}).get(b"twinlens")
+        if metadata is None:
+            raise DamagedError(path, "it is no probe table of twinlens")
+        stored = json.loads(metadata)
+        if (found := stored.pop("format")) != FORMAT:
+            raise DamagedError(path, f"it has format {found}, and this twinlens reads {FORMAT}")
+        digest = stored.pop("digest")
+        stored["schedule"] = Schedule(**stored["schedule"])
+        stored["spatial"] = tuple(stored["spatial"])
+        stored["reading"] = Reading(**stored["reading"])
+        settings = ProbeSettings(**stored)
+        levels = len(settings.schedule.levels)
+        column = {name: arrow.column(name).to_numpy() for name in ("label", *_ROWS)}
+        names, kinds = (arrow.column(name).to_pylist()[::levels] for name in ("sample", "map_kind"))
+        table = ProbeTable(
+            settings=settings,
+            ids=tuple(names),
+            map_kinds=tuple(kinds),
+            labels=column["label"][::levels].copy(),
+            features=arrow.column("features").to_numpy()[::levels].copy() if settings.segmented else None,
+            **ProbeTable._rows(lambda name: column[name].reshape(-1, levels)),
+        )
+        if table.digest() != digest:
+            raise DamagedError(path)
+        return table
+
+
+def _difference(one: ProbeSettings, other: ProbeSettings) -> str:
+    a, b = dataclasses.asdict(one), dataclasses.asdict(other)
+    return "; ".join(f"{name} is {a[name]!r} there and {b[name]!r} here" for name in a if a[name] != b[name])

@@ -1,0 +1,347 @@
+"""Validation on a linear model whose truth is known: do both metrics notice what was done to a map?
+
+The paper's set has 200 independent features and the sign of their sum as the label. "Randomly add attribution" is read
+in two ways: on features that are not predictive, which all speak against the label there, and on any feature. In a
+second set, our own, every second weight is zero, and attribution is introduced on features that the model does not
+read, as the theory assumes; accuracy does not suffer from these, and soundness by accuracy does not see them.
+Thresholds of completeness are relative to the maximum of a modified map, to that of the exact one, or absolute.
+
+The model is a sum, so that a sweep is a cumulative sum over the ranking, and thousands of trials take seconds. Their
+numbers are those of `soundness` and `completeness`.
+
+Shapes: N samples, F features, L levels, T trials, V predictive levels, 9 thresholds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from twinlens.laboratory.tasks import linear
+from twinlens.metrics.protocols import PROTOCOLS
+from twinlens.metrics.removal import THRESHOLDS
+from twinlens.probing.ranking import rank_features
+from twinlens.reproduction.claims import Estimate, by_construction, judge, mean_of
+from twinlens.reproduction.experiment_setup import plain, refuse_options
+from twinlens.reproduction.outcome import Claim, Experiment, ExperimentOptions, Outcome
+from twinlens.support.arrays import Floats
+from twinlens.support.plotting import COLOURS
+from twinlens.support.progress import Progress
+from twinlens.support.randomness import stream
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+SAMPLES, FEATURES, TRIALS = 1000, 200, 1000
+LEVELS = PROTOCOLS["paper"].levels
+PREDICTIVE = tuple(percent / 100 for percent in range(50, 101, 5))
+EPSILON = 0.01
+SHARE = 0.5
+"""Share of the features in question from which a trial removes attribution, or on which it introduces some."""
+
+TRUTH, REMOVE, INTRODUCE, ANYWHERE = "ground truth", "remove", "introduce", "introduce anywhere"
+_STYLES = {TRUTH: ("-", "o"), REMOVE: ("--", "s"), INTRODUCE: (":", "^"), ANYWHERE: ("-.", "v")}
+_LINES = dict(zip(_STYLES, COLOURS, strict=False))
+COMPLETENESS = {"relative": "completeness", "once": "completeness_once", "absolute": "completeness_absolute"}
+"""The curves of completeness by what their thresholds are: of maps scaled to 1, scaled before the change, or as is."""
+_KINDS = {"relative": "relative", "once": "relative to the exact map", "absolute": "absolute"}
+_NOTICEABLE = 0.005  # a difference below this is none: the figures would not show it
+_TINY = 1e-300
+_BLOCK = 250
+_LAST = np.array([FEATURES - round(FEATURES * level) - 1 for level in LEVELS])  # place of the last feature kept
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LinearSet:
+    """A linear model, its data, and the truth about it."""
+
+    evidence: Floats
+    """(N, F) what each feature adds to the score of its sample's label."""
+
+    information: Floats
+    """(N, F) the exact map: Shapley values, none below zero."""
+
+    predictive: NDArray[np.bool_]
+    """(N, F) which features speak for the label."""
+
+    introducible: Mapping[str, NDArray[np.bool_]]
+    """(N, F) on which features a trial may introduce attribution, by reading."""
+
+    ties: NDArray[np.int32]
+    """(N, F) in which order equal values are ranked."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Measured:
+    """Both curves of one map."""
+
+    accuracy: Floats
+    """(L,) accuracy at each level of the soundness sweep."""
+
+    soundness: Floats
+    """(L,) soundness at each level."""
+
+    completeness: Floats
+    """(9,) loss of accuracy at each threshold, relative to the maximum of each map."""
+
+    completeness_once: Floats
+    """(9,) the same relative to the maximum of the exact map, so that a change is not scaled away."""
+
+    completeness_absolute: Floats
+    """(9,) the same with absolute thresholds."""
+
+    true_soundness: float
+    """Share of the attribution that lies on predictive features, by definition."""
+
+    def at(self, level: float) -> float:
+        """Return the soundness at a predictive level, NaN where it is not reached."""
+        reached = np.flatnonzero(self.accuracy >= level)
+        return float(self.soundness[reached[0]]) if reached.size else float("nan")
+
+
+def linear_set(samples: int = SAMPLES, *, every: int = 1, seed: int = 0) -> LinearSet:
+    """Draw Gaussian samples, labelled by the sign of the sum of every first, second, … feature.
+
+    Where the model reads all features, those that are not predictive are evidence against the label; where it does not,
+    attribution is introduced on features that it does not read.
+    """
+    inputs = linear(samples, features=FEATURES, seed=seed).inputs.numpy()
+    weights = (np.arange(FEATURES) % every == 0).astype(np.float64)
+    towards = np.where(inputs @ weights > 0, 1.0, -1.0)[:, None]
+    evidence = towards * inputs * weights
+    ids = [str(sample) for sample in range(samples)]
+    return LinearSet(
+        evidence=evidence,
+        information=np.clip(evidence, 0, None),
+        predictive=evidence > 0,
+        introducible=(
+            {INTRODUCE: evidence < 0, ANYWHERE: np.ones_like(evidence, dtype=bool)}
+            if every == 1
+            else {INTRODUCE: np.broadcast_to(weights == 0, evidence.shape)}
+        ),
+        ties=rank_features(torch.zeros(samples, FEATURES), ids=ids, seed=seed).rank.numpy(),
+    )
+
+
+SETS = {"paper": 1, "zero weights": 2}
+"""The sets by name: 1 where the model reads every feature, 2 where it reads every second."""
+
+
+def modify(data: LinearSet, change: str, trial: int, *, seed: int = 0) -> Floats:
+    """Make the maps (N, F) of one trial.
+
+    Attribution is taken from half of the features, or given to half of those on which it may be introduced: to each any
+    amount up to the map's maximum.
+    """
+    drawn = np.random.default_rng(stream(seed, change, trial)).random(data.information.shape)
+    if change == REMOVE:
+        return np.where(drawn < SHARE, 0.0, data.information)
+    # What was drawn below the share is, over the share, a number between 0 and 1 again.
+    peak = data.information.max(axis=1, keepdims=True) / SHARE
+    return data.information + np.where((drawn < SHARE) & data.introducible[change], peak * drawn, 0.0)
+
+
+def measure(data: LinearSet, maps: Floats) -> Measured:
+    """Measure soundness and completeness of maps (N, F), each without a tie but at zero."""
+    # A few samples at a time stay in the processor's cache.
+    blocks = [slice(start, start + _BLOCK) for start in range(0, len(maps), _BLOCK)]
+    masses, kept, left = (np.concatenate(parts) for parts in zip(*(_sweep(data, maps, b) for b in blocks), strict=True))
+    accuracy = kept.mean(axis=0)
+    is_false = np.diff(accuracy, prepend=0.0) < EPSILON
+    false = np.cumsum(np.diff(masses, axis=1, prepend=0.0) * is_false, axis=1)
+    relative, once, absolute = np.split(left[:, 0].mean() - left[:, 1:].mean(axis=0), 3)
+    return Measured(
+        accuracy=accuracy,
+        soundness=((masses - false) / masses).mean(axis=0),
+        completeness=relative,
+        completeness_once=once,
+        completeness_absolute=absolute,
+        true_soundness=float(((maps * data.predictive).sum(axis=1) / maps.sum(axis=1)).mean()),
+    )
+
+
+def _sweep(data: LinearSet, maps: Floats, block: slice) -> tuple[Floats, NDArray[np.bool_], NDArray[np.bool_]]:
+    """Sweep a few samples through all levels and thresholds.
+
+    Returns:
+        (B, L) attribution mass that each level keeps, whether a sample is recognised by what a level keeps, and (B, 28)
+        by what is left when nothing is removed, and without the features above each threshold, of each kind in turn.
+    """
+    peak = maps[block].max(axis=1, keepdims=True)
+    values = maps[block] / peak
+    # With ties broken by hand, the fastest sort will do, which is not a stable one.
+    order = np.argsort(np.where(values > 0, values, _TINY * data.ties[block]), axis=1)[:, ::-1]
+    place = order + FEATURES * np.arange(len(order))[:, None]
+    values = np.take(values, place)
+    evidence = np.cumsum(np.take(data.evidence[block], place), axis=1)
+    once = data.information[block].max(axis=1, keepdims=True) / peak
+    scales = np.concatenate([np.ones_like(peak), once, 1 / peak], axis=1)
+    thresholds = np.minimum((scales[:, :, None] * np.array(THRESHOLDS)).reshape(len(values), -1), 1.0)
+    thresholds = np.concatenate([np.ones_like(peak), thresholds], axis=1)
+    # One search for all rows, which fall from 1 to 0 and are set apart by 2: how many values exceed each threshold?
+    apart = 2.0 * np.arange(len(values))[:, None]
+    removed = np.searchsorted((apart - values).ravel(), (apart - thresholds).ravel()).reshape(thresholds.shape)
+    removed -= FEATURES * np.arange(len(values))[:, None]
+    lost = np.take_along_axis(np.pad(evidence, ((0, 0), (1, 0))), removed, axis=1)
+    return np.cumsum(values, axis=1)[:, _LAST], evidence[:, _LAST] > 0, evidence[:, -1:] - lost > 0
+
+
+def run(options: ExperimentOptions, progress: Progress) -> Outcome:
+    """Run the experiment; `limit` is the number of trials of each kind."""
+    refuse_options(
+        options,
+        ["data", "classes", "model", "weights", "noise", "leave_out", "compile"],
+        "it draws its own data for a known model",
+    )
+    trials = TRIALS if options.limit is None else options.limit
+    found: dict[str, dict[str, list[Measured]]] = {}
+    data = {name: linear_set(every=every, seed=options.seed) for name, every in SETS.items()}
+    changes = {name: (REMOVE, *own.introducible) for name, own in data.items()}
+    progress.begin({_task(name, change): trials for name in SETS for change in changes[name]})
+    for name, own in data.items():
+        found[name] = {TRUTH: [measure(own, own.information)]}
+        for change in changes[name]:
+            curves = found[name][change] = []
+            for trial in range(trials):
+                curves.append(measure(own, modify(own, change, trial, seed=options.seed)))
+                progress.advance(_task(name, change), 1)
+    sets = {name: {change: _summary(curves) for change, curves in own.items()} for name, own in found.items()}
+    numbers: dict[str, Any] = {
+        "samples": SAMPLES,
+        "features": FEATURES,
+        "trials": trials,
+        "predictive_levels": list(PREDICTIVE),
+        "thresholds": list(THRESHOLDS),
+        "sets": sets,
+    }
+    return Outcome(
+        numbers=numbers,
+        claims=tuple(claim for name, own in found.items() for claim in _claims(name, own)),
+        figures={"synthetic": lambda figure: draw(figure, sets)},
+    )
+
+
+def _task(name: str, change: str) -> str:
+    return f"{name} set, {change}"
+
+
+def _summary(curves: list[Measured]) -> dict[str, Any]:
+    """Return mean and variance over trials; at predictive levels, over the trials that reach them."""
+    soundness = np.array([[curve.at(level) for level in PREDICTIVE] for curve in curves])
+    losses = {name: np.stack([getattr(curve, name) for curve in curves]) for name in COMPLETENESS.values()}
+    reached = np.isfinite(soundness)
+    count = np.where(reached.any(axis=0), reached.sum(axis=0), np.nan)
+    mean = np.sum(soundness, axis=0, where=reached) / count
+    variance = np.sum((soundness - mean) ** 2, axis=0, where=reached) / count
+    return {
+        "soundness": {"mean": plain(mean), "variance": plain(variance), "reached": plain(reached.mean(axis=0))},
+        **{
+            name: {"mean": plain(loss.mean(axis=0)), "variance": plain(loss.var(axis=0))}
+            for name, loss in losses.items()
+        },
+        "true_soundness": float(np.mean([curve.true_soundness for curve in curves])),
+    }
+
+
+def _rise(found: Mapping[str, Sequence[Measured]], change: str, metric: str) -> Estimate:
+    """Estimate over trials by how much a change raises a metric, on average over its levels."""
+    truth, *_ = found[TRUTH]
+
+    def curve(measured: Measured) -> Floats:
+        if metric == "soundness":
+            return np.array([measured.at(level) for level in PREDICTIVE])
+        return np.asarray(getattr(measured, metric))
+
+    rises = np.array([np.nanmean(curve(measured) - curve(truth)) for measured in found[change]])
+    return mean_of(rises, [str(trial) for trial in range(len(rises))], over="trials")
+
+
+def _claims(name: str, found: Mapping[str, Sequence[Measured]]) -> Iterator[Claim]:
+    ours = name != "paper"
+    where = "the set with zero weights" if ours else "the paper's set"
+    for change, text in ((TRUTH, "the exact map has soundness 1"), (REMOVE, "removing leaves soundness as it is")):
+        lowest = min(measured.at(level) for measured in found[change] for level in PREDICTIVE)
+        yield by_construction(
+            text=f"On {where}, {text}.",
+            source="Section 5.1, Fig. 6a",
+            measured=f"at least {lowest:z.3f} at predictive levels {PREDICTIVE[0]:g} to {PREDICTIVE[-1]:g}",
+            reason="only evidence for the label is marked, which brings accuracy to 1 at the first level, and what "
+            "does so counts as sound",
+            ours=ours,
+        )
+    on = {
+        INTRODUCE: "features that the model does not read" if ours else "evidence against the label",
+        ANYWHERE: "any feature",
+    }
+    introduced = [change for change in found if change in on]
+    for change in introduced:
+        rise = _rise(found, change, "soundness")
+        true = float(np.mean([measured.true_soundness for measured in found[change]]))
+        yield judge(
+            -rise - _NOTICEABLE,
+            text=f"On {where}, introducing attribution on {on[change]} lowers soundness.",
+            source="Section 5.1, Fig. 6a",
+            measured=f"mean change {rise.value:+z.3f}; by definition soundness is {true:z.3f}",
+            ours=ours,
+        )
+    for kind, metric in COMPLETENESS.items():
+        for change in (REMOVE, *introduced):
+            rise = _rise(found, change, metric)
+            if change == REMOVE:
+                margins, what = [-rise - _NOTICEABLE], "removing attribution lowers completeness"
+            elif ours:  # features that are not read have no information to be complete about
+                margins = [_NOTICEABLE - rise, _NOTICEABLE + rise]
+                what = f"introducing it on {on[change]} leaves completeness as it is"
+            else:
+                margins, what = [rise - _NOTICEABLE], f"introducing it on {on[change]} improves completeness"
+            yield judge(
+                *margins,
+                text=f"On {where}, {what} (thresholds {_KINDS[kind]}).",
+                source="Section 5.1: what is expected",
+                measured=f"mean change {rise.value:+z.3f}",
+                ours=ours,
+            )
+
+
+def draw(figure: Figure, sets: Mapping[str, Any]) -> None:
+    """Draw soundness and completeness side by side, one row per set, with the standard deviation over trials."""
+    figure.set_size_inches(6.9, 2.3 * len(sets))
+    grid = figure.subplots(len(sets), 1 + len(COMPLETENESS), squeeze=False)
+    for (left, *right), (name, found) in zip(grid, sets.items(), strict=True):
+        title = "the paper's set" if name == "paper" else "every second weight zero"
+        _draw_curves(left, found, "soundness", PREDICTIVE)
+        left.set_title(f"Soundness,\n{title}", fontsize=7)
+        left.set_xlabel("predictive level")
+        left.set_ylabel("soundness")
+        for axes, (kind, metric) in zip(right, COMPLETENESS.items(), strict=True):
+            _draw_curves(axes, found, metric, THRESHOLDS)
+            axes.set_title(f"Completeness, thresholds\n{_KINDS[kind]}", fontsize=7)
+            axes.set_xlabel("threshold")
+            axes.invert_xaxis()
+        right[0].set_ylabel("loss of accuracy")
+    handles, labels = grid[0][0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
+
+
+def _draw_curves(axes: Axes, found: Mapping[str, Any], metric: str, across: tuple[float, ...]) -> None:
+    for change, curve in found.items():
+        mean, variance = (np.array(curve[metric][name], dtype=np.float64) for name in ("mean", "variance"))
+        dash, marker = _STYLES[change]
+        axes.errorbar(
+            across, mean, yerr=np.sqrt(variance), label=change, color=_LINES[change], linestyle=dash, marker=marker,
+            capsize=2, elinewidth=0.8,
+        )  # fmt: skip
+    axes.set_ylim(0, 1.05)
+
+
+EXPERIMENT = Experiment(
+    title="Do both metrics notice what is removed from exact maps, and what is introduced into them?",
+    source="Section 5.1, Fig. 6, appendix G.1",
+    run=run,
+)

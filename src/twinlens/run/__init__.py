@@ -1,0 +1,1 @@
+"""A run: its directory and manifest, its plan, the work, the engines and the results."""

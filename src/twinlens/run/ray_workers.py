@@ -1,0 +1,145 @@
+"""Workers of the Ray engine: the actors in the processes of a cluster, and their reports to the driver."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import socket
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from twinlens.errors import RunError
+from twinlens.run.units import Job, Unit, Worker
+from twinlens.support.memory import keep_freed_memory
+from twinlens.support.progress import Quiet
+from twinlens.support.versions import installed_versions
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """The outcome of one unit."""
+
+    unit: Unit
+    """The unit."""
+
+    error: str | None = None
+    """Why it failed; None if it succeeded."""
+
+    files: bool = False
+    """The failure is one of files, such as a full disk, which is no fault of the unit."""
+
+    rows: tuple[tuple[str, int, str], ...] = ()
+    """Task, number of rows and stage of each advance."""
+
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    """Duration of each kind of work."""
+
+    warnings: tuple[str, ...] = ()
+    """Warnings for the user."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ready:
+    """The report of a worker once it has the job."""
+
+    node: str
+    """Id of its node."""
+
+    host: str
+    """Name of the machine."""
+
+    vectors: str
+    """Vector instructions of its processor that torch uses; different ones round differently."""
+
+    error: str | None = None
+    """Why it cannot work."""
+
+
+class _Notes(Quiet):
+    """Progress recorded for the report to the driver."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[str, int, str]] = []
+        self.warnings: list[str] = []
+
+    def advance(self, task: str, rows: int, stage: str = "") -> None:
+        """Record finished rows."""
+        self.rows.append((task, rows, stage))
+
+    def warn(self, message: str) -> None:
+        """Record a warning."""
+        self.warnings.append(message)
+
+
+class RemoteWorker:
+    """One worker of the job, an actor of Ray in a process of its own."""
+
+    def __init__(self, job: Sequence[Any], threads: int, folder: str) -> None:
+        # The reference is within a list, so that fetching the job can fail in `prepare`, which reports the reason.
+        self.job, self.threads, self.folder = job, threads, folder
+        self.notes = _Notes()
+        self.worker: Worker | None = None
+
+    def prepare(self, versions: Mapping[str, str]) -> Ready:
+        """Fetch the job, and with it the model, once."""
+        ray = import_ray()
+        keep_freed_memory()
+        error = None
+        try:
+            if (here := installed_versions()) != versions:
+                raise RunError(f"this node has {_listed(here)}, and the driver {_listed(versions)}.")
+            with suppress(OSError):
+                os.chdir(self.folder)  # so that relative paths mean what they mean to the driver
+            torch.set_num_threads(self.threads)
+            job: Job = ray.get(self.job[0])
+            self.worker = job.worker(self.notes)
+        except Exception as failure:
+            error = f"{type(failure).__name__}: {failure}"
+        node = ray.get_runtime_context().get_node_id()
+        return Ready(node=node, host=socket.gethostname(), vectors=torch.backends.cpu.get_cpu_capability(), error=error)
+
+    def do(self, units: Sequence[Unit], seconds: float) -> list[Outcome]:
+        """Run units until the time is up, at least one."""
+        outcomes, end = list[Outcome](), time.monotonic() + seconds
+        for unit in units:
+            outcomes.append(self._do(unit))
+            if time.monotonic() > end:
+                break
+        return outcomes
+
+    def _do(self, unit: Unit) -> Outcome:
+        assert self.worker is not None  # the driver hands out nothing before
+        self.notes.rows, self.notes.warnings = [], []
+        before = dict(self.worker.seconds)
+        try:
+            with warnings.catch_warnings(record=True) as caught:
+                self.worker.do(unit)
+        except OSError as error:
+            time.sleep(1.0)  # network file systems may show late what another node has written
+            return Outcome(unit=unit, error=f"{type(error).__name__}: {error}", files=True)
+        except Exception as error:
+            return Outcome(unit=unit, error=str(error) or type(error).__name__)
+        return Outcome(
+            unit=unit,
+            rows=tuple(self.notes.rows),
+            seconds={name: now - before.get(name, 0.0) for name, now in self.worker.seconds.items()},
+            warnings=(*self.notes.warnings, *(str(warning.message) for warning in caught)),
+        )
+
+
+def import_ray() -> Any:
+    """Import Ray, which is an extra."""
+    try:
+        return importlib.import_module("ray")
+    except ImportError:
+        raise ImportError('The engine "ray" needs Ray: pip install "twinlens[ray]"') from None
+
+
+def _listed(versions: Mapping[str, str]) -> str:
+    return ", ".join(f"{package} {number}" for package, number in versions.items())

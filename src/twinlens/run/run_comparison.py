@@ -1,0 +1,277 @@
+"""Comparison, of whatever kind: of methods by their curves, or of whole runs, which may be of other models or data."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import combinations
+from typing import cast, overload
+
+from twinlens.metrics.curves import Curve
+from twinlens.run.pairing import FEWEST, Shared, shared_samples, unlike_questions, unlike_runs
+from twinlens.run.run_reader import Evaluation, open_evaluation, run_labels
+from twinlens.run.wording import performance_of
+from twinlens.statistics.bootstrap import Score, bootstrap
+from twinlens.statistics.comparison import Curves, compare_curves
+from twinlens.statistics.contrasts import Contrast, Quantity, RunComparison, compare_runs
+from twinlens.statistics.skill import score_skill
+from twinlens.statistics.verdicts import Comparison
+from twinlens.support.arguments import checked
+from twinlens.support.randomness import stream
+from twinlens.support.resampling import check_confidence
+
+AnyRun = Evaluation | str | os.PathLike[str]
+Runs = Sequence[AnyRun] | Mapping[str, AnyRun]
+Limits = float | Mapping[str, float] | None
+
+
+@overload
+def compare(
+    compared: Curves,
+    *,
+    confidence: float = ...,
+    resamples: int = ...,
+    seed: int = ...,
+    high: Limits = ...,
+    controls: Collection[str] = ...,
+) -> Comparison: ...
+@overload
+def compare(
+    compared: Runs, *, confidence: float = ..., resamples: int = ..., seed: int = ..., high: Limits = ...
+) -> RunComparison: ...
+@checked
+def compare(
+    compared: Mapping[str, Curve | Mapping[str, Curve] | AnyRun] | Sequence[AnyRun],
+    *,
+    confidence: float = 0.95,
+    resamples: int = 1000,
+    seed: int = 0,
+    high: float | Mapping[str, float] | None = None,
+    controls: Collection[str] = (),
+) -> Comparison | RunComparison:
+    """Compare methods by the areas of their curves on the same samples, or the methods of runs between the runs.
+
+    Runs may be of other models or other data. Where they share samples (by id, label and content) they are paired on
+    these; otherwise they are compared as independent ones. Metrics that were asked otherwise are not compared, and
+    the notes say so.
+
+    Args:
+        compared: of methods, from each one's name to its curve, or to its curves by metric, of the same samples in any
+            order. Of runs, evaluations or run directories; or from names of your own to either.
+        confidence: confidence of intervals and verdicts.
+        resamples: number of resamples.
+        seed: seed of the resampling.
+        high: for soundness, the predictive level up to which areas are taken, for all metrics or by metric. By default
+            each curve's own area; between runs, for the paper's estimator, up to the lower limit of both. A method that
+            does not reach it has no area.
+        controls: names of methods that are compared, but never the best; runs know theirs.
+
+    Returns:
+        Of methods, differences with intervals and p-values, win rates, ranks with their uncertainty, the Pareto front,
+        and a sentence for each pair. Of runs, each method's differences between each pair of runs, in area and in
+        skill, with intervals, p-values, sentences and notes.
+
+    Raises:
+        ValueError: if nothing can be compared.
+
+    Example:
+        >>> import torch, twinlens as tl
+        >>> def model(x):  # reads the first feature and no other
+        ...     return torch.stack([x[:, 0], 0.1 + 0 * x[:, 0]], dim=1)
+        >>> x = torch.rand(60, 2, generator=torch.manual_seed(0))
+        >>> def completeness(maps):
+        ...     return tl.completeness(model, x, [0] * 60, maps, imputer=tl.ConstantImputer(0.0))
+        >>> both = {"right": completeness(torch.tensor([1.0, 0.05]).expand(60, 2)),
+        ...         "wrong": completeness(torch.tensor([0.05, 1.0]).expand(60, 2))}
+        >>> print(compare(both).verdicts[0])
+        right is more complete than wrong by 0.917 [0.848, 0.985].
+    """
+    items = list(compared.values()) if isinstance(compared, Mapping) else list(compared)
+    curves = [isinstance(item, (Curve, Mapping)) for item in items]
+    if any(curves) and not all(curves):
+        raise ValueError("`compared` must hold curves of methods or runs; got both.")
+    if len(items) < 2:
+        raise ValueError(f"`compared` must hold at least two methods or runs to compare; got {len(items)}.")
+    if all(curves):
+        return compare_curves(
+            cast("Curves", compared),
+            confidence=confidence,
+            resamples=resamples,
+            seed=seed,
+            high=high,
+            controls=controls,
+        )
+    if controls:
+        raise ValueError("`controls` belongs to curves of methods; runs know their own. Leave it out.")
+    found = compare_evaluations(
+        _named(cast("Runs", compared)), confidence=confidence, resamples=resamples, seed=seed, high=high
+    )
+    if not found.pairs:
+        reasons = " ".join(found.notes) or "They have no method and metric in common."
+        raise ValueError(f"`compared` must hold runs that can be compared. {reasons}")
+    return found
+
+
+def _named(compared: Runs) -> dict[str, Evaluation]:
+    items = list(compared.values()) if isinstance(compared, Mapping) else list(compared)
+    runs = [item if isinstance(item, Evaluation) else open_evaluation(item) for item in items]
+    names = list(compared) if isinstance(compared, Mapping) else run_labels(runs)
+    return dict(zip(names, runs, strict=True))
+
+
+def compare_evaluations(
+    runs: Mapping[str, Evaluation],
+    *,
+    confidence: float = 0.95,
+    resamples: int = 1000,
+    seed: int = 0,
+    high: Limits = None,
+) -> RunComparison:
+    """Compare runs as `compare` does; where nothing can be compared there are no pairs, and the notes say why."""
+    check_confidence(confidence)
+    notes, contrasts = list[str](), list[Contrast]()
+    resampling = _Resampling(runs, resamples, seed)
+    for first, second in combinations(runs, 2):
+        names, both = (first, second), (runs[first], runs[second])
+        shared = resampling.shared(names)
+        notes += [*([shared.note] if shared.note else []), *unlike_runs(names, both)]
+        limits = dict[str, float | None]()
+        for metric in [name for name in both[0].metrics if name in both[1].metrics]:
+            if reason := _refusal(names, both, metric):
+                notes.append(reason)
+            else:
+                limits[metric], said = _limit(names, both, metric, high)
+                notes += said
+        for method in [name for name in both[0].methods if name in both[1].methods]:
+            contrasts += resampling.contrasts(names, method, limits)
+            for run in both:
+                run.reader.forget()
+    # A run that stopped when its results were clear has looked at them several times, whatever the other one did.
+    looks = max((run.run.manifest.looks for run in runs.values()), key=lambda each: len(each.sizes))
+    return RunComparison(
+        confidence=confidence,
+        runs=tuple(runs),
+        pairs=compare_runs(contrasts, confidence=confidence, looks=looks),
+        notes=tuple(dict.fromkeys(notes)),
+    )
+
+
+def _refusal(names: tuple[str, str], runs: tuple[Evaluation, Evaluation], metric: str) -> str | None:
+    """Say why a metric is not compared; None where it is."""
+    between = f"{metric} is not compared between {names[0]} and {names[1]}"
+    if unlike := unlike_questions(names, runs, metric):
+        return f"{between}: {'; '.join(unlike)}. Ask the same of both first, by evaluation.ask(…) or twinlens ask."
+    for name, run in zip(names, runs, strict=True):
+        if metric not in run.metric_values:
+            return f"{between}: {name} measured it by a function of yours. Ask again with it: evaluation.ask(…)."
+    return None
+
+
+def _limit(
+    names: tuple[str, str], runs: tuple[Evaluation, Evaluation], metric: str, high: Limits
+) -> tuple[float | None, list[str]]:
+    """Return the predictive level up to which areas are taken in both runs, and what there is to say of it."""
+    named = high.get(metric) if isinstance(high, Mapping) else high
+    own = [run.results.soundness_up_to.get(metric) for run in runs]
+    known = [limit for limit in own if limit is not None]
+    if named is not None or not known:
+        return named, []
+    if len(set(own)) == 1:
+        return own[0], []
+    said = " and ".join(f"{limit:.3f} in {name}" for name, limit in zip(names, own, strict=True) if limit is not None)
+    measure = performance_of(runs[0].results, metric)
+    return min(known), [
+        f"Areas of {metric} are taken up to {measure} {min(known):.3f} in both: by itself it is {said}."
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Draw:
+    """How one quantity of two runs is resampled: by which samples and by which seed of either run."""
+
+    ids: tuple[frozenset[str], frozenset[str]]
+    seeds: tuple[int, int]
+    paired: bool
+
+
+class _Resampling:
+    """Resamples the curves of several runs: runs of the same samples alike, others by draws of their own."""
+
+    def __init__(self, runs: Mapping[str, Evaluation], resamples: int, seed: int) -> None:
+        self.runs, self.resamples, self.seed = runs, resamples, seed
+        self.shared = cache(self._shared)
+        self.draw = cache(self._draw)
+        self.score = cache(self._score)
+
+    def contrasts(self, names: tuple[str, str], method: str, limits: Mapping[str, float | None]) -> list[Contrast]:
+        """Contrast a method between two runs by these metrics: in its area, and in its skill where both have that."""
+        found = []
+        for metric, high in limits.items():
+            curves = [self.runs[name].results.methods[method].metrics.get(metric) for name in names]
+            quantities: list[Quantity] = ["area"] if all(curves) else []
+            if all(curve and curve.control for curve in curves):
+                quantities.append("skill")
+            for quantity in quantities:
+                draw = self.draw(names, quantity)
+                one, other = (
+                    self.score(name, quantity, method, metric, high, ids, seed)
+                    for name, ids, seed in zip(names, draw.ids, draw.seeds, strict=True)
+                )
+                found.append(
+                    Contrast(
+                        metric=metric,
+                        method=method,
+                        quantity=quantity,
+                        runs=names,
+                        scores=(one, other),
+                        paired=draw.paired,
+                    )
+                )
+        return found
+
+    def _shared(self, names: tuple[str, str]) -> Shared:
+        return shared_samples(names, (self.runs[names[0]], self.runs[names[1]]))
+
+    def _draw(self, names: tuple[str, str], quantity: Quantity) -> _Draw:
+        """Pair two runs on the samples that both have the quantity of, or draw those of each by itself."""
+        shared, (first, second) = self.shared(names), (self._samples(name, quantity) for name in names)
+        seed, other_seed = (self._seed_of(name) for name in names)
+        common = frozenset() if shared.ids is None else shared.ids & first & second
+        if len(common) >= min(FEWEST, len(first), len(second)):
+            return _Draw(ids=(common, common), seeds=(seed, seed), paired=True)
+        if seed == other_seed:  # of the same samples, with controls that have next to none of them in common
+            other_seed = stream(self.seed, "samples of run", names[1])
+        return _Draw(ids=(first, second), seeds=(seed, other_seed), paired=False)
+
+    def _samples(self, run: str, quantity: Quantity) -> frozenset[str]:
+        """Return the samples of a run whose areas are known, or whose skill."""
+        evaluation = self.runs[run]
+        if quantity == "area":
+            return frozenset(evaluation.reader.untouched.ids)
+        return frozenset(evaluation.reader.controlled_ids(evaluation.results.question.control_share))
+
+    def _seed_of(self, run: str) -> int:
+        """Return the seed of a run's draws: that of the first run with the same samples."""
+        first = next(name for name in self.runs if name == run or self.shared((name, run)).whole)
+        return self.seed if first == next(iter(self.runs)) else stream(self.seed, "samples of run", first)
+
+    def _score(
+        self,
+        run: str,
+        quantity: Quantity,
+        method: str,
+        metric: str,
+        high: float | None,
+        ids: frozenset[str],
+        seed: int,
+    ) -> Score:
+        evaluation = self.runs[run]
+        reader, asked = evaluation.reader, evaluation.metric_values[metric]
+        own = reader.curve(method, asked, ids=ids)
+        if quantity == "area":
+            return bootstrap(own, resamples=self.resamples, seed=seed).score(high)
+        sweeps = evaluation.results.question.exchanged(asked, reader.features)
+        exchanged = reader.curve(method, asked, sweeps, ids=ids)
+        return score_skill(own, exchanged, high=high, resamples=self.resamples, seed=seed)

@@ -1,0 +1,1 @@
+"""Support without domain words: typed fields, argument checks, files, progress, plotting, estimates, plug-ins."""

@@ -1,0 +1,152 @@
+"""A number with its interval: the one form in which numbers leave the statistics.
+
+Shapes: R resamples.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from twinlens.support.arrays import Floats
+from twinlens.support.resampling import band
+
+_KEPT_IN_MEMORY = {"stored": False}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """A number with its interval.
+
+    Sums, differences and multiples of estimates are estimates, as long as their replicates are kept. Estimates of the
+    same samples are resampled alike, and so their difference is paired.
+
+    Example:
+        >>> print(Estimate(value=0.5, low=0.4, high=0.6, samples=100))
+        0.500 [0.400, 0.600]
+        >>> replicates = np.linspace(0.4, 0.6, 101)
+        >>> print(Estimate.of(0.5, replicates, samples=100) - 0.5)
+        0.000 [-0.097, 0.097]
+    """
+
+    value: float | None
+    """The number; None where it is not defined, such as soundness at a level that is not reached."""
+
+    low: float | None = None
+    """Lower end of its interval; None where there is none."""
+
+    high: float | None = None
+    """Upper end."""
+
+    samples: int
+    """Number of samples behind it."""
+
+    p: float | None = None
+    """Two-sided p-value of zero; None where it was not computed."""
+
+    replicates: Floats | None = field(default=None, repr=False, compare=False, metadata=_KEPT_IN_MEMORY)
+    """(R,) the same number in each resample, where they are kept."""
+
+    confidence: float = field(default=0.95, repr=False, compare=False, metadata=_KEPT_IN_MEMORY)
+    """Nominal coverage of the interval."""
+
+    reach: float | None = field(default=None, repr=False, compare=False, metadata=_KEPT_IN_MEMORY)
+    """How far an unseen sample may differ: the size of the number before anything is subtracted from it."""
+
+    @staticmethod
+    def of(
+        value: float | None,
+        replicates: Floats,
+        *,
+        samples: int,
+        confidence: float = 0.95,
+        reach: float | None = None,
+        p: float | None = None,
+    ) -> Estimate:
+        """Compute the interval of a number from its replicates (R,); those that are NaN are left out."""
+        defined = value is not None and not math.isnan(value)
+        number = np.array([value if defined else math.nan], dtype=float)
+        low, high = band(number, replicates[:, None], confidence, samples=samples, simultaneous=True, largest=reach)
+        return Estimate(
+            value=value if defined else None,
+            low=_defined(low[0]),
+            high=_defined(high[0]),
+            samples=samples,
+            p=p,
+            replicates=replicates,
+            confidence=confidence,
+            reach=(abs(number[0]) if defined else 0.0) if reach is None else reach,
+        )
+
+    def __str__(self) -> str:
+        if self.value is None:
+            return "–"
+        interval = "" if self.low is None else f" [{self.low:z.3f}, {self.high:z.3f}]"
+        return f"{self.value:z.3f}{interval}"
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """Both ends of the interval, or None."""
+        return None if self.low is None or self.high is None else (self.low, self.high)
+
+    @property
+    def decided(self) -> bool:
+        """Whether the interval excludes zero."""
+        return self.interval is not None and not self.interval[0] <= 0 <= self.interval[1]
+
+    def clipped(self, least: float, largest: float) -> Estimate:
+        """Return the estimate with the ends of its interval within the limits of the number."""
+        if self.low is None or self.high is None:
+            return self
+        low, high = (min(max(end, least), largest) for end in (self.low, self.high))
+        return dataclasses.replace(self, low=low, high=high)
+
+    def __add__(self, other: Estimate | float) -> Estimate:
+        return self._combined(operator.add, other)
+
+    def __radd__(self, other: float) -> Estimate:
+        return self + other
+
+    def __sub__(self, other: Estimate | float) -> Estimate:
+        return self._combined(operator.sub, other)
+
+    def __rsub__(self, other: float) -> Estimate:
+        return -self + other
+
+    def __mul__(self, factor: float) -> Estimate:
+        return self._combined(operator.mul, factor)
+
+    def __truediv__(self, divisor: float) -> Estimate:
+        return self * (1 / divisor)
+
+    def __neg__(self) -> Estimate:
+        return self * -1.0
+
+    def _combined(self, apply: Callable[[Any, Any], Any], other: Estimate | float) -> Estimate:
+        if self.replicates is None or (isinstance(other, Estimate) and other.replicates is None):
+            raise ValueError("Only estimates that keep their replicates can be combined.")
+        reach, samples = self.reach or 0.0, self.samples
+        number: Any = other
+        replicates: Any = other
+        if isinstance(other, Estimate):
+            reach, samples = max(reach, other.reach or 0.0), min(samples, other.samples)
+            number, replicates = math.nan if other.value is None else other.value, other.replicates
+        elif apply is operator.mul:
+            reach *= abs(other)
+        return Estimate.of(
+            None if self.value is None else float(apply(self.value, number)),
+            apply(self.replicates, replicates),
+            samples=samples,
+            confidence=self.confidence,
+            reach=reach,
+        )
+
+
+def _defined(number: float) -> float | None:
+    return None if math.isnan(number) else float(number)

@@ -1,0 +1,342 @@
+"""Checks of runs, from the command line to the stored record and the page."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import twinlens as tl
+from tests.laboratory.colours import known
+from tests.report.runs import content_of
+from tests.tiny import image_folder, model_file
+from twinlens.checks import ceiling as ceilings
+from twinlens.checks import check_measures
+from twinlens.checks.check_catalogue import CHECKS, run_check
+from twinlens.checks.check_setup import CheckOptions, CheckSubject
+from twinlens.cli.main import main
+from twinlens.data.inputs import load_inputs
+from twinlens.data.samples import subset
+from twinlens.data.segments import equal_parts
+from twinlens.run.check_records import Check
+from twinlens.run.directory import read_run
+from twinlens.run.setup import reopen
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A run of a model that is code, on images that are cropped."""
+    folder = tmp_path_factory.mktemp("checked")
+    data, spec = image_folder(folder / "images", size=12), model_file(folder)
+    out = folder / "run"
+    tl.evaluate(
+        spec,
+        data,
+        ["saliency", "integrated_gradients", "random"],
+        metrics=["completeness"],
+        preprocessing={"crop": 10},
+        out=out,
+        batch_size=16,
+        memory_format="contiguous",
+        resamples=50,
+    )
+    return out, spec
+
+
+@pytest.fixture
+def evaluation(made):
+    return tl.open_evaluation(made[0])
+
+
+def command(capsys, *arguments):
+    code = main(["check", *map(str, arguments)])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def boxes_file(folder, label="bee", ids=None):
+    path = Path(folder) / "boxes.csv"
+    lines = [f"{name},1,1,7,6,{label}" for name in ids or ("bee/0.png", "bee/1.png", "ant/0.png")]
+    path.write_text("\n".join(["image,xmin,ymin,xmax,ymax,label", *lines]))
+    return path
+
+
+def test_localisation_reads_stored_maps_alone(made, evaluation, tmp_path, capsys):
+    out, _ = made
+    code, shown, said = command(capsys, "localisation", out, "--boxes", boxes_file(tmp_path), "--quiet")
+    assert (code, shown, said) == (0, "", "")
+    check = evaluation.checks()["localisation"]
+    ids = evaluation.ids()
+    for name in evaluation.methods:
+        maps = evaluation.maps(name).double().numpy()
+        # Cropped by one pixel on each side; the box labelled bee in an image of ants does not count.
+        shares = [maps[k][0:5, 0:6].sum() / maps[k].sum() for k in (ids.index("bee/0.png"), ids.index("bee/1.png"))]
+        inside, pointing = check.methods[name].values
+        assert inside.value == pytest.approx(np.mean(shares))
+        assert (inside.defined, pointing.defined) == (2, 2)
+    assert check.samples == 12
+    assert any("10 of 12 samples have no box" in note for note in check.notes)
+
+
+def test_any_label_takes_all_boxes_and_foreign_labels_are_refused(made, tmp_path, capsys):
+    out, boxes = made[0], boxes_file(tmp_path, "wolf")
+    code, _, said = command(capsys, "localisation", out, "--boxes", boxes)
+    assert code == 2
+    assert "such as 'ant'; got 'wolf'" in said
+    assert "boxes.csv', line 2" in said
+    code, shown, _ = command(capsys, "localisation", out, "--boxes", boxes, "--any-label", "--json")
+    assert code == 0
+    assert json.loads(shown)["methods"]["random"]["values"][0]["defined"] == 3
+
+
+def test_the_record_is_replaced_and_survives_a_round(evaluation, tmp_path):
+    first = run_check(evaluation, "localisation", options=CheckOptions(boxes=str(boxes_file(tmp_path))))
+    assert evaluation.checks()["localisation"] == first
+    again = run_check(
+        evaluation, "localisation", methods=("random",), options=CheckOptions(boxes=str(boxes_file(tmp_path)))
+    )
+    assert list(evaluation.checks()["localisation"].methods) == ["random"]
+    assert isinstance(again, Check)
+
+
+def test_options_that_a_check_does_not_have_are_refused(evaluation, made, capsys):
+    with pytest.raises(ValueError, match="`epochs` has no effect on the check localisation"):
+        run_check(evaluation, "localisation", options=CheckOptions(boxes="b.csv", epochs=3))
+    for arguments, message in (
+        (["localisation", made[0]], "`boxes` is missing: pass --boxes"),
+        (["localization", made[0]], "Did you mean 'localisation'?"),
+        (["localisation", made[0], "--boxes", "b.csv", "--methods", "gradcam"], "got 'gradcam'"),
+        (["localisation", made[0], "--tolerance", "-1"], "`tolerance` must be a distance"),
+        (["localisation", made[0], "--limit", "0"], "`limit` must be at least 1"),
+    ):
+        code, _, said = command(capsys, *arguments)
+        assert code == 2
+        assert message in said
+        assert said.count("\n") == 1
+
+
+def test_verify_reads_the_checks(evaluation, made, tmp_path, capsys):
+    run_check(evaluation, "localisation", options=CheckOptions(boxes=str(boxes_file(tmp_path))))
+    assert main(["verify", str(made[0])]) == 0
+    stored = made[0] / "checks" / "localisation.json"
+    whole = stored.read_text()
+    for text in (whole[:-20], whole.replace('"format": 1', '"format": 7'), whole.replace('"localisation"', '"x"')):
+        stored.write_text(text)
+        capsys.readouterr()
+        assert main(["verify", str(made[0])]) == 2
+        assert "checks/localisation.json: damaged" in capsys.readouterr().out
+    stored.write_text(whole)
+    assert read_run(made[0]) is not None
+
+
+def test_the_page_shows_every_check_and_trusts_none(evaluation, made, tmp_path):
+    check = run_check(evaluation, "localisation", options=CheckOptions(boxes=str(boxes_file(tmp_path))))
+    page = tl.write_report([evaluation], tmp_path / "page.html")
+    [shown] = content_of(page)["runs"][0]["checks"]
+    assert shown["title"] == check.title
+    assert [method["name"] for method in shown["methods"]] == evaluation.results.best_first()
+    stored = made[0] / "checks" / "localisation.json"
+    whole = stored.read_text()
+    stored.write_text(whole.replace("Does a map mark", "<script>alert(1)</script>").replace('"random"', '"<b>x"'))
+    page = tl.write_report([evaluation], tmp_path / "page.html")
+    stored.write_text(whole)
+    assert "<script>alert(1)" not in page.read_text()
+    [shown] = content_of(page)["runs"][0]["checks"]
+    assert shown["question"].startswith("<script>")
+    assert "<b>x" not in [method["name"] for method in shown["methods"]]  # the page knows no such method
+
+
+def test_every_check_is_explained():
+    for kind in CHECKS.values():
+        assert kind.question.endswith("?")
+        assert kind.source
+        assert kind.reading.endswith(".")
+        assert bool(kind.step_title) == bool(kind.course_title)
+        assert set(kind.options) <= set(CheckOptions.__dataclass_fields__)
+
+
+def checked(evaluation, made, name, **options):
+    return run_check(evaluation, name, options=CheckOptions(limit=6, **options), model=made[1])
+
+
+def test_code_that_a_run_names_is_not_loaded(made, capsys):
+    code, _, said = command(capsys, "model-randomisation", made[0])
+    assert code == 2
+    assert "pass --model" in said
+
+
+def test_model_randomisation_is_that_of_the_laboratory(evaluation, made):
+    check = checked(evaluation, made, "model-randomisation")
+    assert check.steps == ("4", "0")
+    model, samples = reopen(evaluation, model=made[1])
+    part = subset(samples, 6, 0)
+    expected = tl.model_randomisation(
+        model.module, load_inputs(part, model, 1), part.labels, "saliency", ids=part.ids
+    ).to_frame()
+    found = check.methods["saliency"]
+    assert [step.value for step in found.course] == pytest.approx(expected["similarity"].tolist())
+    assert [step.low for step in found.course] == pytest.approx(expected["low"].tolist())
+    assert found.values == found.course[-1:]
+    assert check.methods["random"].values[0].value == pytest.approx(1.0)
+
+
+def test_the_efficient_variant_has_complexity_before_and_after(evaluation, made):
+    rise, before, after = checked(evaluation, made, "efficient-randomisation").methods["saliency"].values
+    assert rise.value != 0
+    assert 0 < before.value < np.log(100)
+    assert 0 < after.value < np.log(100)
+    assert checked(evaluation, made, "efficient-randomisation").methods["random"].values[0].value == 0
+
+
+def test_sensitivity_n_reads_stored_maps(evaluation, made, monkeypatch):
+    monkeypatch.setattr(CheckSubject, "method", lambda *_: pytest.fail("maps are made again"))
+    check = checked(evaluation, made, "sensitivity-n", levels=(0.1, 0.5), subsets=5)
+    assert check.steps == ("10", "50")
+    assert check.options["subsets"] == 5
+    assert len(check.methods["saliency"].course) == 2
+    assert any("no negative values" in note for note in check.notes)
+
+
+def test_data_randomisation_has_the_true_labels_beside_it(evaluation, made):
+    data = str(made[0].parent / "images")
+    check = checked(evaluation, made, "data-randomisation", train=data, epochs=2)
+    assert [column.title for column in check.columns] == ["permuted labels", "true labels"]
+    assert check.methods["random"].values[0].value == pytest.approx(1.0)
+    assert check.methods["saliency"].values[0].value < 1
+    assert "has learned" in check.notes[0]
+
+
+def test_roar_trains_the_networks_of_the_run(evaluation, made, capsys):
+    data = made[0].parent / "images"
+    code, shown, said = command(
+        capsys, "roar", made[0], "--model", made[1], "--train", data, "--epochs", 1, "--levels", "0.2,0.6", "--limit", 6
+    )
+    assert code == 0, said
+    assert "6 of 6 test samples are among the training data" in shown
+    assert "[" not in shown.split("──")[-1].splitlines()[1]  # no interval
+    check = evaluation.checks()["roar"]
+    assert check.steps == ("0", "0.2", "0.6")
+    # What is trained with nothing removed does not depend on the method.
+    assert len({found.course[0].value for found in check.methods.values()}) == 1
+
+
+@pytest.mark.parametrize("name", ["null-player", "class-sensitivity"])
+def test_axioms_on_generated_features(evaluation, made, name, monkeypatch):
+    features = known(((0, 1), (2, 0)))
+    features = dataclasses.replace(features, inputs=torch.rand(2, 3, 10, 10), patches=torch.rand(2, 2, 10, 10) > 0.5)
+    monkeypatch.setattr(check_measures, "generate_features", lambda model, inputs, *, count, seed: features)
+    check = checked(evaluation, made, name)
+    assert check.samples == 2
+    assert "2 of 2 pairs" in check.notes[0]
+    assert check.methods["saliency"].values[0].defined == 2
+
+
+def test_maps_from_elsewhere_cannot_be_made_again_and_are_noted(tmp_path):
+    data, spec = image_folder(tmp_path / "images"), model_file(tmp_path)
+    np.save(tmp_path / "maps.npy", np.random.default_rng(0).random((12, 10, 10), dtype=np.float32))
+    evaluation = tl.evaluate(
+        spec, data, ["saliency"], maps={"mine": str(tmp_path / "maps.npy")}, metrics=["completeness"],
+        out=tmp_path / "run", batch_size=16, memory_format="contiguous", resamples=50,
+    )  # fmt: skip
+    check = run_check(evaluation, "efficient-randomisation", options=CheckOptions(limit=4), model=spec)
+    assert list(check.methods) == ["saliency"]
+    assert "mine is missing: mine cannot be made again from run.json: its maps come from elsewhere." in check.notes
+    with pytest.raises(tl.RunError, match="mine is missing"):
+        run_check(evaluation, "efficient-randomisation", methods=("mine",), options=CheckOptions(limit=4), model=spec)
+    removed = run_check(
+        evaluation, "sensitivity-n", methods=("mine",), options=CheckOptions(limit=4, subsets=3), model=spec
+    )
+    assert list(removed.methods) == ["mine"]  # which needs no more than the maps
+
+
+@pytest.mark.parametrize(
+    ("name", "test", "options"),
+    [
+        ("max-sensitivity", tl.max_sensitivity, {"radius": 0.02, "perturbations": 2, "change": 0.5}),
+        ("class-similarity", tl.class_similarity, {"similarity": "pearson"}),
+    ],
+)
+def test_stability_is_that_of_the_laboratory(evaluation, made, name, test, options):
+    check = checked(evaluation, made, name, **options)
+    model, samples = reopen(evaluation, model=made[1])
+    part = subset(samples, 6, 0)
+    expected = test(model.module, load_inputs(part, model, 1), part.labels, "saliency", ids=part.ids, **options)
+    assert check.methods["saliency"].values[0].value == pytest.approx(expected.interval().value)
+    assert check.methods["random"].values[0].value == pytest.approx(0.0 if name == "max-sensitivity" else 1.0)
+    assert check.options["limit"] == 6
+
+
+@pytest.mark.slow
+def test_the_ceiling_is_that_of_the_laboratory_and_its_search_is_kept(evaluation, made, monkeypatch, capsys):
+    asked = {"segments": "grid:4", "width": 1, "metric": "road_lerf"}
+    check = checked(evaluation, made, "ceiling", **asked)
+    model, samples = reopen(evaluation, model=made[1])
+    part = subset(samples, 6, 0)
+    arguments = (model.module, load_inputs(part, model, 1), part.labels)
+    parts = equal_parts((10, 10), 4).expand(6, 10, 10)
+    metric = tl.Road(order="lerf", performance="probability", imputer=tl.LinearImputer())
+    expected = tl.ceiling(*arguments, metric=metric, width=1, segments=parts, ids=part.ids)
+    maps = evaluation.maps("saliency")[[evaluation.ids().index(name) for name in part.ids]]
+    share, area = check.methods["saliency"].values
+    assert share.value == pytest.approx(expected.share(expected.measure(*arguments, maps)).value, abs=1e-4)
+    assert area.value == pytest.approx(expected.measure(*arguments, maps).area(), abs=1e-5)
+    assert f"of 4 segments score {expected.values.mean():.3f} (road_lerf)" in check.notes[0]
+    monkeypatch.setattr(ceilings, "search_order", lambda *_, **__: pytest.fail("the search begins again"))
+    again = ("--segments", "grid:4", "--width", 1, "--metric", "road_lerf", "--limit", 6)
+    code, shown, said = command(capsys, "ceiling", made[0], "--model", made[1], *again)
+    assert code == 0, said
+    assert "share of the ceiling ↑" in shown
+    assert evaluation.checks()["ceiling"] == check
+
+
+def test_what_checks_found_stands_beside_soundness_and_completeness(evaluation, made, tmp_path, capsys):
+    checks = {
+        name: checked(evaluation, made, name, **options)
+        for name, options in (
+            ("ceiling", {"segments": "grid:4", "width": 1, "metric": "deletion"}),
+            ("class-similarity", {}),
+            ("max-sensitivity", {"perturbations": 1}),
+        )
+    }
+    names = ["sparseness", *(name.replace("-", "_") for name in checks)]
+    frame = evaluation.properties().set_index(["method", "property"])
+    for name, check in checks.items():
+        for method, found in check.methods.items():
+            assert frame.loc[(method, name.replace("-", "_")), "value"] == found.values[0].value
+    table = tl.format_table([evaluation], "csv").splitlines()[0].split(",")
+    assert [name for name in table if name in names] == names
+    assert "| sparseness | of ceiling ↑ | class similarity ↓ | max-sensitivity ↓ |" in tl.format_table(
+        [evaluation], "markdown"
+    )
+    page = tl.write_report([evaluation], tmp_path / "page.html")
+    shown = content_of(page)["runs"][0]["beside"]
+    assert [column["name"] for column in shown] == names
+    assert [column["descending"] for column in shown] == [True, True, False, False]
+    value = checks["max-sensitivity"].methods["saliency"].values[0]
+    assert shown[3]["values"]["saliency"]["value"] == value.value
+    assert main(["ask", str(made[0])]) == 0
+    printed = capsys.readouterr().out
+    assert f"{value.value:.3f}" in printed
+    assert "sparse" in printed
+    assert "max-sensi-" in printed
+    assert f"{value.value:.3f}" in evaluation._repr_html_()
+
+
+def test_boxes_need_images(tmp_path):
+    model, inputs = torch.nn.Linear(5, 3), torch.randn(6, 5)
+    rows = tl.evaluate(
+        model, (inputs, [0, 1, 2] * 2), ["saliency"], metrics=["deletion"], out=tmp_path / "run", batch_size=6,
+        memory_format="contiguous", resamples=50,
+    )  # fmt: skip
+    with pytest.raises(ValueError, match=r"`boxes` need images; the run's inputs have shape \(5,\)"):
+        run_check(rows, "localisation", options=CheckOptions(boxes=str(tmp_path / "boxes.csv")))
+
+
+def test_stored_checks_that_do_not_fit_are_refused(evaluation, made):
+    check = checked(evaluation, made, "sensitivity-n")
+    with pytest.raises(ValueError, match="`format` must be 1; got 2"):
+        dataclasses.replace(check, format=2)
+    with pytest.raises(ValueError, match=r"`methods\.saliency\.values` must hold \d numbers; got \d"):
+        dataclasses.replace(check, columns=(*check.columns, check.columns[0]))

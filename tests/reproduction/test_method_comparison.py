@@ -1,0 +1,115 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+import twinlens as tl
+from tests.reproduction.watching import Watch
+from twinlens.reproduction import benchmark, ensemble_gains
+from twinlens.reproduction.claims import mean_of
+from twinlens.reproduction.method_comparison import areas_of
+
+
+@pytest.mark.slow
+def test_ensembles(tiny, monkeypatch):
+    few = {
+        name: {**method, "samples": 2} for name, method in ensemble_gains.METHODS.items() if name != ensemble_gains.BASE
+    }
+    monkeypatch.setattr(
+        ensemble_gains, "METHODS", {ensemble_gains.BASE: ensemble_gains.METHODS[ensemble_gains.BASE], **few}
+    )
+    outcome = ensemble_gains.run(tiny, Watch())
+    areas = {name: own["completeness"]["area"] for name, own in outcome.numbers["methods"].items()}
+    assert [claim.source.partition(":")[0] for claim in outcome.claims] == [
+        "Section 5.3, Fig. 8a", "Section 5.3, Fig. 8b", "Section 5.3, Fig. 8c and 8d, Fig. 15", "Appendix B",
+        "Appendix B",
+    ]  # fmt: skip
+    assert f"ig_sq {areas['ig_sq']:z.3f}" in outcome.claims[1].measured
+    gain = min(
+        areas["ig_sg"] - areas[ensemble_gains.BASE],
+        *(areas[ensemble_gains.BASE] - areas[n] for n in ("ig_sq", "ig_var")),
+    )
+    assert outcome.claims[1].estimate == pytest.approx(gain)
+    assert outcome.claims[1].reason in ("", "the interval contains 0")
+    # Six images are too few for soundness, whatever was measured.
+    for k in (0, 2, 3, 4):
+        assert outcome.claims[k].verdict == "open"
+        assert outcome.claims[k].reason == "one of 6 samples is worth 0.167, more than ε = 0.01"
+
+
+def test_areas_have_the_sign_of_the_metric(tiny):
+    run = tl.evaluate(
+        tiny.model, tiny.data, [ensemble_gains.BASE, "random"], metrics=["road_morf", "road_lerf"], out=tiny.out
+    )
+    for metric, sign in (("road_morf", 1), ("road_lerf", -1)):
+        areas = areas_of(run, metric)
+        assert {name: area.value for name, area in areas.items()} == {
+            name: pytest.approx(sign * run.results.area(name, metric)) for name in run.methods
+        }
+        [gain] = ensemble_gains.gains(areas, ensemble_gains.BASE, ["random"])
+        assert gain.value == pytest.approx(areas["random"].value - areas[ensemble_gains.BASE].value)
+
+
+@pytest.mark.slow
+def test_benchmark(tiny, monkeypatch):
+    monkeypatch.setattr(benchmark, "METHODS", ("gradcam", "iba", "extremal_perturbation", "random"))
+    monkeypatch.setattr(tl.METHODS["extremal_perturbation"].__wrapped__, "__kwdefaults__", {
+        **tl.METHODS["extremal_perturbation"].__wrapped__.__kwdefaults__, "steps": 3,
+    })  # fmt: skip
+    outcome = benchmark.run(tiny, Watch())
+    assert [claim.source for claim in outcome.claims] == [
+        "Section 5.3, Fig. 9", "Section 5.3, Fig. 9b", "Section 5.3, Fig. 9a", "Appendix B", "Fig. 9", "Fig. 9",
+    ]  # fmt: skip
+    assert [claim.ours for claim in outcome.claims] == [False] * 4 + [True] * 2
+    assert outcome.claims[2].reason == "one of 6 samples is worth 0.167, more than ε = 0.01"
+
+
+@pytest.mark.slow
+def test_what_is_left_out_of_the_benchmark_is_not_claimed_about(tiny, monkeypatch):
+    monkeypatch.setattr(
+        benchmark, "METHODS", ("gradcam", "iba", "integrated_gradients", "extremal_perturbation", "random")
+    )
+    outcome = benchmark.run(replace(tiny, leave_out=("extremal_perturbation",)), Watch())
+    assert list(outcome.numbers["methods"]) == ["gradcam", "iba", "integrated_gradients", "random"]
+    assert len(outcome.claims) == 4
+    assert not any("xtremal" in claim.text + claim.measured for claim in outcome.claims)
+    with pytest.raises(ValueError, match="`leave_out` cannot name 'iba'"):
+        benchmark.run(replace(tiny, leave_out=("iba",)), Watch())
+    with pytest.raises(ValueError, match=r"`leave_out` must be one of gradcam, iba, .* got 'rise'"):
+        benchmark.run(replace(tiny, leave_out=("rise",)), Watch())
+    with pytest.raises(ValueError, match="`leave_out` is not used by this experiment"):
+        ensemble_gains.run(replace(tiny, leave_out=("deepshap",)), Watch())
+
+
+@pytest.mark.slow
+def test_a_network_is_compiled_on_request_alone(tiny, monkeypatch):
+    compiled = []
+    monkeypatch.setattr(torch, "compile", lambda module, dynamic: compiled.append(module) or module)
+    monkeypatch.setattr(benchmark, "METHODS", ("gradcam", "iba", "integrated_gradients", "random"))
+    plain = benchmark.run(tiny, Watch())
+    assert not compiled
+    again = benchmark.run(replace(tiny, out=tiny.out / "compiled", compile=True), Watch())
+    assert compiled
+    assert again.numbers == plain.numbers
+
+
+def estimates(**areas):
+    """Areas over 400 samples, which all methods have a spread of 0.1 in common."""
+    spread, ids = np.random.default_rng(0).normal(0, 0.1, 400), [str(k) for k in range(400)]
+    own = np.random.default_rng(1).normal(0, 0.01, (len(areas), 400))
+    return {name: mean_of(area + spread + noise, ids) for (name, area), noise in zip(areas.items(), own, strict=True)}
+
+
+def test_claims_of_the_benchmark_follow_the_areas():
+    def verdicts(sound, complete, cannot=""):
+        areas = {"soundness": estimates(**sound), "completeness": estimates(**complete)}
+        return [claim.verdict for claim in benchmark._claims(areas, cannot)]
+
+    sound = {"gradcam": 0.97, "iba": 0.93, "extremal_perturbation": 0.87, "ig_sg": 0.86, "random": 0.68}
+    complete = {"gradcam": 0.40, "iba": 0.39, "extremal_perturbation": 0.48, "ig_sg": 0.06, "random": 0.05}
+    assert verdicts(sound, complete) == ["holds"] * 6
+    no = "does not hold"
+    assert verdicts(sound | {"extremal_perturbation": 0.99}, complete) == [no, "holds", no, no, "holds", "holds"]
+    assert verdicts(sound, complete | {"gradcam": 0.48})[1] == "open"
+    assert verdicts(sound, complete, cannot="digits") == ["open"] * 6

@@ -1,0 +1,173 @@
+import json
+from dataclasses import replace
+from itertools import combinations
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import twinlens as tl
+from examples.resnet20 import ResNet20, normalise
+from tests.golden_set import FILE
+from tests.reproduction.watching import Watch, check_figures
+from twinlens.laboratory.modifications import MODIFICATIONS
+from twinlens.laboratory.tasks import map_grid, sparse_linear
+from twinlens.reproduction import order_vs_value
+from twinlens.reproduction.experiment_setup import find_subject
+from twinlens.reproduction.order_maps import VARIANTS, Modified, modify
+from twinlens.run.run_reader import open_evaluation
+from twinlens.statistics.bootstrap import hausdorff
+from twinlens.support.randomness import stream
+
+
+@pytest.mark.slow
+def test_a_small_run(tiny, monkeypatch):
+    own = replace(order_vs_value.OWN, methods={name: {"method": name} for name in ("gradcam", "saliency")})
+    monkeypatch.setattr(order_vs_value, "OWN", own)
+    monkeypatch.setattr(order_vs_value, "RESAMPLES", 50)
+    outcome = order_vs_value.run(tiny, Watch())
+    assert order_vs_value.run(tiny, Watch()).numbers == outcome.numbers  # as one that was stopped late goes on
+    distances = outcome.numbers["distances"]
+    for variant in ("ours", "literal"):
+        table = distances[variant]
+        assert set(table["least"]) == {"gradcam", "saliency"}
+        least = [of_scheme["soundness"] for of_method in table["least"].values() for of_scheme in of_method.values()]
+        assert table["mean"]["soundness"] == pytest.approx(np.mean(least))
+    for of_method in distances["ours"]["least"].values():
+        for scheme in ("constant", "random"):
+            assert [of_method[scheme][m] for m in order_vs_value.ORDER_BASED] == [0, 0]
+    correlation = outcome.numbers["rank_correlation"]
+    assert correlation["ours"]["constant"] == pytest.approx(1)
+    assert correlation["ours"]["random"] < 1
+    assert correlation["literal"]["constant"] < 1  # what is cut off is tied
+    assert len(outcome.claims) == 16
+    fixed = [claim for claim in outcome.claims if claim.verdict == "by construction"]
+    assert len(fixed) == 1
+    assert fixed[0].measured.endswith("ROAD 0.000, deletion 0.000")
+    assert sum(claim.ours for claim in outcome.claims) == 4
+    assert all("literal" in claim.text for claim in outcome.claims[8:])
+    sound = [claim for claim in outcome.claims if claim.text.startswith("Soundness")]
+    assert {claim.reason for claim in sound} == {"one of 6 samples is worth 0.167, more than ε = 0.01"}
+    assert set(outcome.figures) == {"order-vs-value", "distances"}
+    check_figures(outcome)
+
+
+@pytest.mark.slow
+def test_curves_of_maps_with_the_order_of_others_are_their_own(tiny):
+    """Soundness that was read from another map's probes is what a sweep of its own would give."""
+    sizes = replace(order_vs_value.OWN, methods={"gradcam": {"method": "gradcam"}})
+    subject = find_subject(tiny, order_vs_value.PHOTOGRAPHS)
+    curves = order_vs_value.Runs(subject, sizes, tiny, Watch()).ours()
+    evaluation = open_evaluation(tiny.out / "orders")
+    modified = Modified(evaluation)
+    inputs = torch.stack([subject.model.preprocessing(subject.samples.read(i)) for i in range(6)])
+    ids = list(subject.samples.ids)
+    for scheme, change in (("constant", "remove"), ("constant", "introduce"), ("random", "remove")):
+        maps = MODIFICATIONS[change](modified.originals("gradcam", ids), scheme, ids=ids).float()
+        arguments = (subject.model.module, inputs, subject.samples.labels, maps)
+        expected = tl.soundness(*arguments, ids=ids, batch_size=32)
+        found = curves["gradcam", scheme][change]
+        assert np.array_equal(found["soundness"].performance, expected.performance)
+        assert np.allclose(found["soundness"].values, expected.values, atol=1e-9, equal_nan=True)
+        assert np.array_equal(found["deletion"].values, tl.deletion(*arguments, ids=ids, batch_size=32).values)
+        # By hand: how many samples are recognised without what exceeds a threshold of the modified map.
+        imputer, kept = tl.LinearImputer(), maps <= 0.3
+        streams = [stream(0, name, 0.3) for name in ids]
+        answers = subject.model.module(imputer(inputs, kept, streams)).argmax(dim=1).numpy()
+        expected = found["completeness"].baseline - (answers == subject.samples.labels).mean()
+        assert found["completeness"].at(0.3) == pytest.approx(expected)
+
+
+def test_to_the_letter_values_end_at_0_and_1_in_8_bits_and_changes_draw_their_own():
+    maps, ids = torch.rand(3, 8, 8, generator=torch.Generator().manual_seed(0)), ["a", "b", "c"]
+    made = {
+        (variant, change): modify(maps, change, "random", variant, ids=ids, seed=4)
+        for variant in VARIANTS
+        for change in ("original", "remove", "introduce")
+    }
+    for (variant, change), found in made.items():
+        if variant == "literal":
+            assert torch.equal((found * 255).round() / 255, found), change
+            assert 0 <= found.min() <= found.max() <= 1
+    # In ours both changes lift the same features and differ by a constant; to the letter they do not.
+    for variant, alike in (("ours", True), ("literal", False)):
+        low, high = made[variant, "remove"], made[variant, "introduce"]
+        inside = (low > 0.01) & (high < 1)
+        assert bool((high - low)[inside].std() < 0.01) is alike
+    gap = made["literal", "original"] - made["literal", "remove"]
+    assert ((gap >= -1 / 255) & (gap <= 0.6 + 1 / 255)).all()
+
+
+def test_distances_are_those_of_hausdorff(monkeypatch):
+    monkeypatch.setattr(order_vs_value, "METRICS", ("soundness", "road_morf"))
+    monkeypatch.setattr(order_vs_value, "RESAMPLES", 50)
+    task = sparse_linear(40)
+    maps = map_grid(task)
+    curves = {}
+    for version, name in zip(order_vs_value.MAPS, ("truth", "introduced 1", "random"), strict=True):
+        arguments = (task.model, task.inputs, task.labels, maps[name])
+        curves[version] = {
+            "soundness": tl.soundness(*arguments, imputer=task.imputer),
+            "road_morf": tl.road(*arguments, imputer=task.imputer),
+        }
+    sound = curves["original"]["soundness"]
+    nothing = replace(sound, values=np.full_like(sound.values, np.nan))
+    empty = curves | {"remove": {**curves["remove"], "soundness": nothing}}
+    same = dict.fromkeys(curves, curves["original"])
+    found = order_vs_value.distances_of({("x", "other"): curves, ("x", "same"): same, ("x", "empty"): empty})
+    for metric in order_vs_value.METRICS:
+        expected = min(hausdorff(curves[a][metric], curves[b][metric]) for a, b in combinations(curves, 2))
+        assert found["x", "other", metric].value == pytest.approx(expected)
+        assert expected > 0
+        assert found["x", "other", metric].replicates.std() > 0
+        assert not found["x", "same", metric].replicates.any()
+    assert np.isnan(found["x", "empty", "soundness"].value)
+
+
+def test_maps_are_found_whatever_the_shards(tmp_path, tiny):
+    subject = find_subject(tiny, order_vs_value.PHOTOGRAPHS)
+    evaluation = tl.evaluate(
+        subject.model, subject.samples, ["gradcam"], metrics=[], out=tmp_path / "shards", shard_size=4
+    )
+    ids = [subject.samples.ids[k] for k in (5, 0, 3)]
+    assert torch.equal(Modified(evaluation).originals("gradcam", ids), evaluation.maps("gradcam")[[5, 0, 3]])
+
+
+def least_distance(case, maps, metric, **options):
+    """How far apart the two nearest curves are, of the maps and of all their modifications by a constant."""
+    versions = [maps, *(change(maps) for change in MODIFICATIONS.values())]
+    curves = [metric(*case, each, performance="probability", **options) for each in versions]
+    return min(hausdorff(one, other) for one, other in combinations(curves, 2))
+
+
+def test_constants_change_values_and_no_order():
+    """Completeness and soundness see them, ROAD and deletion do not."""
+    stored = json.loads(FILE.read_text())
+    weights, inputs = (torch.tensor(stored[name], dtype=torch.float64) for name in ("weights", "inputs"))
+    case = (lambda x: x.flatten(1) @ weights, inputs, stored["labels"])
+    maps = torch.tensor(stored["maps"], dtype=torch.float64).reshape(-1, 6, 6)
+    maps = maps / maps.amax(dim=(1, 2), keepdim=True)
+    for metric in (tl.road, tl.deletion):
+        assert least_distance(case, maps, metric, levels=(0.2, 0.5, 0.8)) == 0
+    assert least_distance(case, maps, tl.completeness, thresholds=(0.8, 0.5, 0.2)) > 0.1
+    assert least_distance(case, maps, tl.soundness, levels=(0.95, 0.75, 0.55, 0.35, 0.15)) > 0.001
+
+
+@pytest.mark.slow
+def test_real_photographs(shared_data):
+    """The same on CIFAR-10."""
+    stored = np.load(shared_data / "cifar10" / "cifar10_dev.npz")
+    network = ResNet20()
+    network.load_state_dict(load_file(shared_data / "cifar10" / "resnet20.safetensors"), strict=False)
+    network.eval()
+    images, labels = normalise(stored["x_test"][:40]), stored["y_test"][:40].reshape(-1).astype(np.int64)
+    maps = tl.attribute(network, images, labels, "gradcam")
+
+    def least(metric, **own):
+        return least_distance((network, images, labels), maps, metric, batch_size=40, **own)
+
+    shares = {"levels": (0.2, 0.5, 0.8)}
+    assert least(tl.road, **shares) == least(tl.deletion, **shares) == 0
+    assert least(tl.completeness, thresholds=(0.8, 0.5, 0.2)) > 0.1
+    assert least(tl.soundness, levels=tuple(percent / 100 for percent in range(95, 0, -10))) > 0.02

@@ -1,0 +1,207 @@
+"""Runs in an object store: a server that speaks the protocol of S3, reached through s3fs as a provider's would be."""
+
+import json
+from pathlib import Path
+
+import pytest
+import s3fs
+
+from tests.object_store import object_store
+from tests.small_runs import PARTS, make_run, script, unseen
+from tests.tiny import image_folder, model_file
+from twinlens.cli.main import main
+from twinlens.errors import DamagedError, RunError
+from twinlens.run.directory import RunDirectory
+from twinlens.run.manifest import Manifest
+from twinlens.run.run_reader import open_evaluation
+
+METHODS = ["random", "centre"]
+pytestmark = pytest.mark.slow
+UNCOMPARED = (".lock", "timings.json", "report.html")
+
+
+@pytest.fixture(scope="module")
+def store():
+    with object_store() as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A run on this machine, and the bytes of its files."""
+    out = tmp_path_factory.mktemp("whole") / "run"
+    make_run(out, METHODS)
+    return contents(out)
+
+
+def contents(out):
+    """The bytes of every file of a run that must be the same wherever it is."""
+    path = out if isinstance(out, Path) else open_evaluation(out).path
+    files = (each for each in path.rglob("*") if each.is_file() and each.name not in UNCOMPARED)
+    return {str(each.relative_to(path)): each.read_bytes() for each in files}
+
+
+def test_a_run_has_the_bytes_of_one_on_this_machine(store, whole, capsys):
+    out = "s3://bucket/runs/one"
+    make_run(out, ["random"])
+    make_run(out, METHODS)
+    assert contents(out) == whole
+    evaluation = open_evaluation(out)
+    assert evaluation.methods == METHODS
+    assert evaluation.maps("centre").shape == (10, 9, 9)
+    assert main(["verify", out]) == 0
+    assert capsys.readouterr().out == "23 of 23 files are whole.\n"
+    assert main(["report", out]) == 0
+    assert capsys.readouterr().out == f"{out}/report.html\n"
+    assert b"centre" in (evaluation.path / "report.html").read_bytes()
+    assert main(["report", out, "--table", "csv"]) == 0
+    assert main(["ask", out, "--metrics", "road_morf", "--quiet"]) == 2  # which needs another imputer's probes
+    assert "has no probes for road_morf" in capsys.readouterr().err
+    assert main(["ask", out, "--performance", "probability", "--quiet"]) == 0
+    assert open_evaluation(out).results.question.metrics["deletion"]["performance"] == "probability"
+
+
+def test_from_the_command_line(store, tmp_path, capsys):
+    asked = ["evaluate", "--model", model_file(tmp_path), "--data", image_folder(tmp_path / "images"), "--quiet"]
+    asked += ["--methods", "random", "--metrics", "deletion", "--batch-size", "16", "--memory-format", "contiguous"]
+    asked += ["--threads", "1", "--resamples", "50"]
+    for out in (str(tmp_path / "run"), "s3://bucket/command"):
+        assert main([*asked, "--out", out]) == 0
+    assert contents("s3://bucket/command") == contents(tmp_path / "run")
+    assert main(["compare", "s3://bucket/command", str(tmp_path / "run"), "--json"]) == 0
+    assert list(json.loads(capsys.readouterr().out)) == ["s3://bucket/command", str(tmp_path / "run")]
+
+
+def test_a_bucket_that_is_not_there_is_named_and_not_created(store):
+    with pytest.raises(FileNotFoundError, match=r"'s3://typo/run/run\.json' cannot be written: .* Create the bucket"):
+        make_run("s3://typo/run")
+    assert s3fs.S3FileSystem(use_listings_cache=False).ls("") == ["bucket"]
+
+
+def test_a_place_with_something_else_is_refused(store):
+    s3fs.S3FileSystem().pipe_file("bucket/letters/dear.txt", b"dear")
+    with pytest.raises(RunError, match="is not empty and holds no run"):
+        make_run("s3://bucket/letters")
+    with pytest.raises(RunError, match=r"`out` must be a directory; .*dear\.txt' is a file"):
+        make_run("s3://bucket/letters/dear.txt")
+    with pytest.raises(RunError, match=r"letters' holds no run: run\.json is missing"):
+        open_evaluation("s3://bucket/letters")
+
+
+@pytest.mark.parametrize("part", PARTS[1:3])
+def test_a_damaged_part_is_named_and_made_anew(store, whole, part, capsys):
+    out = "s3://bucket/runs/damaged"
+    make_run(out, METHODS)
+    files = s3fs.S3FileSystem()
+    files.pipe_file(f"{out}/{part}", unseen(whole[part], part))
+    assert main(["verify", out]) == 2
+    assert f"{part}: damaged: " in capsys.readouterr().out
+    evaluation = open_evaluation(out)
+    with pytest.raises(DamagedError, match=rf"s3://.*{part}' is damaged: .* Remove it and start the run again"):
+        (evaluation.maps("centre"), evaluation.curve("centre", "deletion"))
+    with pytest.warns(UserWarning, match=rf"{part}' is damaged .* and is made anew"):
+        make_run(out, METHODS)
+    assert contents(out) == whole
+    files.rm(f"{out}/{part}")
+    assert main(["verify", out]) == 2
+    assert f"{part}: missing" in capsys.readouterr().out
+
+
+def test_a_reader_meets_one_version_of_what_is_written_anew(store, whole, monkeypatch):
+    """A file that is opened first and read afterwards is refused where another takes its place in between."""
+    out, opening = "s3://bucket/runs/read", s3fs.S3FileSystem.open
+    make_run(out, METHODS)
+
+    def opened_and_replaced(self, path, *given, **options):
+        file = opening(self, path, *given, **options)
+        self.pipe_file(path, self.cat_file(path) + b" ")
+        return file
+
+    monkeypatch.setattr(s3fs.S3FileSystem, "open", opened_and_replaced)
+    evaluation = open_evaluation(out)
+    assert evaluation.methods == METHODS
+    assert evaluation.maps("centre").shape == (10, 9, 9)
+
+
+def test_two_processes_at_once(store, whole):
+    out = "s3://bucket/runs/twice"
+    ended = script(
+        """
+        import os, sys
+        from tests.small_runs import make_run
+        from twinlens.errors import RunError
+
+        def child():
+            pid = os.fork()
+            if pid == 0:
+                try:
+                    make_run(sys.argv[1], ["random", "centre"])
+                except RunError as error:
+                    os._exit(7 if "Another twinlens has just begun a run" in str(error) else 8)
+                os._exit(0)
+            return pid
+
+        print(*(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in [child(), child()]))
+        """,
+        out,
+    )
+    assert ended.split() in (["0", "0"], ["0", "7"], ["7", "0"])
+    assert contents(out) == whole
+
+
+def test_a_run_that_began_meanwhile_is_not_written_over(store):
+    make_run("s3://bucket/runs/first")
+    wanted = open_evaluation("s3://bucket/runs/first").run.manifest
+    with RunDirectory("s3://bucket/runs/late", Manifest) as late:
+        make_run("s3://bucket/runs/late")
+        with pytest.raises(RunError, match=r"Another twinlens has just begun a run .* Start this one again"):
+            late.start(wanted)
+
+
+def test_a_run_that_began_just_now_is_not_taken_for_other_files(store, monkeypatch):
+    """Another process begins between two questions to the store."""
+    make_run("s3://bucket/runs/model")
+    wanted, looks = open_evaluation("s3://bucket/runs/model").run.manifest, RunDirectory._holds_other_files
+    with RunDirectory("s3://bucket/runs/slow", Manifest) as late:
+
+        def look(directory):
+            monkeypatch.setattr(RunDirectory, "_holds_other_files", looks)
+            make_run("s3://bucket/runs/slow")
+            return looks(directory)
+
+        monkeypatch.setattr(RunDirectory, "_holds_other_files", look)
+        with pytest.raises(RunError, match="Another twinlens has just begun a run"):
+            late.start(wanted)
+
+
+@pytest.mark.kills
+def test_kills_change_nothing(store, whole):
+    """Killed at random moments and started again, a run in a bucket ends with the bytes of one on this machine."""
+    killed = script(
+        """
+        import os, random, signal, time
+        import torch
+        from tests.small_runs import make_run
+
+        torch.set_num_threads(1)
+
+        def child(name, seconds=None):
+            pid = os.fork()  # before this process has a connection, which no two may share
+            if pid == 0:
+                make_run(f"s3://bucket/runs/{name}", ["random", "centre"])
+                os._exit(0)
+            if seconds is not None:
+                time.sleep(seconds)
+                os.kill(pid, signal.SIGKILL)
+            return os.waitpid(pid, 0)[1]
+
+        start = time.perf_counter()
+        assert child("alone") == 0
+        alone = time.perf_counter() - start
+        random.seed(0)
+        print(sum(child("killed", random.uniform(0.02, 0.5) * alone) == signal.SIGKILL for _ in range(12)))
+        assert child("killed") == 0
+        """
+    )
+    assert int(killed) >= 3
+    assert contents("s3://bucket/runs/killed") == whole

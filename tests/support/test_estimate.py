@@ -1,0 +1,62 @@
+"""Estimates: intervals from replicates, arithmetic that stays paired, and what JSON holds of them."""
+
+import numpy as np
+import pytest
+
+from twinlens.support.estimate import Estimate
+from twinlens.support.fields import from_json, to_json
+from twinlens.support.resampling import interval_of_mean, resample_mean
+
+IDS = [str(k) for k in range(30)]
+VALUES = np.random.default_rng(0).normal(0.3, 0.1, 30)
+
+
+def mean_of(values):
+    mean, replicates = resample_mean(values, IDS, 200, 0)
+    return Estimate.of(mean, replicates, samples=len(values))
+
+
+def test_the_interval_is_that_of_the_mean():
+    expected = interval_of_mean(VALUES, IDS, resamples=200)
+    estimate = mean_of(VALUES)
+    assert estimate.value == expected.value
+    assert estimate.interval == (expected.low, expected.high)
+    assert estimate.decided
+    assert not (estimate - estimate.value).decided
+
+
+def test_a_difference_is_paired():
+    shifted = mean_of(VALUES + 0.2) - mean_of(VALUES)
+    assert shifted.value == pytest.approx(0.2)
+    assert shifted.replicates == pytest.approx(np.full(200, 0.2))
+
+
+def test_multiples_scale_the_interval():
+    estimate, double = mean_of(VALUES), 2 * mean_of(VALUES).value
+    assert (mean_of(VALUES) * 2).value == double
+    assert (mean_of(VALUES) * 2).high == pytest.approx(2 * estimate.high)
+    assert (-estimate).interval == pytest.approx((-estimate.high, -estimate.low))
+    assert (estimate / 2 + estimate / 2).interval == pytest.approx(estimate.interval)
+    assert (1 - estimate).value == pytest.approx(1 - estimate.value)
+
+
+def test_an_undefined_number_has_no_interval():
+    nothing = Estimate.of(float("nan"), np.full(200, np.nan), samples=30)
+    assert (nothing.value, nothing.interval, nothing.decided, str(nothing)) == (None, None, False, "–")
+    assert (mean_of(VALUES) - nothing).value is None
+
+
+def test_estimates_without_replicates_cannot_be_combined():
+    with pytest.raises(ValueError, match="replicates"):
+        Estimate(value=1.0, samples=3) - mean_of(VALUES)
+
+
+def test_json_holds_the_numbers_and_not_the_replicates():
+    estimate = mean_of(VALUES)
+    stored = to_json(estimate)
+    assert list(stored) == ["value", "low", "high", "samples", "p"]
+    assert from_json(Estimate, stored, "estimate") == estimate
+
+
+def test_clipping_keeps_the_value():
+    assert Estimate(value=0.9, low=0.7, high=1.1, samples=9).clipped(0, 1).interval == (0.7, 1.0)
