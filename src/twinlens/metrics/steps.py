@@ -1,0 +1,158 @@
+"""Steps of a ranking: what each of them does for the model, from one pair of sweeps.
+
+The features of a map are cut into steps of equal size, the most relevant first. The effect of a step is seen from two
+sides: what the log-odds of the target gain when its features join the more relevant ones, and what they lose when its
+features are taken from the less relevant ones. The mean of both is the step's Shapley value, exactly so if features
+interact in pairs at most: one of two partners is in each context. The first step has nothing to join, the last one
+nothing to be taken from; these are seen from one side. For a regression model the prediction replaces the log-odds.
+
+Soundness, completeness and calibration are read from these effects without any threshold.
+
+Shapes: N samples, K steps.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from twinlens.probing.probe_table import ProbeTable
+from twinlens.probing.ranking import Schedule
+from twinlens.support.arrays import Floats, Integers
+
+STEPS = 20
+"""Number of steps by default: 5% of the features each. Their levels contain ROAD's, 0.1 to 0.9."""
+
+_CERTAIN = 1e-12  # probabilities are kept this far from 0 and 1, where log-odds are infinite
+
+
+def step_schedules(features: int | None, steps: int = STEPS) -> tuple[Schedule, Schedule]:
+    """Return the pair of sweeps: in the first, features join by rank; in the second, they are removed by rank.
+
+    Both contain the original input, whose answers are known: the model is called for the other levels alone.
+
+    Args:
+        features: number of features of each sample; None where segments make it differ.
+        steps: number of steps; no more than there are features.
+
+    Example:
+        >>> joining, leaving = step_schedules(1024, steps=4)
+        >>> joining.levels, leaving.levels
+        ((0.75, 0.5, 0.25, 0.0), (0.0, 0.25, 0.5, 0.75))
+        >>> step_schedules(3)[1].levels
+        (0.0, 0.333333333333, 0.666666666667)
+    """
+    if features is None:
+        shares = [round(k / steps, 12) for k in range(steps + 1)]
+        joining = Schedule(by="area", order="lerf", levels=tuple(round(1 - share, 12) for share in shares[1:]))
+        return joining, Schedule(by="area", order="morf", levels=tuple(shares[:-1]), rounding="complement")
+    count = min(steps, features)
+    kept = [round(features * k / count) for k in range(count + 1)]
+    return (
+        Schedule(
+            by="area",
+            order="lerf",
+            levels=tuple(_level(1 - k / count, features - kept[k], features) for k in range(1, count + 1)),
+        ),
+        Schedule(by="area", order="morf", levels=tuple(_level(k / count, kept[k], features) for k in range(count))),
+    )
+
+
+def _level(share: float, count: int, features: int) -> float:
+    """Return the share as a round number where it removes `count` features, and the exact share otherwise."""
+    level = round(share, 12)
+    return level if round(features * level) == count else count / features
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Steps:
+    """The steps of each sample's ranking, the most relevant first."""
+
+    effects: Floats
+    """(N, K) what the features of a step do for the log-odds of the target."""
+
+    attribution: Floats
+    """(N, K) share of the map's attribution on the features of a step; NaN for a map without attribution."""
+
+    sizes: Floats
+    """(N, K) number of features of a step."""
+
+    @staticmethod
+    def of(joining: ProbeTable, leaving: ProbeTable) -> Steps:
+        """Read the steps from probe tables of the same samples and maps, by `step_schedules`."""
+        _check_pair(joining, leaving)
+        kept = joining.counts[:, None] - joining.removed
+        joined, left = evidence(joining), evidence(leaving)
+        missing = np.full((len(joined), 1), np.nan)
+        sides = np.stack(
+            [
+                np.concatenate([missing, np.diff(joined, axis=1)], axis=1),
+                np.concatenate([-np.diff(left, axis=1), missing], axis=1),
+            ]
+        )
+        defined = np.isfinite(sides)
+        effects = np.sum(sides, axis=0, where=defined) / np.maximum(defined.sum(axis=0), 1)
+        total = joining.kept_mass[:, -1:]
+        with np.errstate(invalid="ignore"):
+            attribution = joining.added_mass / total
+        return Steps(effects=effects, attribution=attribution, sizes=np.diff(kept, axis=1, prepend=0).astype(float))
+
+    def ranks(self) -> Floats:
+        """Return the share (N, K) of all other steps' features that matter less than those of a step; ties count half.
+
+        Example:
+            >>> thirds = np.ones((1, 3)) / 3
+            >>> Steps(effects=np.array([[3.0, 1.0, 1.0]]), attribution=thirds, sizes=np.ones((1, 3))).ranks()
+            array([[1.  , 0.25, 0.25]])
+        """
+        with np.errstate(invalid="ignore", divide="ignore"):
+            each = self.effects / self.sizes  # an empty step is NaN, and counts neither here nor there
+        beats = (np.sign(each[:, :, None] - each[:, None, :]) + 1) / 2
+        weights = self.sizes[:, None, :] * (1 - np.eye(self.sizes.shape[1]))
+        share = np.where(np.isfinite(beats), beats, 0.0) * weights
+        total = np.sum(weights, axis=2)
+        return np.where(total > 0, share.sum(axis=2) / np.where(total > 0, total, 1.0), 0.5)
+
+    def soundness(self) -> Floats:
+        """Return the mean rank (N, K) of the attribution on the first steps, up to and including each.
+
+        At the last step it is the chance that a feature drawn in proportion to its attribution matters more than a
+        feature drawn at random from the other steps.
+        """
+        with np.errstate(invalid="ignore"):
+            return np.cumsum(self.attribution * self.ranks(), axis=1) / np.cumsum(self.attribution, axis=1)
+
+    def completeness(self) -> Floats:
+        """Return the share (N, K) of the predictive information on the first steps, up to and including each.
+
+        NaN for a sample without a step that speaks for the target.
+        """
+        information = np.maximum(self.effects, 0.0)
+        with np.errstate(invalid="ignore"):
+            return np.cumsum(information, axis=1) / information.sum(axis=1, keepdims=True)
+
+    def kept(self) -> Floats:
+        """Return the share of features (N, K) on the first steps, up to and including each."""
+        return np.cumsum(self.sizes, axis=1) / self.sizes.sum(axis=1, keepdims=True)
+
+
+def evidence(table: ProbeTable) -> Floats:
+    """Return the log-odds of the target (N, L), or the prediction of a regression model."""
+    if table.task == "regression":
+        return table.predicted
+    probability = np.clip(table.probability, _CERTAIN, 1 - _CERTAIN)
+    return np.asarray(np.log(probability) - np.log1p(-probability))
+
+
+def _check_pair(joining: ProbeTable, leaving: ProbeTable) -> None:
+    """Refuse tables that are not the two sides of the same steps."""
+    kept: Integers = joining.counts[:, None] - joining.removed
+    orders = joining.settings.schedule.order, leaving.settings.schedule.order
+    if joining.ids != leaving.ids or kept.shape != leaving.removed.shape or orders != ("lerf", "morf"):
+        raise ValueError(
+            "`opposite` must hold the same samples as the table, probed by the second of `step_schedules`; got "
+            f"{leaving!r}."
+        )
+    if not np.array_equal(kept[:, :-1], leaving.removed[:, 1:]) or (joining.removed[:, -1] != 0).any():
+        raise ValueError("`table` and `opposite` must be probed by `step_schedules`: their levels do not match.")
