@@ -354,14 +354,14 @@ def test_what_is_known_of_untouched_inputs_is_not_asked_again():
     whole = tl.probe(model, inputs, labels, maps, schedule=schedule)
     model.batches.clear()
     progress = Recorder()
-    table = tl.probe(model, inputs, labels, maps, schedule=schedule, untouched=untouched, progress=progress)
+    table = tl.probe(model, inputs, labels, maps, schedule=schedule, original=untouched, progress=progress)
     assert sum(model.batches) == (whole.removed > 0).sum() == 6
     assert sum(rows for _, rows in progress.advanced) == 12
     for name in ("removed", "kept_mass", "predicted", "target_rank"):
         np.testing.assert_array_equal(getattr(table, name), getattr(whole, name))
     np.testing.assert_allclose(table.logit, whole.logit, atol=1e-6)
-    with pytest.raises(ValueError, match="`untouched` must hold the same samples"):
-        tl.probe(model, inputs, labels, maps, schedule=schedule, untouched=untouched.take([1, 0, 2, 3]))
+    with pytest.raises(ValueError, match="`original` must hold the same samples"):
+        tl.probe(model, inputs, labels, maps, schedule=schedule, original=untouched.take([1, 0, 2, 3]))
 
 
 def test_levels_are_gathered_from_several_tables():

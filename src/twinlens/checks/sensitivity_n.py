@@ -142,7 +142,7 @@ def random_removals(
     untouched: ProbeTable | None = None
     for number in range(subsets):
         noise = _draw_orders(prober.ids, features, number, seed).reshape(-1, *prober.spatial)
-        table = prober.sweep(prober.rank(noise), schedule, imputer, untouched=untouched)
+        table = prober.sweep(prober.rank(noise), schedule, imputer, original=untouched)
         untouched = untouched or table
         drops[:, :, number] = (table.logit[:, :1] - table.logit[:, 1:]).T
     if not np.ptp(drops, axis=2).any():

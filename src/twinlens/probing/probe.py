@@ -109,7 +109,7 @@ def probe(
     *,
     schedule: Schedule,
     imputer: Imputer = LinearImputer(),
-    untouched: ProbeTable | None = None,
+    original: ProbeTable | None = None,
     **how: Unpack[ProbeOptions],
 ) -> ProbeTable:
     """Remove features by the schedule, impute them, and record the model's answers.
@@ -124,7 +124,7 @@ def probe(
         maps: attribution maps, (N, *S), (N, 1, *S), or (N, C, *S) with `channels`.
         schedule: which features are removed at which level.
         imputer: fills in removed features.
-        untouched: an earlier table of the same samples with a level that removes nothing; wherever nothing is
+        original: an earlier table of the same samples with a level that removes nothing; wherever nothing is
             removed, its answers are reused, and the model is not called again.
 
     Returns:
@@ -142,7 +142,7 @@ def probe(
     imputer = find_imputer(imputer)
     prober = Prober(model, inputs, labels, imputer=imputer, **how)
     ranked = prober.rank(maps, warn=any(schedule.levels))  # where nothing is removed, ranks do not matter
-    return prober.sweep(ranked, schedule, imputer, untouched=untouched)
+    return prober.sweep(ranked, schedule, imputer, original=original)
 
 
 class RankedMaps:
@@ -226,7 +226,7 @@ class Prober:
         schedule: Schedule,
         imputer: Imputer,
         *,
-        untouched: ProbeTable | None = None,
+        original: ProbeTable | None = None,
         advance: Callable[[int], object] | None = None,
     ) -> ProbeTable:
         """Probe all samples at all levels of a schedule.
@@ -235,7 +235,7 @@ class Prober:
             ranked: maps of these samples.
             schedule: which features are removed at which level.
             imputer: fills in removed features.
-            untouched: as for `probe`.
+            original: as for `probe`.
             advance: receives the number of newly finished rows; `progress` by default.
         """
         how = self.how
@@ -260,7 +260,7 @@ class Prober:
             respondent=self.respondent,
             settings=settings,
             rows=self.rows,
-            known=None if untouched is None else _untouched_answers(untouched, self.ids),
+            original=None if original is None else _answers_without_removal(original, self.ids),
         )
         progress, task = how["progress"], f"{schedule.order} by {schedule.by}"
         bars = Bars(shown=progress) if isinstance(progress, bool) and progress else nullcontext(progress or None)
@@ -293,8 +293,8 @@ class _Sweep:
     respondent: Respondent
     settings: ProbeSettings
     rows: int
-    known: Floats | None
-    """(N, 4) the model's answers where nothing is removed, if they are known already."""
+    original: Floats | None
+    """(N, 4) the model's answers to the original inputs, if available."""
     advance: Callable[[int], object] = id
 
     def __post_init__(self) -> None:
@@ -317,7 +317,7 @@ class _Sweep:
         segmented = None if self.ranked.segments is None else ranking.features[:, 0].to(device)
         inputs = self.inputs[samples].to(device)
 
-        asked = np.ones(removed.shape, dtype=bool) if self.known is None else removed.cpu().numpy() > 0
+        asked = np.ones(removed.shape, dtype=bool) if self.original is None else removed.cpu().numpy() > 0
         pairs = np.argwhere(asked)
         answers = [torch.empty(0, len(ANSWER), dtype=self.respondent.real, device=device)]
         done = 0
@@ -334,8 +334,8 @@ class _Sweep:
         self.columns["removed"][samples] = removed.cpu().numpy()
         self.columns["kept_mass"][samples] = mass.cpu().numpy()
         table = np.empty((*asked.shape, len(ANSWER)))
-        if self.known is not None:
-            table[:] = self.known[samples, None]
+        if self.original is not None:
+            table[:] = self.original[samples, None]
         table[asked] = torch.cat(answers).to("cpu", torch.float64).numpy()
         self.respondent.check(table, names, schedule.levels)
         for k, name in enumerate(ANSWER):
@@ -379,12 +379,10 @@ class _Sweep:
             torch.cuda.empty_cache()
 
 
-def _untouched_answers(table: ProbeTable, ids: tuple[str, ...]) -> Floats:
-    """Return the answers (N, 4) of a table where nothing was removed."""
-    whole = np.flatnonzero((table.removed == 0).all(axis=0))
-    if table.ids != ids or not whole.size:
-        raise ValueError("`untouched` must hold the same samples in the same order, at a level that removes nothing.")
-    return np.stack([getattr(table, name)[:, whole[0]] for name in ANSWER], axis=1).astype(np.float64)
+def _answers_without_removal(table: ProbeTable, ids: tuple[str, ...]) -> Floats:
+    """Return the answers (N, 4) of a table at a level that removes nothing."""
+    whole = table.level_without_removal(ids)
+    return np.stack([getattr(table, name)[:, whole] for name in ANSWER], axis=1).astype(np.float64)
 
 
 def _check_batch_size(batch_size: int | None, inputs: Tensor, device: torch.device) -> int:

@@ -207,24 +207,26 @@ class ProbeTable:
         settings = dataclasses.replace(self.settings, schedule=dataclasses.replace(schedule, levels=wanted))
         return dataclasses.replace(self, settings=settings, **rows)
 
-    def with_untouched(self, untouched: ProbeTable, *, level: float) -> ProbeTable:
+    def with_original(self, original: ProbeTable, *, level: float) -> ProbeTable:
         """Add a first level at which nothing is removed, from a table of the same samples that has one.
 
         Args:
-            untouched: holds the answers to the untouched inputs, under any schedule.
+            original: holds the answers to the original inputs, under any schedule.
             level: the value of the new level.
         """
-        whole = np.flatnonzero((untouched.removed == 0).all(axis=0))
-        if untouched.ids != self.ids or not whole.size:
-            raise ValueError(
-                "`untouched` must hold the same samples in the same order, at a level that removes nothing."
-            )
+        whole = original.level_without_removal(self.ids)
         schedule = dataclasses.replace(self.settings.schedule, levels=(level, *self.settings.schedule.levels))
-        first = whole[:1]
         rows = self._rows(
-            lambda name: np.concatenate([getattr(untouched, name)[:, first], getattr(self, name)], axis=1)
+            lambda name: np.concatenate([getattr(original, name)[:, [whole]], getattr(self, name)], axis=1)
         )
         return dataclasses.replace(self, settings=dataclasses.replace(self.settings, schedule=schedule), **rows)
+
+    def level_without_removal(self, ids: tuple[str, ...]) -> int:
+        """Return the position of a level that removes nothing, refusing a table of other samples than `ids`."""
+        whole = np.flatnonzero((self.removed == 0).all(axis=0))
+        if self.ids != ids or not whole.size:
+            raise ValueError("`original` must hold the same samples in the same order at a level that removes nothing.")
+        return int(whole[0])
 
     def to_frame(self) -> pd.DataFrame:
         """Return the table in long form, one row per sample and level."""

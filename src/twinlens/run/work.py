@@ -382,7 +382,7 @@ class EvaluationWorker:
             def advance(rows: int, stage: str = sweep.name) -> None:
                 self.progress.advance(method.name, rows, stage)
 
-            table = prober.sweep(ranked, sweep.schedule, imputer, untouched=untouched, advance=advance)
+            table = prober.sweep(ranked, sweep.schedule, imputer, original=untouched, advance=advance)
             run.save_probes(run.probes_part(method.name, sweep.name, shard), table)
 
     def _probe_exchanged(self, method: Method, missing: Sequence[tuple[SweepRecord, Imputer]], shard: int) -> None:
