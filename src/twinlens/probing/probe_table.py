@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import io
 import json
 import math
 import os
@@ -27,7 +28,7 @@ from twinlens.probing.answers import task_of
 from twinlens.probing.maps import AS_IT_IS, Reading
 from twinlens.probing.ranking import Schedule
 from twinlens.support.arrays import Floats, Integers
-from twinlens.support.files import at_hand, written_whole
+from twinlens.support.files import read_whole, written_whole
 
 FORMAT = 4
 _ROWS = ("removed", "kept_mass", "predicted", "probability", "logit", "target_rank")
@@ -160,8 +161,8 @@ class ProbeTable:
         )
 
     @staticmethod
-    def concatenate(tables: Sequence[ProbeTable]) -> ProbeTable:
-        """Join tables of different samples that were made with the same settings."""
+    def concatenate(tables: Sequence[ProbeTable], *, repeated: bool = False) -> ProbeTable:
+        """Join tables with the same settings; samples may occur twice only with `repeated`."""
         if not tables:
             raise ValueError("`tables` must hold at least one probe table; got none.")
         first = tables[0]
@@ -172,7 +173,7 @@ class ProbeTable:
                     f"{_difference(first.settings, table.settings)}."
                 )
         ids = [name for table in tables for name in table.ids]
-        if len(set(ids)) != len(ids):
+        if not repeated and len(set(ids)) != len(ids):
             twice = next(name for name in ids if ids.count(name) > 1)
             raise ValueError(f"`tables` must hold different samples; {twice!r} occurs more than once.")
         return dataclasses.replace(
@@ -253,14 +254,33 @@ class ProbeTable:
             found.update(f"{name} {values.dtype.str} {values.shape}".encode() + np.ascontiguousarray(values).tobytes())
         return found.hexdigest()
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the table as Parquet, with a digest of its content; a file of this name is always whole."""
+    def to_bytes(self) -> bytes:
+        """Return the table as a Parquet file, with a digest of its content."""
         about = {"format": FORMAT, "digest": self.digest(), **dataclasses.asdict(self.settings)}
-        settings = json.dumps(about, sort_keys=True)
         arrow = pa.Table.from_pandas(self.to_frame(), preserve_index=False)
-        arrow = arrow.replace_schema_metadata({"twinlens": settings})
+        arrow = arrow.replace_schema_metadata({"twinlens": json.dumps(about, sort_keys=True)})
+        file = io.BytesIO()
+        pq.write_table(arrow, file)
+        return file.getvalue()
+
+    @staticmethod
+    def from_bytes(content: bytes, path: str | os.PathLike[str] = "a probe table") -> ProbeTable:
+        """Read a table that `to_bytes` wrote.
+
+        Raises:
+            DamagedError: if the content is not what was written; `path` is named in the error.
+        """
+        try:
+            return ProbeTable._read(pq.ParquetFile(io.BytesIO(content)).read(), path)
+        except DamagedError:
+            raise
+        except (ValueError, KeyError, TypeError, IndexError, AttributeError, OSError, pa.ArrowException) as error:
+            raise DamagedError(path, first_line(error)) from None
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the table as Parquet, with a digest of its content; the file appears when it is complete."""
         with written_whole(path) as unfinished:
-            pq.write_table(arrow, unfinished)
+            unfinished.write_bytes(self.to_bytes())
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> ProbeTable:
@@ -269,19 +289,7 @@ class ProbeTable:
         Raises:
             DamagedError: if the content is not what was written.
         """
-        try:
-            with at_hand(path) as file, pq.ParquetFile(file) as parquet:
-                return ProbeTable._read(parquet.read(), path)
-        except ValueError as error:
-            if isinstance(error, DamagedError):
-                raise
-            raise DamagedError(path, first_line(error)) from None
-        except OSError as error:
-            if error.errno is not None:  # the file is not there, or may not be read
-                raise
-            raise DamagedError(path, first_line(error)) from None
-        except (KeyError, TypeError, IndexError, AttributeError, pa.ArrowException) as error:
-            raise DamagedError(path, first_line(error)) from None
+        return ProbeTable.from_bytes(read_whole(path), path)
 
     @staticmethod
     def _read(arrow: Any, path: str | os.PathLike[str]) -> ProbeTable:
