@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from twinlens.imputation.imputers import ConstantImputer, Imputer, find_imputer
-from twinlens.probing.maps import check_maps
+from twinlens.probing.maps import Reading, check_maps
 from twinlens.probing.model_call import Labels, Model, check_inputs, check_labels
 from twinlens.probing.probe import ProbeOptions, Prober
 from twinlens.probing.probe_table import ProbeTable
@@ -94,7 +94,7 @@ class RandomRemovals:
         Args:
             maps: (N, *S), with or without negative values.
         """
-        magnitudes = check_maps(maps, self.spatial, ids=self.ids, sign="absolute")
+        magnitudes = check_maps(maps, self.spatial, ids=self.ids, reading=Reading(sign="absolute"))
         values = as_tensor(maps, "maps").reshape(magnitudes.shape).double().cpu().flatten(1)
         sums = np.empty_like(self.drops)
         for number in range(self.drops.shape[2]):

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from twinlens.attribution import METHODS, check_options, plugin_method
 from twinlens.probing.answers import answering_logits
-from twinlens.probing.maps import AS_IT_IS, Reading, ReadingOptions, check_maps, read_as, spatial_shape
+from twinlens.probing.maps import AS_IT_IS, Reading, ReadingOptions, check_maps, spatial_shape
 from twinlens.probing.model_call import Labels, Model, blaming, check_inputs, evaluating, find_device
 from twinlens.probing.tokens import TokenModel, are_tokens
 from twinlens.support.arguments import checked
@@ -90,7 +90,7 @@ class Explanation:
                 reading[name] = own.pop(name)
             elif value != getattr(AS_IT_IS, name):
                 reading[name] = value
-        return read_as(**reading), own
+        return Reading(**reading), own
 
     @property
     def reads_answers(self) -> bool:
@@ -285,6 +285,6 @@ def attribute(
     with blaming("method"):
         maps = explanation(model, values, targets, ids=names, seed=seed, **own)
     try:
-        return check_maps(maps, spatial_shape(values.shape), ids=names, **asdict(reading)).float()
+        return check_maps(maps, spatial_shape(values.shape), ids=names, reading=reading).float()
     except (ValueError, TypeError) as error:
         raise type(error)(f"`method` returned maps that cannot be used: {error}") from None

@@ -224,7 +224,7 @@ class SoundnessCurve(Curve):
             (N, *S) bool, True where a feature has attribution and was judged false.
         """
         table, settings = self.table, self.table.settings
-        values = check_maps(maps, settings.spatial, ids=table.ids, **dataclasses.asdict(settings.reading))
+        values = check_maps(maps, settings.spatial, ids=table.ids, reading=settings.reading)
         if settings.segmented and segments is None:
             raise ValueError("`segments` must be those that were probed; got none.")
         own = None if segments is None else check_segments(segments, settings.spatial, table.ids)

@@ -303,9 +303,7 @@ class EvaluationWorker:
         _, samples, inputs, _ = self._shard(shard)
         start, made = time.perf_counter(), {}
         for name, maps in self._explain(method, shard).items():
-            checked = check_maps(
-                maps, spatial_shape(inputs.shape), ids=samples.ids, **dataclasses.asdict(method.reading)
-            )
+            checked = check_maps(maps, spatial_shape(inputs.shape), ids=samples.ids, reading=method.reading)
             # As they are stored, so that a run that goes on ranks the same numbers.
             made[name] = checked.float().cpu()
             run.save_maps(name, shard, made[name], samples.ids)

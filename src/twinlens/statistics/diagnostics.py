@@ -5,7 +5,7 @@ Shapes: N samples, L levels, F features.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -199,7 +199,7 @@ def diagnose_ties(table: ProbeTable, maps: ArrayLike) -> list[Finding]:
     are diagnosed elsewhere and have no part in the rest.
     """
     settings = table.settings
-    values = check_maps(maps, settings.spatial, ids=table.ids, **asdict(settings.reading))
+    values = check_maps(maps, settings.spatial, ids=table.ids, reading=settings.reading)
     findings = [Finding(kind="zeros", value=float((values == 0).double().mean()))]
     regular = values.cpu()[[kind == "regular" for kind in table.map_kinds]]
     if not len(regular):

@@ -121,22 +121,6 @@ def _helps(kind: type) -> dict[str, str]:
     return helps
 
 
-def filled(kind: type[T], given: Mapping[str, Any]) -> T:
-    """Complete the keyword arguments of a call by the defaults of their TypedDict, refusing what it does not declare.
-
-    Example:
-        >>> class How(typing.TypedDict, total=False):
-        ...     seed: typing.Annotated[int, Default(0)]
-        >>> filled(How, {})
-        {'seed': 0}
-    """
-    known = {field.name: field.default for field in fields_of(kind)}
-    for name in given:
-        if name not in known:
-            raise TypeError(str(unknown("options", name, known)))
-    return typing.cast("T", known | dict(given))
-
-
 def replaced(value: T, changes: Mapping[str, Any], name: str) -> T:
     """Return a frozen dataclass with some fields replaced, refusing fields that it does not have by `name`.
 
