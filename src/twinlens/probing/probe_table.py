@@ -36,13 +36,13 @@ _ROWS = ("removed", "kept_mass", "predicted", "probability", "logit", "target_ra
 
 @dataclass(frozen=True, kw_only=True)
 class ProbeSettings:
-    """Settings of the probing; tables can be joined only if they agree in all of them."""
+    """Settings of the probing; only tables with equal settings can be joined."""
 
     schedule: Schedule
     """Which features were removed at which level."""
 
     imputer: str
-    """The imputer, as it prints."""
+    """The repr of the imputer."""
 
     seed: int
     """Seed of ties and noise, which derive from it, the sample's id and the level."""
@@ -54,7 +54,7 @@ class ProbeSettings:
     """How the maps were read."""
 
     segmented: bool = False
-    """Whether segments joined places of the maps to features."""
+    """Whether segments joined positions of the maps into features."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -92,13 +92,12 @@ class ProbeTable:
     """(N, L) number of classes that the model puts before the target class; -1 for a regression model."""
 
     features: Integers | None = None
-    """(N,) number of features of each sample where segments join places of a map; None where each place is one."""
+    """(N,) number of segments of each sample; None where each position of a map is a feature."""
 
     @property
     def counts(self) -> Integers:
         """(N,) number of features of each sample."""
-        places = math.prod(self.settings.spatial)
-        return np.full(len(self), places) if self.features is None else self.features
+        return np.full(len(self), math.prod(self.settings.spatial)) if self.features is None else self.features
 
     @property
     def levels(self) -> Floats:
@@ -169,7 +168,7 @@ class ProbeTable:
         for position, table in enumerate(tables):
             if table.settings != first.settings:
                 raise ValueError(
-                    f"`tables` must have been made with the same settings; table {position} differs from the first: "
+                    f"`tables` must have the same settings; table {position} differs from the first: "
                     f"{_difference(first.settings, table.settings)}."
                 )
         ids = [name for table in tables for name in table.ids]
@@ -186,26 +185,25 @@ class ProbeTable:
         )
 
     def join_levels(self, *others: ProbeTable, levels: Sequence[float] | None = None) -> ProbeTable:
-        """Join tables of the same samples and settings that were probed at different levels.
+        """Join tables of the same samples and settings at different levels.
 
         Args:
             others: the other tables.
-            levels: the levels of the new table, each from the first table that has it; by default all levels of all
-                tables, one table after the other.
+            levels: the levels of the new table, each from the first table that has it; all levels by default.
         """
         schedule, tables = self.settings.schedule, (self, *others)
         for table in others:
             same_levels = dataclasses.replace(table.settings.schedule, levels=schedule.levels)
             if dataclasses.replace(table.settings, schedule=same_levels) != self.settings or table.ids != self.ids:
-                raise ValueError("`others` must hold the same samples, made with the same settings but for the levels.")
-        places = [(table, k, level) for table in tables for k, level in enumerate(table.settings.schedule.levels)]
-        wanted = tuple(level for *_, level in places) if levels is None else tuple(levels)
-        first = {level: (table, k) for table, k, level in reversed(places)}
-        if missing := [level for level in wanted if level not in first]:
+                raise ValueError("`others` must hold the same samples with the same settings, except for the levels.")
+        probed = [(table, k, level) for table in tables for k, level in enumerate(table.settings.schedule.levels)]
+        joined = tuple(level for *_, level in probed) if levels is None else tuple(levels)
+        first = {level: (table, k) for table, k, level in reversed(probed)}
+        if missing := [level for level in joined if level not in first]:
             raise ValueError(f"`levels` must have been probed; level {missing[0]:g} is in none of the tables.")
-        columns = [first[level] for level in wanted]
+        columns = [first[level] for level in joined]
         rows = self._rows(lambda name: np.stack([getattr(table, name)[:, k] for table, k in columns], axis=1))
-        settings = dataclasses.replace(self.settings, schedule=dataclasses.replace(schedule, levels=wanted))
+        settings = dataclasses.replace(self.settings, schedule=dataclasses.replace(schedule, levels=joined))
         return dataclasses.replace(self, settings=settings, **rows)
 
     def with_original(self, original: ProbeTable, *, level: float) -> ProbeTable:
@@ -246,13 +244,13 @@ class ProbeTable:
     def digest(self) -> str:
         """Hash the content: settings, samples and all answers."""
         about = [dataclasses.asdict(self.settings), self.ids, self.map_kinds]
-        found = hashlib.blake2b(json.dumps(about, sort_keys=True).encode(), digest_size=16)
+        digest = hashlib.blake2b(json.dumps(about, sort_keys=True).encode(), digest_size=16)
         for name in ("labels", *self._segmented, *_ROWS):
             values = getattr(self, name)
-            if values.dtype.kind == "f":  # of NaN there are many in memory and one in Parquet
+            if values.dtype.kind == "f":  # NaN has many forms in memory and one in Parquet
                 values = np.where(np.isnan(values), np.nan, values)
-            found.update(f"{name} {values.dtype.str} {values.shape}".encode() + np.ascontiguousarray(values).tobytes())
-        return found.hexdigest()
+            digest.update(f"{name} {values.dtype.str} {values.shape}".encode() + np.ascontiguousarray(values).tobytes())
+        return digest.hexdigest()
 
     def to_bytes(self) -> bytes:
         """Return the table as a Parquet file, with a digest of its content."""
@@ -295,10 +293,10 @@ class ProbeTable:
     def _read(arrow: Any, path: str | os.PathLike[str]) -> ProbeTable:
         metadata = (arrow.schema.metadata or {}).get(b"twinlens")
         if metadata is None:
-            raise DamagedError(path, "it is no probe table of twinlens")
+            raise DamagedError(path, "it is not a probe table of twinlens")
         stored = json.loads(metadata)
-        if (found := stored.pop("format")) != FORMAT:
-            raise DamagedError(path, f"it has format {found}, and this twinlens reads {FORMAT}")
+        if (version := stored.pop("format")) != FORMAT:
+            raise DamagedError(path, f"it has format {version}, and this twinlens reads {FORMAT}")
         digest = stored.pop("digest")
         stored["schedule"] = Schedule(**stored["schedule"])
         stored["spatial"] = tuple(stored["spatial"])
@@ -322,4 +320,4 @@ class ProbeTable:
 
 def _difference(one: ProbeSettings, other: ProbeSettings) -> str:
     a, b = dataclasses.asdict(one), dataclasses.asdict(other)
-    return "; ".join(f"{name} is {a[name]!r} there and {b[name]!r} here" for name in a if a[name] != b[name])
+    return "; ".join(f"{name} is {b[name]!r} instead of {a[name]!r}" for name in a if a[name] != b[name])
