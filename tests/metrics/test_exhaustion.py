@@ -71,14 +71,6 @@ def test_many_questions_give_one_warning(curve):
     assert len(found) == 1
 
 
-def test_stopping_at_a_level_does_not_warn():
-    maps = np.eye(20)
-    levels = tuple(1 - k / 20 for k in range(1, 21))
-    curve = tl.soundness(lambda x: torch.stack([x.sum(dim=1), 9.5 + 0 * x[:, 0]], dim=1), torch.ones(20, 20), [0] * 20,
-                         maps, imputer=SILENT, levels=levels, stop_at=1.0)  # fmt: skip
-    assert curve.reached(1.0) == Reached(value=0.0, level=0.5, exhausted=1.0)
-
-
 def test_levels_that_add_no_feature_exhaust_nobody():
     # Of three features 2, 2, 0 and 0 are removed.
     table = sweep([[1, 2, 3], [0, 0, 3], [0, 2, 3]], (0.9, 0.5, 0.1, 0.05))

@@ -109,7 +109,7 @@ class Ceiling:
             seed: seed of the resampling.
         """
         own = curve.area_per_sample()
-        if not isinstance(curve, RemovalCurve) or own is None or curve.table.ids != self.ids:
+        if not curve.by_rank or own is None or curve.table.ids != self.ids:
             raise ValueError("`curve` must be of the ceiling's own samples, metric and segments: take it by `measure`.")
         gain, attainable = own - self.chance, self.values - self.chance
         counts = draw(self.ids, resamples, seed)
@@ -201,7 +201,7 @@ def _find_metric(metric: Any, *, neighbours: bool, regression: bool) -> Road | D
             raise unknown("metric", metric, RANKED, or_else=", or such a metric as a value")
         named: Any = METRICS[metric]
         metric = dataclasses.replace(named, performance="score" if regression else "probability")
-    if not isinstance(metric, (Road, Deletion, Insertion)):
+    if not getattr(metric, "by_rank", False):
         raise TypeError(
             f"`metric` must go by rank: one of {', '.join(RANKED)}, or such a metric as a value; got "
             f"{type(metric).__name__}."
@@ -211,7 +211,10 @@ def _find_metric(metric: Any, *, neighbours: bool, regression: bool) -> Road | D
             f"`metric` must have a score of each sample as its performance, one of {', '.join(_SCORES)}; got "
             f"{metric.performance!r}. An accuracy of one sample is 0 or 1, and nothing to search by."
         )
-    return metric.bound(LinearImputer() if neighbours else ConstantImputer(0.0), neighbours=neighbours)
+    bound: Road | Deletion | Insertion = metric.bound(
+        LinearImputer() if neighbours else ConstantImputer(0.0), neighbours=neighbours
+    )
+    return bound
 
 
 def _measure(metric: Road | Deletion | Insertion, prober: Prober, maps: ArrayLike) -> RemovalCurve:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.ndimage import distance_transform_edt
 from torch import Tensor
 
-from twinlens.probing.maps import check_ids, check_maps, warn_of_zeros
+from twinlens.probing.maps import Reading, check_ids, check_maps, warn_of_zeros
 from twinlens.support.arguments import checked
 from twinlens.support.arrays import ArrayLike, Floats, as_tensor
 from twinlens.support.resampling import Interval, interval_of_mean
@@ -149,7 +149,8 @@ def _check(
             f"got {inside.dtype} of shape {tuple(inside.shape)}."
         )
     names = check_ids(ids, len(inside))
-    values: Tensor = check_maps(maps, tuple(inside.shape[1:]), ids=names, sign=sign, channels=channels)
+    reading = Reading(sign=sign, channels=channels)  # type: ignore[arg-type]  # which refuses other names
+    values: Tensor = check_maps(maps, tuple(inside.shape[1:]), ids=names, reading=reading)
     warn_of_zeros(values, "where they point")
     if not inside.any():
         warnings.warn(f"`region` is empty for all {len(names)} samples: nothing can lie inside.", stacklevel=3)

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from twinlens.imputation.imputers import ConstantImputer, Imputer, find_imputer
-from twinlens.probing.maps import check_maps
+from twinlens.probing.maps import Reading, check_maps
 from twinlens.probing.model_call import Labels, Model, check_inputs, check_labels
 from twinlens.probing.probe import ProbeOptions, Prober
 from twinlens.probing.probe_table import ProbeTable
@@ -94,7 +94,7 @@ class RandomRemovals:
         Args:
             maps: (N, *S), with or without negative values.
         """
-        magnitudes = check_maps(maps, self.spatial, ids=self.ids, sign="absolute")
+        magnitudes = check_maps(maps, self.spatial, ids=self.ids, reading=Reading(sign="absolute"))
         values = as_tensor(maps, "maps").reshape(magnitudes.shape).double().cpu().flatten(1)
         sums = np.empty_like(self.drops)
         for number in range(self.drops.shape[2]):
@@ -142,7 +142,7 @@ def random_removals(
     untouched: ProbeTable | None = None
     for number in range(subsets):
         noise = _draw_orders(prober.ids, features, number, seed).reshape(-1, *prober.spatial)
-        table = prober.sweep(prober.rank(noise), schedule, imputer, untouched=untouched)
+        table = prober.sweep(prober.rank(noise), schedule, imputer, original=untouched)
         untouched = untouched or table
         drops[:, :, number] = (table.logit[:, :1] - table.logit[:, 1:]).T
     if not np.ptp(drops, axis=2).any():

@@ -19,7 +19,6 @@ from functools import reduce
 import numpy as np
 
 from twinlens.metrics.curves import Curve
-from twinlens.metrics.soundness_curve import SoundnessCurve
 from twinlens.reproduction.outcome import Claim, Verdict
 from twinlens.statistics.bootstrap import bootstrap
 from twinlens.support.arrays import Floats
@@ -132,10 +131,10 @@ def area_of(curve: Curve, high: float | None = None) -> Estimate:
 
 def too_few(curve: Curve) -> str:
     """Return why the samples of a curve are too few to judge it by; empty where they are not."""
-    if not isinstance(curve, SoundnessCurve) or curve.has_interval or curve.epsilon * len(curve.table) >= 1:
+    if curve.threshold is None or curve.has_interval or curve.threshold * len(curve.table) >= 1:
         return ""
     samples = len(curve.table)
-    return f"one of {samples} samples is worth {1 / samples:.3f}, more than ε = {curve.epsilon:g}"
+    return f"one of {samples} samples is worth {1 / samples:.3f}, more than ε = {curve.threshold:g}"
 
 
 def average(estimates: Sequence[Estimate]) -> Estimate:

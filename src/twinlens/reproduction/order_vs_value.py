@@ -230,10 +230,10 @@ def _mass(modified: Modified, curve: Curve, method: str, scheme: str, change: st
 
 def _with_mass(curve: Curve, mass: Floats) -> SoundnessCurve:
     """Read soundness from the probes of maps that have the same order and other values."""
-    assert isinstance(curve, SoundnessCurve)
+    assert curve.threshold is not None
     return soundness_from_probes(
         dataclasses.replace(curve.table, kept_mass=mass),
-        epsilon=curve.epsilon,
+        epsilon=curve.threshold,
         performance=curve.requested,
         protocol=curve.protocol,
     )
@@ -263,8 +263,7 @@ def distances_of(curves: Mapping[tuple[str, str], Versions]) -> dict[tuple[str, 
 def _points(drawn: Bootstrap) -> Floats:
     """Return the points of a curve, (1 + R, L, 2): as measured, and in each resample."""
     values = np.vstack([drawn.curve.values, drawn.values])
-    sound = isinstance(drawn.curve, SoundnessCurve)
-    across = np.vstack([drawn.curve.performance, drawn.performance]) if sound else drawn.curve.levels
+    across = np.vstack([drawn.curve.performance, drawn.performance]) if drawn.curve.stairs else drawn.curve.levels
     return np.stack([np.broadcast_to(across, values.shape), values], axis=2)
 
 

@@ -19,7 +19,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from twinlens.integrations.explanations import attribute
-from twinlens.metrics.curves import RemovalCurve, more_is_better
+from twinlens.metrics.curves import RemovalCurve
 from twinlens.metrics.measuring import road
 from twinlens.metrics.removal import SHARES
 from twinlens.models.loading import PRETRAINED, load_model
@@ -248,7 +248,7 @@ def _ranked(
     ours: bool = False,
 ) -> Claim:
     """Claim that on a set each of the better methods is before each of the worse, by the mean loss over levels."""
-    sign = 1.0 if more_is_better(order) else -1.0
+    sign = 1.0 if order == "morf" else -1.0
     loss = {method: losses.mean(name, method, order, levels) for method in (*better, *worse)}
     listed = ", ".join(f"{method} {mean.value:z.3f}" for method, mean in loss.items())
     return judge(

@@ -80,11 +80,12 @@ def _fields_of(kind: Any) -> tuple[Field, ...]:
     hints = typing.get_type_hints(kind, include_extras=True)
     classes = [base for base in reversed(kind.__mro__) if "__annotations__" in vars(base)]
     classes += [base for base in getattr(kind, "__orig_bases__", ()) if typing.is_typeddict(base)]
+    declared = [f.name for f in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else hints
     found: dict[str, Field] = {}
     for group in [*classes, kind]:
         helps = _helps(group)
         for name in vars(group).get("__annotations__", {}):
-            if name not in hints or (dataclasses.is_dataclass(kind) and name not in kind.__dataclass_fields__):
+            if name not in declared:
                 continue
             owner = found[name].group if name in found else group
             text = helps.get(name) or (found[name].help if name in found else "")
@@ -118,22 +119,6 @@ def _helps(kind: type) -> dict[str, str]:
             case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
                 helps[name] = " ".join(text.split())
     return helps
-
-
-def filled(kind: type[T], given: Mapping[str, Any]) -> T:
-    """Complete the keyword arguments of a call by the defaults of their TypedDict, refusing what it does not declare.
-
-    Example:
-        >>> class How(typing.TypedDict, total=False):
-        ...     seed: typing.Annotated[int, Default(0)]
-        >>> filled(How, {})
-        {'seed': 0}
-    """
-    known = {field.name: field.default for field in fields_of(kind)}
-    for name in given:
-        if name not in known:
-            raise TypeError(str(unknown("options", name, known)))
-    return typing.cast("T", known | dict(given))
 
 
 def replaced(value: T, changes: Mapping[str, Any], name: str) -> T:
