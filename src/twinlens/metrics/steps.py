@@ -130,11 +130,11 @@ class Steps:
         """
         information = np.maximum(self.effects, 0.0)
         with np.errstate(invalid="ignore"):
-            return np.cumsum(information, axis=1) / information.sum(axis=1, keepdims=True)
+            return np.asarray(np.cumsum(information, axis=1) / information.sum(axis=1, keepdims=True))
 
     def kept(self) -> Floats:
         """Return the share of features (N, K) on the first steps, up to and including each."""
-        return np.cumsum(self.sizes, axis=1) / self.sizes.sum(axis=1, keepdims=True)
+        return np.asarray(np.cumsum(self.sizes, axis=1) / self.sizes.sum(axis=1, keepdims=True))
 
 
 def evidence(table: ProbeTable) -> Floats:

@@ -1,0 +1,182 @@
+"""Curves read from the steps of a ranking: one value per sample and step, and no threshold.
+
+Shapes: N samples, L steps, R resamples.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from twinlens.metrics.curves import Curve
+from twinlens.metrics.performance import weighted_mean
+from twinlens.metrics.protocols import PROTOCOLS
+from twinlens.metrics.steps import Steps, evidence
+from twinlens.probing.probe_table import ProbeTable
+from twinlens.support.arrays import Floats
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class StepCurve(Curve):
+    """Soundness as a rank, completeness as a share, or calibration, as features enter in the map's order.
+
+    `levels` are shares of features kept, or of attribution for calibration; `performance` is the mean of the target's
+    log-odds.
+    """
+
+    metric: str
+    """What it measures: "soundness_rank", "completeness_share" or "calibration"."""
+
+    per_sample: Floats
+    """(N, L) the value of each sample; a row of NaN where the sample has none."""
+
+    weights: Floats
+    """(L,) the weight of each value in the area."""
+
+    opposite: ProbeTable
+    """The probes of the second sweep."""
+
+    axes: tuple[str, str]
+    """Labels of both axes."""
+
+    @property
+    def kind(self) -> str:
+        """What it measures."""
+        return self.metric
+
+    @property
+    def points(self) -> tuple[Floats, Floats, tuple[str, str]]:
+        """The values over the share of features kept, or of attribution."""
+        return self.levels, self.values, self.axes
+
+    @property
+    def higher_is_better(self) -> bool:
+        """False for calibration, which is a distance."""
+        return self.kind != "calibration"
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """All of them lie within [0, 1]."""
+        return 0.0, 1.0
+
+    @property
+    def _conditions(self) -> str:
+        return f"{self.kind}, {self.table.settings.imputer}"
+
+    def at(self, level: float) -> float:
+        """Return the value at one of the levels."""
+        return float(self.values[self.position(level)])
+
+    def area(self) -> float | None:
+        """Return the number for the whole curve: the mean over samples of `area_per_sample`."""
+        area = float(self.values @ self.weights)
+        return None if np.isnan(area) else area
+
+    def areas(self, performance: Floats, values: Floats, high: Floats | None = None) -> Floats:
+        """Return the same number (R,) for each of several curves (R, L)."""
+        del performance, high
+        return np.asarray(values @ self.weights)
+
+    def area_per_sample(self) -> Floats:
+        """Return the number of each sample (N,); NaN where it has none."""
+        return np.asarray(self.per_sample @ self.weights)
+
+    def replicate(self, weights: Floats) -> tuple[Floats, Floats]:
+        """Return performance and values (R, L) for weightings of the samples (R, N)."""
+        scores = evidence(self.table)
+        performance = np.stack([weighted_mean(scores, row) for row in weights])
+        return performance, np.stack([weighted_mean(self.per_sample, row) for row in weights])
+
+    def take(self, positions: Sequence[int]) -> Self:
+        """Return the curve with the rows of some samples; its values stay those of the whole data set."""
+        index = np.asarray(positions, dtype=np.int64)
+        return dataclasses.replace(
+            self,
+            table=self.table.take(index),
+            opposite=self.opposite.take(index),
+            per_sample=self.per_sample[index],
+        )
+
+
+def soundness_rank(joining: ProbeTable, leaving: ProbeTable) -> StepCurve:
+    """Return soundness as a rank: at each step, the mean rank of the attribution included so far.
+
+    The area is the value at the last step, which covers the whole map.
+    """
+    last = np.zeros(len(joining.levels))
+    last[-1] = 1.0
+    return _curve(
+        "soundness_rank",
+        joining,
+        leaving,
+        Steps.of(joining, leaving).soundness(),
+        last,
+        "soundness of what is included",
+    )
+
+
+def completeness_share(joining: ProbeTable, leaving: ProbeTable) -> StepCurve:
+    """Return completeness as a share: at each step, the share of the predictive information included so far.
+
+    The area is the mean over the share of features kept.
+    """
+    steps = Steps.of(joining, leaving)
+    return _curve(
+        "completeness_share",
+        joining,
+        leaving,
+        steps.completeness(),
+        _trapezoid(steps.kept().mean(axis=0)),
+        "share of predictive information",
+    )
+
+
+def calibration(joining: ProbeTable, leaving: ProbeTable) -> StepCurve:
+    """Return calibration: how far the share of information is from the share of attribution that is included.
+
+    The area is the mean distance over the share of attribution; 0 where attribution is proportional to information.
+    """
+    steps = Steps.of(joining, leaving)
+    shares = np.arange(1, len(joining.levels) + 1) / len(joining.levels)
+    attribution = np.pad(np.cumsum(steps.attribution, axis=1), ((0, 0), (1, 0)))
+    information = np.pad(steps.completeness(), ((0, 0), (1, 0)))
+    distance = np.stack(
+        [
+            np.abs(np.interp(shares, of_map, of_model) - shares)
+            if np.isfinite(of_map[-1] + of_model[-1])
+            else np.full(len(shares), np.nan)
+            for of_map, of_model in zip(attribution, information, strict=True)
+        ]
+    )
+    curve = _curve("calibration", joining, leaving, distance, _trapezoid(shares), "distance of shares")
+    return dataclasses.replace(curve, levels=shares, axes=("share of attribution included", curve.axes[1]))
+
+
+def _trapezoid(shares: Floats) -> Floats:
+    """Return the weights of values at increasing shares in the area under them, which starts with 0 at share 0."""
+    widths = np.diff(shares, prepend=0.0)
+    return np.asarray((widths + np.append(widths[1:], 0.0)) / 2)
+
+
+def _curve(
+    metric: str, joining: ProbeTable, leaving: ProbeTable, per_sample: Floats, weights: Floats, label: str
+) -> StepCurve:
+    ones = np.ones(len(joining))
+    return StepCurve(
+        metric=metric,
+        levels=np.round(1 - joining.levels, 12),
+        performance=weighted_mean(evidence(joining), ones),
+        values=weighted_mean(per_sample, ones),
+        measure="log-odds" if joining.task == "classification" else "prediction",
+        requested="logit",
+        protocol=PROTOCOLS["paper"],
+        table=joining,
+        opposite=leaving,
+        per_sample=per_sample,
+        weights=weights,
+        axes=("share of features kept", label),
+    )
