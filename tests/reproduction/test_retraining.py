@@ -6,13 +6,13 @@ import pytest
 from tests.reproduction.watching import Watch, accuracy_of
 from twinlens.models.training import Training
 from twinlens.reproduction import ExperimentOptions, retraining
-from twinlens.reproduction import scenes as scenes_module
 from twinlens.reproduction.retraining import EDGE_SHARE, SHARE, edge_regions, fill, removed_pixels
 
 
 @pytest.mark.slow
 def test_retraining_finds_the_class_at_the_edge(archive, tmp_path, monkeypatch):
-    monkeypatch.setattr(scenes_module, "QUICK", Training(epochs=15, batch_size=16, rate=0.01, schedule="one_cycle"))
+    quick = Training(epochs=15, batch_size=16, rate=0.01, schedule="one_cycle")
+    monkeypatch.setattr("twinlens.reproduction.networks.QUICK", quick)
     numbers = retraining.run(ExperimentOptions(out=tmp_path, data=archive), Watch()).numbers["accuracy"]
     assert numbers["trained on clean"]["tested on clean"] > 0.9
     gap = (
@@ -53,18 +53,18 @@ def test_removed_pixels_get_the_colour_and_others_stay():
     images = np.arange(2 * 4 * 4 * 3, dtype=np.uint8).reshape(2, 4, 4, 3)
     removed = np.zeros((2, 4, 4), dtype=bool)
     removed[1, 2, 3] = True
-    found = fill(images, removed, np.array([9.6, 20.0, 30.0]))
-    assert found[1, 2, 3].tolist() == [10, 20, 30]
-    assert np.array_equal(found[~removed], images[~removed])
-    assert found.dtype == np.uint8
+    filled = fill(images, removed, np.array([9.6, 20.0, 30.0]))
+    assert filled[1, 2, 3].tolist() == [10, 20, 30]
+    assert np.array_equal(filled[~removed], images[~removed])
+    assert filled.dtype == np.uint8
 
 
 def test_claims_about_retraining_follow_the_numbers():
     def verdicts(original, one, two, samples=2000):
         share = partial(accuracy_of, samples=samples)
         clean = {"clean": share(0.9), "strategy 1": share(original), "strategy 2": share(original)}
-        found = {"clean": clean, "strategy 1": {"strategy 1": share(one)}, "strategy 2": {"strategy 2": share(two)}}
-        return [claim.verdict for claim in retraining._claims(found)]
+        accuracy = {"clean": clean, "strategy 1": {"strategy 1": share(one)}, "strategy 2": {"strategy 2": share(two)}}
+        return [claim.verdict for claim in retraining._claims(accuracy)]
 
     assert verdicts(0.2, 0.66, 0.88) == ["holds"] * 4
     assert verdicts(0.5, 0.8, 0.82) == ["does not hold"] * 4

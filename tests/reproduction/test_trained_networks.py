@@ -19,7 +19,6 @@ from twinlens.reproduction import (
     semi_natural_road,
     spurious_edge,
 )
-from twinlens.reproduction import scenes as scenes_module
 from twinlens.reproduction.networks import SmallCNN
 
 EXPERIMENTS = {
@@ -32,7 +31,8 @@ EXPERIMENTS = {
 
 @pytest.fixture
 def short(monkeypatch):
-    monkeypatch.setattr(scenes_module, "QUICK", Training(epochs=3, batch_size=16, rate=0.01, schedule="one_cycle"))
+    quick = Training(epochs=3, batch_size=16, rate=0.01, schedule="one_cycle")
+    monkeypatch.setattr("twinlens.reproduction.networks.QUICK", quick)
     monkeypatch.setattr(semi_natural, "EXPLAINED", 8)
     monkeypatch.setattr(semi_natural_road, "EXPLAINED", 8)
 
@@ -49,7 +49,7 @@ def test_experiments_run_and_can_be_written(name, archive, short, tmp_path):
     assert outcome.claims
     assert all(claim.text and claim.source and claim.measured for claim in outcome.claims)
     assert all(claim.verdict in ("holds", "does not hold", "open") for claim in outcome.claims)
-    assert all(claim.over.endswith("test images") and claim.low <= claim.high for claim in outcome.claims)
+    assert all(claim.unit == "test images" and claim.estimate.low <= claim.estimate.high for claim in outcome.claims)
     assert len(progress.announced) >= 3
     assert progress.done == progress.announced
     check_figures(outcome)
@@ -65,12 +65,14 @@ def test_options_that_are_not_used_are_refused(name, option, tmp_path):
     if name == "semi_natural_road" and option != "classes":
         pytest.skip("it takes a trained network for real images")
     options = dataclasses.replace(ExperimentOptions(out=tmp_path), **{option: "x"})
-    with pytest.raises(ValueError, match=f"`{option}` is not used by this experiment, because it trains networks"):
+    with pytest.raises(
+        ValueError, match=f"`{option}` is not used by this experiment, because it trains its own networks"
+    ):
         EXPERIMENTS[name].EXPERIMENT.run(options, Watch())
 
 
 @pytest.mark.slow
-def test_a_trained_network_takes_the_place_of_one_for_real_images(archive, short, tmp_path):
+def test_a_trained_network_replaces_the_one_for_real_images(archive, short, tmp_path):
     progress = Watch()
     options = ExperimentOptions(out=tmp_path, data=archive, model=model_file(tmp_path))
     outcome = semi_natural_road.run(options, progress)
@@ -90,7 +92,7 @@ def test_paper_settings_are_taken(archive, tmp_path, monkeypatch):
         seen.append((type(build()).__name__, training.epochs, training.batch_size, seed, inputs.shape[-1]))
         return SmallCNN(3, 3, width=2, size=inputs.shape[-1]).eval()
 
-    monkeypatch.setattr(scenes_module, "train", train)
+    monkeypatch.setattr("twinlens.reproduction.networks.train", train)
     retraining.run(ExperimentOptions(out=tmp_path, data=archive, paper=True, seed=5), Watch())
     assert seen == [("TinyResNet", 35, 256, 5, 32)] * 3
     seen.clear()

@@ -1,9 +1,8 @@
-"""The subject of an experiment: the model and the data that it is on, and the options that it refuses."""
+"""The model, the data and the options of methods in experiments on a trained network."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -14,8 +13,7 @@ from twinlens.data.sources import open_data
 from twinlens.errors import unknown
 from twinlens.models.loading import PRETRAINED, LoadedModel, load_model
 from twinlens.probing.model_call import best_device
-from twinlens.reproduction.outcome import ExperimentOptions
-from twinlens.support.fields import fields_of
+from twinlens.reproduction.experiment import ExperimentOptions, require_both
 from twinlens.support.randomness import stream
 
 T = TypeVar("T")
@@ -25,8 +23,8 @@ _PER_CLASS = 5
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Subject:
-    """What an experiment is on."""
+class Setup:
+    """The model and the data of an experiment."""
 
     model: LoadedModel
     """The network."""
@@ -35,34 +33,33 @@ class Subject:
     """The inputs."""
 
     embedded: bool
-    """Whether both come inside packages, so that the experiment's small sizes fit them."""
+    """Whether both come with installed packages, and the small sizes of a smoke run apply."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class EmbeddedSubject:
-    """What an experiment is on by default: a model and data that come inside packages."""
+class EmbeddedSetup:
+    """A model and data that come with installed packages: the default of an experiment."""
 
     model: str
-    """A model as `load_model` takes it."""
+    """A model, as `load_model` accepts it."""
 
     data: str
-    """Data as `open_data` takes it."""
+    """Data, as `open_data` accepts it."""
 
-    limit: int | None = None
-    """Number of samples; all by default."""
+    limit: int
+    """Number of samples."""
 
     preprocessing: Mapping[str, Any] | None = None
     """Fields of `Preprocessing` that replace the model's own."""
 
 
-PHOTOGRAPHS = EmbeddedSubject(
+PHOTOGRAPHS = EmbeddedSetup(
     model="efficientnet-lite0", data="imagenet20", limit=12, preprocessing={"resize": 146, "crop": 128}
 )
-"""For claims about photographs: a dozen, shrunk, because the network takes three times as long at full size."""
+"""For claims about photographs: a dozen, reduced in size because the network is three times slower at full size."""
 
 FEW_LEVELS = tuple(percent / 100 for percent in range(98, 0, -4))
-"""Steps of 4% where the paper takes 1%, for smoke runs: with larger steps nearly every one gains more than epsilon."""
-
+"""Steps of 4% instead of the paper's 1%, for smoke runs; with larger steps nearly every one gains more than epsilon."""
 
 _LAYERS = {"gradcam": "features.28", "iba": "features.17", "input_iba": "features.17"}  # of VGG16
 
@@ -82,7 +79,7 @@ def paper_options(method: str, module: nn.Module, noise: str) -> dict[str, Any]:
     if method == "extremal_perturbation":
         options["areas"] = 0.3
     if method == "iba":
-        options["beta"] = 20.0  # of the code of InputIBA, whose first step it is; that of Schulz et al. has 10
+        options["beta"] = 20.0  # as in the code of InputIBA, whose first step it is; Schulz et al. use 10
     if method == "input_iba":
         options["rounds"] = 40
     if method in _LAYERS and _LAYERS["gradcam"] in dict(module.named_modules()):
@@ -90,15 +87,15 @@ def paper_options(method: str, module: nn.Module, noise: str) -> dict[str, Any]:
     return options
 
 
-def measured(methods: Mapping[str, T], options: ExperimentOptions, needed: Sequence[str] = ()) -> dict[str, T]:
-    """Return the methods that are to be measured, without those that are left out.
+def without(methods: Mapping[str, T], options: ExperimentOptions, needed: Sequence[str]) -> dict[str, T]:
+    """Return the methods without those that the options leave out.
 
     Example:
         >>> from pathlib import Path
         >>> options = ExperimentOptions(out=Path("here"), leave_out=("iba",))
-        >>> measured({"gradcam": 1, "iba": 2}, options)
+        >>> without({"gradcam": 1, "iba": 2}, options, needed=[])
         {'gradcam': 1}
-        >>> measured({"gradcam": 1, "iba": 2}, options, needed=["iba"])
+        >>> without({"gradcam": 1, "iba": 2}, options, needed=["iba"])
         Traceback (most recent call last):
             ...
         ValueError: `leave_out` cannot name 'iba', which the experiment is about.
@@ -111,27 +108,26 @@ def measured(methods: Mapping[str, T], options: ExperimentOptions, needed: Seque
     return {name: method for name, method in methods.items() if name not in options.leave_out}
 
 
-def find_subject(options: ExperimentOptions, default: EmbeddedSubject) -> Subject:
+def find_setup(options: ExperimentOptions, default: EmbeddedSetup) -> Setup:
     """Load the model and open the data: the paper's, those of the options, or the embedded ones."""
     if options.paper and options.data is None:
         raise ValueError("`data` is missing: the paper's settings need a folder of ImageNet images. Pass --data DIR.")
-    refuse_lonely(options, {"classes": "data", "weights": "model"})
+    require_both(options, {"classes": "data", "weights": "model"})
     embedded = options.model is None and options.data is None
-    spec = options.model or (PAPER_MODEL if options.paper else default.model)
     model = load_model(
-        spec,
+        options.model or (PAPER_MODEL if options.paper else default.model),
         weights=options.weights or PRETRAINED,
         preprocessing=default.preprocessing if embedded else None,
         device=best_device(options.device),
         allow_code=options.allow_code,
     )
     samples = open_data(options.data or default.data, classes=options.classes)
-    if options.paper and options.limit is None:
-        return Subject(model=model, samples=some_of_each_class(samples, _PER_CLASS, options.seed), embedded=False)
     limit = options.limit or (default.limit if options.data is None else None)
-    return Subject(
-        model=model, samples=samples if limit is None else subset(samples, limit, options.seed), embedded=embedded
-    )
+    if limit is not None:
+        samples = subset(samples, limit, options.seed)
+    elif options.paper:
+        samples = some_of_each_class(samples, _PER_CLASS, options.seed)
+    return Setup(model=model, samples=samples, embedded=embedded)
 
 
 def some_of_each_class(samples: Samples, count: int, seed: int) -> Samples:
@@ -143,59 +139,10 @@ def some_of_each_class(samples: Samples, count: int, seed: int) -> Samples:
         >>> some_of_each_class(from_arrays(np.eye(6), [0, 0, 0, 1, 1, 1]), 2, seed=0).labels
         array([0, 0, 1, 1])
     """
-    drawn = sorted(range(len(samples)), key=lambda i: (stream(seed, "class", samples.ids[i]), samples.ids[i]))
-    taken: dict[int, list[int]] = {}
-    for place in drawn:
-        of_class = taken.setdefault(int(samples.labels[place]), [])
+    order = sorted(range(len(samples)), key=lambda i: (stream(seed, "class", samples.ids[i]), samples.ids[i]))
+    chosen: dict[int, list[int]] = {}
+    for position in order:
+        of_class = chosen.setdefault(int(samples.labels[position]), [])
         if len(of_class) < count:
-            of_class.append(place)
-    return samples.take(sorted(place for places in taken.values() for place in places))
-
-
-def refuse_lonely(options: ExperimentOptions, belongs: Mapping[str, str]) -> None:
-    """Refuse options that belong to others which are not given.
-
-    Example:
-        >>> from pathlib import Path
-        >>> refuse_lonely(ExperimentOptions(out=Path("here"), weights="w.pt"), {"weights": "model"})
-        Traceback (most recent call last):
-            ...
-        ValueError: `weights` belongs to model of yours, and none is given. Pass --model, too.
-    """
-    for name, whose in belongs.items():
-        if getattr(options, name) is not None and getattr(options, whose) is None:
-            raise ValueError(f"`{name}` belongs to {whose} of yours, and none is given. Pass --{whose}, too.")
-
-
-def refuse_options(options: ExperimentOptions, unused: Iterable[str], because: str) -> None:
-    """Refuse options that an experiment does not use, because they would have no effect.
-
-    Args:
-        options: those that were given.
-        unused: names of the options that it does not use.
-        because: why not, as the end of a sentence.
-
-    Example:
-        >>> from pathlib import Path
-        >>> options = ExperimentOptions(out=Path("here"), data="mnist")
-        >>> refuse_options(options, ["data", "model"], "it draws its own data")
-        Traceback (most recent call last):
-            ...
-        ValueError: `data` is not used by this experiment, because it draws its own data; got 'mnist'. Leave it out.
-    """
-    defaults = {option.name: option.default for option in fields_of(ExperimentOptions)}
-    for name in unused:
-        if (given := getattr(options, name)) != defaults[name]:
-            raise ValueError(
-                f"`{name}` is not used by this experiment, because {because}; got {given!r}. Leave it out."
-            )
-
-
-def plain(values: Iterable[float]) -> list[float | None]:
-    """Return numbers as JSON can hold them, None where they are not defined.
-
-    Example:
-        >>> plain([0.5, float("nan")])
-        [0.5, None]
-    """
-    return [None if math.isnan(value) else round(float(value), 10) for value in values]
+            of_class.append(position)
+    return samples.take(sorted(position for of_class in chosen.values() for position in of_class))

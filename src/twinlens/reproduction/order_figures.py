@@ -1,4 +1,4 @@
-"""The figures of order-vs-value: modified maps, their curves, and the distances between these."""
+"""Figures of order-vs-value: modified maps, their curves, and the distances between curves."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 METRICS = ("completeness", "soundness", "road_morf", "deletion")
-PERFORMANCE = "accuracy"
 TITLES = {"completeness": "Completeness", "soundness": "Soundness", "road_morf": "ROAD", "deletion": "Deletion"}
 PAPER_DISTANCES = {"completeness": 0.503, "soundness": 0.183, "deletion": 0.019, "road_morf": 0.014}
 _STYLES = {"original": (COLOURS[0], "-"), "remove": (COLOURS[1], "--"), "introduce": (COLOURS[2], ":")}
@@ -43,9 +42,9 @@ def _draw_metric(axes: Axes, shown: Mapping[str, Any], metric: str) -> None:
         x, y = (np.array(curves[metric][key], dtype=np.float64) for key in ("across", "values"))
         axes.plot(x, y, color=colour, linestyle=dash, label=name, marker="." if metric != "soundness" else "")
     axes.set_title(TITLES[metric], fontsize=8)
-    across = {"soundness": PERFORMANCE, "completeness": "threshold"}
+    across = {"soundness": "accuracy", "completeness": "threshold"}
     axes.set_xlabel(across.get(metric, "share removed"))
-    axes.set_ylabel("soundness" if metric == "soundness" else f"loss of {PERFORMANCE}")
+    axes.set_ylabel("soundness" if metric == "soundness" else "loss of accuracy")
     if metric == "completeness":
         axes.invert_xaxis()
 
@@ -58,13 +57,13 @@ def draw_distances(figure: Figure, tables: Mapping[str, Any]) -> None:
     for axes, (variant, table) in zip(panels, tables.items(), strict=True):
         for k, (method, of_method) in enumerate(table["least"].items()):
             for scheme, of_scheme in of_method.items():
-                x = [place + 0.16 * (k - 1) for place in range(len(METRICS))]
+                x = [position + 0.16 * (k - 1) for position in range(len(METRICS))]
                 y = np.array([of_scheme[metric] for metric in METRICS], dtype=np.float64)
                 axes.plot(x, y, linestyle="", marker=markers[scheme], color=COLOURS[k], label=f"{method}, {scheme}")
-        for place, metric in enumerate(METRICS):
-            reach = place - 0.35, place + 0.35
-            axes.hlines(np.array(table["mean"][metric], dtype=np.float64), *reach, color="0.2", linewidth=1.5)
-            axes.hlines(PAPER_DISTANCES[metric], *reach, color="0.6", linewidth=1.0, linestyle="--")
+        for position, metric in enumerate(METRICS):
+            ends = position - 0.35, position + 0.35
+            axes.hlines(np.array(table["mean"][metric], dtype=np.float64), *ends, color="0.2", linewidth=1.5)
+            axes.hlines(PAPER_DISTANCES[metric], *ends, color="0.6", linewidth=1.0, linestyle="--")
         axes.set_xticks(range(len(METRICS)), [TITLES[metric] for metric in METRICS], fontsize=6)
         axes.set_title({"ours": "order kept (ours)"}.get(variant, "to the letter"), fontsize=8)
         axes.grid(visible=False, axis="x")

@@ -1,4 +1,4 @@
-"""Modified maps of a run, for order-vs-value: our variant, which keeps the order, and the paper's to the letter.
+"""Modified maps of a run, for order-vs-value: our variant, which keeps the order, and the paper's literal one.
 
 Shapes: N samples, S = spatial shape of a map.
 """
@@ -20,7 +20,6 @@ from twinlens.support.randomness import stream
 ORIGINAL = "original"
 OURS, LITERAL = "ours", "literal"
 VARIANTS = (OURS, LITERAL)
-_LARGEST = 255  # of 8 bits
 
 
 class Modified:
@@ -29,7 +28,7 @@ class Modified:
     def __init__(self, evaluation: Evaluation) -> None:
         self.run = evaluation.run
         self.shard_size = self.run.manifest.execution.shard_size
-        self.places = {name: place for place, name in enumerate(evaluation.ids())}
+        self.positions = {name: position for position, name in enumerate(evaluation.ids())}
 
     def __call__(
         self,
@@ -44,34 +43,30 @@ class Modified:
         scheme: str,
         variant: str,
     ) -> Tensor:
-        """Return the modified maps (N, *S) of these samples, whatever the model.
-
-        Args:
-            model: not used, as are `inputs` and `targets`.
-            inputs: not used.
-            targets: not used.
-            ids: names of the samples.
-            seed: seed of the modification.
-            of: method whose maps are modified.
-            change: "original", or a name in `MODIFICATIONS`.
-            scheme: a name in `SCHEMES`.
-            variant: a name in `VARIANTS`.
-        """
-        del model, inputs, targets
+        """Return the modified maps (N, *S) of the method `of`; see `modify`."""
+        del model, inputs, targets  # the signature of a method
         return modify(self.originals(of, ids), change, scheme, variant, ids=ids, seed=seed)
 
     def originals(self, method: str, ids: Sequence[str]) -> Tensor:
         """Read the original maps (N, *S) of these samples."""
-        places = [self.run.manifest.place(self.places[name]) for name in ids]
-        shards = {shard: self.run.load_maps(method, shard) for shard in dict.fromkeys(shard for shard, _ in places)}
-        return torch.stack([shards[shard][place] for shard, place in places])
+        positions = [self.run.manifest.place(self.positions[name]) for name in ids]
+        shards = {shard: self.run.load_maps(method, shard) for shard in dict.fromkeys(shard for shard, _ in positions)}
+        return torch.stack([shards[shard][row] for shard, row in positions])
 
 
 def modify(maps: Tensor, change: str, scheme: str, variant: str, *, ids: Sequence[str], seed: int) -> Tensor:
     """Modify maps (N, *S), or scale them to 1.
 
-    To the letter, remove and introduce draw numbers of their own, values end at 0 and 1, and maps are stored in 8 bits
-    before and after, as the authors' files are.
+    In the literal variant, remove and introduce draw different random numbers, values are clipped to 0 and 1, and maps
+    have 8 bits before and after, like the authors' files.
+
+    Args:
+        maps: the original maps.
+        change: "original", or a name in `MODIFICATIONS`.
+        scheme: a name in `SCHEMES`.
+        variant: a name in `VARIANTS`.
+        ids: names of the samples.
+        seed: random seed.
 
     Example:
         >>> maps = torch.tensor([[0.0, 1.0, 2.0, 4.0]])
@@ -91,4 +86,4 @@ def modify(maps: Tensor, change: str, scheme: str, variant: str, *, ids: Sequenc
 
 
 def _in_8_bits(maps: Tensor) -> Tensor:
-    return (maps.clamp(0, 1) * _LARGEST).round() / _LARGEST
+    return (maps.clamp(0, 1) * 255).round() / 255

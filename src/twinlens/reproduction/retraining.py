@@ -1,49 +1,44 @@
-"""Retraining reads from what was removed: two sets with the same share of pixels missing, and very different accuracy.
+"""Retrained networks learn from the removal: two sets with equally many pixels missing and very different accuracy.
 
-70% of the pixels are removed from every image, as ROAR would. Strategy 1 takes a disc in the centre. Strategy 2 takes a
-slightly smaller one, and a small region at the edge whose place depends on the class. Neither leaves much of what the
-image shows, but a network that is trained on the second can tell the class from where pixels are missing.
+70% of the pixels are removed from every image, as in ROAR. Strategy 1 removes a disc in the centre. Strategy 2 removes
+a slightly smaller one, and a small region at the edge whose position depends on the class. Neither leaves much of the
+object, but a network trained on the second set can infer the class from the missing pixels.
 
 Shapes: N images of H × W pixels with C channels, K classes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from twinlens.reproduction.claims import Estimate, judge
-from twinlens.reproduction.marked_sets import as_inputs
-from twinlens.reproduction.networks import TinyResNet
-from twinlens.reproduction.outcome import Claim, Experiment, ExperimentOptions, Outcome
-from twinlens.reproduction.scenes import (
-    DIGITS,
-    Pictures,
-    measure_accuracy,
-    on_pictures,
-    show_bars,
-    show_images,
-    train_network,
-)
+from twinlens.reproduction.claims import Claim, judge
+from twinlens.reproduction.experiment import Experiment, ExperimentOptions, Outcome
+from twinlens.reproduction.image_sets import ImageSet, TrainingData, as_inputs, show_images, training_data
+from twinlens.reproduction.networks import TinyResNet, measure_accuracy, train_network
+from twinlens.reproduction.scenes import DIGITS
 from twinlens.reproduction.watermarks import Images
+from twinlens.support.estimate import Estimate
 from twinlens.support.plotting import COLOURS
 from twinlens.support.progress import Progress
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+CLEAN, FIRST, SECOND = "clean", "strategy 1", "strategy 2"
 SHARE = 0.7
 """Share of the pixels that both strategies remove."""
 
 EDGE_SHARE = 0.03
-"""Share of the pixels that strategy 2 removes near the edge; part of the above."""
+"""Share of the pixels that strategy 2 removes near the edge, included in `SHARE`."""
 
 MARGIN = 0.15
-"""By how much accuracy has to differ to count as very different."""
+"""Difference in accuracy that counts as very different."""
 
 ALMOST = 0.85
 """What counts as almost 90%."""
@@ -54,7 +49,7 @@ _SHOWN = 9
 def edge_regions(classes: int, height: int, width: int, share: float) -> NDArray[np.bool_]:
     """Return a region at the edge for each class, (K, H, W): the pixels nearest to a point of the border.
 
-    Points are as far from each other as the border allows, clockwise from the upper right corner.
+    The points are evenly spaced along the border, clockwise from the upper right corner.
 
     Example:
         >>> edge_regions(4, 5, 5, 0.12)[:2].astype(int)
@@ -85,7 +80,7 @@ def edge_regions(classes: int, height: int, width: int, share: float) -> NDArray
 
 
 def removed_pixels(classes: int, height: int, width: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Choose the pixels to remove: (H, W) by strategy 1, (K, H, W) by strategy 2; as many by either.
+    """Choose the pixels to remove: (H, W) by strategy 1, and equally many (K, H, W) by strategy 2.
 
     Example:
         >>> first, second = removed_pixels(10, 32, 32)
@@ -105,86 +100,94 @@ def removed_pixels(classes: int, height: int, width: int) -> tuple[NDArray[np.bo
 
 
 def fill(images: Images, removed: NDArray[np.bool_], colour: NDArray[np.float64] | float) -> Images:
-    """Fill in a colour for removed pixels, (N, H, W) or (H, W)."""
+    """Replace removed pixels, (N, H, W) or (H, W), by a colour."""
     return np.where(removed[..., None], np.asarray(colour).round().astype(np.uint8), images)
 
 
-@on_pictures()
-def run(pictures: Pictures, options: ExperimentOptions, progress: Progress) -> Outcome:
-    """Run the experiment."""
-    first, second = removed_pixels(pictures.classes, *pictures.train.shape[1:3])
-    mean = pictures.mean
-    sets = {
-        "clean": (pictures.train, pictures.test),
-        "strategy 1": (fill(pictures.train, first, mean), fill(pictures.test, first, mean)),
-        "strategy 2": (
-            fill(pictures.train, second[pictures.train_labels], mean),
-            fill(pictures.test, second[pictures.test_labels], mean),
-        ),
-    }
-    found: dict[str, dict[str, Estimate]] = {}
-    for name, (images, _) in sets.items():
+def measure_networks(
+    trained_on: Mapping[str, Images],
+    tested_on: Mapping[str, Images],
+    data: TrainingData,
+    options: ExperimentOptions,
+    progress: Progress,
+) -> dict[str, dict[str, Estimate]]:
+    """Train one network per set of training images, and measure its accuracy on each set of test images."""
+    mean = data.train.mean()
+    inputs = {name: as_inputs(images, mean) for name, images in tested_on.items()}
+    accuracy = {}
+    for name, images in trained_on.items():
         network = train_network(
-            as_inputs(images, mean),
-            pictures.train_labels,
-            classes=pictures.classes,
-            options=options,
+            ImageSet(images=images, labels=data.train.labels),
+            mean,
+            classes=data.classes,
             paper_network=TinyResNet,
+            options=options,
             progress=progress,
-            task=f"training on {name} images",
+            task=f"training: {name}",
         )
-        found[name] = {
-            other: measure_accuracy(network, as_inputs(test, mean), pictures.test_labels)
-            for other, (_, test) in sets.items()
-        }
+        accuracy[name] = {kind: measure_accuracy(network, each, data.test.labels) for kind, each in inputs.items()}
+    return accuracy
+
+
+def run(options: ExperimentOptions, progress: Progress) -> Outcome:
+    """Run the experiment."""
+    with training_data(options, progress) as data:
+        first, second = removed_pixels(data.classes, data.train.side, data.train.side)
+        mean = data.train.mean()
+        train, test = (
+            {
+                CLEAN: part.images,
+                FIRST: fill(part.images, first, mean),
+                SECOND: fill(part.images, second[part.labels], mean),
+            }
+            for part in (data.train, data.test)
+        )
+        accuracy = measure_networks(train, test, data, options, progress)
     numbers = {
-        "data": pictures.name,
-        "images": {"train": len(pictures.train), "test": len(pictures.test)},
+        **data.described(),
         "removed": SHARE,
         "accuracy": {
-            f"trained on {name}": {f"tested on {o}": v.value for o, v in row.items()} for name, row in found.items()
+            f"trained on {name}": {f"tested on {other}": share.value for other, share in row.items()}
+            for name, row in accuracy.items()
         },
     }
-    samples = [test[_chosen(pictures)] for _, test in list(sets.values())[1:]]
+    labels = data.test.labels
+    chosen = [int(np.flatnonzero(labels == k)[0]) for k in np.unique(labels)[:_SHOWN]]
+    samples = [test[name][chosen] for name in (FIRST, SECOND)]
     return Outcome(
         numbers=numbers,
-        claims=tuple(_claims(found)),
-        figures={"retraining": partial(draw, samples=samples, found=found)},
+        claims=tuple(_claims(accuracy)),
+        figures={"retraining": partial(draw, samples=samples, accuracy=accuracy)},
     )
 
 
-def _chosen(pictures: Pictures) -> list[int]:
-    """Pick an image of each of the first classes."""
-    return [int(np.flatnonzero(pictures.test_labels == k)[0]) for k in np.unique(pictures.test_labels)[:_SHOWN]]
-
-
-def _claims(found: Mapping[str, Mapping[str, Estimate]]) -> list[Claim]:
-    clean, original = found["clean"]["clean"], found["clean"]
-    one, two = found["strategy 1"]["strategy 1"], found["strategy 2"]["strategy 2"]
-    first, second = original["strategy 1"], original["strategy 2"]
+def _claims(accuracy: Mapping[str, Mapping[str, Estimate]]) -> list[Claim]:
+    judged, original = partial(judge, unit="test images"), accuracy[CLEAN]
+    clean, first, second = (original[name] for name in (CLEAN, FIRST, SECOND))
+    one, two = accuracy[FIRST][FIRST], accuracy[SECOND][SECOND]
     return [
-        judge(
+        judged(
             clean / 2 - first,
             clean / 2 - second,
             text="The original network performs poorly on both perturbed test sets: less than half as well.",
             source="Section 3.1, Fig. 1c",
             measured=f"{first.value:z.3f} and {second.value:z.3f}; {clean.value:z.3f} on clean images",
         ),
-        judge(
+        judged(
             clean - one - MARGIN,
             text="The network retrained without the centre (strategy 1) still performs badly on its test set: worse by "
             f"{MARGIN} or more.",
             source="Section 3.1, Fig. 1c: 0.66",
             measured=f"{one.value:z.3f}, against {clean.value:z.3f} of the original on clean images",
         ),
-        judge(
+        judged(
             two - ALMOST,
             text="The network retrained with a class-dependent region at the edge (strategy 2) reaches almost 90%: "
             f"more than {ALMOST:.0%}.",
             source="Section 3.1, Fig. 1c: 0.88",
             measured=f"{two.value:z.3f}",
         ),
-        judge(
+        judged(
             two - one - MARGIN,
             text=f"With as many pixels removed, the two retrained networks differ clearly, by {MARGIN} or more.",
             source="Section 3.1, Fig. 1: 0.66 against 0.88",
@@ -193,21 +196,28 @@ def _claims(found: Mapping[str, Mapping[str, Estimate]]) -> list[Claim]:
     ]
 
 
-def draw(figure: Figure, samples: list[Images], found: Mapping[str, Mapping[str, Estimate]]) -> None:
+def draw(figure: Figure, samples: list[Images], accuracy: Mapping[str, Mapping[str, Estimate]]) -> None:
     """Draw samples of both sets, and the accuracy of the original and the retrained networks on them."""
     figure.set_size_inches(6.9, 2.4)
-    left, middle, right = figure.subplots(1, 3, width_ratios=(1, 1, 1.35))
-    for axes, images, title in zip((left, middle), samples, ("(a) strategy 1", "(b) strategy 2"), strict=True):
+    *sheets, bars = figure.subplots(1, 3, width_ratios=(1, 1, 1.35))
+    for axes, images, letter, name in zip(sheets, samples, "ab", (FIRST, SECOND), strict=True):
         show_images(axes, images, columns=3)
-        axes.set_title(title, fontsize=8)
-    names = ("strategy 1", "strategy 2")
-    show_bars(
-        right,
-        {f"original\non set {k}": found["clean"][name].value for k, name in enumerate(names, 1)}
-        | {f"retrained\non set {k}": found[name][name].value for k, name in enumerate(names, 1)},
-        {f"{who}\non set {k}": COLOURS[k - 1] for who in ("original", "retrained") for k in (1, 2)},
-    )
-    right.set_title("(c) test accuracy", fontsize=8)
+        axes.set_title(f"({letter}) {name}", fontsize=8)
+    sets = list(enumerate((FIRST, SECOND), start=1))
+    original = {f"original\non set {k}": accuracy[CLEAN][name] for k, name in sets}
+    show_bars(bars, original | {f"retrained\non set {k}": accuracy[name][name] for k, name in sets}, COLOURS[:2] * 2)
+    bars.set_title("(c) test accuracy", fontsize=8)
+
+
+def show_bars(axes: Axes, accuracy: Mapping[str, Estimate], colours: Sequence[str]) -> None:
+    """Draw accuracies as bars with their numbers."""
+    heights = np.array([share.value for share in accuracy.values()])
+    bars = axes.bar(list(accuracy), heights, color=colours, width=0.65)
+    axes.bar_label(bars, fmt="%.2f", fontsize=7, padding=1)
+    axes.set_ylim(0, 1.08)
+    axes.grid(visible=False, axis="x")
+    axes.set_axisbelow(True)
+    axes.tick_params(axis="x", labelsize=7)
 
 
 EXPERIMENT = Experiment(
