@@ -19,7 +19,7 @@ from pathlib import Path
 from twinlens.reproduction import EXPERIMENTS
 from twinlens.reproduction.claims import count_verdicts
 from twinlens.reproduction.experiment_storage import read_stored
-from twinlens.reproduction.order_figures import PAPER_DISTANCES
+from twinlens.reproduction.order_vs_value import PAPER_DISTANCES
 
 HERE = Path(__file__).parent
 DATA = {"cifar10": "CIFAR-10", "imagenet": "ImageNet"}

@@ -3,7 +3,7 @@ import pytest
 import torch
 
 import twinlens as tl
-from twinlens.reproduction.claims import Claim, area_of, average, by_construction, judge, listed, mean_of, too_few
+from twinlens.reproduction.claims import Claim, area_of, average, judge, listed, mean_of, too_few
 from twinlens.support.estimate import Estimate
 
 IDS = [str(k) for k in range(100)]
@@ -75,7 +75,6 @@ def test_what_cannot_decide_is_open_regardless_of_the_interval():
     assert (claim.verdict, claim.reason, claim.estimate.value) == ("open", "too small", pytest.approx(0.5))
     assert judge(normal(0.0), **ABOUT).reason == "the interval contains 0"
     assert judge(normal(float("nan")), **ABOUT).reason == "there is no number to judge by"
-    assert by_construction(**ABOUT, reason="it is so").verdict == "by construction"
 
 
 @pytest.mark.parametrize(("samples", "expected"), [(200, "open"), (1000, "holds")])

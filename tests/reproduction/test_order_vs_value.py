@@ -14,8 +14,8 @@ from tests.reproduction.watching import Watch, check_figures
 from twinlens.laboratory.modifications import MODIFICATIONS
 from twinlens.laboratory.tasks import map_grid, sparse_linear
 from twinlens.reproduction import order_vs_value
-from twinlens.reproduction.experiment_setup import find_setup
-from twinlens.reproduction.order_maps import VARIANTS, Modified, modify
+from twinlens.reproduction.method_comparison import open_photographs
+from twinlens.reproduction.order_runs import VARIANTS, Modified, Runs, modify
 from twinlens.run.run_reader import open_evaluation
 from twinlens.statistics.bootstrap import hausdorff
 from twinlens.support.randomness import stream
@@ -55,15 +55,15 @@ def test_a_small_run(tiny, monkeypatch):
 @pytest.mark.slow
 def test_curves_of_maps_with_the_order_of_others_are_their_own(tiny):
     """Soundness that was read from another map's probes is what a sweep of its own would give."""
-    setup = find_setup(tiny, order_vs_value.PHOTOGRAPHS)
-    curves = order_vs_value.Runs(setup, {"gradcam": {"method": "gradcam"}}, tiny, Watch()).ours()
+    model, samples = open_photographs(tiny)
+    curves = Runs(model, samples, {"gradcam": {"method": "gradcam"}}, tiny, Watch()).ours()
     evaluation = open_evaluation(tiny.out / "orders")
     modified = Modified(evaluation)
-    inputs = torch.stack([setup.model.preprocessing(setup.samples.read(i)) for i in range(6)])
-    ids = list(setup.samples.ids)
+    inputs = torch.stack([model.preprocessing(samples.read(i)) for i in range(6)])
+    ids = list(samples.ids)
     for scheme, change in (("constant", "remove"), ("constant", "introduce"), ("random", "remove")):
         maps = MODIFICATIONS[change](modified.originals("gradcam", ids), scheme, ids=ids).float()
-        arguments = (setup.model.module, inputs, setup.samples.labels, maps)
+        arguments = (model.module, inputs, samples.labels, maps)
         expected = tl.soundness(*arguments, ids=ids, batch_size=32)
         own = curves["gradcam", scheme][change]
         assert np.array_equal(own["soundness"].performance, expected.performance)
@@ -72,8 +72,8 @@ def test_curves_of_maps_with_the_order_of_others_are_their_own(tiny):
         # By hand: how many samples are recognised without what exceeds a threshold of the modified map.
         imputer, kept = tl.LinearImputer(), maps <= 0.3
         streams = [stream(0, name, 0.3) for name in ids]
-        answers = setup.model.module(imputer(inputs, kept, streams)).argmax(dim=1).numpy()
-        expected = own["completeness"].baseline - (answers == setup.samples.labels).mean()
+        answers = model.module(imputer(inputs, kept, streams)).argmax(dim=1).numpy()
+        expected = own["completeness"].baseline - (answers == samples.labels).mean()
         assert own["completeness"].at(0.3) == pytest.approx(expected)
 
 
@@ -124,9 +124,9 @@ def test_distances_are_those_of_hausdorff(monkeypatch):
 
 
 def test_maps_are_read_from_any_shard(tmp_path, tiny):
-    setup = find_setup(tiny, order_vs_value.PHOTOGRAPHS)
-    evaluation = tl.evaluate(setup.model, setup.samples, ["gradcam"], metrics=[], out=tmp_path / "shards", shard_size=4)
-    ids = [setup.samples.ids[k] for k in (5, 0, 3)]
+    model, samples = open_photographs(tiny)
+    evaluation = tl.evaluate(model, samples, ["gradcam"], metrics=[], out=tmp_path / "shards", shard_size=4)
+    ids = [samples.ids[k] for k in (5, 0, 3)]
     assert torch.equal(Modified(evaluation).originals("gradcam", ids), evaluation.maps("gradcam")[[5, 0, 3]])
 
 

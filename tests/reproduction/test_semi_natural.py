@@ -9,7 +9,7 @@ from tests.reproduction.watching import Watch, accuracy_of
 from twinlens.models.training import Training, recognised, train
 from twinlens.reproduction import ExperimentOptions, semi_natural, semi_natural_road
 from twinlens.reproduction.claims import mean_of
-from twinlens.reproduction.image_sets import ImageSet, LazyInputs, TrainingData, as_inputs, enlarge
+from twinlens.reproduction.image_sets import ImageExperiment, ImageSet, LazyInputs, as_inputs, enlarge
 from twinlens.reproduction.networks import SmallCNN
 from twinlens.reproduction.scenes import drawn_images
 from twinlens.reproduction.semi_natural import MarkedResults
@@ -20,8 +20,8 @@ from twinlens.reproduction.semi_natural_road import MARKED, REAL, SYNTHETIC, mak
 def test_the_three_sets_have_the_same_watermarks(tmp_path, paper, size, side):
     images = drawn_images(30, 32)
     train, test = (ImageSet(images=part, labels=np.arange(len(part)) % 10) for part in (images[:20], images[20:]))
-    data = TrainingData(name="x", train=train, test=test, classes=10)
-    sets = make_sets(data, ExperimentOptions(out=tmp_path, seed=3, paper=paper))
+    options = ExperimentOptions(out=tmp_path, seed=3, paper=paper)
+    sets = make_sets(ImageExperiment(name="x", train=train, test=test, classes=10, options=options))
     (real, _), (learned, marked), (_, alone) = (sets[name] for name in (REAL, MARKED, SYNTHETIC))
     assert np.array_equal(real.take(range(20)).images, enlarge(images[:20], size))
     assert not np.array_equal(learned.labels, real.labels)

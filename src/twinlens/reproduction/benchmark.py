@@ -6,10 +6,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from torch import nn
+
 from twinlens.reproduction.claims import Claim, judge
 from twinlens.reproduction.experiment import Experiment, ExperimentOptions, Outcome
-from twinlens.reproduction.experiment_setup import EmbeddedSetup, Setup, find_setup, paper_options, without
-from twinlens.reproduction.method_comparison import Areas, compare_methods, describe_areas, outcome_of
+from twinlens.reproduction.method_comparison import (
+    Areas,
+    compare_methods,
+    describe_areas,
+    open_both,
+    outcome_of,
+    paper_options,
+    without,
+)
 from twinlens.support.estimate import Estimate
 from twinlens.support.progress import Progress
 
@@ -28,7 +37,6 @@ METHODS = (
     BASELINE,
 )
 
-_EMBEDDED = EmbeddedSetup(model="mnist-cnn", data="mnist", limit=100)
 _ENSEMBLES = ("ig_sg", "ig_sq", "ig_var")
 _SMALL: dict[str, Mapping[str, Any]] = {
     "integrated_gradients": {"steps": 16},
@@ -40,20 +48,20 @@ _SMALL: dict[str, Mapping[str, Any]] = {
 
 def run(options: ExperimentOptions, progress: Progress) -> Outcome:
     """Run the experiment."""
-    setup = find_setup(options, _EMBEDDED)
-    methods = {name: {"method": name, **_options(name, setup, options)} for name in METHODS}
+    model, samples = open_both(options, "mnist-cnn", "mnist", limit=100)
+    methods = {name: {"method": name, **_options(name, model.module, options)} for name in METHODS}
     methods = without(methods, options, needed=(*HIDDEN, "integrated_gradients", BASELINE))
-    evaluation = compare_methods(setup, methods, METRICS, options, progress)
-    cannot = "digits and a small network say nothing about photographs and VGG16" if setup.embedded else ""
+    evaluation = compare_methods(model, samples, methods, METRICS, options, progress)
+    cannot = "digits and a small network say nothing about photographs and VGG16" if options.embedded else ""
     return outcome_of(evaluation, _claims, figure="benchmark", cannot=cannot, plane=True)
 
 
-def _options(name: str, setup: Setup, options: ExperimentOptions) -> Mapping[str, Any]:
+def _options(name: str, module: nn.Module, options: ExperimentOptions) -> Mapping[str, Any]:
     """Return the options of a method: few steps on digits, the paper's with `paper`, and the defaults otherwise."""
-    paper = paper_options(name, setup.model.module, options.noise)
+    paper = paper_options(name, module, options.noise)
     if options.paper:
         return paper
-    own = dict(_SMALL.get(name, {})) if setup.embedded else {}
+    own = dict(_SMALL.get(name, {})) if options.embedded else {}
     return own | ({"variance": paper["variance"]} if name in _ENSEMBLES else {})
 
 

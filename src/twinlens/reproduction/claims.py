@@ -35,7 +35,7 @@ _RANKS: dict[Verdict, int] = {"does not hold": 0, "open": 1, "holds": 2}
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """A claim about an experiment and its verdict; created by `judge` and `by_construction`."""
+    """A claim about an experiment and its verdict; see `judge`."""
 
     text: str
     """The claim, in our words."""
@@ -201,11 +201,6 @@ def judge(
         ours=ours,
         reason=reason,
     )
-
-
-def by_construction(*, text: str, source: str, measured: str, reason: str, ours: bool = False) -> Claim:
-    """Return a claim that could not have failed, with the reason."""
-    return Claim(text=text, source=source, measured=measured, verdict="by construction", reason=reason, ours=ours)
 
 
 def _simultaneous(margins: Sequence[Estimate]) -> list[Estimate]:

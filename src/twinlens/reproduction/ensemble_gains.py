@@ -8,8 +8,15 @@ from typing import Any
 
 from twinlens.reproduction.claims import Claim, average, judge, listed
 from twinlens.reproduction.experiment import Experiment, ExperimentOptions, Outcome, refuse_options
-from twinlens.reproduction.experiment_setup import FEW_LEVELS, PHOTOGRAPHS, find_setup, paper_options
-from twinlens.reproduction.method_comparison import Areas, compare_methods, describe_areas, outcome_of
+from twinlens.reproduction.method_comparison import (
+    FEW_LEVELS,
+    Areas,
+    compare_methods,
+    describe_areas,
+    open_photographs,
+    outcome_of,
+    paper_options,
+)
 from twinlens.support.estimate import Estimate
 from twinlens.support.progress import Progress
 
@@ -32,17 +39,17 @@ SMALL: dict[str, Mapping[str, Any]] = {
 
 def run(options: ExperimentOptions, progress: Progress) -> Outcome:
     """Run the experiment."""
-    setup = find_setup(options, PHOTOGRAPHS)
+    model, samples = open_photographs(options)
     refuse_options(options, ["leave_out"], "it is about all of its methods")
     methods = {}
     for name, method in METHODS.items():
-        own = paper_options(method["method"], setup.model.module, options.noise)
+        own = paper_options(method["method"], model.module, options.noise)
         if not options.paper:  # our defaults, except for the noise
             own = {"variance": own["variance"]} if "variance" in own else {}
-        methods[name] = {**method, **own, **(SMALL.get(name, {}) if setup.embedded else {})}
-    levels = FEW_LEVELS if setup.embedded else None
-    evaluation = compare_methods(setup, methods, METRICS, options, progress, levels=levels)
-    cannot = "a dozen small photographs and a few noisy copies are too few" if setup.embedded else ""
+        methods[name] = {**method, **own, **(SMALL.get(name, {}) if options.embedded else {})}
+    levels = FEW_LEVELS if options.embedded else None
+    evaluation = compare_methods(model, samples, methods, METRICS, options, progress, levels=levels)
+    cannot = "a dozen small photographs and a few noisy copies are too few" if options.embedded else ""
     return outcome_of(evaluation, _claims, figure="ensembles", cannot=cannot)
 
 

@@ -73,6 +73,11 @@ class ExperimentOptions:
         if self.limit is not None and self.limit < 1:
             raise ValueError(f"`limit` must be at least 1; got {self.limit}.")
 
+    @property
+    def embedded(self) -> bool:
+        """Whether model and data come with installed packages, and the small sizes of a smoke run apply."""
+        return self.model is None and self.data is None
+
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
@@ -107,7 +112,7 @@ class Experiment:
 
     def smoke(self, options: ExperimentOptions) -> str:
         """Return what replaces the paper's data and model with these options; empty unless it is a smoke run."""
-        return self.stand_in if options.data is None and options.model is None and not options.paper else ""
+        return self.stand_in if options.embedded and not options.paper else ""
 
 
 def refuse_options(options: ExperimentOptions, unused: Iterable[str], because: str) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,7 +27,7 @@ from twinlens.probing.execution import using_threads
 from twinlens.reproduction.experiment import ExperimentOptions, refuse_options, require_both
 from twinlens.reproduction.scenes import DIGITS, digits_in_scenes
 from twinlens.reproduction.watermarks import Images, Watermarked
-from twinlens.support.progress import Progress
+from twinlens.support.progress import Progress, Quiet
 from twinlens.support.randomness import stream
 
 if TYPE_CHECKING:
@@ -107,8 +107,8 @@ class LazyInputs(Batches):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class TrainingData:
-    """Images for training and for testing."""
+class ImageExperiment:
+    """The images, options and progress of an experiment that trains its own networks."""
 
     name: str
     """Name of the data set."""
@@ -122,9 +122,16 @@ class TrainingData:
     classes: int
     """Number of classes."""
 
-    def side(self, options: ExperimentOptions) -> int:
+    options: ExperimentOptions
+    """The options."""
+
+    progress: Progress = field(default_factory=Quiet)
+    """Receives the progress."""
+
+    @property
+    def side(self) -> int:
         """Pixels of each side in experiments with watermarks: 224 in the paper, where watermarks have 60."""
-        return max(self.train.side, PAPER_SIDE if options.paper else 0)
+        return max(self.train.side, PAPER_SIDE if self.options.paper else 0)
 
     def described(self, **more: int) -> dict[str, Any]:
         """Return the name and the numbers of images, as results.json holds them."""
@@ -132,9 +139,9 @@ class TrainingData:
 
 
 @contextmanager
-def training_data(
+def image_experiment(
     options: ExperimentOptions, progress: Progress, *, pretrained: bool = False
-) -> Iterator[TrainingData]:
+) -> Iterator[ImageExperiment]:
     """Open the images of an experiment that trains its own networks, and refuse options that it does not use.
 
     Torch uses one thread within the block, because small images need no more; with `options.paper` its default.
@@ -149,12 +156,12 @@ def training_data(
     require_both(options, {"weights": "model", "model": "data"})
     with using_threads(None if options.paper else 1):
         progress.begin({"opening images": 1})
-        data = open_images(options)
+        experiment = replace(open_images(options), progress=progress)
         progress.advance("opening images", 1)
-        yield data
+        yield experiment
 
 
-def open_images(options: ExperimentOptions) -> TrainingData:
+def open_images(options: ExperimentOptions) -> ImageExperiment:
     """Open the images that an experiment trains on.
 
     Args:
@@ -184,11 +191,12 @@ def open_images(options: ExperimentOptions) -> TrainingData:
             f"`limit` must be at least {4 * classes}, four training images for each of the {classes} classes; got "
             f"{options.limit}."
         )
-    return TrainingData(
+    return ImageExperiment(
         name=name,
         train=_limited(*train, options.limit, stream(options.seed, "limit", "train")),
         test=_limited(*test, options.limit and options.limit // 4, stream(options.seed, "limit", "test")),
         classes=classes,
+        options=options,
     )
 
 

@@ -15,10 +15,8 @@ from torch import Tensor, nn
 
 from twinlens.models.training import PAPER, Training, recognised, train
 from twinlens.reproduction.claims import mean_of
-from twinlens.reproduction.experiment import ExperimentOptions
-from twinlens.reproduction.image_sets import ImageSet, LazyInputs
+from twinlens.reproduction.image_sets import ImageExperiment, ImageSet, LazyInputs
 from twinlens.support.estimate import Estimate
-from twinlens.support.progress import Progress
 
 QUICK = Training(epochs=6, batch_size=64, rate=0.01, weight_decay=1e-4, schedule="one_cycle")
 """A short training, where the paper's 35 epochs would take too long."""
@@ -135,11 +133,8 @@ def _convolution(inwards: int, outwards: int, stride: int = 1) -> list[nn.Module
 def train_network(
     images: ImageSet,
     mean: NDArray[np.float64],
-    *,
-    classes: int,
+    experiment: ImageExperiment,
     paper_network: Callable[[int, int], nn.Module],
-    options: ExperimentOptions,
-    progress: Progress,
     task: str,
 ) -> nn.Module:
     """Train a network on images: the paper's with `options.paper`, and a small one otherwise.
@@ -147,17 +142,16 @@ def train_network(
     Args:
         images: images to learn from.
         mean: (C,) the colour that the network sees as zero.
-        classes: number of classes.
+        experiment: has the number of classes, the options and the progress.
         paper_network: builds the paper's network from the numbers of channels and classes.
-        options: the options of the experiment.
-        progress: receives the epochs.
-        task: name of the task they belong to.
+        task: name of the task in the progress.
     """
+    options, progress = experiment.options, experiment.progress
     channels, training = images.images.shape[3], PAPER if options.paper else QUICK
-    small = partial(SmallCNN, channels, classes, size=images.side, width=8)
+    small = partial(SmallCNN, channels, experiment.classes, size=images.side, width=8)
     progress.begin({task: training.epochs})
     return train(
-        partial(paper_network, channels, classes) if options.paper else small,
+        partial(paper_network, channels, experiment.classes) if options.paper else small,
         images.inputs(mean),
         images.labels,
         training=training,

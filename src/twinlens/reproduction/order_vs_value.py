@@ -2,60 +2,54 @@
 
 Attribution is removed from maps and introduced into them by three schemes. A metric that reacts to values has to
 separate original and modified maps: the least Hausdorff distance between two of the three curves must not be near zero.
+There are two variants: ours, which keeps the order where possible, and the paper's literal one.
 
-There are two variants: ours, which keeps the order where possible, and the paper's literal one. In ours, several
-modified maps share their order with another map: adding a constant changes no order, and the random changes raise the
-same features. Probes by area are then equal, and only completeness, which removes by value, is measured for each;
-soundness is computed from the other map's probes with the map's own attribution mass.
-
-Shapes: N samples, L levels, R resamples.
+Shapes: L levels, R resamples.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
-from itertools import combinations, product
-from typing import Any
+from itertools import combinations
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.spatial.distance import cdist
 
-from twinlens.laboratory.modifications import MODIFICATIONS, SCHEMES
+from twinlens.laboratory.modifications import SCHEMES
 from twinlens.metrics.curves import Curve
-from twinlens.metrics.removal import Completeness
-from twinlens.metrics.soundness import soundness_from_probes
-from twinlens.probing.ranking import count_removed, kept_mass, rank_features
-from twinlens.reproduction.claims import RESAMPLES, Claim, average, by_construction, judge, listed, mean_of, too_few
+from twinlens.reproduction.claims import RESAMPLES, Claim, average, judge, listed, too_few
 from twinlens.reproduction.experiment import Experiment, ExperimentOptions, Outcome, plain, refuse_options
-from twinlens.reproduction.experiment_setup import FEW_LEVELS, PHOTOGRAPHS, Setup, find_setup, paper_options, without
-from twinlens.reproduction.method_comparison import compare_methods
-from twinlens.reproduction.order_figures import METRICS, PAPER_DISTANCES, TITLES, draw, draw_distances
-from twinlens.reproduction.order_maps import LITERAL, ORIGINAL, OURS, VARIANTS, Modified, modify
-from twinlens.run.run_reader import Evaluation
+from twinlens.reproduction.method_comparison import open_photographs, paper_options, without
+from twinlens.reproduction.order_runs import (
+    LITERAL,
+    MAPS,
+    METRICS,
+    ORDER_BASED,
+    ORIGINAL,
+    OURS,
+    SHOWN,
+    VALUE_BASED,
+    VARIANTS,
+    Runs,
+    Versions,
+)
 from twinlens.statistics.bootstrap import bootstrap
 from twinlens.support.arrays import Floats
-from twinlens.support.correlation import pearson
 from twinlens.support.estimate import Estimate
+from twinlens.support.plotting import COLOURS
 from twinlens.support.progress import Progress
 
-VALUE_BASED, ORDER_BASED = METRICS[:2], METRICS[2:]
-MAPS = (ORIGINAL, *MODIFICATIONS)
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+TITLES = {"completeness": "Completeness", "soundness": "Soundness", "road_morf": "ROAD", "deletion": "Deletion"}
+PAPER_DISTANCES = {"completeness": 0.503, "soundness": 0.183, "deletion": 0.019, "road_morf": 0.014}
+_STYLES = {"original": (COLOURS[0], "-"), "remove": (COLOURS[1], "--"), "introduce": (COLOURS[2], ":")}
 ORDER_KEPT = ("constant", "random")  # with these, two of the three maps have the same order in our variant
 FACTOR, NEAR_ZERO, SLIGHT = 5.0, 0.05, 0.9
-_SHOWN = ("gradcam", "constant")  # the curves of the figure
-_CASES = tuple(product(SCHEMES, MODIFICATIONS))
-_REORDERED = (("random", "introduce"), ("partial", "remove"), ("partial", "introduce"))
-_SAME_ORDER: dict[tuple[str, str], tuple[str, ...]] = {
-    ("constant", "remove"): (),
-    ("constant", "introduce"): (),
-    ("random", "remove"): ("random", "introduce"),
-}
-"""Maps of our variant that have the order of others: of the original, or of another modification."""
-
-_ABSOLUTE = Completeness(relative=False)  # thresholds relative to a modified maximum would undo part of the change
-
 SMALL: dict[str, Mapping[str, Any]] = {"gradcam": {}, "integrated_gradients": {"steps": 16}}
 METHODS: dict[str, Mapping[str, Any]] = {
     "gradcam": {},
@@ -64,38 +58,35 @@ METHODS: dict[str, Mapping[str, Any]] = {
 }
 """The methods with their options, in a smoke run and otherwise."""
 
-Versions = Mapping[str, Mapping[str, Curve]]
-"""Curves of the original and the modified maps of one method by one scheme, by version and metric."""
-
 Distances = Mapping[tuple[str, str, str], Estimate]
 """Least Hausdorff distances by method, scheme and metric."""
 
 
 def run(options: ExperimentOptions, progress: Progress) -> Outcome:
     """Run the experiment."""
-    setup = find_setup(options, PHOTOGRAPHS)
+    model, samples = open_photographs(options)
     refuse_options(options, ["noise"], "none of its methods adds any")
-    own = SMALL if setup.embedded else METHODS
+    own = SMALL if options.embedded else METHODS
     if options.paper:
-        own = {name: paper_options(name, setup.model.module, options.noise) for name in METHODS}
+        own = {name: paper_options(name, model.module, options.noise) for name in METHODS}
     methods = {name: {"method": name, **method} for name, method in own.items()}
-    runs = Runs(setup, without(methods, options, needed=_SHOWN[:1]), options, progress)
+    runs = Runs(model, samples, without(methods, options, needed=SHOWN[:1]), options, progress)
     curves = {OURS: runs.ours(), LITERAL: runs.literal()}
     distances = {variant: distances_of(own) for variant, own in curves.items()}
     orders = {variant: {scheme: runs.order_kept(scheme, variant) for scheme in SCHEMES} for variant in VARIANTS}
-    curve_values = {name: _plain_curves(curves[OURS][_SHOWN][name]) for name in MAPS}
+    curve_values = {name: _plain_curves(curves[OURS][SHOWN][name]) for name in MAPS}
     tables = {variant: _table(own, list(runs.methods)) for variant, own in distances.items()}
     numbers = {
-        "model": setup.model.name,
-        "data": setup.samples.name,
-        "samples": len(setup.samples),
+        "model": model.name,
+        "data": samples.name,
+        "samples": len(samples),
         "performance": "accuracy",
         "distances": tables,
         "rank_correlation": {v: {scheme: r.value for scheme, r in own.items()} for v, own in orders.items()},
-        "curves": {"of": list(_SHOWN), **curve_values},
+        "curves": {"of": list(SHOWN), **curve_values},
     }
-    cannot = "a dozen small photographs are too few" if setup.embedded else ""
-    few = cannot or too_few(curves[OURS][_SHOWN][ORIGINAL]["soundness"])
+    cannot = "a dozen small photographs are too few" if options.embedded else ""
+    few = cannot or too_few(curves[OURS][SHOWN][ORIGINAL]["soundness"])
     example = runs.example()
     return Outcome(
         numbers=numbers,
@@ -105,116 +96,6 @@ def run(options: ExperimentOptions, progress: Progress) -> Outcome:
             "distances": lambda figure: draw_distances(figure, tables),
         },
     )
-
-
-class Runs:
-    """Runs of the original and the modified maps, and their curves by method and scheme."""
-
-    def __init__(
-        self, setup: Setup, methods: Mapping[str, Any], options: ExperimentOptions, progress: Progress
-    ) -> None:
-        self.methods, self.seed, self.ids = methods, options.seed, setup.samples.ids
-        self._compare = partial(
-            compare_methods,
-            setup,
-            options=options,
-            progress=progress,
-            levels=FEW_LEVELS if setup.embedded else None,
-            batch_size=12 if setup.embedded else 32,
-            resamples=100,
-        )
-        self.modified = Modified(self._compare(methods, METRICS, folder="orders"))
-
-    def _versions(self, cases: Sequence[tuple[str, str]], variant: str) -> dict[str, Any]:
-        # A version identifies them. Their content changes when the run of the originals grows, which would prevent
-        # resuming.
-        return {
-            _name(method, scheme, change): {
-                "method": self.modified, "of": method, "change": change, "scheme": scheme, "variant": variant,
-                "version": 1,
-            }
-            for method in self.methods
-            for scheme, change in cases
-        }  # fmt: skip
-
-    def ours(self) -> dict[tuple[str, str], Versions]:
-        """Measure our variant: one map of each order by area, and every map by value."""
-        orders = self._compare({**self.methods, **self._versions(_REORDERED, OURS)}, METRICS, folder="orders")
-        values = self._compare(self._versions(_CASES, OURS), {"completeness": _ABSOLUTE}, folder="values")
-        originals = {method: {m: orders.curve(method, m) for m in METRICS} for method in self.methods}
-        return {
-            (method, scheme): {
-                ORIGINAL: originals[method],
-                **{
-                    change: {
-                        "completeness": values.curve(_name(method, scheme, change), "completeness"),
-                        **self._by_area(orders, method, scheme, change),
-                    }
-                    for change in MODIFICATIONS
-                },
-            }
-            for method, scheme in product(self.methods, SCHEMES)
-        }
-
-    def _by_area(self, orders: Evaluation, method: str, scheme: str, change: str) -> dict[str, Curve]:
-        """Return the curves of modified maps by area, from the probes of maps with the same order if there are any."""
-        name = _name(method, *_SAME_ORDER.get((scheme, change), (scheme, change)))
-        curves = {metric: orders.curve(name, metric) for metric in ("soundness", *ORDER_BASED)}
-        if (scheme, change) in _SAME_ORDER:
-            table = curves["soundness"].table
-            schedule, masses = table.settings.schedule, []
-            for start in range(0, len(table.ids), self.modified.shard_size):
-                ids = table.ids[start : start + self.modified.shard_size]
-                maps = modify(self.modified.originals(method, ids), change, scheme, OURS, ids=ids, seed=self.seed)
-                ranking = rank_features(maps, ids=ids, seed=self.seed)
-                masses.append(kept_mass(ranking, count_removed(ranking, schedule), schedule.order).numpy())
-            curves["soundness"] = soundness_from_probes(dataclasses.replace(table, kept_mass=np.concatenate(masses)))
-        return curves
-
-    def literal(self) -> dict[tuple[str, str], Versions]:
-        """Measure the paper's variant, in which every version has its own order."""
-        first = SCHEMES[0], ORIGINAL
-        metrics = {metric: metric for metric in METRICS} | {"completeness": _ABSOLUTE}
-        evaluation = self._compare(self._versions((first, *_CASES), LITERAL), metrics, folder="literal")
-        curves = {
-            (method, *case): {metric: evaluation.curve(_name(method, *case), metric) for metric in METRICS}
-            for method, case in product(self.methods, (first, *_CASES))
-        }
-        return {
-            (method, scheme): {
-                ORIGINAL: curves[method, *first],
-                **{change: curves[method, scheme, change] for change in MODIFICATIONS},
-            }
-            for method, scheme in product(self.methods, SCHEMES)
-        }
-
-    def order_kept(self, scheme: str, variant: str) -> Estimate:
-        """Estimate the mean rank correlation of modified maps with the original ones, over at most 200 samples."""
-        ids, correlations = self.ids[:200], []
-        for method in self.methods:
-            maps = self.modified.originals(method, ids)
-            versions = [modify(maps, change, scheme, variant, ids=ids, seed=self.seed) for change in MAPS]
-            original, *others = (
-                rank_features(each, ids=ids, seed=self.seed).rank.double().numpy() for each in versions
-            )
-            correlations += [pearson(original, other) for other in others]
-        return mean_of(np.mean(correlations, axis=0), ids)
-
-    def example(self) -> dict[str, Floats]:
-        """Return the original and the modified maps of the first sample."""
-        ids = self.ids[:1]
-        original = self.modified.originals(_SHOWN[0], ids)
-        titles = {ORIGINAL: (SCHEMES[0], ORIGINAL)} | {
-            f"{change}\n{scheme}": (scheme, change) for scheme, change in _CASES
-        }
-        return {
-            title: modify(original, change, scheme, OURS, ids=ids, seed=self.seed)[0].numpy()
-            for title, (scheme, change) in titles.items()
-        }
-
-
-def _name(method: str, scheme: str = "", change: str = "") -> str:
-    return f"{method}-{scheme}-{change}" if scheme else method
 
 
 def distances_of(curves: Mapping[tuple[str, str], Versions]) -> dict[tuple[str, str, str], Estimate]:
@@ -314,7 +195,7 @@ def _claims(
     blind = f"{text}, ROAD and deletion do not {by}."
     if variant == OURS:
         reason = "two of the three maps have exactly one order"
-        yield by_construction(text=blind, source="Section 5.2", measured=_listed(kept), reason=reason)
+        yield Claim(text=blind, source="Section 5.2", measured=_listed(kept), verdict="by construction", reason=reason)
     else:
         overlap = [NEAR_ZERO - kept[metric] for metric in ORDER_BASED]
         yield judged(*overlap, text=blind, source="Section 5.2", measured=_listed(kept))
@@ -324,6 +205,58 @@ def _claims(
         source="Section 5.2, caption of Fig. 7",
         measured=f"mean rank correlation with the original: {listed(orders, 'z.2f')}",
     )
+
+
+def draw(figure: Figure, example: Mapping[str, Floats], shown: Mapping[str, Any]) -> None:
+    """Draw modified maps of one sample above the curves of the four metrics."""
+    figure.set_size_inches(6.9, 3.5)
+    above, below = figure.subfigures(2, 1, squeeze=False, height_ratios=(1, 1.75))[:, 0]
+    for axes, (name, values) in zip(above.subplots(1, len(example)), example.items(), strict=True):
+        axes.imshow(np.atleast_2d(values), cmap="viridis", vmin=0, vmax=1.6)
+        axes.set_title(name, fontsize=7)
+        axes.set_axis_off()
+    grid = below.subplots(1, len(METRICS))
+    for axes, metric in zip(grid, METRICS, strict=True):
+        _draw_metric(axes, shown, metric)
+    handles, labels = grid[0].get_legend_handles_labels()
+    below.legend(handles, labels, loc="outside lower center", ncols=len(labels))
+
+
+def _draw_metric(axes: Axes, shown: Mapping[str, Any], metric: str) -> None:
+    for name, curves in shown.items():
+        colour, dash = _STYLES[name]
+        x, y = (np.array(curves[metric][key], dtype=np.float64) for key in ("across", "values"))
+        axes.plot(x, y, color=colour, linestyle=dash, label=name, marker="." if metric != "soundness" else "")
+    axes.set_title(TITLES[metric], fontsize=8)
+    across = {"soundness": "accuracy", "completeness": "threshold"}
+    axes.set_xlabel(across.get(metric, "share removed"))
+    axes.set_ylabel("soundness" if metric == "soundness" else "loss of accuracy")
+    if metric == "completeness":
+        axes.invert_xaxis()
+
+
+def draw_distances(figure: Figure, tables: Mapping[str, Any]) -> None:
+    """Draw the least distance of each method and scheme by metric, a panel for each variant, with the means."""
+    figure.set_size_inches(6.9, 2.7)
+    panels = figure.subplots(1, len(tables), sharey=True, squeeze=False)[0]
+    markers = dict(zip(SCHEMES, "os^", strict=True))
+    for axes, (variant, table) in zip(panels, tables.items(), strict=True):
+        for k, (method, of_method) in enumerate(table["least"].items()):
+            for scheme, of_scheme in of_method.items():
+                x = [position + 0.16 * (k - 1) for position in range(len(METRICS))]
+                y = np.array([of_scheme[metric] for metric in METRICS], dtype=np.float64)
+                axes.plot(x, y, linestyle="", marker=markers[scheme], color=COLOURS[k], label=f"{method}, {scheme}")
+        for position, metric in enumerate(METRICS):
+            ends = position - 0.35, position + 0.35
+            axes.hlines(np.array(table["mean"][metric], dtype=np.float64), *ends, color="0.2", linewidth=1.5)
+            axes.hlines(PAPER_DISTANCES[metric], *ends, color="0.6", linewidth=1.0, linestyle="--")
+        axes.set_xticks(range(len(METRICS)), [TITLES[metric] for metric in METRICS], fontsize=6)
+        axes.set_title({"ours": "order kept (ours)"}.get(variant, "to the letter"), fontsize=8)
+        axes.grid(visible=False, axis="x")
+    axes.plot([], [], color="0.2", linewidth=1.5, label="mean here")
+    axes.plot([], [], color="0.6", linewidth=1.0, linestyle="--", label="mean in the paper")
+    panels[0].set_ylabel("least Hausdorff distance")
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside right upper", fontsize=6)
 
 
 EXPERIMENT = Experiment(

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from twinlens.reproduction.claims import Claim, judge
 from twinlens.reproduction.experiment import Experiment, ExperimentOptions, Outcome
-from twinlens.reproduction.image_sets import ImageSet, TrainingData, as_inputs, show_images, training_data
+from twinlens.reproduction.image_sets import ImageExperiment, ImageSet, as_inputs, image_experiment, show_images
 from twinlens.reproduction.networks import TinyResNet, measure_accuracy, train_network
 from twinlens.reproduction.scenes import DIGITS
 from twinlens.reproduction.watermarks import Images
@@ -105,53 +105,42 @@ def fill(images: Images, removed: NDArray[np.bool_], colour: NDArray[np.float64]
 
 
 def measure_networks(
-    trained_on: Mapping[str, Images],
-    tested_on: Mapping[str, Images],
-    data: TrainingData,
-    options: ExperimentOptions,
-    progress: Progress,
+    trained_on: Mapping[str, Images], tested_on: Mapping[str, Images], experiment: ImageExperiment
 ) -> dict[str, dict[str, Estimate]]:
     """Train one network per set of training images, and measure its accuracy on each set of test images."""
-    mean = data.train.mean()
+    mean = experiment.train.mean()
     inputs = {name: as_inputs(images, mean) for name, images in tested_on.items()}
-    accuracy = {}
+    labels, accuracy = experiment.test.labels, {}
     for name, images in trained_on.items():
-        network = train_network(
-            ImageSet(images=images, labels=data.train.labels),
-            mean,
-            classes=data.classes,
-            paper_network=TinyResNet,
-            options=options,
-            progress=progress,
-            task=f"training: {name}",
-        )
-        accuracy[name] = {kind: measure_accuracy(network, each, data.test.labels) for kind, each in inputs.items()}
+        train = ImageSet(images=images, labels=experiment.train.labels)
+        network = train_network(train, mean, experiment, TinyResNet, f"training: {name}")
+        accuracy[name] = {kind: measure_accuracy(network, each, labels) for kind, each in inputs.items()}
     return accuracy
 
 
 def run(options: ExperimentOptions, progress: Progress) -> Outcome:
     """Run the experiment."""
-    with training_data(options, progress) as data:
-        first, second = removed_pixels(data.classes, data.train.side, data.train.side)
-        mean = data.train.mean()
+    with image_experiment(options, progress) as experiment:
+        first, second = removed_pixels(experiment.classes, experiment.train.side, experiment.train.side)
+        mean = experiment.train.mean()
         train, test = (
             {
                 CLEAN: part.images,
                 FIRST: fill(part.images, first, mean),
                 SECOND: fill(part.images, second[part.labels], mean),
             }
-            for part in (data.train, data.test)
+            for part in (experiment.train, experiment.test)
         )
-        accuracy = measure_networks(train, test, data, options, progress)
+        accuracy = measure_networks(train, test, experiment)
     numbers = {
-        **data.described(),
+        **experiment.described(),
         "removed": SHARE,
         "accuracy": {
             f"trained on {name}": {f"tested on {other}": share.value for other, share in row.items()}
             for name, row in accuracy.items()
         },
     }
-    labels = data.test.labels
+    labels = experiment.test.labels
     chosen = [int(np.flatnonzero(labels == k)[0]) for k in np.unique(labels)[:_SHOWN]]
     samples = [test[name][chosen] for name in (FIRST, SECOND)]
     return Outcome(

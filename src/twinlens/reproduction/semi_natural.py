@@ -14,14 +14,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from twinlens.checks.localisation import attribution_inside
 from twinlens.integrations.explanations import attribute
 from twinlens.reproduction.claims import Claim, judge, listed, mean_of
 from twinlens.reproduction.experiment import Experiment, ExperimentOptions, Outcome
-from twinlens.reproduction.image_sets import ImageSet, TrainingData, as_inputs, show_images, training_data
+from twinlens.reproduction.image_sets import ImageExperiment, ImageSet, as_inputs, image_experiment, show_images
 from twinlens.reproduction.networks import VGG16, measure_accuracy, train_network
 from twinlens.reproduction.scenes import DIGITS
 from twinlens.reproduction.watermarks import (
@@ -75,37 +74,24 @@ class MarkedResults:
     """Their maps by method."""
 
 
-def watermarked(
-    data: TrainingData, kind: str, options: ExperimentOptions, *, alone: bool = False
-) -> tuple[ImageSet, ImageSet]:
+def watermarked(experiment: ImageExperiment, kind: str, *, alone: bool = False) -> tuple[ImageSet, ImageSet]:
     """Add watermarks to training and test images, or to a blank canvas; as many classes as the images have."""
-    sets = []
-    for part, images in (("train", data.train.images), ("test", data.test.images)):
+    sets, classes = [], experiment.classes
+    for part, images in (("train", experiment.train.images), ("test", experiment.test.images)):
         ground = blank_canvas(len(images), images.shape[1], channels=images.shape[3]) if alone else images
-        seed = stream(options.seed, kind, part)
-        mark = partial(WATERMARKS[kind], classes=data.classes, seed=seed)
-        labels = draw_labels([str(k) for k in range(len(images))], data.classes, seed)
-        sets.append(ImageSet(images=ground, labels=labels, size=data.side(options), mark=mark))
+        seed = stream(experiment.options.seed, kind, part)
+        labels = draw_labels([str(k) for k in range(len(images))], classes, seed)
+        mark = partial(WATERMARKS[kind], classes=classes, seed=seed)
+        sets.append(ImageSet(images=ground, labels=labels, size=experiment.side, mark=mark))
     return sets[0], sets[1]
-
-
-def train_on(
-    images: ImageSet, data: TrainingData, options: ExperimentOptions, progress: Progress, *, task: str
-) -> tuple[nn.Module, NDArray[np.float64]]:
-    """Train a network on images, and return it with their mean colour, which it sees as zero."""
-    mean = images.mean()
-    network = train_network(
-        images, mean, classes=data.classes, paper_network=VGG16, options=options, progress=progress, task=task
-    )
-    return network, mean
 
 
 def run(options: ExperimentOptions, progress: Progress) -> Outcome:
     """Run the experiment."""
-    with training_data(options, progress) as data:
-        results = {kind: _measure(kind, data, options, progress) for kind in WATERMARKS}
+    with image_experiment(options, progress) as experiment:
+        results = {kind: _measure(kind, experiment) for kind in WATERMARKS}
     numbers = {
-        **data.described(),
+        **experiment.described(),
         "sets": {
             kind: {
                 "accuracy": own.accuracy.value,
@@ -120,19 +106,20 @@ def run(options: ExperimentOptions, progress: Progress) -> Outcome:
     )
 
 
-def _measure(kind: str, data: TrainingData, options: ExperimentOptions, progress: Progress) -> MarkedResults:
+def _measure(kind: str, experiment: ImageExperiment) -> MarkedResults:
     """Train a network on watermarks, and measure which share of attribution lies inside them."""
-    train, test = watermarked(data, kind, options)
-    network, mean = train_on(train, data, options, progress, task=f"training on {kind} watermarks")
+    train, test = watermarked(experiment, kind)
+    mean, seed, progress = train.mean(), experiment.options.seed, experiment.progress
+    network = train_network(train, mean, experiment, VGG16, f"training on {kind} watermarks")
     # Class 0 has no stripe, and so no region that a map could match.
-    order = np.random.default_rng(stream(options.seed, "explained")).permutation(len(test))
+    order = np.random.default_rng(stream(seed, "explained")).permutation(len(test))
     explained = test.take(order[(kind != "stripe") | (test.labels[order] > 0)][:EXPLAINED])
     inputs = as_inputs(explained.images, mean)
     shares, shown, task = {}, {}, f"explaining {kind} watermarks"
     progress.begin({task: len(METHODS)})
     for name, method in METHODS.items():
         progress.advance(task, 0, name)
-        maps = attribute(network, inputs, explained.labels, method, ids=explained.ids, seed=options.seed).cpu()
+        maps = attribute(network, inputs, explained.labels, method, ids=explained.ids, seed=seed).cpu()
         inside = attribution_inside(maps, explained.region, ids=explained.ids)
         shares[name], shown[name] = mean_of(inside.values, explained.ids), maps[:_SHOWN]
         progress.advance(task, 1, name)

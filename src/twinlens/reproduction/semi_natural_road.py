@@ -9,7 +9,8 @@ Shapes: L shares removed, R resamples.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -26,11 +27,12 @@ from twinlens.models.loading import PRETRAINED, load_model
 from twinlens.probing.model_call import best_device
 from twinlens.reproduction.claims import Claim, judge, listed
 from twinlens.reproduction.experiment import Experiment, ExperimentOptions, Outcome, plain
-from twinlens.reproduction.image_sets import ImageSet, LazyInputs, TrainingData, training_data
-from twinlens.reproduction.networks import measure_accuracy
+from twinlens.reproduction.image_sets import ImageExperiment, ImageSet, LazyInputs, image_experiment
+from twinlens.reproduction.networks import VGG16, measure_accuracy, train_network
 from twinlens.reproduction.scenes import DIGITS
-from twinlens.reproduction.semi_natural import train_on, watermarked
+from twinlens.reproduction.semi_natural import watermarked
 from twinlens.statistics.bootstrap import bootstrap
+from twinlens.support.arrays import Integers
 from twinlens.support.estimate import Estimate
 from twinlens.support.fields import to_json
 from twinlens.support.plotting import COLOURS
@@ -55,56 +57,50 @@ HIGH = 0.5
 
 _REST = ("GradCAM", "IG", "DeepSHAP")
 _ORDERED = {"morf": "most relevant first", "lerf": "least relevant first"}
-_JUDGE = partial(judge, unit="test images")
 _SHORT = {"morf": "MoRF", "lerf": "LeRF"}
 
 
-def make_sets(data: TrainingData, options: ExperimentOptions) -> dict[str, tuple[ImageSet, ImageSet]]:
+def make_sets(experiment: ImageExperiment) -> dict[str, tuple[ImageSet, ImageSet]]:
     """Return images to train and test on: real ones, the same with watermarks, and the watermarks alone."""
-    size = data.side(options)
-    train, test = (ImageSet(images=part.images, labels=part.labels, size=size) for part in (data.train, data.test))
+    train, test = (replace(part, size=experiment.side) for part in (experiment.train, experiment.test))
     return {
         REAL: (train, test),
-        MARKED: watermarked(data, "number", options),
-        SYNTHETIC: watermarked(data, "number", options, alone=True),
+        MARKED: watermarked(experiment, "number"),
+        SYNTHETIC: watermarked(experiment, "number", alone=True),
     }
 
 
 def run(options: ExperimentOptions, progress: Progress) -> Outcome:
     """Run the experiment."""
-    with training_data(options, progress, pretrained=True) as data:
+    with image_experiment(options, progress, pretrained=True) as experiment:
         learned, curves = {}, {}
-        for name, (train, test) in make_sets(data, options).items():
-            network, inputs = _network(name, train, test, data, options, progress)
+        for name, (train, test) in make_sets(experiment).items():
+            network, inputs = _network(name, train, test, experiment)
             learned[name] = measure_accuracy(network, inputs, test.labels)
-            curves[name] = _measure_road(name, network, inputs, test, options, progress)
+            curves[name] = _measure_road(name, network, inputs, test.labels, experiment)
     losses = Losses(curves)
     numbers = {
-        **data.described(explained=losses.samples),
+        **experiment.described(explained=losses.samples),
         "learned": {name: share.value for name, share in learned.items()},
         "road": {
             order: {name: {method: losses.described(name, method, order) for method in METHODS} for name in curves}
             for order in ORDERS
         },
     }
-    judged = partial(_JUDGE, cannot="" if options.data else f"{DIGITS} are no real data")
-    claims = [claim for order in ORDERS for claim in _claims(losses, order, judged)]
+    cannot = "" if options.data else f"{DIGITS} are no real data"
+    claims = [claim for order in ORDERS for claim in _claims(losses, order, cannot)]
     return Outcome(
         numbers=numbers,
-        claims=(*claims, *_fine_claims(losses), _learned(learned, judged)),
+        claims=(*claims, *_fine_claims(losses), _learned(learned, cannot)),
         figures={"semi-natural-road": partial(draw, curves=curves)},
     )
 
 
 def _network(
-    name: str,
-    train: ImageSet,
-    test: ImageSet,
-    data: TrainingData,
-    options: ExperimentOptions,
-    progress: Progress,
+    name: str, train: ImageSet, test: ImageSet, experiment: ImageExperiment
 ) -> tuple[nn.Module, Tensor | LazyInputs]:
     """Train a network on a set, or load the one for real images; returned with the test images as its inputs."""
+    options = experiment.options
     if name == REAL and options.model is not None:
         model = load_model(
             options.model,
@@ -113,30 +109,25 @@ def _network(
             allow_code=options.allow_code,
         )
         return model.module, torch.stack([model.preprocessing(Image.fromarray(image)) for image in test.images])
-    network, mean = train_on(train, data, options, progress, task=f"training on {name} images")
-    return network, test.inputs(mean)
+    mean = train.mean()
+    return train_network(train, mean, experiment, VGG16, f"training on {name} images"), test.inputs(mean)
 
 
 def _measure_road(
-    name: str,
-    network: nn.Module,
-    inputs: Tensor | LazyInputs,
-    test: ImageSet,
-    options: ExperimentOptions,
-    progress: Progress,
+    name: str, network: nn.Module, inputs: Tensor | LazyInputs, labels: Integers, experiment: ImageExperiment
 ) -> dict[str, dict[str, RemovalCurve]]:
     """Explain some test images by each method, and measure ROAD of the maps in both orders."""
-    drawn = np.random.default_rng(stream(options.seed, "explained")).permutation(len(inputs))
-    some = np.sort(drawn[: EXPLAINED if options.data else FEW])
-    explained, labels, ids = inputs[some], test.labels[some], [f"{k:05d}" for k in some]
-    task = f"ROAD on {name} images"
+    seed, progress, task = experiment.options.seed, experiment.progress, f"ROAD on {name} images"
+    drawn = np.random.default_rng(stream(seed, "explained")).permutation(len(inputs))
+    some = np.sort(drawn[: EXPLAINED if experiment.options.data else FEW])
+    explained, targets, ids = inputs[some], labels[some], [f"{k:05d}" for k in some]
     curves: dict[str, dict[str, RemovalCurve]] = {}
     progress.begin({task: len(METHODS)})
     for title, method in METHODS.items():
         progress.advance(task, 0, title)
-        maps = attribute(network, explained, labels, method, ids=ids, seed=options.seed)
+        maps = attribute(network, explained, targets, method, ids=ids, seed=seed)
         curves[title] = {
-            order: road(network, explained, labels, maps, order=order, levels=LEVELS, ids=ids, seed=options.seed)
+            order: road(network, explained, targets, maps, order=order, levels=LEVELS, ids=ids, seed=seed)
             for order in ORDERS
         }
         progress.advance(task, 1, title)
@@ -182,9 +173,9 @@ class Losses:
         return len(next(iter(self._drawn.values())).curve.table)
 
 
-def _claims(losses: Losses, order: str, judged: Callable[..., Claim]) -> Iterator[Claim]:
+def _claims(losses: Losses, order: str, cannot: str) -> Iterator[Claim]:
     """Judge the claims about one order of removal; the paper does not state which one its figures use."""
-    ranked = partial(_ranked, losses, order)
+    ranked, gradients = partial(_ranked, losses, order), ("IG", "DeepSHAP")
     yield ranked(
         MARKED,
         ["Rect"],
@@ -193,38 +184,31 @@ def _claims(losses: Losses, order: str, judged: Callable[..., Claim]) -> Iterato
         text=f"On semi-natural data Rect is best, at least where many pixels are removed ({HIGH:.0%} and more)",
         source="Section 3.2, Fig. 3a",
     )
-    real = partial(ranked, REAL, judged=judged)
-    yield real(_REST, ["Rect"], text="On real data Rect is worst", source="Section 3.2, Fig. 3b")
+    text = "On real data Rect is worst"
+    yield ranked(REAL, _REST, ["Rect"], text=text, source="Section 3.2, Fig. 3b", cannot=cannot)
     text = "On real data GradCAM beats IG and DeepSHAP"
-    yield real(["GradCAM"], ["IG", "DeepSHAP"], text=text, source="Appendix D.1, Fig. 12a")
+    yield ranked(REAL, ["GradCAM"], gradients, text=text, source="Appendix D.1, Fig. 12a", cannot=cannot)
     for name, letter in ((MARKED, "b"), (SYNTHETIC, "c")):
         text = f"On {name} data IG and DeepSHAP beat GradCAM"
-        yield ranked(name, ["IG", "DeepSHAP"], ["GradCAM"], text=text, source=f"Appendix D.1, Fig. 12{letter}")
+        yield ranked(name, gradients, ["GradCAM"], text=text, source=f"Appendix D.1, Fig. 12{letter}")
     near, far = (losses.apart(MARKED, name, order, _REST) for name in (SYNTHETIC, REAL))
-    yield judged(
+    yield judge(
         far / 2 - near,
         text="On semi-natural data ROAD is very similar to that on synthetic data, and different on real data: less "
         f"than half as far apart ({_ORDERED[order]}).",
         source="Appendix D.1, caption of Fig. 12",
         measured=f"mean difference of accuracy {near.value:z.3f} to synthetic, {far.value:z.3f} to real data",
+        unit="test images",
+        cannot=cannot,
     )
 
 
 def _fine_claims(losses: Losses) -> Iterator[Claim]:
     """Judge the same where watermarks are removed in part: the paper's first level removes all 8% of the image."""
+    about: dict[str, Any] = {"source": "Appendix D.1", "levels": FINE, "ours": True}
     for name in (MARKED, SYNTHETIC):
         text = f"On {name} data IG and DeepSHAP beat GradCAM where 1% to 8% of the pixels are removed"
-        yield _ranked(
-            losses,
-            "morf",
-            name,
-            ["IG", "DeepSHAP"],
-            ["GradCAM"],
-            levels=FINE,
-            text=text,
-            source="Appendix D.1",
-            judged=partial(_JUDGE, ours=True),
-        )
+        yield _ranked(losses, "morf", name, ["IG", "DeepSHAP"], ["GradCAM"], text=text, **about)
 
 
 def _ranked(
@@ -235,29 +219,31 @@ def _ranked(
     worse: Sequence[str],
     *,
     text: str,
-    source: str,
     levels: Sequence[float] = SHARES,
-    judged: Callable[..., Claim] = _JUDGE,
+    **about: Any,
 ) -> Claim:
     """Judge whether each of the better methods beats each of the worse on a set, by the mean loss over levels."""
     sign = 1.0 if more_is_better(order) else -1.0
     loss = {method: losses.mean(name, method, order, levels) for method in (*better, *worse)}
-    return judged(
+    return judge(
         *((loss[a] - loss[b]) * sign for a in better for b in worse),
         text=f"{text} ({_ORDERED[order]}).",
-        source=source,
         measured=f"mean loss of accuracy: {listed(loss)}",
+        unit="test images",
+        **about,
     )
 
 
-def _learned(learned: Mapping[str, Estimate], judged: Callable[..., Claim]) -> Claim:
+def _learned(learned: Mapping[str, Estimate], cannot: str) -> Claim:
     marks = (MARKED, SYNTHETIC)
-    return judged(
+    return judge(
         *(learned[name] - 0.98 for name in marks),
         *(learned[name] - learned[REAL] for name in marks),
         text="Watermarks are learned almost perfectly (above 98%), better than the real task.",
         source="Appendix D.1: 70.4%, 99.4% and 99.9%",
         measured=", ".join(f"{share.value:.1%} on {name} data" for name, share in learned.items()),
+        unit="test images",
+        cannot=cannot,
     )
 
 

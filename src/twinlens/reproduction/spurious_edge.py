@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from twinlens.reproduction.claims import Claim, judge
 from twinlens.reproduction.experiment import Experiment, ExperimentOptions, Outcome
-from twinlens.reproduction.image_sets import show_images, training_data
+from twinlens.reproduction.image_sets import image_experiment, show_images
 from twinlens.reproduction.retraining import MARGIN, edge_regions, fill, measure_networks, show_bars
 from twinlens.reproduction.scenes import DIGITS
 from twinlens.reproduction.watermarks import Images
@@ -32,15 +32,15 @@ _SHOWN = 10
 
 def run(options: ExperimentOptions, progress: Progress) -> Outcome:
     """Run the experiment."""
-    with training_data(options, progress) as data:
-        region = edge_regions(data.classes, data.train.side, data.train.side, SHARE)
-        marked, marked_test = (fill(part.images, region[part.labels], 0.0) for part in (data.train, data.test))
-        trained_on = {ORIGINAL: data.train.images, RETRAINED: marked}
-        tested_on = {"clean": data.test.images, "marked": marked_test}
-        accuracy = measure_networks(trained_on, tested_on, data, options, progress)
-    chosen = [int((data.train.labels == k).argmax()) for k in range(min(data.classes, _SHOWN))]
+    with image_experiment(options, progress) as experiment:
+        train, test = experiment.train, experiment.test
+        region = edge_regions(experiment.classes, train.side, train.side, SHARE)
+        marked, marked_test = (fill(part.images, region[part.labels], 0.0) for part in (train, test))
+        trained_on = {ORIGINAL: train.images, RETRAINED: marked}
+        accuracy = measure_networks(trained_on, {"clean": test.images, "marked": marked_test}, experiment)
+    chosen = [int((train.labels == k).argmax()) for k in range(min(experiment.classes, _SHOWN))]
     numbers = {
-        **data.described(),
+        **experiment.described(),
         "removed": SHARE,
         "accuracy": {
             name: {f"on {kind} images": share.value for kind, share in row.items()} for name, row in accuracy.items()

@@ -27,7 +27,7 @@ from twinlens.laboratory.tasks import linear
 from twinlens.metrics.protocols import PROTOCOLS
 from twinlens.metrics.removal import THRESHOLDS
 from twinlens.probing.ranking import rank_features
-from twinlens.reproduction.claims import Claim, by_construction, judge, mean_of, shown
+from twinlens.reproduction.claims import Claim, judge, mean_of, shown
 from twinlens.reproduction.experiment import Experiment, ExperimentOptions, Outcome, plain, refuse_options
 from twinlens.support.arrays import Floats
 from twinlens.support.estimate import Estimate
@@ -47,12 +47,19 @@ SHARE = 0.5
 """Share of the features that a trial removes attribution from, or introduces it on."""
 
 TRUTH, REMOVE, INTRODUCE, ANYWHERE = "ground truth", "remove", "introduce", "introduce anywhere"
-_STYLES = {TRUTH: ("-", "o"), REMOVE: ("--", "s"), INTRODUCE: (":", "^"), ANYWHERE: ("-.", "v")}
-_LINES = dict(zip(_STYLES, COLOURS, strict=False))
-COMPLETENESS = {"relative": "completeness", "once": "completeness_once", "absolute": "completeness_absolute"}
-"""The curves of completeness by their thresholds: for maps scaled to 1, scaled before the change, or not scaled."""
+COMPLETENESS = {
+    "completeness": "relative",
+    "completeness_once": "relative to the exact map",
+    "completeness_absolute": "absolute",
+}
+"""The curves of completeness with their thresholds: for maps scaled to 1, scaled before the change, or not scaled."""
 
-_KINDS = {"relative": "relative", "once": "relative to the exact map", "absolute": "absolute"}
+_STYLES = {
+    TRUTH: (COLOURS[0], "-", "o"),
+    REMOVE: (COLOURS[1], "--", "s"),
+    INTRODUCE: (COLOURS[2], ":", "^"),
+    ANYWHERE: (COLOURS[3], "-.", "v"),
+}
 _NOTICEABLE = 0.005  # smaller differences would not show in the figures, and count as none
 _TINY = 1e-300
 _BLOCK = 250
@@ -69,47 +76,16 @@ class LinearSet:
     information: Floats
     """(N, F) the exact map: Shapley values, none below zero."""
 
-    predictive: NDArray[np.bool_]
-    """(N, F) features that are evidence for the label."""
-
     introducible: Mapping[str, NDArray[np.bool_]]
     """(N, F) features on which a trial may introduce attribution, by kind of change."""
 
     ties: NDArray[np.int32]
     """(N, F) order in which equal values are ranked."""
 
-    @property
-    def changes(self) -> tuple[str, ...]:
-        """The kinds of changes that trials make."""
-        return (REMOVE, *self.introducible)
 
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Measured:
-    """Both curves of one map."""
-
-    accuracy: Floats
-    """(L,) accuracy at each level of the soundness sweep."""
-
-    soundness: Floats
-    """(L,) soundness at each level."""
-
-    completeness: Floats
-    """(9,) loss of accuracy at each threshold, relative to the maximum of each map."""
-
-    completeness_once: Floats
-    """(9,) the same relative to the maximum of the exact map, which does not rescale the change."""
-
-    completeness_absolute: Floats
-    """(9,) the same with absolute thresholds."""
-
-    true_soundness: float
-    """Share of the attribution that lies on predictive features, by definition."""
-
-    def at(self, level: float) -> float:
-        """Return the soundness at a predictive level, NaN if it is not reached."""
-        reached = np.flatnonzero(self.accuracy >= level)
-        return float(self.soundness[reached[0]]) if reached.size else float("nan")
+Curves = dict[str, Floats]
+"""Both curves of a map, or of one map per trial, by name: "accuracy" and "soundness_by_level" (L,), "soundness" at
+predictive levels, loss of accuracy at each threshold as in `COMPLETENESS`, and "true_soundness" by definition."""
 
 
 def linear_set(samples: int = SAMPLES, *, every: int = 1, seed: int = 0) -> LinearSet:
@@ -126,7 +102,6 @@ def linear_set(samples: int = SAMPLES, *, every: int = 1, seed: int = 0) -> Line
     return LinearSet(
         evidence=evidence,
         information=np.clip(evidence, 0, None),
-        predictive=evidence > 0,
         introducible=(
             {INTRODUCE: evidence < 0, ANYWHERE: np.ones_like(evidence, dtype=bool)}
             if every == 1
@@ -154,7 +129,7 @@ def modify(data: LinearSet, change: str, trial: int, *, seed: int = 0) -> Floats
     return data.information + np.where((drawn < SHARE) & data.introducible[change], peak * drawn, 0.0)
 
 
-def measure(data: LinearSet, maps: Floats) -> Measured:
+def measure(data: LinearSet, maps: Floats) -> Curves:
     """Measure soundness and completeness of maps (N, F) without ties except at zero."""
     # Small blocks stay in the processor's cache.
     blocks = [slice(start, start + _BLOCK) for start in range(0, len(maps), _BLOCK)]
@@ -162,15 +137,17 @@ def measure(data: LinearSet, maps: Floats) -> Measured:
     accuracy = kept.mean(axis=0)
     is_false = np.diff(accuracy, prepend=0.0) < EPSILON
     false = np.cumsum(np.diff(masses, axis=1, prepend=0.0) * is_false, axis=1)
-    relative, once, absolute = np.split(left[:, 0].mean() - left[:, 1:].mean(axis=0), 3)
-    return Measured(
-        accuracy=accuracy,
-        soundness=((masses - false) / masses).mean(axis=0),
-        completeness=relative,
-        completeness_once=once,
-        completeness_absolute=absolute,
-        true_soundness=float(((maps * data.predictive).sum(axis=1) / maps.sum(axis=1)).mean()),
-    )
+    soundness = ((masses - false) / masses).mean(axis=0)
+    reached = accuracy >= np.array(PREDICTIVE)[:, None]
+    losses = np.split(left[:, 0].mean() - left[:, 1:].mean(axis=0), 3)
+    true = (maps * (data.information > 0)).sum(axis=1) / maps.sum(axis=1)
+    return {
+        "accuracy": accuracy,
+        "soundness_by_level": soundness,
+        "soundness": np.where(reached.any(axis=1), soundness[reached.argmax(axis=1)], np.nan),
+        **dict(zip(COMPLETENESS, losses, strict=True)),
+        "true_soundness": true.mean(),
+    }
 
 
 def _sweep(data: LinearSet, maps: Floats, block: slice) -> tuple[Floats, NDArray[np.bool_], NDArray[np.bool_]]:
@@ -204,15 +181,16 @@ def run(options: ExperimentOptions, progress: Progress) -> Outcome:
     refuse_options(options, unused, "it draws its own data for a known model")
     trials = TRIALS if options.limit is None else options.limit
     data = {name: linear_set(every=every, seed=options.seed) for name, every in SETS.items()}
-    tasks = {(name, change): f"{name} set, {change}" for name, own in data.items() for change in own.changes}
-    progress.begin(dict.fromkeys(tasks.values(), trials))
-    measured = {name: {TRUTH: [measure(own, own.information)]} for name, own in data.items()}
-    for (name, change), task in tasks.items():
-        curves = measured[name][change] = []
+    cases = [(name, change) for name, own in data.items() for change in (REMOVE, *own.introducible)]
+    progress.begin({f"{name} set, {change}": trials for name, change in cases})
+    curves = {name: {TRUTH: _stacked([measure(own, own.information)])} for name, own in data.items()}
+    for name, change in cases:
+        each = []
         for trial in range(trials):
-            curves.append(measure(data[name], modify(data[name], change, trial, seed=options.seed)))
-            progress.advance(task, 1)
-    sets = {name: {change: _summary(curves) for change, curves in own.items()} for name, own in measured.items()}
+            each.append(measure(data[name], modify(data[name], change, trial, seed=options.seed)))
+            progress.advance(f"{name} set, {change}", 1)
+        curves[name][change] = _stacked(each)
+    sets = {name: {change: _summary(trials) for change, trials in own.items()} for name, own in curves.items()}
     numbers: dict[str, Any] = {
         "samples": SAMPLES,
         "features": FEATURES,
@@ -223,15 +201,18 @@ def run(options: ExperimentOptions, progress: Progress) -> Outcome:
     }
     return Outcome(
         numbers=numbers,
-        claims=tuple(claim for name, own in measured.items() for claim in _claims(name, own)),
+        claims=tuple(claim for name, own in curves.items() for claim in _claims(name, own)),
         figures={"synthetic": lambda figure: draw(figure, sets)},
     )
 
 
-def _summary(curves: list[Measured]) -> dict[str, Any]:
+def _stacked(trials: Sequence[Curves]) -> Curves:
+    return {name: np.stack([trial[name] for trial in trials]) for name in trials[0]}
+
+
+def _summary(curves: Curves) -> dict[str, Any]:
     """Return mean and variance over trials; for soundness, over the trials that reach a predictive level."""
-    soundness = np.array([[curve.at(level) for level in PREDICTIVE] for curve in curves])
-    losses = {name: np.stack([getattr(curve, name) for curve in curves]) for name in COMPLETENESS.values()}
+    soundness = curves["soundness"]
     reached = np.isfinite(soundness)
     count = np.where(reached.any(axis=0), reached.sum(axis=0), np.nan)
     mean = np.sum(soundness, axis=0, where=reached) / count
@@ -239,33 +220,27 @@ def _summary(curves: list[Measured]) -> dict[str, Any]:
     return {
         "soundness": {"mean": plain(mean), "variance": plain(variance), "reached": plain(reached.mean(axis=0))},
         **{
-            name: {"mean": plain(loss.mean(axis=0)), "variance": plain(loss.var(axis=0))}
-            for name, loss in losses.items()
+            name: {"mean": plain(curves[name].mean(axis=0)), "variance": plain(curves[name].var(axis=0))}
+            for name in COMPLETENESS
         },
-        "true_soundness": float(np.mean([curve.true_soundness for curve in curves])),
+        "true_soundness": float(curves["true_soundness"].mean()),
     }
 
 
-def _rise(measured: Mapping[str, Sequence[Measured]], change: str, metric: str) -> Estimate:
+def _rise(curves: Mapping[str, Curves], change: str, metric: str) -> Estimate:
     """Estimate over trials by how much a change raises a metric, on average over its levels."""
-
-    def curve(one: Measured) -> Floats:
-        if metric == "soundness":
-            return np.array([one.at(level) for level in PREDICTIVE])
-        return np.asarray(getattr(one, metric))
-
-    truth = curve(measured[TRUTH][0])
-    rises = np.array([np.nanmean(curve(trial) - truth) for trial in measured[change]])
+    rises = np.nanmean(curves[change][metric] - curves[TRUTH][metric], axis=1)
     return mean_of(rises, [str(trial) for trial in range(len(rises))])
 
 
-def _claims(name: str, measured: Mapping[str, Sequence[Measured]]) -> Iterator[Claim]:
+def _claims(name: str, curves: Mapping[str, Curves]) -> Iterator[Claim]:
     ours = name != "paper"
     judged = partial(judge, ours=ours, unit="trials")
     where = "the set with zero weights" if ours else "the paper's set"
     for change, text in ((TRUTH, "the exact map has soundness 1"), (REMOVE, "removing leaves soundness as it is")):
-        lowest = min(trial.at(level) for trial in measured[change] for level in PREDICTIVE)
-        yield by_construction(
+        lowest = curves[change]["soundness"].min()
+        yield Claim(
+            verdict="by construction",
             text=f"On {where}, {text}.",
             source="Section 5.1, Fig. 6a",
             measured=f"at least {lowest:z.3f} at predictive levels {PREDICTIVE[0]:g} to {PREDICTIVE[-1]:g}",
@@ -277,19 +252,19 @@ def _claims(name: str, measured: Mapping[str, Sequence[Measured]]) -> Iterator[C
         INTRODUCE: "features that the model does not read" if ours else "evidence against the label",
         ANYWHERE: "any feature",
     }
-    introduced = [change for change in measured if change in on]
+    introduced = [change for change in curves if change in on]
     for change in introduced:
-        rise = _rise(measured, change, "soundness")
-        true = float(np.mean([trial.true_soundness for trial in measured[change]]))
+        rise = _rise(curves, change, "soundness")
+        true = curves[change]["true_soundness"].mean()
         yield judged(
             -rise - _NOTICEABLE,
             text=f"On {where}, introducing attribution on {on[change]} lowers soundness.",
             source="Section 5.1, Fig. 6a",
             measured=f"mean change {shown(rise, '+z.3f')}; by definition soundness is {true:z.3f}",
         )
-    for kind, metric in COMPLETENESS.items():
+    for metric, thresholds in COMPLETENESS.items():
         for change in (REMOVE, *introduced):
-            rise = _rise(measured, change, metric)
+            rise = _rise(curves, change, metric)
             if change == REMOVE:
                 margins, what = [-rise - _NOTICEABLE], "removing attribution lowers completeness"
             elif ours:  # features that are not read have no information to be complete about
@@ -299,7 +274,7 @@ def _claims(name: str, measured: Mapping[str, Sequence[Measured]]) -> Iterator[C
                 margins, what = [rise - _NOTICEABLE], f"introducing it on {on[change]} improves completeness"
             yield judged(
                 *margins,
-                text=f"On {where}, {what} (thresholds {_KINDS[kind]}).",
+                text=f"On {where}, {what} (thresholds {thresholds}).",
                 source="Section 5.1: what is expected",
                 measured=f"mean change {shown(rise, '+z.3f')}",
             )
@@ -315,9 +290,9 @@ def draw(figure: Figure, sets: Mapping[str, Any]) -> None:
         left.set_title(f"Soundness,\n{title}", fontsize=7)
         left.set_xlabel("predictive level")
         left.set_ylabel("soundness")
-        for axes, (kind, metric) in zip(right, COMPLETENESS.items(), strict=True):
+        for axes, (metric, thresholds) in zip(right, COMPLETENESS.items(), strict=True):
             _draw_curves(axes, curves, metric, THRESHOLDS)
-            axes.set_title(f"Completeness, thresholds\n{_KINDS[kind]}", fontsize=7)
+            axes.set_title(f"Completeness, thresholds\n{thresholds}", fontsize=7)
             axes.set_xlabel("threshold")
             axes.invert_xaxis()
         right[0].set_ylabel("loss of accuracy")
@@ -328,9 +303,9 @@ def draw(figure: Figure, sets: Mapping[str, Any]) -> None:
 def _draw_curves(axes: Axes, curves: Mapping[str, Any], metric: str, across: tuple[float, ...]) -> None:
     for change, curve in curves.items():
         mean, variance = (np.array(curve[metric][name], dtype=np.float64) for name in ("mean", "variance"))
-        dash, marker = _STYLES[change]
+        colour, dash, marker = _STYLES[change]
         axes.errorbar(
-            across, mean, yerr=np.sqrt(variance), label=change, color=_LINES[change], linestyle=dash, marker=marker,
+            across, mean, yerr=np.sqrt(variance), label=change, color=colour, linestyle=dash, marker=marker,
             capsize=2, elinewidth=0.8,
         )  # fmt: skip
     axes.set_ylim(0, 1.05)
