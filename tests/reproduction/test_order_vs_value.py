@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from scipy.spatial.distance import directed_hausdorff
 
 import twinlens as tl
 from examples.resnet20 import ResNet20, normalise
@@ -17,8 +18,15 @@ from twinlens.reproduction import order_vs_value
 from twinlens.reproduction.method_comparison import open_photographs
 from twinlens.reproduction.order_runs import VARIANTS, Modified, Runs, modify
 from twinlens.run.run_reader import open_evaluation
-from twinlens.statistics.bootstrap import hausdorff
 from twinlens.support.randomness import stream
+
+
+def hausdorff(*curves):
+    """The Hausdorff distance between two curves."""
+    across = [curve.performance if isinstance(curve, tl.SoundnessCurve) else curve.levels for curve in curves]
+    one, other = (np.stack([x, curve.values], axis=1) for x, curve in zip(across, curves, strict=True))
+    one, other = (points[np.isfinite(points[:, 1])] for points in (one, other))
+    return max(directed_hausdorff(one, other)[0], directed_hausdorff(other, one)[0])
 
 
 @pytest.mark.slow

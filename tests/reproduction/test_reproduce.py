@@ -9,7 +9,7 @@ from tests.reproduction.watching import Watch
 from twinlens import reproduction
 from twinlens.errors import RunError
 from twinlens.reproduction import ExperimentOptions
-from twinlens.reproduction.experiment_page import build_page, command
+from twinlens.reproduction.experiment_page import build_page
 from twinlens.reproduction.experiment_storage import read_stored
 from twinlens.support.estimate import Estimate
 
@@ -34,9 +34,10 @@ class TestReproduce:
         del about["options"]["compile"]  # as of a version that had no such option
         (tmp_path / "experiment.json").write_text(json.dumps(about))
         assert reproduction.reproduce("one", options, Watch()) == first
-        with pytest.raises(RunError, match="holds another experiment: seed is 0 there and 1 here"):
+        assert reproduction.reproduce("one", replace(options, allow_code=True), Watch()) == first
+        with pytest.raises(RunError, match="'twinlens reproduce one', not 'twinlens reproduce one --seed 1'"):
             reproduction.reproduce("one", replace(options, seed=1), Watch())
-        with pytest.raises(RunError, match="holds another experiment: name is 'one' there and 'three' here"):
+        with pytest.raises(RunError, match="'twinlens reproduce one', not 'twinlens reproduce three'"):
             reproduction.reproduce("three", options, Watch())
 
     def test_one_that_was_stopped_is_done_again(self, tmp_path, calls):
@@ -136,6 +137,6 @@ class TestPage:
 
     def test_the_command_names_what_differs_from_the_default(self, tmp_path, calls):
         stored = reproduction.reproduce("one", ExperimentOptions(out=tmp_path), Watch())
-        assert command(stored) == "twinlens reproduce one"
+        assert stored.command == "twinlens reproduce one"
         options = replace(stored.options, paper=True, seed=3, device="cpu")
-        assert command(replace(stored, options=options)) == "twinlens reproduce one --paper --seed 3 --device cpu"
+        assert replace(stored, options=options).command == "twinlens reproduce one --paper --seed 3 --device cpu"

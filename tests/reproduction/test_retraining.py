@@ -13,12 +13,9 @@ from twinlens.reproduction.retraining import EDGE_SHARE, SHARE, edge_regions, fi
 def test_retraining_finds_the_class_at_the_edge(archive, tmp_path, monkeypatch):
     quick = Training(epochs=15, batch_size=16, rate=0.01, schedule="one_cycle")
     monkeypatch.setattr("twinlens.reproduction.networks.QUICK", quick)
-    numbers = retraining.run(ExperimentOptions(out=tmp_path, data=archive), Watch()).numbers["accuracy"]
-    assert numbers["trained on clean"]["tested on clean"] > 0.9
-    gap = (
-        numbers["trained on strategy 2"]["tested on strategy 2"]
-        - numbers["trained on strategy 1"]["tested on strategy 1"]
-    )
+    numbers = retraining.run_retraining(ExperimentOptions(out=tmp_path, data=archive), Watch()).numbers["accuracy"]
+    assert numbers["clean"]["clean"] > 0.9
+    gap = numbers["strategy 2"]["strategy 2"] - numbers["strategy 1"]["strategy 1"]
     assert gap > 0.15
 
 
@@ -69,3 +66,16 @@ def test_claims_about_retraining_follow_the_numbers():
     assert verdicts(0.2, 0.66, 0.88) == ["holds"] * 4
     assert verdicts(0.5, 0.8, 0.82) == ["does not hold"] * 4
     assert verdicts(0.4, 0.7, 0.87, samples=30) == ["open"] * 4
+
+
+def test_claims_about_the_edge_follow_the_numbers():
+    def verdicts(clean, marked):
+        original = {"clean": accuracy_of(0.9), "marked": accuracy_of(0.9)}
+        retrained = {"clean": accuracy_of(clean), "marked": accuracy_of(marked)}
+        return [claim.verdict for claim in retraining._spurious_claims({"original": original, "retrained": retrained})]
+
+    assert verdicts(0.5, 1.0) == ["holds", "holds"]
+    assert verdicts(0.8, 0.9) == ["does not hold", "does not hold"]
+    assert verdicts(0.5, 0.6) == ["holds", "does not hold"]
+    assert verdicts(0.5, 0.8) == ["holds", "does not hold"]
+    assert verdicts(0.75, 1.0) == ["open", "holds"]

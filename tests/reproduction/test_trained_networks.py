@@ -12,21 +12,10 @@ from tests.reproduction.watching import Watch, check_figures
 from tests.tiny import model_file
 from twinlens.models.loading import load_model
 from twinlens.models.training import Training
-from twinlens.reproduction import (
-    ExperimentOptions,
-    retraining,
-    semi_natural,
-    semi_natural_road,
-    spurious_edge,
-)
+from twinlens.reproduction import EXPERIMENTS, ExperimentOptions, retraining, semi_natural, semi_natural_road
 from twinlens.reproduction.networks import SmallCNN
 
-EXPERIMENTS = {
-    "retraining": retraining,
-    "spurious_edge": spurious_edge,
-    "semi_natural": semi_natural,
-    "semi_natural_road": semi_natural_road,
-}
+NAMES = ("retraining", "spurious-edge", "semi-natural", "semi-natural-road")
 
 
 @pytest.fixture
@@ -37,13 +26,13 @@ def short(monkeypatch):
     monkeypatch.setattr(semi_natural_road, "EXPLAINED", 8)
 
 
-@pytest.mark.parametrize("name", EXPERIMENTS)
+@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.slow
 def test_experiments_run_and_can_be_written(name, archive, short, tmp_path):
     progress = Watch()
     options = ExperimentOptions(out=tmp_path, data=archive, seed=2)
     torch.manual_seed(1)
-    outcome = EXPERIMENTS[name].EXPERIMENT.run(options, progress)
+    outcome = EXPERIMENTS[name].run(options, progress)
     text = json.dumps(outcome.numbers, allow_nan=False)
     assert outcome.numbers["data"] == "bright"
     assert outcome.claims
@@ -54,21 +43,21 @@ def test_experiments_run_and_can_be_written(name, archive, short, tmp_path):
     assert progress.done == progress.announced
     check_figures(outcome)
     torch.manual_seed(7)
-    again = EXPERIMENTS[name].EXPERIMENT.run(options, Watch())
+    again = EXPERIMENTS[name].run(options, Watch())
     assert json.dumps(again.numbers) == text
     assert again.claims == outcome.claims
 
 
-@pytest.mark.parametrize("name", EXPERIMENTS)
+@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("option", ["model", "weights", "classes"])
 def test_options_that_are_not_used_are_refused(name, option, tmp_path):
-    if name == "semi_natural_road" and option != "classes":
+    if name == "semi-natural-road" and option != "classes":
         pytest.skip("it takes a trained network for real images")
     options = dataclasses.replace(ExperimentOptions(out=tmp_path), **{option: "x"})
     with pytest.raises(
         ValueError, match=f"`{option}` is not used by this experiment, because it trains its own networks"
     ):
-        EXPERIMENTS[name].EXPERIMENT.run(options, Watch())
+        EXPERIMENTS[name].run(options, Watch())
 
 
 @pytest.mark.slow
@@ -93,7 +82,7 @@ def test_paper_settings_are_taken(archive, tmp_path, monkeypatch):
         return SmallCNN(3, 3, width=2, size=inputs.shape[-1]).eval()
 
     monkeypatch.setattr("twinlens.reproduction.networks.train", train)
-    retraining.run(ExperimentOptions(out=tmp_path, data=archive, paper=True, seed=5), Watch())
+    retraining.run_retraining(ExperimentOptions(out=tmp_path, data=archive, paper=True, seed=5), Watch())
     assert seen == [("TinyResNet", 35, 256, 5, 32)] * 3
     seen.clear()
     monkeypatch.setattr(semi_natural, "EXPLAINED", 2)

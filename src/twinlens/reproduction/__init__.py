@@ -1,4 +1,4 @@
-"""Reproduction: the paper's experiments, one module each, and the networks and data that they need."""
+"""Reproduction: the paper's experiments, and the networks and data that they need."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from twinlens.reproduction import (
     retraining,
     semi_natural,
     semi_natural_road,
-    spurious_edge,
     synthetic,
 )
 from twinlens.reproduction.claims import Claim
@@ -36,8 +35,8 @@ __all__ = [
 
 EXPERIMENTS: dict[str, Experiment] = {
     "synthetic": synthetic.EXPERIMENT,
-    "retraining": retraining.EXPERIMENT,
-    "spurious-edge": spurious_edge.EXPERIMENT,
+    "retraining": retraining.RETRAINING,
+    "spurious-edge": retraining.SPURIOUS_EDGE,
     "semi-natural": semi_natural.EXPERIMENT,
     "semi-natural-road": semi_natural_road.EXPERIMENT,
     "order-vs-value": order_vs_value.EXPERIMENT,

@@ -111,13 +111,13 @@ def mean_of(values: Floats, ids: Sequence[str]) -> Estimate:
         0.000 [-0.134, 0.134]
     """
     mean, replicates = resample_mean(values, ids, RESAMPLES, seed=0)
-    return Estimate.of(mean, replicates, samples=int(np.isfinite(values).sum()), confidence=CONFIDENCE)
+    return Estimate.of(mean, replicates, samples=int(np.isfinite(values).sum()))
 
 
 def area_of(curve: Curve, high: float | None = None) -> Estimate:
     """Estimate the area of a curve; for the paper's soundness up to the predictive level `high`."""
     value, replicates = bootstrap(curve, resamples=RESAMPLES).areas_up_to(high)
-    return Estimate.of(value, replicates, samples=len(curve.table), confidence=CONFIDENCE)
+    return Estimate.of(value, replicates, samples=len(curve.table))
 
 
 def too_few(curve: Curve) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from twinlens.reproduction.claims import Claim
-from twinlens.support.fields import check_types, convert, fields_of
+from twinlens.support.fields import check_types, convert
 from twinlens.support.progress import Progress
 
 if TYPE_CHECKING:
@@ -130,9 +130,8 @@ def refuse_options(options: ExperimentOptions, unused: Iterable[str], because: s
             ...
         ValueError: `data` is not used by this experiment, because it draws its own data; got 'mnist'. Leave it out.
     """
-    defaults = {option.name: option.default for option in fields_of(ExperimentOptions)}
     for name in unused:
-        if (value := getattr(options, name)) != defaults[name]:
+        if (value := getattr(options, name)) != getattr(ExperimentOptions, name):
             raise ValueError(
                 f"`{name}` is not used by this experiment, because {because}; got {value!r}. Leave it out."
             )

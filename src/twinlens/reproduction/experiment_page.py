@@ -7,17 +7,15 @@ requests.
 from __future__ import annotations
 
 import base64
-import shlex
 from collections.abc import Mapping, Sequence
 from html import escape
 from importlib import resources
 from pathlib import Path
+from string import Template
 
 from twinlens.report.page import content_policy, read_part
 from twinlens.reproduction.claims import Claim, Verdict, count_verdicts
-from twinlens.reproduction.experiment import ExperimentOptions
 from twinlens.reproduction.experiment_storage import StoredExperiment
-from twinlens.support.fields import fields_of
 from twinlens.support.files import write_text
 from twinlens.support.versions import installed_versions
 
@@ -45,37 +43,18 @@ def write_page(
 
 def build_page(experiments: Sequence[StoredExperiment], failures: Mapping[str, Exception] = _NOTHING) -> str:
     """Build the page as HTML."""
-    own = resources.files("twinlens.reproduction").joinpath("experiment_page.css").read_text(encoding="utf-8")
+    files = resources.files("twinlens.reproduction")
+    markup, own = ((files / f"experiment_page.{kind}").read_text(encoding="utf-8") for kind in ("html", "css"))
     style = read_part("style.css") + own
     heading = experiments[0].title if len(experiments) == 1 and not failures else "The paper's experiments, reproduced"
-    body = [
-        '<header><p class="brand">twinlens</p>',
-        f"<h1>{escape(heading)}</h1>",
-        '<p class="lead">A Dual-Perspective Approach to Evaluating Feature Attribution Methods (Li et al., TMLR 2024): '
-        "the paper's claims, and what was measured here. A claim holds if the 95% interval of its margin lies above "
-        "zero, does not hold if it lies below, and is open otherwise.</p></header>",
-        _failures(failures),
-        _overview(experiments) if len(experiments) > 1 else "",
-        *map(_section, experiments),
-        f"<footer>twinlens {escape(installed_versions()['twinlens'])}</footer>",
-    ]
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{content_policy(style, [])}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>{escape(f"twinlens: {heading}")}</title>
-<style>{style}</style>
-</head>
-<body>
-<div id="page">
-{chr(10).join(filter(None, body))}
-</div>
-</body>
-</html>
-"""
+    overview = _overview(experiments) if len(experiments) > 1 else ""
+    return Template(markup).substitute(
+        policy=content_policy(style, []),
+        style=style,
+        heading=escape(heading),
+        body="\n".join(filter(None, [_failures(failures), overview, *map(_section, experiments)])),
+        version=escape(installed_versions()["twinlens"]),
+    )
 
 
 def _failures(failures: Mapping[str, Exception]) -> str:
@@ -113,22 +92,10 @@ def _section(experiment: StoredExperiment) -> str:
     return (
         f'<section class="experiment" id="{escape(experiment.name)}"><h2>{escape(experiment.title)}'
         f"<small>{escape(experiment.source)}</small></h2>"
-        f'<p class="quiet"><code>{escape(command(experiment))}</code>, {experiment.seconds:z.0f}\u202fs</p>'
+        f'<p class="quiet"><code>{escape(experiment.command)}</code>, {experiment.seconds:z.0f}\u202fs</p>'
         + (f'<p class="quiet">{smoke}</p>' if experiment.smoke else "")
         + f'<div class="columns"><div>{claims}</div><div class="figures">{figures}</div></div></section>'
     )
-
-
-def command(experiment: StoredExperiment) -> str:
-    """Return the command that runs the experiment again."""
-    words = ["twinlens", "reproduce", experiment.name]
-    for option in fields_of(ExperimentOptions):
-        value = getattr(experiment.options, option.name)
-        if option.name == "out" or value == option.default:
-            continue
-        flag = f"--{option.name.replace('_', '-')}"
-        words += [flag] if value is True else [flag, ",".join(value) if isinstance(value, tuple) else str(value)]
-    return shlex.join(words)
 
 
 def _claim(claim: Claim) -> str:

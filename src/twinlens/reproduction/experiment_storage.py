@@ -10,10 +10,10 @@ OUT/
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from twinlens.errors import RunError
 from twinlens.report.figures import save_figure, styled_figure
@@ -22,9 +22,6 @@ from twinlens.reproduction.experiment import Experiment, ExperimentOptions, Outc
 from twinlens.support.fields import fields_of, from_json, to_json
 from twinlens.support.files import write_json
 from twinlens.support.versions import environment
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 FORMAT = 2
 _FILE = "experiment.json"
@@ -70,11 +67,33 @@ class StoredExperiment:
         """Its directory."""
         return self.options.out
 
+    @property
+    def command(self) -> str:
+        """The command that runs it again."""
+        return command(self.name, self.options)
+
+
+def command(name: str, options: ExperimentOptions) -> str:
+    """Return the command that runs an experiment with these options.
+
+    Example:
+        >>> command("synthetic", ExperimentOptions(out=Path("here"), limit=20))
+        'twinlens reproduce synthetic --limit 20'
+    """
+    words = ["twinlens", "reproduce", name]
+    for option in fields_of(ExperimentOptions):
+        value = getattr(options, option.name)
+        if option.name == "out" or value == option.default:
+            continue
+        flag = f"--{option.name.replace('_', '-')}"
+        words += [flag] if value is True else [flag, ",".join(value) if isinstance(value, tuple) else str(value)]
+    return shlex.join(words)
+
 
 def store(
     name: str, experiment: Experiment, options: ExperimentOptions, outcome: Outcome, seconds: float
 ) -> StoredExperiment:
-    """Write a completed experiment into its directory."""
+    """Write a completed experiment into its directory. The same numbers give the same bytes of figures."""
     stored = StoredExperiment(
         name=name,
         title=experiment.title,
@@ -86,19 +105,14 @@ def store(
         figures=tuple(outcome.figures),
         seconds=round(seconds, 1),
     )
-    write_figures(outcome.figures, options.out / "figures")
+    (options.out / "figures").mkdir(parents=True, exist_ok=True)
+    for figure_name, draw in outcome.figures.items():
+        with styled_figure(_SIZE) as figure:
+            draw(figure)
+            save_figure(figure, options.out / "figures" / figure_name)
     write_json(options.out / "results.json", outcome.numbers)
     write_json(options.out / _FILE, to_json(stored))
     return stored
-
-
-def write_figures(figures: Mapping[str, Callable[[Figure], None]], directory: Path) -> None:
-    """Write figures as PDF, SVG and PNG, each drawn by its function. The same numbers give the same bytes."""
-    directory.mkdir(parents=True, exist_ok=True)
-    for name, draw in figures.items():
-        with styled_figure(_SIZE) as figure:
-            draw(figure)
-            save_figure(figure, directory / name)
 
 
 def read_stored(path: Path) -> StoredExperiment | None:
@@ -129,15 +143,9 @@ def find_stored(name: str, options: ExperimentOptions) -> StoredExperiment | Non
     stored = read_stored(options.out)
     if stored is None:
         return None
-    compared = {"name": (stored.name, name)} | {
-        option.name: (getattr(stored.options, option.name), getattr(options, option.name))
-        for option in fields_of(ExperimentOptions)
-        if option.name not in ("out", "allow_code")
-    }
-    for option, (existing, requested) in compared.items():
-        if existing != requested:
-            raise RunError(
-                f"`out` {str(options.out)!r} holds another experiment: {option} is {existing!r} there and "
-                f"{requested!r} here. Choose another directory, or use the same options."
-            )
+    if stored.name != name or replace(stored.options, allow_code=options.allow_code) != options:
+        raise RunError(
+            f"`out` {str(options.out)!r} holds another experiment: {stored.command!r}, not {command(name, options)!r}. "
+            "Choose another directory, or use the same options."
+        )
     return stored if stored.versions["twinlens"] == environment()["twinlens"] else None

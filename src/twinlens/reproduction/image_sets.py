@@ -27,6 +27,7 @@ from twinlens.probing.execution import using_threads
 from twinlens.reproduction.experiment import ExperimentOptions, refuse_options, require_both
 from twinlens.reproduction.scenes import DIGITS, digits_in_scenes
 from twinlens.reproduction.watermarks import Images, Watermarked
+from twinlens.support.estimate import Estimate
 from twinlens.support.progress import Progress, Quiet
 from twinlens.support.randomness import stream
 
@@ -144,12 +145,8 @@ def image_experiment(
 ) -> Iterator[ImageExperiment]:
     """Open the images of an experiment that trains its own networks, and refuse options that it does not use.
 
-    Torch uses one thread within the block, because small images need no more; with `options.paper` its default.
-
-    Args:
-        options: the options of the experiment.
-        progress: receives the progress.
-        pretrained: whether the experiment can use a trained network for real images.
+    Torch uses one thread within the block, because small images need no more; with `options.paper` its default. With
+    `pretrained` the experiment can use a trained network for real images.
     """
     unused = ("classes", "noise", "leave_out", "compile", *(() if pretrained else ("model", "weights")))
     refuse_options(options, unused, "it trains its own networks")
@@ -263,3 +260,15 @@ def show_images(axes: Axes, images: Images, *, columns: int) -> None:
         sheet[y : y + height, x : x + width] = image
     axes.imshow(sheet if channels == 3 else sheet[..., 0], cmap="gray", vmin=0, vmax=255, interpolation="nearest")
     axes.set_axis_off()
+
+
+def show_bars(axes: Axes, estimates: Mapping[str, Estimate], colours: Sequence[str]) -> None:
+    """Draw shares as bars with their numbers and intervals."""
+    values, low, high = np.array([[one.value, one.low, one.high] for one in estimates.values()], dtype=float).T
+    ends = values - low, high - values
+    bars = axes.bar(list(estimates), values, 0.65, yerr=ends, color=colours, error_kw={"elinewidth": 0.8})
+    axes.bar_label(bars, fmt="%.2f", fontsize=7, padding=1)
+    axes.set_ylim(0, 1.12)
+    axes.grid(visible=False, axis="x")
+    axes.set_axisbelow(True)
+    axes.tick_params(axis="x", labelsize=7)

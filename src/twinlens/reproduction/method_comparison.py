@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,7 +16,7 @@ from twinlens.models.loading import PRETRAINED, LoadedModel, load_model
 from twinlens.probing.model_call import best_device
 from twinlens.report.figures import draw_metric, draw_plane
 from twinlens.report.styles import method_styles
-from twinlens.reproduction.claims import Claim, area_of, too_few
+from twinlens.reproduction.claims import Claim, area_of, listed, too_few
 from twinlens.reproduction.experiment import ExperimentOptions, Outcome, require_both
 from twinlens.run.run_reader import Evaluation
 from twinlens.support.estimate import Estimate
@@ -51,14 +52,9 @@ def open_photographs(options: ExperimentOptions) -> tuple[LoadedModel, Samples]:
 def open_both(
     options: ExperimentOptions, model: str, data: str, *, limit: int, preprocessing: Mapping[str, Any] | None = None
 ) -> tuple[LoadedModel, Samples]:
-    """Load the model and open the data: the paper's, those of the options, or the default.
+    """Load the model and open the data: the paper's, those of the options, or these defaults.
 
-    Args:
-        options: the options of the experiment.
-        model: default model, as `load_model` accepts it.
-        data: default data, as `open_data` accepts it.
-        limit: number of samples of the default data.
-        preprocessing: fields of `Preprocessing` that replace those of the default model.
+    Of the default data `limit` samples are drawn; `preprocessing` replaces settings of the default model.
     """
     if options.paper and options.data is None:
         raise ValueError("`data` is missing: the paper's settings need a folder of ImageNet images. Pass --data DIR.")
@@ -149,29 +145,21 @@ def compare_methods(
     options: ExperimentOptions,
     progress: Progress,
     *,
-    levels: tuple[float, ...] | None = None,
     folder: str = "run",
-    batch_size: int = 32,
-    resamples: int = 1000,
+    **settings: Any,
 ) -> Evaluation:
-    """Evaluate methods in the experiment's directory; the batch size is fixed because the last digits depend on it."""
-    return evaluate(
-        model,
-        samples,
-        methods,
-        metrics=metrics,
-        out=options.out / folder,
-        levels=levels,
-        control="none",  # the paper has none
-        batch_size=batch_size,
-        memory_format="channels_last",
-        precision="float32",  # as in the paper
-        compile=options.compile,
-        threads=None if options.paper else 1,  # more are no faster on inputs this small
-        seed=options.seed,
-        resamples=resamples,
-        progress=progress,
-    )
+    """Evaluate methods in the experiment's directory, with other settings of `evaluate`."""
+    common: dict[str, Any] = {
+        "control": "none",  # the paper has none
+        "batch_size": 32,  # the last digits depend on it
+        "memory_format": "channels_last",
+        "precision": "float32",  # as in the paper
+        "threads": None if options.paper else 1,  # more are no faster on inputs this small
+        "compile": options.compile,
+        "seed": options.seed,
+        "progress": progress,
+    }
+    return evaluate(model, samples, methods, metrics=metrics, out=options.out / folder, **common | settings)
 
 
 def outcome_of(
@@ -186,10 +174,10 @@ def outcome_of(
 
     Args:
         evaluation: all methods by all metrics.
-        claims: judges the claims by the areas and, for each metric, the reason why it cannot decide any.
-        figure: name of the figure, which has a panel for each metric.
+        claims: judges the claims by areas and, for each metric, the reason why it cannot decide any.
+        figure: name of the figure.
         cannot: why the data cannot decide any claim.
-        plane: whether the figure has the soundness–completeness plane, too.
+        plane: whether the figure shows the soundness–completeness plane beside the metrics.
     """
     results, [method, *_] = evaluation.results, evaluation.methods
     areas = {metric: areas_of(evaluation, metric) for metric in evaluation.metrics}
@@ -224,10 +212,8 @@ def describe_areas(areas: Mapping[str, Estimate]) -> str:
         >>> describe_areas({"gradcam": Estimate(value=0.25, samples=9), "iba": Estimate(value=0.5, samples=9)})
         'iba 0.500, gradcam 0.250'
     """
-    values = {name: area.value for name, area in areas.items()}
-    reached = {name: value for name, value in values.items() if value is not None}
-    listed = [f"{name} {value:z.3f}" for name, value in sorted(reached.items(), key=lambda item: -item[1])]
-    return ", ".join([*listed, *(f"{name} not reached" for name in values if name not in reached)])
+    values = {name: -math.inf if area.value is None else area.value for name, area in areas.items()}
+    return listed({name: areas[name] for name in sorted(areas, key=lambda name: -values[name])})
 
 
 def draw_panels(figure: Figure, evaluation: Evaluation, metrics: Sequence[str], *, columns: int, plane: bool) -> None:

@@ -5,7 +5,7 @@ Shapes: N images, C channels, H × W pixels, K classes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 
@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from twinlens.integrations.explanations import attribute
 from twinlens.models.training import PAPER, Training, recognised, train
 from twinlens.reproduction.claims import mean_of
 from twinlens.reproduction.image_sets import ImageExperiment, ImageSet, LazyInputs
@@ -139,12 +140,7 @@ def train_network(
 ) -> nn.Module:
     """Train a network on images: the paper's with `options.paper`, and a small one otherwise.
 
-    Args:
-        images: images to learn from.
-        mean: (C,) the colour that the network sees as zero.
-        experiment: has the number of classes, the options and the progress.
-        paper_network: builds the paper's network from the numbers of channels and classes.
-        task: name of the task in the progress.
+    The network sees the colour `mean` (C,) as zero. `paper_network` takes the numbers of channels and classes.
     """
     options, progress = experiment.options, experiment.progress
     channels, training = images.images.shape[3], PAPER if options.paper else QUICK
@@ -159,6 +155,24 @@ def train_network(
         device=options.device,
         advance=lambda done, total: progress.advance(task, 1, f"epoch {done} of {total}"),
     )
+
+
+def explain(
+    network: nn.Module,
+    inputs: Tensor,
+    labels: NDArray[np.int64],
+    methods: Mapping[str, str],
+    experiment: ImageExperiment,
+    *,
+    ids: Sequence[str],
+    task: str,
+) -> Iterator[tuple[str, Tensor]]:
+    """Yield the maps (N, H, W) of each method, by its title."""
+    experiment.progress.begin({task: len(methods)})
+    for title, method in methods.items():
+        experiment.progress.advance(task, 0, title)
+        yield title, attribute(network, inputs, labels, method, ids=ids, seed=experiment.options.seed)
+        experiment.progress.advance(task, 1, title)
 
 
 def measure_accuracy(network: nn.Module, inputs: Tensor | LazyInputs, labels: NDArray[np.int64]) -> Estimate:

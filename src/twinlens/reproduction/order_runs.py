@@ -46,6 +46,7 @@ MAPS = (ORIGINAL, *MODIFICATIONS)
 SHOWN = ("gradcam", "constant")
 """Method and scheme of the figure."""
 
+_FIRST = SCHEMES[0], ORIGINAL  # the original is the same for every scheme
 _CASES = tuple(product(SCHEMES, MODIFICATIONS))
 _REORDERED = (("random", "introduce"), ("partial", "remove"), ("partial", "introduce"))
 _SAME_ORDER: dict[tuple[str, str], tuple[str, ...]] = {
@@ -102,20 +103,11 @@ class Runs:
         """Measure our variant: one map of each order by area, and every map by value."""
         orders = self._compare({**self.methods, **self._versions(_REORDERED, OURS)}, METRICS, folder="orders")
         values = self._compare(self._versions(_CASES, OURS), {"completeness": _ABSOLUTE}, folder="values")
-        originals = {method: {m: orders.curve(method, m) for m in METRICS} for method in self.methods}
-        return {
-            (method, scheme): {
-                ORIGINAL: originals[method],
-                **{
-                    change: {
-                        "completeness": values.curve(_name(method, scheme, change), "completeness"),
-                        **self._by_area(orders, method, scheme, change),
-                    }
-                    for change in MODIFICATIONS
-                },
-            }
-            for method, scheme in product(self.methods, SCHEMES)
-        }
+        curves = {(method, *_FIRST): {m: orders.curve(method, m) for m in METRICS} for method in self.methods}
+        for method, case in product(self.methods, _CASES):
+            complete = values.curve(_name(method, *case), "completeness")
+            curves[method, *case] = {"completeness": complete, **self._by_area(orders, method, *case)}
+        return self._grouped(curves)
 
     def _by_area(self, orders: Evaluation, method: str, scheme: str, change: str) -> dict[str, Curve]:
         """Return the curves of modified maps by area, from the probes of maps with the same order if there are any."""
@@ -134,16 +126,20 @@ class Runs:
 
     def literal(self) -> dict[tuple[str, str], Versions]:
         """Measure the paper's variant, in which every version has its own order."""
-        first = SCHEMES[0], ORIGINAL
         metrics = {metric: metric for metric in METRICS} | {"completeness": _ABSOLUTE}
-        evaluation = self._compare(self._versions((first, *_CASES), LITERAL), metrics, folder="literal")
-        curves = {
-            (method, *case): {metric: evaluation.curve(_name(method, *case), metric) for metric in METRICS}
-            for method, case in product(self.methods, (first, *_CASES))
-        }
+        cases = (_FIRST, *_CASES)
+        evaluation = self._compare(self._versions(cases, LITERAL), metrics, folder="literal")
+        return self._grouped(
+            {
+                (method, *case): {metric: evaluation.curve(_name(method, *case), metric) for metric in METRICS}
+                for method, case in product(self.methods, cases)
+            }
+        )
+
+    def _grouped(self, curves: Mapping[tuple[str, str, str], Mapping[str, Curve]]) -> dict[tuple[str, str], Versions]:
         return {
             (method, scheme): {
-                ORIGINAL: curves[method, *first],
+                ORIGINAL: curves[method, *_FIRST],
                 **{change: curves[method, scheme, change] for change in MODIFICATIONS},
             }
             for method, scheme in product(self.methods, SCHEMES)
@@ -165,9 +161,7 @@ class Runs:
         """Return the original and the modified maps of the first sample."""
         ids = self.ids[:1]
         original = self.modified.originals(SHOWN[0], ids)
-        titles = {ORIGINAL: (SCHEMES[0], ORIGINAL)} | {
-            f"{change}\n{scheme}": (scheme, change) for scheme, change in _CASES
-        }
+        titles = {ORIGINAL: _FIRST} | {f"{change}\n{scheme}": (scheme, change) for scheme, change in _CASES}
         return {
             title: modify(original, change, scheme, OURS, ids=ids, seed=self.seed)[0].numpy()
             for title, (scheme, change) in titles.items()

@@ -1,24 +1,34 @@
-"""Retrained networks learn from the removal: two sets with equally many pixels missing and very different accuracy.
+"""Retrained networks learn from the removal, and ignore the object.
 
-70% of the pixels are removed from every image, as in ROAR. Strategy 1 removes a disc in the centre. Strategy 2 removes
-a slightly smaller one, and a small region at the edge whose position depends on the class. Neither leaves much of the
-object, but a network trained on the second set can infer the class from the missing pixels.
+Retraining: 70% of the pixels are removed from every image, as in ROAR. Strategy 1 removes a disc in the centre.
+Strategy 2 removes a slightly smaller one, and a small region at the edge whose position depends on the class. Neither
+leaves much of the object, but a network trained on the second set can infer the class from the missing pixels.
+
+Spurious edge: in every training image 5% of the pixels near the edge become black, at a position that depends on the
+class. The object is intact, but the retrained network fails on clean images.
 
 Shapes: N images of H × W pixels with C channels, K classes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from twinlens.reproduction.claims import Claim, judge
 from twinlens.reproduction.experiment import Experiment, ExperimentOptions, Outcome
-from twinlens.reproduction.image_sets import ImageExperiment, ImageSet, as_inputs, image_experiment, show_images
+from twinlens.reproduction.image_sets import (
+    ImageExperiment,
+    ImageSet,
+    as_inputs,
+    image_experiment,
+    show_bars,
+    show_images,
+)
 from twinlens.reproduction.networks import TinyResNet, measure_accuracy, train_network
 from twinlens.reproduction.scenes import DIGITS
 from twinlens.reproduction.watermarks import Images
@@ -27,7 +37,6 @@ from twinlens.support.plotting import COLOURS
 from twinlens.support.progress import Progress
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 CLEAN, FIRST, SECOND = "clean", "strategy 1", "strategy 2"
@@ -43,7 +52,12 @@ MARGIN = 0.15
 ALMOST = 0.85
 """What counts as almost 90%."""
 
-_SHOWN = 9
+SPURIOUS_SHARE = 0.05
+"""Share of the pixels that become black for the spurious edge."""
+
+ORIGINAL, RETRAINED, MARKED = "original", "retrained", "marked"
+Accuracy = Mapping[str, Mapping[str, Estimate]]
+"""Accuracy by the set that a network was trained on, and the one it was tested on."""
 
 
 def edge_regions(classes: int, height: int, width: int, share: float) -> NDArray[np.bool_]:
@@ -118,8 +132,8 @@ def measure_networks(
     return accuracy
 
 
-def run(options: ExperimentOptions, progress: Progress) -> Outcome:
-    """Run the experiment."""
+def run_retraining(options: ExperimentOptions, progress: Progress) -> Outcome:
+    """Run the experiment with two strategies of removal."""
     with image_experiment(options, progress) as experiment:
         first, second = removed_pixels(experiment.classes, experiment.train.side, experiment.train.side)
         mean = experiment.train.mean()
@@ -132,25 +146,37 @@ def run(options: ExperimentOptions, progress: Progress) -> Outcome:
             for part in (experiment.train, experiment.test)
         )
         accuracy = measure_networks(train, test, experiment)
-    numbers = {
-        **experiment.described(),
-        "removed": SHARE,
-        "accuracy": {
-            f"trained on {name}": {f"tested on {other}": share.value for other, share in row.items()}
-            for name, row in accuracy.items()
-        },
-    }
-    labels = experiment.test.labels
-    chosen = [int(np.flatnonzero(labels == k)[0]) for k in np.unique(labels)[:_SHOWN]]
+    chosen = np.unique(experiment.test.labels, return_index=True)[1][:9]
     samples = [test[name][chosen] for name in (FIRST, SECOND)]
     return Outcome(
-        numbers=numbers,
+        numbers=_numbers(experiment, SHARE, accuracy),
         claims=tuple(_claims(accuracy)),
         figures={"retraining": partial(draw, samples=samples, accuracy=accuracy)},
     )
 
 
-def _claims(accuracy: Mapping[str, Mapping[str, Estimate]]) -> list[Claim]:
+def run_spurious_edge(options: ExperimentOptions, progress: Progress) -> Outcome:
+    """Run the experiment with a mark at the edge."""
+    with image_experiment(options, progress) as experiment:
+        train, test = experiment.train, experiment.test
+        region = edge_regions(experiment.classes, train.side, train.side, SPURIOUS_SHARE)
+        marked, marked_test = (fill(part.images, region[part.labels], 0.0) for part in (train, test))
+        trained_on = {ORIGINAL: train.images, RETRAINED: marked}
+        accuracy = measure_networks(trained_on, {CLEAN: test.images, MARKED: marked_test}, experiment)
+    samples = marked[np.unique(train.labels, return_index=True)[1][:10]]
+    return Outcome(
+        numbers=_numbers(experiment, SPURIOUS_SHARE, accuracy),
+        claims=tuple(_spurious_claims(accuracy)),
+        figures={"spurious-edge": partial(draw_spurious, samples=samples, accuracy=accuracy)},
+    )
+
+
+def _numbers(experiment: ImageExperiment, removed: float, accuracy: Accuracy) -> dict[str, Any]:
+    shares = {name: {kind: share.value for kind, share in row.items()} for name, row in accuracy.items()}
+    return {**experiment.described(), "removed": removed, "accuracy": shares}
+
+
+def _claims(accuracy: Accuracy) -> list[Claim]:
     judged, original = partial(judge, unit="test images"), accuracy[CLEAN]
     clean, first, second = (original[name] for name in (CLEAN, FIRST, SECOND))
     one, two = accuracy[FIRST][FIRST], accuracy[SECOND][SECOND]
@@ -185,7 +211,28 @@ def _claims(accuracy: Mapping[str, Mapping[str, Estimate]]) -> list[Claim]:
     ]
 
 
-def draw(figure: Figure, samples: list[Images], accuracy: Mapping[str, Mapping[str, Estimate]]) -> None:
+def _spurious_claims(accuracy: Accuracy) -> list[Claim]:
+    judged, original, retrained = partial(judge, unit="test images"), accuracy[ORIGINAL], accuracy[RETRAINED]
+    return [
+        judged(
+            original[CLEAN] - retrained[CLEAN] - MARGIN,
+            text=f"On clean test images the retrained network is much worse than the original (by {MARGIN} or more), "
+            "although no object was removed from what it learned from.",
+            source="Appendix C, Fig. 10b",
+            measured=f"{retrained[CLEAN].value:z.3f} against {original[CLEAN].value:z.3f}",
+        ),
+        judged(
+            retrained[MARKED] - retrained[CLEAN] - MARGIN,
+            retrained[MARKED] - original[CLEAN] + 0.05,
+            text="The retrained network classifies by the spurious correlation: it succeeds where the mark is there, "
+            "and fails where it is not.",
+            source="Appendix C, caption of Fig. 10",
+            measured=f"{retrained[MARKED].value:z.3f} on marked images, {retrained[CLEAN].value:z.3f} on clean",
+        ),
+    ]
+
+
+def draw(figure: Figure, samples: list[Images], accuracy: Accuracy) -> None:
     """Draw samples of both sets, and the accuracy of the original and the retrained networks on them."""
     figure.set_size_inches(6.9, 2.4)
     *sheets, bars = figure.subplots(1, 3, width_ratios=(1, 1, 1.35))
@@ -198,20 +245,25 @@ def draw(figure: Figure, samples: list[Images], accuracy: Mapping[str, Mapping[s
     bars.set_title("(c) test accuracy", fontsize=8)
 
 
-def show_bars(axes: Axes, accuracy: Mapping[str, Estimate], colours: Sequence[str]) -> None:
-    """Draw accuracies as bars with their numbers."""
-    heights = np.array([share.value for share in accuracy.values()])
-    bars = axes.bar(list(accuracy), heights, color=colours, width=0.65)
-    axes.bar_label(bars, fmt="%.2f", fontsize=7, padding=1)
-    axes.set_ylim(0, 1.08)
-    axes.grid(visible=False, axis="x")
-    axes.set_axisbelow(True)
-    axes.tick_params(axis="x", labelsize=7)
+def draw_spurious(figure: Figure, samples: Images, accuracy: Accuracy) -> None:
+    """Draw samples of the images for retraining, and accuracy on the clean test set."""
+    figure.set_size_inches(6.9, 2.2)
+    left, right = figure.subplots(1, 2, width_ratios=(2.2, 1))
+    show_images(left, samples, columns=5)
+    left.set_title("(a) training images, 5% removed by class", fontsize=8)
+    show_bars(right, {name: row[CLEAN] for name, row in accuracy.items()}, COLOURS[:2])
+    right.set_title("(b) accuracy on clean test images", fontsize=8)
 
 
-EXPERIMENT = Experiment(
+RETRAINING = Experiment(
     title="Do retrained networks read the class from where pixels were removed?",
     source="Section 3.1, Fig. 1",
-    run=run,
+    run=run_retraining,
+    stand_in=f"{DIGITS} and a small network stand for CIFAR-10 and a ResNet",
+)
+SPURIOUS_EDGE = Experiment(
+    title="Does a network that was retrained with a mark at the edge still see the object?",
+    source="Appendix C, Fig. 10",
+    run=run_spurious_edge,
     stand_in=f"{DIGITS} and a small network stand for CIFAR-10 and a ResNet",
 )

@@ -17,11 +17,17 @@ import numpy as np
 from torch import Tensor
 
 from twinlens.checks.localisation import attribution_inside
-from twinlens.integrations.explanations import attribute
 from twinlens.reproduction.claims import Claim, judge, listed, mean_of
 from twinlens.reproduction.experiment import Experiment, ExperimentOptions, Outcome
-from twinlens.reproduction.image_sets import ImageExperiment, ImageSet, as_inputs, image_experiment, show_images
-from twinlens.reproduction.networks import VGG16, measure_accuracy, train_network
+from twinlens.reproduction.image_sets import (
+    ImageExperiment,
+    ImageSet,
+    as_inputs,
+    image_experiment,
+    show_bars,
+    show_images,
+)
+from twinlens.reproduction.networks import VGG16, explain, measure_accuracy, train_network
 from twinlens.reproduction.scenes import DIGITS
 from twinlens.reproduction.watermarks import (
     Images,
@@ -56,22 +62,13 @@ _SHOWN = 4
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MarkedResults:
-    """Results on one set of watermarks."""
+    """Results on one set of watermarks: Attr% is the share of attribution inside the watermark."""
 
-    accuracy: Estimate
-    """Accuracy of the network on all test images."""
-
-    explained: int
-    """Number of test images that are explained."""
-
-    shares: Mapping[str, Estimate]
-    """Attr% of each method: the share of attribution inside the watermark."""
-
-    images: Images
-    """A few test images."""
-
-    maps: Mapping[str, Tensor]
-    """Their maps by method."""
+    accuracy: Estimate  # of the network, on all test images
+    explained: int  # number of test images with maps
+    shares: Mapping[str, Estimate]  # Attr% by method
+    images: Images  # a few test images
+    maps: Mapping[str, Tensor]  # their maps by method
 
 
 def watermarked(experiment: ImageExperiment, kind: str, *, alone: bool = False) -> tuple[ImageSet, ImageSet]:
@@ -109,20 +106,16 @@ def run(options: ExperimentOptions, progress: Progress) -> Outcome:
 def _measure(kind: str, experiment: ImageExperiment) -> MarkedResults:
     """Train a network on watermarks, and measure which share of attribution lies inside them."""
     train, test = watermarked(experiment, kind)
-    mean, seed, progress = train.mean(), experiment.options.seed, experiment.progress
+    mean = train.mean()
     network = train_network(train, mean, experiment, VGG16, f"training on {kind} watermarks")
     # Class 0 has no stripe, and so no region that a map could match.
-    order = np.random.default_rng(stream(seed, "explained")).permutation(len(test))
+    order = np.random.default_rng(stream(experiment.options.seed, "explained")).permutation(len(test))
     explained = test.take(order[(kind != "stripe") | (test.labels[order] > 0)][:EXPLAINED])
     inputs = as_inputs(explained.images, mean)
-    shares, shown, task = {}, {}, f"explaining {kind} watermarks"
-    progress.begin({task: len(METHODS)})
-    for name, method in METHODS.items():
-        progress.advance(task, 0, name)
-        maps = attribute(network, inputs, explained.labels, method, ids=explained.ids, seed=seed).cpu()
-        inside = attribution_inside(maps, explained.region, ids=explained.ids)
-        shares[name], shown[name] = mean_of(inside.values, explained.ids), maps[:_SHOWN]
-        progress.advance(task, 1, name)
+    shares, shown, ids, task = {}, {}, explained.ids, f"explaining {kind} watermarks"
+    for name, maps in explain(network, inputs, explained.labels, METHODS, experiment, ids=ids, task=task):
+        inside = attribution_inside(maps.cpu(), explained.region, ids=ids)
+        shares[name], shown[name] = mean_of(inside.values, ids), maps[:_SHOWN].cpu()
     accuracy = measure_accuracy(network, test.inputs(mean), test.labels)
     images = explained.images[:_SHOWN]
     return MarkedResults(accuracy=accuracy, explained=len(inputs), shares=shares, images=images, maps=shown)
@@ -167,19 +160,9 @@ def draw(figure: Figure, results: Mapping[str, MarkedResults]) -> None:
             axes.set_title(name if own is results["number"] else "", fontsize=7)
     left.suptitle("(a) semi-natural sets, and maps of crafted methods", fontsize=8)
     axes = right.subplots()
-    for k, name in enumerate(TAILORED.values()):
-        shares = np.array([[s.value, s.low, s.high] for s in (own.shares[name] for own in results.values())])
-        x, (value, low, high) = np.arange(len(shares)) + 0.36 * (k - 0.5), shares.T
-        bars = axes.bar(
-            x, value, 0.32, yerr=(value - low, high - value), color=COLOURS[k], label=name, error_kw={"elinewidth": 0.8}
-        )
-        axes.bar_label(bars, fmt="%.2f", fontsize=7, padding=2)
-    axes.set_xticks(range(len(results)), [f"{kind} watermarks" for kind in results])
-    axes.set_ylim(0, 1.08)
+    shares = {f"{name}\n{kind}": own.shares[name] for kind, own in results.items() for name in TAILORED.values()}
+    show_bars(axes, shares, COLOURS[:2] * 2)
     axes.set_ylabel("Attr%")
-    axes.grid(visible=False, axis="x")
-    axes.set_axisbelow(True)
-    axes.legend(loc="upper center", ncols=2)
     right.suptitle("(b) share of attribution inside", fontsize=8)
 
 

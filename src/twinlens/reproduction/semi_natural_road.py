@@ -19,7 +19,6 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from twinlens.integrations.explanations import attribute
 from twinlens.metrics.curves import RemovalCurve, more_is_better
 from twinlens.metrics.measuring import road
 from twinlens.metrics.removal import SHARES
@@ -28,7 +27,7 @@ from twinlens.probing.model_call import best_device
 from twinlens.reproduction.claims import Claim, judge, listed
 from twinlens.reproduction.experiment import Experiment, ExperimentOptions, Outcome, plain
 from twinlens.reproduction.image_sets import ImageExperiment, ImageSet, LazyInputs, image_experiment
-from twinlens.reproduction.networks import VGG16, measure_accuracy, train_network
+from twinlens.reproduction.networks import VGG16, explain, measure_accuracy, train_network
 from twinlens.reproduction.scenes import DIGITS
 from twinlens.reproduction.semi_natural import watermarked
 from twinlens.statistics.bootstrap import bootstrap
@@ -117,21 +116,18 @@ def _measure_road(
     name: str, network: nn.Module, inputs: Tensor | LazyInputs, labels: Integers, experiment: ImageExperiment
 ) -> dict[str, dict[str, RemovalCurve]]:
     """Explain some test images by each method, and measure ROAD of the maps in both orders."""
-    seed, progress, task = experiment.options.seed, experiment.progress, f"ROAD on {name} images"
+    seed = experiment.options.seed
     drawn = np.random.default_rng(stream(seed, "explained")).permutation(len(inputs))
     some = np.sort(drawn[: EXPLAINED if experiment.options.data else FEW])
     explained, targets, ids = inputs[some], labels[some], [f"{k:05d}" for k in some]
-    curves: dict[str, dict[str, RemovalCurve]] = {}
-    progress.begin({task: len(METHODS)})
-    for title, method in METHODS.items():
-        progress.advance(task, 0, title)
-        maps = attribute(network, explained, targets, method, ids=ids, seed=seed)
-        curves[title] = {
+    task = f"ROAD on {name} images"
+    return {
+        title: {
             order: road(network, explained, targets, maps, order=order, levels=LEVELS, ids=ids, seed=seed)
             for order in ORDERS
         }
-        progress.advance(task, 1, title)
-    return curves
+        for title, maps in explain(network, explained, targets, METHODS, experiment, ids=ids, task=task)
+    }
 
 
 class Losses:
