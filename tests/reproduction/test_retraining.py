@@ -21,7 +21,7 @@ def test_retraining_finds_the_class_at_the_edge(archive, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("classes", [4, 10, 100])
 def test_edge_regions_are_at_the_edge_and_differ(classes):
-    region = edge_regions(classes, 32, 32, 0.05)
+    region = edge_regions(classes, 32, 0.05)
     assert set(region.sum(axis=(1, 2)).tolist()) == {51}
     assert not region[:, 8:24, 8:24].any()
     border = np.ones((32, 32), dtype=bool)
@@ -34,11 +34,11 @@ def test_edge_regions_are_at_the_edge_and_differ(classes):
 
 
 def test_both_strategies_remove_as_much():
-    first, second = removed_pixels(10, 32, 32)
+    first, second = removed_pixels(10, 32)
     count = round(SHARE * 32 * 32)
     assert first.sum() == count
     assert set(second.sum(axis=(1, 2)).tolist()) == {count}
-    edges = edge_regions(10, 32, 32, EDGE_SHARE)
+    edges = edge_regions(10, 32, EDGE_SHARE)
     assert (second | ~edges).all()
     y, x = np.mgrid[:32, :32] - 15.5
     assert np.hypot(y, x)[first].max() <= np.hypot(y, x)[~first].min() + 1e-6

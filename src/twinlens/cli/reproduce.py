@@ -10,14 +10,17 @@ from pathlib import Path
 from rich import box
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from twinlens.cli.flags import add_options, given_flags
 from twinlens.cli.printing import open_console, print_plain
 from twinlens.errors import RunError, unknown
 from twinlens.reproduction import EXPERIMENTS, ExperimentOptions, StoredExperiment, reproduce, reproduce_all
-from twinlens.reproduction.claims import Verdict, count_verdicts
+from twinlens.reproduction.claims import count_verdicts
 from twinlens.support.fields import to_json
 from twinlens.support.progress import Bars
+
+_STYLES = {"holds": "bold", "does not hold": "bold red"}
 
 
 def add_reproduce(parser: argparse.ArgumentParser) -> None:
@@ -25,7 +28,7 @@ def add_reproduce(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help=f"{', '.join(EXPERIMENTS)}, or all")
     add_options(parser, ExperimentOptions)
     parser.add_argument("--quiet", action="store_true", help="print nothing but errors")
-    parser.add_argument("--json", action="store_true", help="print the claims as JSON and nothing else")
+    parser.add_argument("--json", action="store_true", help="print experiments and claims as JSON and nothing else")
 
 
 def run_reproduce(arguments: argparse.Namespace) -> None:
@@ -50,14 +53,6 @@ def run_reproduce(arguments: argparse.Namespace) -> None:
         raise RunError(f"{len(failures)} of {len(EXPERIMENTS)} experiments failed. {reasons} The others are complete.")
 
 
-_VERDICTS: dict[Verdict, str] = {
-    "holds": "[bold]holds[/bold]",
-    "does not hold": "[bold red]does not[/bold red]",
-    "open": "open",
-    "by construction": "by construction",
-}
-
-
 def print_experiments(experiments: Sequence[StoredExperiment], page: Path) -> None:
     """Print the claims of experiments, each with what was measured."""
     console = open_console()
@@ -71,7 +66,8 @@ def print_experiments(experiments: Sequence[StoredExperiment], page: Path) -> No
         for claim in experiment.claims:
             reason = f" ({claim.reason})" if claim.reason else ""
             source = f"our own, on {claim.source}" if claim.ours else claim.source
-            table.add_row(escape(claim.text), _VERDICTS[claim.verdict], escape(claim.measured + reason), escape(source))
+            verdict = Text(claim.verdict, style=_STYLES.get(claim.verdict, ""))
+            table.add_row(escape(claim.text), verdict, escape(claim.measured + reason), escape(source))
         console.print(table)
     claims = [claim for experiment in experiments for claim in experiment.claims]
     paper, ours = (count_verdicts(claims, ours=ours) for ours in (False, True))

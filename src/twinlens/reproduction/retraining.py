@@ -7,7 +7,7 @@ leaves much of the object, but a network trained on the second set can infer the
 Spurious edge: in every training image 5% of the pixels near the edge become black, at a position that depends on the
 class. The object is intact, but the retrained network fails on clean images.
 
-Shapes: N images of H × W pixels with C channels, K classes.
+Shapes: N images of H × W pixels with C channels, H = W; K classes.
 """
 
 from __future__ import annotations
@@ -60,57 +60,52 @@ Accuracy = Mapping[str, Mapping[str, Estimate]]
 """Accuracy by the set that a network was trained on, and the one it was tested on."""
 
 
-def edge_regions(classes: int, height: int, width: int, share: float) -> NDArray[np.bool_]:
+def edge_regions(classes: int, side: int, share: float) -> NDArray[np.bool_]:
     """Return a region at the edge for each class, (K, H, W): the pixels nearest to a point of the border.
 
     The points are evenly spaced along the border, clockwise from the upper right corner.
 
     Example:
-        >>> edge_regions(4, 5, 5, 0.12)[:2].astype(int)
-        array([[[0, 0, 0, 1, 1],
-                [0, 0, 0, 0, 1],
-                [0, 0, 0, 0, 0],
-                [0, 0, 0, 0, 0],
-                [0, 0, 0, 0, 0]],
-               [[0, 0, 0, 0, 0],
-                [0, 0, 0, 0, 0],
-                [0, 0, 0, 0, 0],
-                [0, 0, 0, 0, 1],
-                [0, 0, 0, 1, 1]]])
+        >>> edge_regions(4, 5, 0.12)[0].astype(int)
+        array([[0, 0, 0, 1, 1],
+               [0, 0, 0, 0, 1],
+               [0, 0, 0, 0, 0],
+               [0, 0, 0, 0, 0],
+               [0, 0, 0, 0, 0]])
     """
-    count = round(share * height * width)
+    count = round(share * side * side)
     along = np.arange(classes) / classes * 4
     corner, rest = along.astype(int) % 4, (along % 1)[:, None, None]
     # Corners clockwise from the upper right one, as shares of the sides.
     ys, xs = np.array([0, 1, 1, 0, 0]), np.array([1, 1, 0, 0, 1])
     y0, y1, x0, x1 = (ends[corner + step][:, None, None] for ends in (ys, xs) for step in (0, 1))
-    y, x = np.meshgrid(np.arange(height), np.arange(width), indexing="ij")
-    down, across = (y0 + (y1 - y0) * rest) * (height - 1), (x0 + (x1 - x0) * rest) * (width - 1)
+    y, x = np.mgrid[:side, :side]
+    down, across = (y0 + (y1 - y0) * rest) * (side - 1), (x0 + (x1 - x0) * rest) * (side - 1)
     distance = np.hypot(y - down, x - across).reshape(classes, -1)
     nearest = np.argsort(distance.round(6), axis=1, kind="stable")[:, :count]
-    region = np.zeros((classes, height * width), dtype=bool)
+    region = np.zeros((classes, side * side), dtype=bool)
     np.put_along_axis(region, nearest, values=True, axis=1)
-    return region.reshape(classes, height, width)
+    return region.reshape(classes, side, side)
 
 
-def removed_pixels(classes: int, height: int, width: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+def removed_pixels(classes: int, side: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """Choose the pixels to remove: (H, W) by strategy 1, and equally many (K, H, W) by strategy 2.
 
     Example:
-        >>> first, second = removed_pixels(10, 32, 32)
+        >>> first, second = removed_pixels(10, 32)
         >>> int(first.sum()), set(second.sum(axis=(1, 2)).tolist())
         (717, {717})
     """
-    count = round(SHARE * height * width)
-    y, x = np.meshgrid(np.arange(height) - (height - 1) / 2, np.arange(width) - (width - 1) / 2, indexing="ij")
+    count = round(SHARE * side * side)
+    y, x = np.mgrid[:side, :side] - (side - 1) / 2
     outwards = np.argsort(np.hypot(y, x).round(6).ravel(), kind="stable")
-    first = np.zeros(height * width, dtype=bool)
+    first = np.zeros(side * side, dtype=bool)
     first[outwards[:count]] = True
-    second = edge_regions(classes, height, width, EDGE_SHARE).reshape(classes, -1)
+    second = edge_regions(classes, side, EDGE_SHARE).reshape(classes, -1)
     for region in second:
         centre = outwards[~region[outwards]]
         region[centre[: count - int(region.sum())]] = True
-    return first.reshape(height, width), second.reshape(classes, height, width)
+    return first.reshape(side, side), second.reshape(classes, side, side)
 
 
 def fill(images: Images, removed: NDArray[np.bool_], colour: NDArray[np.float64] | float) -> Images:
@@ -135,7 +130,7 @@ def measure_networks(
 def run_retraining(options: ExperimentOptions, progress: Progress) -> Outcome:
     """Run the experiment with two strategies of removal."""
     with image_experiment(options, progress) as experiment:
-        first, second = removed_pixels(experiment.classes, experiment.train.side, experiment.train.side)
+        first, second = removed_pixels(experiment.classes, experiment.train.side)
         mean = experiment.train.mean()
         train, test = (
             {
@@ -159,7 +154,7 @@ def run_spurious_edge(options: ExperimentOptions, progress: Progress) -> Outcome
     """Run the experiment with a mark at the edge."""
     with image_experiment(options, progress) as experiment:
         train, test = experiment.train, experiment.test
-        region = edge_regions(experiment.classes, train.side, train.side, SPURIOUS_SHARE)
+        region = edge_regions(experiment.classes, train.side, SPURIOUS_SHARE)
         marked, marked_test = (fill(part.images, region[part.labels], 0.0) for part in (train, test))
         trained_on = {ORIGINAL: train.images, RETRAINED: marked}
         accuracy = measure_networks(trained_on, {CLEAN: test.images, MARKED: marked_test}, experiment)
