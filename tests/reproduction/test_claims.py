@@ -3,7 +3,7 @@ import pytest
 import torch
 
 import twinlens as tl
-from twinlens.reproduction.claims import Claim, area_of, average, judge, listed, mean_of, too_few
+from twinlens.reproduction.claims import Claim, area_of, average, judge, list_values, mean_of, too_few
 from twinlens.support.estimate import Estimate
 
 IDS = [str(k) for k in range(100)]
@@ -116,4 +116,4 @@ def test_claims_show_their_margin_and_what_was_resampled():
     assert claim.over == "100 trials"
     assert claim.margin.startswith("+0.500 [+0.")
     assert (Claim(**ABOUT, verdict="open").margin, Claim(**ABOUT, verdict="open").over) == ("", "")
-    assert listed({"a": normal(0.5), "b": Estimate(value=None, samples=3)}, "+z.2f") == "a +0.50, b –"
+    assert list_values({"a": normal(0.5), "b": Estimate(value=None, samples=3)}, "+z.2f") == "a +0.50, b –"

@@ -102,7 +102,7 @@ def test_rankings_are_certain_refuted_or_open(order, sign):
 
     def verdict(better, worse):
         first, second = (better, worse) if sign == 1 else (worse, better)
-        return semi_natural_road._ranked(losses, order, REAL, first, second, text="t", source="s").verdict
+        return semi_natural_road._rank(losses, order, REAL, first, second, text="t", source="s").verdict
 
     assert verdict(["GradCAM"], ["IG", "Rect"]) == "holds"
     assert verdict(["IG"], ["GradCAM", "Rect"]) == "does not hold"

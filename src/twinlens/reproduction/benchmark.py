@@ -69,7 +69,7 @@ def _claims(areas: Areas, cannot: Mapping[str, str]) -> Iterator[Claim]:
     sound, complete = (areas[metric] for metric in METRICS)
     by_soundness, by_completeness = (partial(judge, cannot=cannot[metric]) for metric in METRICS)
     methods = [name for name in sound if name != BASELINE]
-    listed = {metric: describe_areas(own) for metric, own in areas.items()}
+    descriptions = {metric: describe_areas(own) for metric, own in areas.items()}
     yield by_soundness(
         *(
             tuple(own[other] - own[name] for own in (sound, complete) for other in methods if other != name)
@@ -77,20 +77,20 @@ def _claims(areas: Areas, cannot: Mapping[str, str]) -> Iterator[Claim]:
         ),
         text="No method is best by both metrics: each is beaten by another in soundness or in completeness.",
         source="Section 5.3, Fig. 9",
-        measured="; ".join(f"{metric}: {own}" for metric, own in listed.items()),
+        measured="; ".join(f"{metric}: {own}" for metric, own in descriptions.items()),
     )
     if MASK in methods:
         yield by_completeness(
             *_lead(complete, [MASK], methods),
             text="Extremal perturbation stands out in completeness: it is more complete than every other method.",
             source="Section 5.3, Fig. 9b",
-            measured=listed["completeness"],
+            measured=descriptions["completeness"],
         )
     yield by_soundness(
         *_lead(sound, HIDDEN, methods),
         text="IBA and GradCAM are superior in soundness: sounder than every other method.",
         source="Section 5.3, Fig. 9a",
-        measured=listed["soundness"],
+        measured=descriptions["soundness"],
     )
     if MASK in methods:
         yield by_soundness(
@@ -104,7 +104,7 @@ def _claims(areas: Areas, cannot: Mapping[str, str]) -> Iterator[Claim]:
             *(own[name] - own[BASELINE] for name in methods),
             text=f"A random map is behind every method in {metric}.",
             source="Fig. 9",
-            measured=listed[metric],
+            measured=descriptions[metric],
             ours=True,
             cannot=cannot[metric],
         )

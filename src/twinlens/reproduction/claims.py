@@ -133,17 +133,17 @@ def too_few(curve: Curve) -> str:
     return f"one of {samples} samples is worth {1 / samples:.3f}, more than ε = {epsilon:g}"
 
 
-def listed(estimates: Mapping[str, Estimate], spec: str = "z.3f") -> str:
+def list_values(estimates: Mapping[str, Estimate], spec: str = "z.3f") -> str:
     """List the values of estimates by name.
 
     Example:
-        >>> listed({"iba": Estimate(value=0.25, samples=9), "gradcam": Estimate(value=None, samples=9)})
+        >>> list_values({"iba": Estimate(value=0.25, samples=9), "gradcam": Estimate(value=None, samples=9)})
         'iba 0.250, gradcam –'
     """
-    return ", ".join(f"{name} {shown(estimate, spec)}" for name, estimate in estimates.items())
+    return ", ".join(f"{name} {format_value(estimate, spec)}" for name, estimate in estimates.items())
 
 
-def shown(estimate: Estimate, spec: str = "z.3f") -> str:
+def format_value(estimate: Estimate, spec: str = "z.3f") -> str:
     """Format the value of an estimate; a dash if it is not defined."""
     return "–" if estimate.value is None else format(estimate.value, spec)
 

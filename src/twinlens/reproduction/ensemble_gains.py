@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from twinlens.reproduction.claims import Claim, average, judge, listed
+from twinlens.reproduction.claims import Claim, average, judge, list_values
 from twinlens.reproduction.experiment import Experiment, ExperimentOptions, Outcome, refuse_options
 from twinlens.reproduction.method_comparison import (
     FEW_LEVELS,
@@ -59,10 +59,10 @@ def gains(areas: Mapping[str, Estimate], base: str = BASE, ensembles: Sequence[s
 
 
 def _claims(areas: Areas, cannot: Mapping[str, str]) -> Iterator[Claim]:
-    judged = partial(judge, cannot=cannot["soundness"])
+    decide = partial(judge, cannot=cannot["soundness"])
     sound, complete = areas["soundness"], areas["completeness"]
     own = (BASE, *ENSEMBLES)
-    yield judged(
+    yield decide(
         *gains(sound),
         text="All three ensembles are sounder than integrated gradients alone.",
         source="Section 5.3, Fig. 8a",
@@ -78,13 +78,13 @@ def _claims(areas: Areas, cannot: Mapping[str, str]) -> Iterator[Claim]:
         cannot=cannot["completeness"],
     )
     mean = {metric: average(gains(own)) for metric, own in areas.items()}
-    yield judged(
+    yield decide(
         *(mean["soundness"] - mean[metric] for metric in ORDER_BASED),
         text="The advantage of ensembles is larger in soundness than in ROAD, in either order, and in deletion.",
         source="Section 5.3, Fig. 8c and 8d, Fig. 15",
-        measured=f"mean gain in area: {listed(mean, '+z.3f')}",
+        measured=f"mean gain in area: {list_values(mean, '+z.3f')}",
     )
-    yield judged(
+    yield decide(
         *gains(sound, SHAP, SHAP_ENSEMBLES),
         text="Ensembles of DeepSHAP are sounder than DeepSHAP alone, too.",
         source="Appendix B",
@@ -94,11 +94,11 @@ def _claims(areas: Areas, cannot: Mapping[str, str]) -> Iterator[Claim]:
         base: {metric: average(gains(areas[metric], base, ensembles)) for metric in ("soundness", "completeness")}
         for base, ensembles in ((BASE, ENSEMBLES), (SHAP, SHAP_ENSEMBLES))
     }
-    yield judged(
+    yield decide(
         *(gain["soundness"] - gain["completeness"] for gain in both.values()),
         text="What ensembles of either method gain in completeness is less than what they gain in soundness.",
         source="Appendix B: the gain in completeness is very marginal",
-        measured="; ".join(f"{base}: {listed(gain, '+z.3f')}" for base, gain in both.items()),
+        measured="; ".join(f"{base}: {list_values(gain, '+z.3f')}" for base, gain in both.items()),
     )
 
 

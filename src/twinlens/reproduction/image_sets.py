@@ -134,7 +134,7 @@ class ImageExperiment:
         """Pixels of each side in experiments with watermarks: 224 in the paper, where watermarks have 60."""
         return max(self.train.side, PAPER_SIDE if self.options.paper else 0)
 
-    def described(self, **more: int) -> dict[str, Any]:
+    def describe(self, **more: int) -> dict[str, Any]:
         """Return the name and the numbers of images, as results.json holds them."""
         return {"data": self.name, "images": {"train": len(self.train), "test": len(self.test), **more}}
 

@@ -16,7 +16,7 @@ from twinlens.models.loading import PRETRAINED, LoadedModel, load_model
 from twinlens.probing.model_call import best_device
 from twinlens.report.figures import draw_metric, draw_plane
 from twinlens.report.styles import method_styles
-from twinlens.reproduction.claims import Claim, area_of, listed, too_few
+from twinlens.reproduction.claims import Claim, area_of, list_values, too_few
 from twinlens.reproduction.experiment import ExperimentOptions, Outcome, require_both
 from twinlens.run.run_reader import Evaluation
 from twinlens.support.estimate import Estimate
@@ -213,7 +213,7 @@ def describe_areas(areas: Mapping[str, Estimate]) -> str:
         'iba 0.500, gradcam 0.250'
     """
     values = {name: -math.inf if area.value is None else area.value for name, area in areas.items()}
-    return listed({name: areas[name] for name in sorted(areas, key=lambda name: -values[name])})
+    return list_values({name: areas[name] for name in sorted(areas, key=lambda name: -values[name])})
 
 
 def draw_panels(figure: Figure, evaluation: Evaluation, metrics: Sequence[str], *, columns: int, plane: bool) -> None:

@@ -19,7 +19,7 @@ from scipy.spatial.distance import cdist
 
 from twinlens.laboratory.modifications import SCHEMES
 from twinlens.metrics.curves import Curve
-from twinlens.reproduction.claims import RESAMPLES, Claim, average, judge, listed, too_few
+from twinlens.reproduction.claims import RESAMPLES, Claim, average, judge, list_values, too_few
 from twinlens.reproduction.experiment import Experiment, ExperimentOptions, Outcome, plain, refuse_options
 from twinlens.reproduction.method_comparison import open_photographs, paper_options, without
 from twinlens.reproduction.order_runs import (
@@ -112,9 +112,9 @@ def distances_of(curves: Mapping[tuple[str, str], Versions]) -> dict[tuple[str, 
 
 def _points(curve: Curve, metric: str) -> Floats:
     """Return the points of a curve, (1 + R, L, 2): as measured, and in each resample."""
-    drawn = bootstrap(curve, resamples=RESAMPLES)
-    values = np.vstack([curve.values, drawn.values])
-    across = np.vstack([curve.performance, drawn.performance]) if metric == "soundness" else curve.levels
+    again = bootstrap(curve, resamples=RESAMPLES)
+    values = np.vstack([curve.values, again.values])
+    across = np.vstack([curve.performance, again.performance]) if metric == "soundness" else curve.levels
     return np.stack([np.broadcast_to(across, values.shape), values], axis=2)
 
 
@@ -152,15 +152,15 @@ def _plain_curves(curves: Mapping[str, Curve]) -> dict[str, Any]:
     }
 
 
-def _listed(means: Mapping[str, Estimate]) -> str:
-    return listed({"ROAD" if metric == "road_morf" else metric: means[metric] for metric in METRICS})
+def _describe(means: Mapping[str, Estimate]) -> str:
+    return list_values({"ROAD" if metric == "road_morf" else metric: means[metric] for metric in METRICS})
 
 
 def _claims(
     variant: str, distances: Distances, orders: Mapping[str, Estimate], cannot: str, few: str
 ) -> Iterator[Claim]:
     """Judge the claims about a variant; `few` is the reason why soundness cannot decide any."""
-    judged, by = partial(judge, cannot=cannot), f"({variant})"
+    decide, by = partial(judge, cannot=cannot), f"({variant})"
 
     def means(schemes: Sequence[str]) -> dict[str, Estimate]:
         return {m: average([d for (_, s, own), d in distances.items() if s in schemes and own == m]) for m in METRICS}
@@ -174,40 +174,42 @@ def _claims(
                 text=f"{TITLES[metric]} tells original and modified maps apart: its least Hausdorff distance is "
                 f"{times} that of ROAD and of deletion {by}.",
                 source=f"Table 1 ({PAPER_DISTANCES[metric]} against 0.014 and 0.019), Fig. 7",
-                measured=_listed(mean),
+                measured=_describe(mean),
                 ours=factor != 1,
                 cannot=few if metric == "soundness" else cannot,
             )
-    yield judged(
+    yield decide(
         *(NEAR_ZERO - mean[metric] for metric in ORDER_BASED),
         text=f"ROAD and deletion overlap: their least distances are near zero, below {NEAR_ZERO:g} {by}.",
         source="Table 1, Fig. 7d and 7e",
-        measured=_listed(mean),
+        measured=_describe(mean),
     )
     text = "Where maps have nearly one order and other values (constant, random)"
     yield judge(
         *(kept[metric] - NEAR_ZERO for metric in VALUE_BASED),
         text=f"{text}, completeness and soundness tell them apart {by}.",
         source="Section 5.2",
-        measured=_listed(kept),
+        measured=_describe(kept),
         cannot=few,
     )
     blind = f"{text}, ROAD and deletion do not {by}."
     if variant == OURS:
         reason = "two of the three maps have exactly one order"
-        yield Claim(text=blind, source="Section 5.2", measured=_listed(kept), verdict="by construction", reason=reason)
+        yield Claim(
+            text=blind, source="Section 5.2", measured=_describe(kept), verdict="by construction", reason=reason
+        )
     else:
         overlap = [NEAR_ZERO - kept[metric] for metric in ORDER_BASED]
-        yield judged(*overlap, text=blind, source="Section 5.2", measured=_listed(kept))
-    yield judged(
+        yield decide(*overlap, text=blind, source="Section 5.2", measured=_describe(kept))
+    yield decide(
         *(correlation - SLIGHT for correlation in orders.values()),
         text=f"The modifications change the order of features only slightly: rank correlation above {SLIGHT:g} {by}.",
         source="Section 5.2, caption of Fig. 7",
-        measured=f"mean rank correlation with the original: {listed(orders, 'z.2f')}",
+        measured=f"mean rank correlation with the original: {list_values(orders, 'z.2f')}",
     )
 
 
-def draw(figure: Figure, example: Mapping[str, Floats], shown: Mapping[str, Any]) -> None:
+def draw(figure: Figure, example: Mapping[str, Floats], curves: Mapping[str, Any]) -> None:
     """Draw modified maps of one sample above the curves of the four metrics."""
     figure.set_size_inches(6.9, 3.5)
     above, below = figure.subfigures(2, 1, squeeze=False, height_ratios=(1, 1.75))[:, 0]
@@ -217,15 +219,15 @@ def draw(figure: Figure, example: Mapping[str, Floats], shown: Mapping[str, Any]
         axes.set_axis_off()
     grid = below.subplots(1, len(METRICS))
     for axes, metric in zip(grid, METRICS, strict=True):
-        _draw_metric(axes, shown, metric)
+        _draw_metric(axes, curves, metric)
     handles, labels = grid[0].get_legend_handles_labels()
     below.legend(handles, labels, loc="outside lower center", ncols=len(labels))
 
 
-def _draw_metric(axes: Axes, shown: Mapping[str, Any], metric: str) -> None:
-    for name, curves in shown.items():
+def _draw_metric(axes: Axes, curves: Mapping[str, Any], metric: str) -> None:
+    for name, own in curves.items():
         colour, dash = _STYLES[name]
-        x, y = (np.array(curves[metric][key], dtype=np.float64) for key in ("across", "values"))
+        x, y = (np.array(own[metric][key], dtype=np.float64) for key in ("across", "values"))
         axes.plot(x, y, color=colour, linestyle=dash, label=name, marker="." if metric != "soundness" else "")
     axes.set_title(TITLES[metric], fontsize=8)
     across = {"soundness": "accuracy", "completeness": "threshold"}

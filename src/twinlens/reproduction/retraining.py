@@ -168,36 +168,36 @@ def run_spurious_edge(options: ExperimentOptions, progress: Progress) -> Outcome
 
 def _numbers(experiment: ImageExperiment, removed: float, accuracy: Accuracy) -> dict[str, Any]:
     shares = {name: {kind: share.value for kind, share in row.items()} for name, row in accuracy.items()}
-    return {**experiment.described(), "removed": removed, "accuracy": shares}
+    return {**experiment.describe(), "removed": removed, "accuracy": shares}
 
 
 def _claims(accuracy: Accuracy) -> list[Claim]:
-    judged, original = partial(judge, unit="test images"), accuracy[CLEAN]
+    decide, original = partial(judge, unit="test images"), accuracy[CLEAN]
     clean, first, second = (original[name] for name in (CLEAN, FIRST, SECOND))
     one, two = accuracy[FIRST][FIRST], accuracy[SECOND][SECOND]
     return [
-        judged(
+        decide(
             clean / 2 - first,
             clean / 2 - second,
             text="The original network performs poorly on both perturbed test sets: less than half as well.",
             source="Section 3.1, Fig. 1c",
             measured=f"{first.value:z.3f} and {second.value:z.3f}; {clean.value:z.3f} on clean images",
         ),
-        judged(
+        decide(
             clean - one - MARGIN,
             text="The network retrained without the centre (strategy 1) still performs badly on its test set: worse by "
             f"{MARGIN} or more.",
             source="Section 3.1, Fig. 1c: 0.66",
             measured=f"{one.value:z.3f}, against {clean.value:z.3f} of the original on clean images",
         ),
-        judged(
+        decide(
             two - ALMOST,
             text="The network retrained with a class-dependent region at the edge (strategy 2) reaches almost 90%: "
             f"more than {ALMOST:.0%}.",
             source="Section 3.1, Fig. 1c: 0.88",
             measured=f"{two.value:z.3f}",
         ),
-        judged(
+        decide(
             two - one - MARGIN,
             text=f"With as many pixels removed, the two retrained networks differ clearly, by {MARGIN} or more.",
             source="Section 3.1, Fig. 1: 0.66 against 0.88",
@@ -207,16 +207,16 @@ def _claims(accuracy: Accuracy) -> list[Claim]:
 
 
 def _spurious_claims(accuracy: Accuracy) -> list[Claim]:
-    judged, original, retrained = partial(judge, unit="test images"), accuracy[ORIGINAL], accuracy[RETRAINED]
+    decide, original, retrained = partial(judge, unit="test images"), accuracy[ORIGINAL], accuracy[RETRAINED]
     return [
-        judged(
+        decide(
             original[CLEAN] - retrained[CLEAN] - MARGIN,
             text=f"On clean test images the retrained network is much worse than the original (by {MARGIN} or more), "
             "although no object was removed from what it learned from.",
             source="Appendix C, Fig. 10b",
             measured=f"{retrained[CLEAN].value:z.3f} against {original[CLEAN].value:z.3f}",
         ),
-        judged(
+        decide(
             retrained[MARKED] - retrained[CLEAN] - MARGIN,
             retrained[MARKED] - original[CLEAN] + 0.05,
             text="The retrained network classifies by the spurious correlation: it succeeds where the mark is there, "

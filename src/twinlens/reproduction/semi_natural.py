@@ -17,7 +17,7 @@ import numpy as np
 from torch import Tensor
 
 from twinlens.checks.localisation import attribution_inside
-from twinlens.reproduction.claims import Claim, judge, listed, mean_of
+from twinlens.reproduction.claims import Claim, judge, list_values, mean_of
 from twinlens.reproduction.experiment import Experiment, ExperimentOptions, Outcome
 from twinlens.reproduction.image_sets import (
     ImageExperiment,
@@ -71,7 +71,7 @@ class MarkedResults:
     maps: Mapping[str, Tensor]  # their maps by method
 
 
-def watermarked(experiment: ImageExperiment, kind: str, *, alone: bool = False) -> tuple[ImageSet, ImageSet]:
+def add_watermarks(experiment: ImageExperiment, kind: str, *, alone: bool = False) -> tuple[ImageSet, ImageSet]:
     """Add watermarks to training and test images, or to a blank canvas; as many classes as the images have."""
     sets, classes = [], experiment.classes
     for part, images in (("train", experiment.train.images), ("test", experiment.test.images)):
@@ -88,7 +88,7 @@ def run(options: ExperimentOptions, progress: Progress) -> Outcome:
     with image_experiment(options, progress) as experiment:
         results = {kind: _measure(kind, experiment) for kind in WATERMARKS}
     numbers = {
-        **experiment.described(),
+        **experiment.describe(),
         "sets": {
             kind: {
                 "accuracy": own.accuracy.value,
@@ -105,41 +105,41 @@ def run(options: ExperimentOptions, progress: Progress) -> Outcome:
 
 def _measure(kind: str, experiment: ImageExperiment) -> MarkedResults:
     """Train a network on watermarks, and measure which share of attribution lies inside them."""
-    train, test = watermarked(experiment, kind)
+    train, test = add_watermarks(experiment, kind)
     mean = train.mean()
     network = train_network(train, mean, experiment, VGG16, f"training on {kind} watermarks")
     # Class 0 has no stripe, and so no region that a map could match.
     order = np.random.default_rng(stream(experiment.options.seed, "explained")).permutation(len(test))
     explained = test.take(order[(kind != "stripe") | (test.labels[order] > 0)][:EXPLAINED])
     inputs = as_inputs(explained.images, mean)
-    shares, shown, ids, task = {}, {}, explained.ids, f"explaining {kind} watermarks"
+    shares, samples, ids, task = {}, {}, explained.ids, f"explaining {kind} watermarks"
     for name, maps in explain(network, inputs, explained.labels, METHODS, experiment, ids=ids, task=task):
         inside = attribution_inside(maps.cpu(), explained.region, ids=ids)
-        shares[name], shown[name] = mean_of(inside.values, ids), maps[:_SHOWN].cpu()
+        shares[name], samples[name] = mean_of(inside.values, ids), maps[:_SHOWN].cpu()
     accuracy = measure_accuracy(network, test.inputs(mean), test.labels)
     images = explained.images[:_SHOWN]
-    return MarkedResults(accuracy=accuracy, explained=len(inputs), shares=shares, images=images, maps=shown)
+    return MarkedResults(accuracy=accuracy, explained=len(inputs), shares=shares, images=images, maps=samples)
 
 
 def _claims(results: Mapping[str, MarkedResults]) -> Iterator[Claim]:
-    judged = partial(judge, unit="test images")
+    decide = partial(judge, unit="test images")
     for kind, best in TAILORED.items():
         shares, other = results[kind].shares, next(name for name in TAILORED.values() if name != best)
-        yield judged(
+        yield decide(
             shares[best] - shares[other],
             text=f"On {kind} watermarks, {best}, which was crafted for them, has a higher Attr% than {other}.",
             source="Section 3.2, Fig. 2b",
-            measured=listed({name: shares[name] for name in (best, other)}),
+            measured=list_values({name: shares[name] for name in (best, other)}),
         )
         # Averaging within bands moves no attribution into a stripe: Pooling has the Attr% of the maps it is made from.
         rivals = [name for name in shares if name not in TAILORED.values() and (kind, name) != ("stripe", "IG")]
-        yield judged(
+        yield decide(
             *(shares[best] - shares[name] for name in rivals),
             text=f"On {kind} watermarks, the tailored {best} outperforms other methods: {', '.join(rivals)}.",
             source="Section 3.2: tailored methods outperform others on their own set",
-            measured=listed(shares),
+            measured=list_values(shares),
         )
-    yield judged(
+    yield decide(
         *(own.accuracy - 0.99 for own in results.values()),
         text="The watermarks are easily learned: accuracy above 99%.",
         source="Appendix D.1: 99.4% on number watermarks",

@@ -24,12 +24,12 @@ from twinlens.metrics.measuring import road
 from twinlens.metrics.removal import SHARES
 from twinlens.models.loading import PRETRAINED, load_model
 from twinlens.probing.model_call import best_device
-from twinlens.reproduction.claims import Claim, judge, listed
+from twinlens.reproduction.claims import Claim, judge, list_values
 from twinlens.reproduction.experiment import Experiment, ExperimentOptions, Outcome, plain
 from twinlens.reproduction.image_sets import ImageExperiment, ImageSet, LazyInputs, image_experiment
 from twinlens.reproduction.networks import VGG16, explain, measure_accuracy, train_network
 from twinlens.reproduction.scenes import DIGITS
-from twinlens.reproduction.semi_natural import watermarked
+from twinlens.reproduction.semi_natural import add_watermarks
 from twinlens.statistics.bootstrap import bootstrap
 from twinlens.support.arrays import Integers
 from twinlens.support.estimate import Estimate
@@ -64,8 +64,8 @@ def make_sets(experiment: ImageExperiment) -> dict[str, tuple[ImageSet, ImageSet
     train, test = (replace(part, size=experiment.side) for part in (experiment.train, experiment.test))
     return {
         REAL: (train, test),
-        MARKED: watermarked(experiment, "number"),
-        SYNTHETIC: watermarked(experiment, "number", alone=True),
+        MARKED: add_watermarks(experiment, "number"),
+        SYNTHETIC: add_watermarks(experiment, "number", alone=True),
     }
 
 
@@ -79,10 +79,10 @@ def run(options: ExperimentOptions, progress: Progress) -> Outcome:
             curves[name] = _measure_road(name, network, inputs, test.labels, experiment)
     losses = Losses(curves)
     numbers = {
-        **experiment.described(explained=losses.samples),
+        **experiment.describe(explained=losses.samples),
         "learned": {name: share.value for name, share in learned.items()},
         "road": {
-            order: {name: {method: losses.described(name, method, order) for method in METHODS} for name in curves}
+            order: {name: {method: losses.describe(name, method, order) for method in METHODS} for name in curves}
             for order in ORDERS
         },
     }
@@ -117,8 +117,8 @@ def _measure_road(
 ) -> dict[str, dict[str, RemovalCurve]]:
     """Explain some test images by each method, and measure ROAD of the maps in both orders."""
     seed = experiment.options.seed
-    drawn = np.random.default_rng(stream(seed, "explained")).permutation(len(inputs))
-    some = np.sort(drawn[: EXPLAINED if experiment.options.data else FEW])
+    order = np.random.default_rng(stream(seed, "explained")).permutation(len(inputs))
+    some = np.sort(order[: EXPLAINED if experiment.options.data else FEW])
     explained, targets, ids = inputs[some], labels[some], [f"{k:05d}" for k in some]
     task = f"ROAD on {name} images"
     return {
@@ -134,7 +134,7 @@ class Losses:
     """Resampled curves, and the accuracy that they lose over ranges of levels."""
 
     def __init__(self, curves: Mapping[str, Mapping[str, Mapping[str, RemovalCurve]]]) -> None:
-        self._drawn = {
+        self._curves = {
             (name, method, order): bootstrap(curve)
             for name, row in curves.items()
             for method, own in row.items()
@@ -143,36 +143,36 @@ class Losses:
 
     def mean(self, name: str, method: str, order: str, levels: Sequence[float]) -> Estimate:
         """Estimate the mean loss of accuracy over some levels."""
-        drawn = self._drawn[name, method, order]
-        some = [drawn.curve.position(level) for level in levels]
+        resampled = self._curves[name, method, order]
+        some = [resampled.curve.position(level) for level in levels]
         return Estimate.of(
-            float(drawn.curve.values[some].mean()), drawn.values[:, some].mean(axis=1), samples=self.samples
+            float(resampled.curve.values[some].mean()), resampled.values[:, some].mean(axis=1), samples=self.samples
         )
 
     def apart(self, one: str, other: str, order: str, methods: Sequence[str]) -> Estimate:
         """Estimate by how much accuracy differs between two sets, in the mean over methods and the paper's levels."""
-        pairs = [[self._drawn[name, method, order] for name in (one, other)] for method in methods]
+        pairs = [[self._curves[name, method, order] for name in (one, other)] for method in methods]
         some = [pairs[0][0].curve.position(level) for level in SHARES]
         measured = [np.abs(a.curve.performance - b.curve.performance)[some].mean() for a, b in pairs]
         again = [np.abs(a.performance - b.performance)[:, some].mean(axis=1) for a, b in pairs]
         return Estimate.of(float(np.mean(measured)), np.mean(again, axis=0), samples=self.samples)
 
-    def described(self, name: str, method: str, order: str) -> dict[str, Any]:
+    def describe(self, name: str, method: str, order: str) -> dict[str, Any]:
         """Return a curve as results.json holds it."""
-        curve = self._drawn[name, method, order].curve
+        curve = self._curves[name, method, order].curve
         means = {part: self.mean(name, method, order, levels) for part, levels in (("loss", SHARES), ("fine", FINE))}
         return {"levels": plain(curve.levels), "accuracy": plain(curve.performance), **to_json(means)}
 
     @property
     def samples(self) -> int:
         """Number of test images that are explained."""
-        return len(next(iter(self._drawn.values())).curve.table)
+        return len(next(iter(self._curves.values())).curve.table)
 
 
 def _claims(losses: Losses, order: str, cannot: str) -> Iterator[Claim]:
     """Judge the claims about one order of removal; the paper does not state which one its figures use."""
-    ranked, gradients = partial(_ranked, losses, order), ("IG", "DeepSHAP")
-    yield ranked(
+    rank, gradients = partial(_rank, losses, order), ("IG", "DeepSHAP")
+    yield rank(
         MARKED,
         ["Rect"],
         _REST,
@@ -181,12 +181,12 @@ def _claims(losses: Losses, order: str, cannot: str) -> Iterator[Claim]:
         source="Section 3.2, Fig. 3a",
     )
     text = "On real data Rect is worst"
-    yield ranked(REAL, _REST, ["Rect"], text=text, source="Section 3.2, Fig. 3b", cannot=cannot)
+    yield rank(REAL, _REST, ["Rect"], text=text, source="Section 3.2, Fig. 3b", cannot=cannot)
     text = "On real data GradCAM beats IG and DeepSHAP"
-    yield ranked(REAL, ["GradCAM"], gradients, text=text, source="Appendix D.1, Fig. 12a", cannot=cannot)
+    yield rank(REAL, ["GradCAM"], gradients, text=text, source="Appendix D.1, Fig. 12a", cannot=cannot)
     for name, letter in ((MARKED, "b"), (SYNTHETIC, "c")):
         text = f"On {name} data IG and DeepSHAP beat GradCAM"
-        yield ranked(name, gradients, ["GradCAM"], text=text, source=f"Appendix D.1, Fig. 12{letter}")
+        yield rank(name, gradients, ["GradCAM"], text=text, source=f"Appendix D.1, Fig. 12{letter}")
     near, far = (losses.apart(MARKED, name, order, _REST) for name in (SYNTHETIC, REAL))
     yield judge(
         far / 2 - near,
@@ -204,10 +204,10 @@ def _fine_claims(losses: Losses) -> Iterator[Claim]:
     about: dict[str, Any] = {"source": "Appendix D.1", "levels": FINE, "ours": True}
     for name in (MARKED, SYNTHETIC):
         text = f"On {name} data IG and DeepSHAP beat GradCAM where 1% to 8% of the pixels are removed"
-        yield _ranked(losses, "morf", name, ["IG", "DeepSHAP"], ["GradCAM"], text=text, **about)
+        yield _rank(losses, "morf", name, ["IG", "DeepSHAP"], ["GradCAM"], text=text, **about)
 
 
-def _ranked(
+def _rank(
     losses: Losses,
     order: str,
     name: str,
@@ -224,7 +224,7 @@ def _ranked(
     return judge(
         *((loss[a] - loss[b]) * sign for a in better for b in worse),
         text=f"{text} ({_ORDERED[order]}).",
-        measured=f"mean loss of accuracy: {listed(loss)}",
+        measured=f"mean loss of accuracy: {list_values(loss)}",
         unit="test images",
         **about,
     )

@@ -27,7 +27,7 @@ from twinlens.laboratory.tasks import linear
 from twinlens.metrics.protocols import PROTOCOLS
 from twinlens.metrics.removal import THRESHOLDS
 from twinlens.probing.ranking import rank_features
-from twinlens.reproduction.claims import Claim, judge, mean_of, shown
+from twinlens.reproduction.claims import Claim, format_value, judge, mean_of
 from twinlens.reproduction.experiment import Experiment, ExperimentOptions, Outcome, plain, refuse_options
 from twinlens.support.arrays import Floats
 from twinlens.support.estimate import Estimate
@@ -121,12 +121,12 @@ def modify(data: LinearSet, change: str, trial: int, *, seed: int = 0) -> Floats
     Attribution is removed from half of the features, or introduced on half of those that allow it, by a random amount
     up to the map's maximum.
     """
-    drawn = np.random.default_rng(stream(seed, change, trial)).random(data.information.shape)
+    numbers = np.random.default_rng(stream(seed, change, trial)).random(data.information.shape)
     if change == REMOVE:
-        return np.where(drawn < SHARE, 0.0, data.information)
+        return np.where(numbers < SHARE, 0.0, data.information)
     # A number drawn below the share, divided by the share, is again uniform between 0 and 1.
     peak = data.information.max(axis=1, keepdims=True) / SHARE
-    return data.information + np.where((drawn < SHARE) & data.introducible[change], peak * drawn, 0.0)
+    return data.information + np.where((numbers < SHARE) & data.introducible[change], peak * numbers, 0.0)
 
 
 def measure(data: LinearSet, maps: Floats) -> Curves:
@@ -235,7 +235,7 @@ def _rise(curves: Mapping[str, Curves], change: str, metric: str) -> Estimate:
 
 def _claims(name: str, curves: Mapping[str, Curves]) -> Iterator[Claim]:
     ours = name != "paper"
-    judged = partial(judge, ours=ours, unit="trials")
+    decide = partial(judge, ours=ours, unit="trials")
     where = "the set with zero weights" if ours else "the paper's set"
     for change, text in ((TRUTH, "the exact map has soundness 1"), (REMOVE, "removing leaves soundness as it is")):
         lowest = curves[change]["soundness"].min()
@@ -256,11 +256,11 @@ def _claims(name: str, curves: Mapping[str, Curves]) -> Iterator[Claim]:
     for change in introduced:
         rise = _rise(curves, change, "soundness")
         true = curves[change]["true_soundness"].mean()
-        yield judged(
+        yield decide(
             -rise - _NOTICEABLE,
             text=f"On {where}, introducing attribution on {on[change]} lowers soundness.",
             source="Section 5.1, Fig. 6a",
-            measured=f"mean change {shown(rise, '+z.3f')}; by definition soundness is {true:z.3f}",
+            measured=f"mean change {format_value(rise, '+z.3f')}; by definition soundness is {true:z.3f}",
         )
     for metric, thresholds in COMPLETENESS.items():
         for change in (REMOVE, *introduced):
@@ -272,11 +272,11 @@ def _claims(name: str, curves: Mapping[str, Curves]) -> Iterator[Claim]:
                 what = f"introducing it on {on[change]} leaves completeness as it is"
             else:
                 margins, what = [rise - _NOTICEABLE], f"introducing it on {on[change]} improves completeness"
-            yield judged(
+            yield decide(
                 *margins,
                 text=f"On {where}, {what} (thresholds {thresholds}).",
                 source="Section 5.1: what is expected",
-                measured=f"mean change {shown(rise, '+z.3f')}",
+                measured=f"mean change {format_value(rise, '+z.3f')}",
             )
 
 
