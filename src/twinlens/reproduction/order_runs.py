@@ -26,13 +26,12 @@ from twinlens.metrics.removal import Completeness
 from twinlens.metrics.soundness import soundness_from_probes
 from twinlens.models.loading import LoadedModel
 from twinlens.probing.maps import normalise
-from twinlens.probing.model_call import Labels, Model
 from twinlens.probing.ranking import count_removed, kept_mass, rank_features
 from twinlens.reproduction.claims import mean_of
 from twinlens.reproduction.experiment import ExperimentOptions
 from twinlens.reproduction.method_comparison import FEW_LEVELS, compare_methods
 from twinlens.run.run_reader import Evaluation
-from twinlens.support.arrays import ArrayLike, Floats
+from twinlens.support.arrays import Floats
 from twinlens.support.correlation import pearson
 from twinlens.support.estimate import Estimate
 from twinlens.support.progress import Progress
@@ -181,20 +180,9 @@ class Modified:
         self.positions = {name: position for position, name in enumerate(evaluation.ids())}
 
     def __call__(
-        self,
-        model: Model,
-        inputs: ArrayLike,
-        targets: Labels,
-        *,
-        ids: Sequence[str],
-        seed: int,
-        of: str,
-        change: str,
-        scheme: str,
-        variant: str,
+        self, *_: object, ids: Sequence[str], seed: int, of: str, change: str, scheme: str, variant: str
     ) -> Tensor:
-        """Return the modified maps (N, *S) of the method `of`; see `modify`."""
-        del model, inputs, targets  # the signature of a method
+        """Return the modified maps (N, *S) of the method `of`; model, inputs and targets are not used."""
         return modify(self.originals(of, ids), change, scheme, variant, ids=ids, seed=seed)
 
     def originals(self, method: str, ids: Sequence[str]) -> Tensor:
