@@ -10,7 +10,7 @@ from twinlens.data.inputs import load_inputs
 from twinlens.data.samples import subset
 from twinlens.errors import unknown
 from twinlens.imputation.imputers import restore_imputer
-from twinlens.laboratory.selftest import selftest
+from twinlens.laboratory.degradation import selftest
 from twinlens.metrics.performance import Performance
 from twinlens.metrics.removal import Completeness
 from twinlens.options import SubjectOptions

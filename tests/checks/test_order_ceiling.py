@@ -84,8 +84,8 @@ def test_shares_go_from_chance_to_the_ceiling():
     assert of_maps(found, task, truth) == pytest.approx(1)
     assert of_maps(found, task, truth.max() - truth) < -0.5
     random = np.random.default_rng(0).random(truth.shape)
-    low, high = found.share(found.measure(task.model, task.inputs, task.labels, random))
-    assert low < 0 < high
+    chance = found.share(found.measure(task.model, task.inputs, task.labels, random))
+    assert chance.low < 0 < chance.high
     half = found.share(found.measure(task.model, task.inputs, task.labels, task.information))
     assert 0.5 < half.low < half.value < half.high < 1.2  # blind to evidence against the label
     assert found.values == pytest.approx(
@@ -168,13 +168,13 @@ def test_what_cannot_be_searched_is_refused():
     task = laboratory.linear(3, features=5)
     for given, error, message in (
         ({"metric": "soundness"}, ValueError, "`metric` must be one of deletion, insertion, road_morf, road_lerf"),
-        ({"metric": tl.Completeness()}, TypeError, "`metric` must go by rank"),
-        ({"metric": tl.Deletion()}, ValueError, "nothing to search by"),
+        ({"metric": tl.Completeness()}, TypeError, "`metric` must depend on ranks only"),
+        ({"metric": tl.Deletion()}, ValueError, "too coarse for a search"),
         ({"width": 0}, ValueError, "`width` must be at least 1"),
         ({"orders": 0}, ValueError, "`orders` must be at least 1"),
     ):
         with pytest.raises(error, match=message):
             tl.ceiling(task.model, task.inputs, task.labels, **given)
     found = search(task, width=1)
-    with pytest.raises(ValueError, match="`curve` must be of the ceiling's own samples"):
+    with pytest.raises(ValueError, match="`curve` must have the ceiling's samples"):
         found.share(tl.deletion(task.model, task.inputs[:2], task.labels[:2], task.inputs[:2].abs()))
