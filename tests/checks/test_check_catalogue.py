@@ -181,12 +181,10 @@ def test_model_randomisation_is_that_of_the_laboratory(evaluation, made):
     assert check.methods["random"].values[0].value == pytest.approx(1.0)
 
 
-def test_the_efficient_variant_has_complexity_before_and_after(evaluation, made):
-    rise, before, after = checked(evaluation, made, "efficient-randomisation").methods["saliency"].values
-    assert rise.value != 0
-    assert 0 < before.value < np.log(100)
-    assert 0 < after.value < np.log(100)
-    assert checked(evaluation, made, "efficient-randomisation").methods["random"].values[0].value == 0
+def test_the_efficient_variant_measures_the_rise_of_complexity(evaluation, made):
+    methods = checked(evaluation, made, "efficient-randomisation").methods
+    assert methods["saliency"].values[0].value != 0
+    assert methods["random"].values[0].value == 0
 
 
 def test_sensitivity_n_reads_stored_maps(evaluation, made, monkeypatch):

@@ -48,7 +48,7 @@ def run(out=None, methods=None, **options):
 
 
 def networks(file):
-    return json.loads(file.read_text())["networks"]
+    return json.loads(file.read_text())["results"]
 
 
 def test_what_matters_is_missed_and_what_does_not_is_not():
@@ -102,7 +102,7 @@ def test_an_interrupted_call_resumes(tmp_path, monkeypatch):
     stored = networks(tmp_path / "whole.json")
     assert len(stored) == 5
     kept = dict(list(stored.items())[:3])
-    (tmp_path / "part.json").write_text(json.dumps({"format": 1, "networks": kept}))
+    (tmp_path / "part.json").write_text(json.dumps({"format": 1, "results": kept}))
     trained, original = [], remove_and_retrain.train
     monkeypatch.setattr(remove_and_retrain, "train", lambda *a, **k: trained.append(1) or original(*a, **k))
     again = run(out=tmp_path / "part.json")
@@ -128,27 +128,24 @@ def test_only_networks_of_the_same_settings_are_reused(tmp_path):
     assert len(networks(out)) == len(before) + 2 + 2 + 1
     assert before.items() <= networks(out).items()
     out.write_text("[]")
-    with pytest.raises(RunError, match="holds no networks of `roar`, or is damaged"):
+    with pytest.raises(RunError, match="holds no stored results, or is damaged"):
         run(out=out)
 
 
-def test_a_method_that_fails_does_not_stop_the_others(tmp_path):
+def test_networks_are_kept_when_a_method_fails(tmp_path):
     out = tmp_path / "networks.json"
-    with (
-        pytest.warns(UserWarning, match="bad failed and is left out: `method` raised RuntimeError: no maps today"),
-        pytest.raises(RunError, match=r"ROAR is incomplete\. bad: `method` raised RuntimeError: no maps today"),
-    ):
-        run(out=out, methods={"bad": fails, "exact": exact})
-    assert [name for name in networks(out) if name.startswith("exact")]
+    with pytest.raises(ValueError, match="`method` raised RuntimeError: no maps today"):
+        run(out=out, methods={"exact": exact, "bad": fails})
+    assert len(networks(out)) == 3
 
 
 def test_progress_counts_networks(tmp_path):
     for _ in range(2):  # the second time all are stored, and count as well
         progress = Watch()
         run(out=tmp_path / "networks.json", retrainings=2, device="cpu", progress=progress)
-        assert progress.announced == {"nothing removed": 2, "exact": 4, "corner": 4}
+        assert progress.announced == {"networks": 10}
         assert progress.notes == ["Networks trained for 4 epochs in batches of 16 on cpu."]
-        assert [progress.done[name] for name in ("exact", "corner")] == [4, 4]
+        assert progress.done == {"networks": 10}
 
 
 def test_values_and_areas():

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from twinlens.probing.ranking import check_levels
-from twinlens.run.check_records import CheckColumn, CheckText, MethodCheck
+from twinlens.run.check_records import CheckText, MethodCheck
 from twinlens.support.fields import check_count, check_types
 
 if TYPE_CHECKING:
@@ -36,44 +36,25 @@ class CheckResult:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckDefinition(CheckText):
-    """A check: its description, its options and its measurement."""
+    """A check, declared by the function that measures it.
+
+    The docstring of the function is shown with the results: its first line is the question, the rest explains how to
+    read the numbers.
+    """
+
+    measure: Callable[[CheckedRun], CheckResult] = field(kw_only=False)
+    """Measures the methods of a run."""
 
     options: tuple[str, ...]
     """Names of the fields of `CheckOptions` that it uses."""
 
-    measure: Callable[[CheckedRun], CheckResult]
-    """Measures the methods of a run."""
+    question: str = field(init=False)
+    reading: str = field(init=False)
 
-
-def define_check(
-    title: str,
-    *,
-    source: str,
-    columns: tuple[CheckColumn, ...],
-    options: tuple[str, ...],
-    step_title: str | None = None,
-    course_title: str | None = None,
-) -> Callable[[Callable[[CheckedRun], CheckResult]], CheckDefinition]:
-    """Turn a function that measures the methods of a run into the definition of a check.
-
-    Its docstring is shown with the results: the first line is the question, the rest explains how to read the numbers.
-    """
-
-    def decorate(measure: Callable[[CheckedRun], CheckResult]) -> CheckDefinition:
-        question, _, reading = (inspect.getdoc(measure) or "").partition("\n\n")
-        return CheckDefinition(
-            title=title,
-            question=question,
-            reading=" ".join(reading.split()),
-            source=source,
-            columns=columns,
-            options=options,
-            step_title=step_title,
-            course_title=course_title,
-            measure=measure,
-        )
-
-    return decorate
+    def __post_init__(self) -> None:
+        question, _, reading = (inspect.getdoc(self.measure) or "").partition("\n\n")
+        object.__setattr__(self, "question", question)
+        object.__setattr__(self, "reading", " ".join(reading.split()))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -143,18 +143,14 @@ class CheckedRun:
         return load_reference(self.opened[1], self.opened[0], self.seed, _WORKERS)
 
     def test(self, function: Callable[..., T], name: str, **arguments: Any) -> T:
-        """Call a test of this module's package on the checked samples and one method."""
+        """Call a test such as `max_sensitivity` on the checked samples with one method."""
         method, options = self.method(name)
-        return function(
-            self.model,
-            inputs=self.inputs,
-            targets=self.samples.labels,
-            method=method,
-            ids=self.samples.ids,
-            seed=self.seed,
-            **arguments,
-            **options,
-        )
+        samples = {"inputs": self.inputs, "targets": self.samples.labels, "ids": self.samples.ids}
+        return function(self.model, **samples, method=method, seed=self.seed, **arguments, **options)
+
+    def score(self, function: Callable[..., SampleScores], name: str, **arguments: Any) -> MethodCheck:
+        """Call a test with one score per sample, and return their mean."""
+        return MethodCheck(values=self.estimates([self.test(function, name, **arguments)]))
 
     def estimates(self, scores: Iterable[SampleScores]) -> tuple[Estimate, ...]:
         """Estimate means, resampled by the run's seed."""

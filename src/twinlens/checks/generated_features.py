@@ -22,6 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,7 +31,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from twinlens.attribution.harness import at_least_one, undisturbed
-from twinlens.checks.check_definition import CheckResult, define_check
+from twinlens.checks.check_definition import CheckDefinition, CheckResult
 from twinlens.checks.sample_scores import SampleScores, mean_of_defined
 from twinlens.integrations.explanations import attribute
 from twinlens.probing.maps import check_maps, normalise, spatial_shape
@@ -50,6 +51,7 @@ _RATE, _PENALTY = 0.2, 10.0  # learning rate, and weight of changes to the other
 _WARM_UP = 100  # steps without this penalty
 _NOISE = 0.05  # deviation of a background from the median of the examples, as a share of their range
 _BATCH = 100_000  # input values that are optimised at once
+_Pair = tuple[Tensor, list[int], Tensor, list[float]]  # picture, classes, patches, change
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -185,38 +187,27 @@ def generate_features(
         raise ValueError(f"`probability` must lie within [0, 1); got {probability!r}.")
     device, dtype = find_device(model, None)
     examples = examples.to(dtype or examples.dtype)
-    pairs: list[_Pair] = []
+    pairs: dict[int, _Pair] = {}
     with undisturbed(model), blaming("model"):
         search = _PatchSearch(model, examples, device, probability, seed)
         batch = max(1, _BATCH // examples[0].numel())
         for start in range(0, count, batch):
-            pairs += search.run(range(start, min(start + batch, count)), steps)
+            pairs |= search.run(range(start, min(start + batch, count)), steps)
     if not pairs:
         raise ValueError(
             f"`model` generated none of {count} pairs of features in {steps} steps: no patch reached a probability of "
             f"{probability:g} for one class without changing another by more than {CHANGE:.0%}. Allow more steps, or a "
             "lower probability."
         )
-    pairs.sort(key=lambda pair: pair.number)
+    pictures, classes, patches, changes = zip(*(pairs[number] for number in sorted(pairs)), strict=True)
     return GeneratedFeatures(
-        inputs=torch.stack([pair.picture for pair in pairs]).cpu(),
-        classes=np.array([pair.classes for pair in pairs]),
-        patches=torch.stack([pair.patches for pair in pairs]).cpu(),
-        change=np.array([pair.change for pair in pairs]),
+        inputs=torch.stack(pictures).cpu(),
+        classes=np.array(classes),
+        patches=torch.stack(patches).cpu(),
+        change=np.array(changes),
         tried=count,
-        ids=tuple(f"generated-{pair.number}" for pair in pairs),
+        ids=tuple(f"generated-{number}" for number in sorted(pairs)),
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Pair:
-    """A pair of patches that succeeded."""
-
-    number: int
-    classes: list[int]
-    picture: Tensor
-    patches: Tensor
-    change: list[float]
 
 
 class _PatchSearch:
@@ -231,16 +222,14 @@ class _PatchSearch:
         self.low, self.range, self.middle = low, high - low, middle
         with torch.no_grad(), blaming("model"):
             self.outputs = int(model(examples[:1].to(device)).shape[1])
-        steps = [math.prod(self.spatial[axis + 1 :]) for axis in range(len(self.spatial))]
-        self.stride = torch.tensor(steps)
-        self.offsets = (torch.cartesian_prod(*map(torch.arange, self.side)).reshape(-1, len(steps)) * self.stride).sum(
-            1
-        )
+        self.stride = torch.tensor([math.prod(self.spatial[axis + 1 :]) for axis in range(len(self.spatial))])
+        offsets = torch.cartesian_prod(*map(torch.arange, self.side)).reshape(-1, len(self.side))
+        self.offsets = (offsets * self.stride).sum(1)
 
-    def run(self, numbers: range, steps: int) -> list[_Pair]:
-        """Optimise the pairs with these numbers and return those that succeeded."""
+    def run(self, numbers: range, steps: int) -> dict[int, _Pair]:
+        """Optimise the pairs with these numbers and return those that succeeded, by number."""
         draws = {number: torch.Generator().manual_seed(stream(self.seed, "generated", number)) for number in numbers}
-        active, pairs = list(numbers), list[_Pair]()
+        active, pairs = list(numbers), dict[int, _Pair]()
         classes = {k: torch.randperm(self.outputs, generator=draws[k])[:2].tolist() for k in active}
         shape = len(self.low), math.prod(self.side)
         values = {k: torch.zeros(2, *shape, device=self.device, requires_grad=True) for k in active}
@@ -258,7 +247,9 @@ class _PatchSearch:
             good = ((probability > self.probability) & (change < CHANGE)).all(dim=1).tolist()
             for row, k in enumerate(list(active)):
                 if good[row]:
-                    pairs.append(self._pair(k, classes[k], picture[row].detach(), position[row], change[row].tolist()))
+                    inside = torch.zeros(2, math.prod(self.spatial), dtype=torch.bool, device=self.device)
+                    inside = inside.scatter(1, position[row], True).reshape(2, *self.spatial)
+                    pairs[k] = picture[row].detach(), classes[k], inside, change[row].tolist()
                     active.remove(k)
                 else:
                     values[k].grad = gradients[row]
@@ -271,13 +262,8 @@ class _PatchSearch:
         """Draw a background (C, F) and the flat positions (2, P) of two patches that do not overlap."""
         noise = torch.randn(len(self.low), math.prod(self.spatial), generator=draws).to(self.low)
         background = (self.middle + _NOISE * self.range * noise).clamp(self.low, self.low + self.range)
-        corners = torch.stack(
-            [
-                torch.randint(length - side + 1, (2,), generator=draws)
-                for length, side in zip(self.spatial, self.side, strict=True)
-            ],
-            dim=1,
-        )
+        room = [length - side + 1 for length, side in zip(self.spatial, self.side, strict=True)]
+        corners = torch.stack([torch.randint(each, (2,), generator=draws) for each in room], dim=1)
         axis = int(torch.randint(len(self.spatial), (1,), generator=draws))
         length, side = self.spatial[axis], self.side[axis]
         first = int(torch.randint(length - 2 * side + 1, (1,), generator=draws))
@@ -310,12 +296,6 @@ class _PatchSearch:
         change = torch.where(gain > 1, torch.maximum(beside.abs(), on_bare.abs()), math.inf).detach()
         return pictures.chunk(4)[3], loss, logs[..., 0].T.detach().exp(), change
 
-    def _pair(self, number: int, classes: list[int], picture: Tensor, position: Tensor, change: list[float]) -> _Pair:
-        mask = torch.zeros(2, math.prod(self.spatial), dtype=torch.bool, device=position.device)
-        mask.scatter_(1, position, True)
-        patches = mask.reshape(2, *self.spatial)
-        return _Pair(number=number, classes=classes, picture=picture, patches=patches, change=change)
-
 
 def _check_generated_features(run: CheckedRun, test: Callable[..., SampleScores]) -> CheckResult:
     features = generate_features(run.model, run.inputs, count=run.options.limit, seed=run.seed)
@@ -328,8 +308,9 @@ def _check_generated_features(run: CheckedRun, test: Callable[..., SampleScores]
     return run.each_method(measure, samples=len(features.ids), notes=[note])
 
 
-@define_check(
-    "Null player",
+@partial(
+    CheckDefinition,
+    title="Null player",
     source="Khakzar et al. 2022, Do explanations explain? Model knows best",
     columns=(CheckColumn(title="share on the null feature", better="lower"),),
     options=("limit",),
@@ -344,8 +325,9 @@ def null_player_check(run: CheckedRun) -> CheckResult:
     return _check_generated_features(run, null_player)
 
 
-@define_check(
-    "Class sensitivity",
+@partial(
+    CheckDefinition,
+    title="Class sensitivity",
     source="Khakzar et al. 2022, Do explanations explain? Model knows best",
     columns=(CheckColumn(title="overlap", better="lower"),),
     options=("limit",),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from scipy.ndimage import distance_transform_edt
 
-from twinlens.checks.check_definition import CheckResult, define_check
+from twinlens.checks.check_definition import CheckDefinition, CheckResult
 from twinlens.checks.sample_scores import SampleScores
 from twinlens.data.boxes import Box, boxes_of_samples, draw_regions, read_boxes
 from twinlens.errors import DataError
@@ -122,8 +123,9 @@ def _check(
     return values.flatten(1).double().cpu().numpy(), inside.flatten(1).cpu().numpy(), names
 
 
-@define_check(
-    "Localisation: Attr% and the pointing game",
+@partial(
+    CheckDefinition,
+    title="Localisation: Attr% and the pointing game",
     source="Attr%: Zhou et al. 2022, Do feature attribution methods correctly attribute features?; pointing game: "
     "Zhang et al. 2018, Top-down neural attention by excitation backprop",
     columns=(CheckColumn(title="Attr%", better="higher"), CheckColumn(title="pointing game", better="higher")),

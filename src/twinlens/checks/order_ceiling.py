@@ -16,23 +16,24 @@ Shapes: N samples, C channels, S = spatial shape, F segments of a sample.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import os
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from twinlens.checks.check_definition import CheckResult, define_check
+from twinlens.checks.check_definition import CheckDefinition, CheckResult
 from twinlens.checks.order_search import OrderSearch, RankMetric, order_map
+from twinlens.checks.result_store import ResultStore
 from twinlens.checks.sample_scores import SampleScores
 from twinlens.data.segments import SEGMENTS, equal_parts, find_segments
 from twinlens.errors import unknown
 from twinlens.imputation.imputers import ConstantImputer, LinearImputer, TokenImputer, restore_imputer
-from twinlens.metrics.catalogue import METRICS, describe_metric
+from twinlens.metrics.catalogue import METRICS
 from twinlens.metrics.curves import Curve, RemovalCurve
 from twinlens.metrics.removal import Deletion, Insertion, Road
 from twinlens.probing.answers import CLASSIFICATION
@@ -145,7 +146,7 @@ def ceiling(
         width: beam width of the search; 1 is greedy, larger values look ahead.
         orders: number of random orders of each sample, whose mean is chance.
         out: FILE.json that stores each order when it is complete. With it, an interrupted search resumes. Orders of
-            other samples, or of a model with other outputs, are not used.
+            other settings, samples or models are not used.
 
     Example:
         >>> def model(x):
@@ -169,7 +170,7 @@ def ceiling(
         how = {**how, "segments": parts.expand(len(names), *parts.shape)}
     progress = how.pop("progress", False)
     prober = Prober(model, inputs, labels, imputer=chosen.imputer, **how)
-    search = OrderSearch(metric=chosen, prober=prober, width=width, out=out)
+    search = OrderSearch(metric=chosen, prober=prober, width=width, store=ResultStore(out))
     bars = Bars(shown=progress) if isinstance(progress, bool) and progress else nullcontext(progress or Quiet())
     with bars as shown:
         chance = _measure_chance(chosen, prober, search.segments, orders, shown)
@@ -230,8 +231,9 @@ def _measure_chance(metric: RankMetric, prober: Prober, segments: Tensor, orders
     return total / orders
 
 
-@define_check(
-    "Share of the ceiling",
+@partial(
+    CheckDefinition,
+    title="Share of the ceiling",
     source="Wang & Wang 2024, Benchmarking deletion metrics with the principled explanations (TRACE)",
     columns=(
         CheckColumn(title="share of the ceiling", better="higher", beside="of\nceiling"),
@@ -255,8 +257,6 @@ def ceiling_check(run: CheckedRun) -> CheckResult:
     performance = "probability" if model.task == CLASSIFICATION else "score"
     metric = replaced(METRICS[options.metric], {"performance": performance}, "metric")
     metric = metric.bound(imputer, neighbours=data.has_neighbours)
-    identity = repr((describe_metric(metric), segments, options.width)).encode()
-    file = f"{hashlib.blake2b(identity, digest_size=8).hexdigest()}.json"
     how: dict[str, Any] = {"batch_size": directory.manifest.execution.batch_size, "output": model.scale}
     arguments = (run.model, run.inputs, samples.labels)
     best = ceiling(
@@ -266,7 +266,7 @@ def ceiling_check(run: CheckedRun) -> CheckResult:
         segments=find_segments(segments, samples).of(samples, run.inputs),
         ids=samples.ids,
         seed=run.seed,
-        out=directory.path / FOLDER / "ceiling" / file,
+        out=directory.path / FOLDER / "ceiling" / "orders.json",
         progress=run.progress,
         **how,
     )

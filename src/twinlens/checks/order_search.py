@@ -1,4 +1,4 @@
-"""Search for the order of segments that scores best by a metric, sample by sample, with resume from a file.
+"""Search for the order of segments that scores best by a metric, sample by sample.
 
 The search is a beam search: of all sets of one size it keeps the `width` most promising ones and extends each of them.
 Two orders of the same segments are one set, and no set is scored twice. A beam as wide as there are sets finds the best
@@ -9,21 +9,17 @@ Shapes: N samples, S = spatial shape, F segments of a sample, L levels, B sets.
 
 from __future__ import annotations
 
-import dataclasses
-import hashlib
-import json
-import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from twinlens.errors import RunError
+from twinlens.checks.result_store import ResultStore, digest_of
 from twinlens.metrics.catalogue import describe_metric
 from twinlens.metrics.curves import loss_area
 from twinlens.metrics.removal import Deletion, Insertion, Road
@@ -31,17 +27,12 @@ from twinlens.probing.model_call import ANSWER, blaming, evaluating
 from twinlens.probing.probe import Prober
 from twinlens.probing.ranking import count_removed, rank_features
 from twinlens.support.arrays import Floats, Integers
-from twinlens.support.fields import JSON, check_types, from_json, to_json
-from twinlens.support.files import as_path, read_whole, write_json
 from twinlens.support.progress import Progress
 from twinlens.support.randomness import stream
 
 Sets = NDArray[np.bool_]
 RankMetric = Road | Deletion | Insertion
 """A metric that depends on the ranking of features only."""
-
-_FORMAT = 1
-_TOLERANCE = 1e-3  # relative difference of a model's outputs between machines or batch sizes
 
 
 class OrderResult(NamedTuple):
@@ -112,33 +103,6 @@ def order_map(order: Sequence[int], segments: Tensor) -> Tensor:
     return values[segments]  # index -1, outside all segments, is the last value: zero
 
 
-@dataclass(frozen=True, kw_only=True)
-class _SampleOrder:
-    """The order of one sample, and what identifies the sample and the model."""
-
-    digest: str  # of the input, its segments and its label
-    answer: float  # the model's output for the input
-    order: tuple[int, ...] = ()
-
-    def matches(self, other: _SampleOrder) -> bool:
-        close = abs(self.answer - other.answer) <= _TOLERANCE * (1 + abs(other.answer))
-        return self.digest == other.digest and close and sorted(self.order) == list(range(len(self.order)))
-
-
-@dataclass(frozen=True, kw_only=True)
-class _OrderFile:
-    """Content of a file of orders, by sample id."""
-
-    format: int = _FORMAT
-    metric: Mapping[str, JSON]
-    width: int
-    seed: int
-    orders: Mapping[str, _SampleOrder] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        check_types(self)
-
-
 @dataclass(kw_only=True, eq=False)
 class OrderSearch:
     """The search over all samples."""
@@ -152,11 +116,8 @@ class OrderSearch:
     width: int
     """Beam width."""
 
-    out: str | os.PathLike[str] | None
-    """File that stores each order when it is complete."""
-
-    def __post_init__(self) -> None:
-        self._stored = self._read()
+    store: ResultStore
+    """Orders of earlier searches."""
 
     @cached_property
     def segments(self) -> Tensor:
@@ -172,49 +133,32 @@ class OrderSearch:
 
     def run(self, progress: Progress) -> tuple[Tensor, Integers]:
         """Return maps (N, *S) of the best orders and the number of model calls (N,), 0 for stored orders."""
-        prober, stored = self.prober, self._stored
+        prober = self.prober
         maps, calls = torch.empty(self.segments.shape), np.zeros(len(prober.ids), dtype=np.int64)
         progress.begin({"search": len(prober.ids)})
         with evaluating(prober.model), torch.inference_mode():
             for k, name in enumerate(prober.ids):
-                sample = self._describe(k)
-                if name not in stored.orders or not stored.orders[name].matches(sample):
+                key = f"{name} {self._digest(k)}"
+                order: Any = self.store.get(key)
+                if order is None:
                     order, _, calls[k] = self._search(k)
-                    entry = dataclasses.replace(sample, order=order)
-                    stored = dataclasses.replace(stored, orders={**stored.orders, name: entry})
-                    if self.out is not None:
-                        write_json(as_path(self.out), to_json(stored))
-                maps[k] = order_map(stored.orders[name].order, self.segments[k])
+                    self.store.put(key, [*order])
+                maps[k] = order_map(order, self.segments[k])
                 progress.advance("search", 1)
         return maps, calls
 
-    def _read(self) -> _OrderFile:
-        """Read the file, or return an empty one."""
-        metric = json.loads(json.dumps(describe_metric(self.metric)))
-        empty = _OrderFile(metric=metric, width=self.width, seed=self.prober.how["seed"])
-        if self.out is None or not as_path(self.out).exists():
-            return empty
-        path = as_path(self.out)
-        try:
-            stored = from_json(_OrderFile, json.loads(read_whole(path)), path.name)
-        except (ValueError, TypeError) as error:
-            raise RunError(f"`out` {str(path)!r} holds no orders of `ceiling`, or is damaged: {error}") from None
-        if dataclasses.replace(stored, orders={}) != empty:
-            raise RunError(
-                f"`out` {str(path)!r} holds orders of another search: its metric, width or seed differs. Choose "
-                "another file."
-            )
-        return stored
-
-    def _describe(self, k: int) -> _SampleOrder:
-        """Describe sample k to recognise its stored order."""
+    def _digest(self, k: int) -> str:
+        """Hash what the order of sample k depends on."""
         inputs, respondent = self.prober.inputs[k : k + 1], self.prober.respondent
         index = torch.tensor([k], device=respondent.device)
-        answer = respondent.ask(inputs.to(respondent.device), index)[0, self._column]
-        digest = hashlib.blake2b(inputs.cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes(), digest_size=16)
-        digest.update(self.segments[k].numpy().tobytes())
-        digest.update(str(respondent.labels[k]).encode())
-        return _SampleOrder(digest=digest.hexdigest(), answer=float(answer))
+        answer = float(respondent.ask(inputs.to(respondent.device), index)[0, self._column])
+        return digest_of(
+            describe_metric(self.metric),
+            [self.width, self.prober.how["seed"], str(respondent.labels[k])],
+            f"{answer:.3g}",  # stands for the model; other batch sizes and machines change the last digits
+            inputs.cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes(),
+            self.segments[k].numpy().tobytes(),
+        )
 
     def _search(self, k: int) -> OrderResult:
         """Search for the best order of sample k."""

@@ -12,13 +12,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from twinlens.checks.check_definition import CheckResult, define_check
+from twinlens.checks.check_definition import CheckDefinition, CheckResult
 from twinlens.checks.sample_scores import SampleScores, mean_of_defined
 from twinlens.imputation.imputers import ConstantImputer, Imputer, find_imputer
 from twinlens.probing.maps import check_maps
@@ -162,8 +163,9 @@ def _draw_orders(ids: Sequence[str], features: int, number: int, seed: int) -> T
     return torch.stack(drawn).double()
 
 
-@define_check(
-    "Sensitivity-n",
+@partial(
+    CheckDefinition,
+    title="Sensitivity-n",
     source="Ancona et al. 2018, Towards better understanding of gradient-based attribution methods for deep neural "
     "networks",
     columns=(CheckColumn(title="mean correlation", better="higher"),),

@@ -10,13 +10,10 @@ Shapes: N samples, C channels, S = spatial shape, F features, L shares, R retrai
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,9 +21,10 @@ import torch
 from torch import Tensor, nn
 
 from twinlens.attribution import METHODS
-from twinlens.checks.check_definition import CheckResult, define_check
+from twinlens.checks.check_definition import CheckDefinition, CheckResult
+from twinlens.checks.result_store import ResultStore, digest_of
 from twinlens.data.stored_maps import StoredMaps
-from twinlens.errors import RunError, first_line, short_repr
+from twinlens.errors import short_repr
 from twinlens.imputation.imputers import MeanImputer
 from twinlens.integrations.explanations import attribute
 from twinlens.metrics.curves import loss_area
@@ -43,8 +41,7 @@ from twinlens.support.arguments import checked
 from twinlens.support.arrays import ArrayLike, Floats
 from twinlens.support.code_digest import describe_function
 from twinlens.support.estimate import Estimate
-from twinlens.support.fields import JSON, check_count, check_types, from_json, to_json
-from twinlens.support.files import as_path, read_whole, write_json
+from twinlens.support.fields import check_count, to_json
 from twinlens.support.progress import Progress, Quiet
 
 if TYPE_CHECKING:
@@ -52,7 +49,7 @@ if TYPE_CHECKING:
 
 _MOST = 10**6
 _CHUNK = 512  # images that are ranked at once
-_BASELINE = "nothing removed"
+_TASK = "networks"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -152,28 +149,21 @@ def roar(
         training=training,
         seed=seed,
         device=best_device(device),
-        path=None if out is None else as_path(out),
+        store=ResultStore(out),
         progress=progress or Quiet(),
     )
-    tasks = {_BASELINE: retrainings} | dict.fromkeys(sources, len(shares) * retrainings)
     how = f"Networks trained for {training.epochs} epochs in batches of {training.batch_size} on {networks.device}."
-    networks.progress.begin(tasks, how)
-    baseline = networks.accuracies(_BASELINE, None, (0.0,))[:, 0]
-    curves, failures = dict[str, RoarCurve](), dict[str, Exception]()
-    for name, method in sources.items():
-        try:
-            performance = networks.accuracies(name, method, shares)
-        except OSError:
-            raise
-        except Exception as error:
-            failures[name] = error
-            networks.progress.warn(f"{name} failed and is left out: {error}")
-            continue
-        curves[name] = RoarCurve(method=name, levels=np.array(shares), performance=performance, baseline=baseline)
-    if failures:
-        reasons = "; ".join(f"{name}: {error}" for name, error in failures.items())
-        raise RunError(f"ROAR is incomplete. {reasons}") from next(iter(failures.values()))
-    return curves
+    networks.progress.begin({_TASK: retrainings * (1 + len(shares) * len(sources))}, how)
+    baseline = networks.accuracies("nothing removed", None, (0.0,))[:, 0]
+    return {
+        name: RoarCurve(
+            method=name,
+            levels=np.array(shares),
+            performance=networks.accuracies(name, method, shares),
+            baseline=baseline,
+        )
+        for name, method in sources.items()
+    }
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -185,10 +175,8 @@ class _Split:
     ids: tuple[str, ...]
 
     def digest(self) -> str:
-        digest = hashlib.blake2b(f"{self.inputs.dtype} {tuple(self.inputs.shape)}".encode(), digest_size=16)
-        for values in (self.inputs, self.labels):
-            digest.update(values.cpu().contiguous().numpy().tobytes())
-        return digest.hexdigest()
+        values = (each.cpu().contiguous().numpy().tobytes() for each in (self.inputs, self.labels))
+        return digest_of([str(self.inputs.dtype), *self.inputs.shape], *values)
 
 
 def _check_split(kind: str, data: tuple[ArrayLike, Labels]) -> _Split:
@@ -206,17 +194,6 @@ def _check_split(kind: str, data: tuple[ArrayLike, Labels]) -> _Split:
     return _Split(inputs=inputs, labels=torch.from_numpy(labels), ids=names)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _NetworkFile:
-    """Test accuracy of networks; keys hold method, share, number, and a digest of everything the network depends on."""
-
-    format: int = 1
-    networks: Mapping[str, float] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        check_types(self)
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Networks:
     """Trains networks and stores their accuracy."""
@@ -229,73 +206,53 @@ class _Networks:
     training: Training
     seed: int
     device: str
-    path: Path | None
+    store: ResultStore
     progress: Progress
 
     @cached_property
     def model(self) -> nn.Module:
         """The network to explain."""
-        if self.explained is not None:
-            return self.explained
-        return train(
-            self.build,
-            self.train.inputs,
-            self.train.labels,
-            training=self.training,
-            seed=self.seed,
-            device=self.device,
-        )
+        return self._train(self.train.inputs, self.seed) if self.explained is None else self.explained
 
     @cached_property
-    def identity(self) -> list[JSON]:
-        """What all networks depend on; the number of threads only affects the last bits."""
-        return [
+    def digest(self) -> str:
+        """Digest of what all networks depend on, except the number of threads, which affects only the last bits."""
+        return digest_of(
             describe_function(self.build),
             None if self.explained is None else LoadedModel(name="", module=self.explained).digest(),
             self.train.digest(),
             self.test.digest(),
             to_json(dataclasses.replace(self.training, threads=None)),
             self.seed,
-        ]
+        )
 
     def accuracies(self, name: str, method: Method | None, levels: Sequence[float]) -> Floats:
         """Return the test accuracy (R, L) of networks trained without what a method marks; trains missing ones."""
-        identity = json.dumps([*self.identity, to_json(method.record) if method else None], sort_keys=True)
-        digest = hashlib.blake2b(identity.encode(), digest_size=8).hexdigest()
+        digest = digest_of(self.digest, to_json(method.record) if method else None)
         ranks: list[Tensor] | None = None
         values = np.empty((self.retrainings, len(levels)))
         for column, level in enumerate(levels):
             images: list[Tensor] | None = None
             for number in range(self.retrainings):
                 key = f"{name} {level:g} {number} {digest}"
-                stored = self._read()
-                if key not in stored:
+                result: Any = self.store.get(key)
+                if result is None:
                     if method is not None and ranks is None:
                         ranks = self._rank(name, method)
                     images = images or self._remove(ranks, level)
-                    stored[key] = self._train(images, number)
-                    if self.path is not None:
-                        write_json(self.path, to_json(_NetworkFile(networks=stored)))
-                values[number, column] = stored[key]
-                self.progress.advance(name, 1, f"trained without {level:.0%}")
+                    network = self._train(images[0], retraining_seed(self.seed, number))
+                    result = accuracy(network, images[1], self.test.labels)
+                    self.store.put(key, result)
+                values[number, column] = result
+                self.progress.advance(_TASK, 1, f"{name}, {level:.0%} removed")
         return values
 
-    def _read(self) -> dict[str, float]:
-        if self.path is None or not self.path.exists():
-            return {}
-        try:
-            return dict(from_json(_NetworkFile, json.loads(read_whole(self.path)), self.path.name).networks)
-        except (ValueError, TypeError) as error:
-            raise RunError(f"`out` {str(self.path)!r} holds no networks of `roar`, or is damaged: {error}") from None
-
-    def _train(self, images: Sequence[Tensor], number: int) -> float:
-        seed = retraining_seed(self.seed, number)
-        network = train(self.build, images[0], self.train.labels, training=self.training, seed=seed, device=self.device)
-        return accuracy(network, images[1], self.test.labels)
+    def _train(self, inputs: Tensor, seed: int) -> nn.Module:
+        return train(self.build, inputs, self.train.labels, training=self.training, seed=seed, device=self.device)
 
     def _rank(self, name: str, method: Method) -> list[Tensor]:
         """Explain training and test images, and rank their features (N, F)."""
-        self.progress.advance(name, 0, "maps")
+        self.progress.advance(_TASK, 0, f"maps of {name}")
         assert not isinstance(method.source, StoredMaps)  # `find_methods` returns none
         model, ranks = self.model.to(self.device), []
         for split in (self.train, self.test):
@@ -330,8 +287,9 @@ def remove_most_relevant(inputs: Tensor, rank: Tensor, level: float, mean: Tenso
     return MeanImputer(mean)(inputs, keep, streams=())
 
 
-@define_check(
-    "ROAR: remove and retrain",
+@partial(
+    CheckDefinition,
+    title="ROAR: remove and retrain",
     source="Hooker et al. 2019, A benchmark for interpretability methods in deep neural networks",
     columns=(CheckColumn(title="accuracy lost, mean over shares", better="higher"),),
     step_title="share of pixels removed",
@@ -345,36 +303,29 @@ def roar_check(run: CheckedRun) -> CheckResult:
     were removed, and a small loss does not prove much.
     """
     options, samples = run.options, len(run.samples)
-    methods, notes = dict[str, Mapping[str, Any]](), list[str]()
-    for name in run.names:
-        try:
-            method, arguments = run.method(name)
-            methods[name] = {"method": method, **arguments}
-        except ValueError as error:
-            notes.append(f"{name} is missing: {first_line(error)}")
-    if not methods:
-        raise RunError(" ".join(notes))
-    if seen := run.count_in_training():
-        notes.append(f"{seen} of {samples} test samples are also in the training data: accuracy is too high.")
-    curves = roar(
-        run.build,
-        run.training_data,
-        (run.inputs, run.samples.labels),
-        methods,
-        model=run.model,
-        levels=options.levels or (0.1, 0.3, 0.5, 0.7, 0.9),
-        retrainings=options.retrainings,
-        training=Training(epochs=options.epochs),
-        seed=run.seed,
-        out=run.evaluation.path / FOLDER / "roar" / "networks.json",
-        device=str(find_device(run.model, None)[0]),
-        progress=run.progress,
-    )
-    results = {}
-    for name, curve in curves.items():
+    levels = options.levels or (0.1, 0.3, 0.5, 0.7, 0.9)
+
+    def measure(name: str) -> MethodCheck:
+        method, arguments = run.method(name)
+        [curve] = roar(
+            run.build,
+            run.training_data,
+            (run.inputs, run.samples.labels),
+            {name: {"method": method, **arguments}},
+            model=run.model,
+            levels=levels,
+            retrainings=options.retrainings,
+            training=Training(epochs=options.epochs),
+            seed=run.seed,
+            out=run.evaluation.path / FOLDER / "roar" / "networks.json",
+            device=str(find_device(run.model, None)[0]),
+            progress=run.progress,
+        ).values()
         means = (curve.baseline.mean(), *curve.performance.mean(axis=0))
         course = tuple(Estimate(value=float(mean), samples=samples) for mean in means)
-        results[name] = MethodCheck(values=(Estimate(value=curve.area(), samples=samples),), course=course)
-    steps = ("0", *(f"{level:g}" for level in next(iter(curves.values())).levels))
-    notes.append("There are no intervals: what varies is the training. Pass --retrainings to average over several.")
-    return CheckResult(methods=results, samples=samples, steps=steps, notes=tuple(notes))
+        return MethodCheck(values=(Estimate(value=curve.area(), samples=samples),), course=course)
+
+    notes = ["There are no intervals: what varies is the training. Pass --retrainings to average over several."]
+    if seen := run.count_in_training():
+        notes.append(f"{seen} of {samples} test samples are also in the training data: accuracy is too high.")
+    return run.each_method(measure, steps=["0", *(f"{level:g}" for level in levels)], notes=notes)

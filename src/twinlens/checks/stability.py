@@ -11,22 +11,20 @@ Shapes: N samples, M perturbations, C channels, S = spatial shape, F features.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from twinlens.checks.check_definition import CheckResult, define_check
+from twinlens.checks.check_definition import CheckDefinition, CheckResult
 from twinlens.checks.sample_scores import SIMILARITIES, SampleScores, check_similarity, flat_maps
 from twinlens.probing.execution import choose_batch
 from twinlens.probing.model_call import ANSWER, Labels, Model, Respondent, check_inputs, check_labels, evaluating
-from twinlens.run.check_records import CheckColumn, MethodCheck
+from twinlens.run.check_records import CheckColumn
 from twinlens.support.arguments import checked
-from twinlens.support.arrays import ArrayLike, Floats
+from twinlens.support.arrays import ArrayLike, Floats, Integers
 from twinlens.support.fields import check_count
 from twinlens.support.randomness import check_seed, stream
 
@@ -82,7 +80,7 @@ def max_sensitivity(
         raise ValueError(f"`change` must be at least 0; got {change:g}.")
     check_count("perturbations", perturbations, _MOST)
     respondent, batch = _prepare(model, inputs, targets, ids, seed)
-    noise = _Noise(inputs=batch, ids=respondent.ids, radius=radius, seed=seed)
+    noise = partial(_draw_noise, batch, ids=respondent.ids, radius=radius, seed=seed)
     draws = _equal_outputs(respondent, batch, noise, change, perturbations)
     explain = partial(
         flat_maps,
@@ -155,28 +153,18 @@ def _prepare(
     return Respondent(model, labels=labels, ids=names, output="auto", on_numpy=on_numpy, device=None), batch
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _Noise:
-    """Perturbations of inputs; each derives from the seed, the sample id and its number."""
-
-    inputs: Tensor
-    ids: tuple[str, ...]
-    radius: float
-    seed: int
-
-    def __call__(self, numbers: NDArray[np.int64]) -> Tensor:
-        """Return the perturbation of each sample with the number in `numbers` (N,), (N, C, *S); zero for -1."""
-        # Columns of a table have different units, channels of an image have the same.
-        columns = self.inputs.dim() == 2 and len(self.inputs) > 1
-        scales = self.inputs.double().std(dim=0, correction=0) if columns else None
-        noise = torch.zeros_like(self.inputs)
-        for row, own, name, number in zip(noise, self.inputs, self.ids, numbers.tolist(), strict=True):
-            if number >= 0:
-                generator = torch.Generator().manual_seed(stream(self.seed, name, "perturbation", number))
-                uniform = torch.rand(row.shape, generator=generator, dtype=torch.float64) * 2 - 1
-                scale = own.double().std(correction=0) if scales is None else scales
-                row.copy_(self.radius * scale * uniform.to(own.device))
-        return noise
+def _draw_noise(inputs: Tensor, numbers: Integers, ids: Sequence[str], radius: float, seed: int) -> Tensor:
+    """Draw each sample's perturbation (N, C, *S) with the number in `numbers` (N,); zero for -1."""
+    # Columns of a table have different units, channels of an image have the same.
+    columns = inputs.double().std(dim=0, correction=0) if inputs.dim() == 2 and len(inputs) > 1 else None
+    noise = torch.zeros_like(inputs)
+    for row, own, name, number in zip(noise, inputs, ids, numbers.tolist(), strict=True):
+        if number >= 0:
+            generator = torch.Generator().manual_seed(stream(seed, name, "perturbation", number))
+            uniform = torch.rand(row.shape, generator=generator, dtype=torch.float64) * 2 - 1
+            scale = own.double().std(correction=0) if columns is None else columns
+            row.copy_(radius * scale * uniform.to(own.device))
+    return noise
 
 
 def _ask(respondent: Respondent, inputs: Tensor) -> Floats:
@@ -195,8 +183,8 @@ def _ask(respondent: Respondent, inputs: Tensor) -> Floats:
 
 
 def _equal_outputs(
-    respondent: Respondent, inputs: Tensor, noise: _Noise, change: float, perturbations: int
-) -> NDArray[np.int64]:
+    respondent: Respondent, inputs: Tensor, noise: Callable[[Integers], Tensor], change: float, perturbations: int
+) -> Integers:
     """Return the numbers (M, N) of each sample's first perturbations that keep the model's output; -1 for none."""
     original, regression = _ask(respondent, inputs), respondent.regression
     column, predicted = ANSWER.index("predicted" if regression else "probability"), ANSWER.index("predicted")
@@ -215,8 +203,9 @@ def _equal_outputs(
     return numbers
 
 
-@define_check(
-    "Max-sensitivity at equal output",
+@partial(
+    CheckDefinition,
+    title="Max-sensitivity at equal output",
     source="Yeh et al. 2019, On the (in)fidelity and sensitivity of explanations",
     columns=(CheckColumn(title="largest change", better="lower", beside="max-sensi-\ntivity"),),
     options=("limit", "radius", "change", "perturbations"),
@@ -229,13 +218,12 @@ def max_sensitivity_check(run: CheckedRun) -> CheckResult:
     little in common. Random maps, which ignore the model, stay at 0: stable does not mean right.
     """
     arguments = {name: getattr(run.options, name) for name in ("radius", "change", "perturbations")}
-    return run.each_method(
-        lambda name: MethodCheck(values=run.estimates([run.test(max_sensitivity, name, **arguments)]))
-    )
+    return run.each_method(lambda name: run.score(max_sensitivity, name, **arguments))
 
 
-@define_check(
-    "Class similarity",
+@partial(
+    CheckDefinition,
+    title="Class similarity",
     source="Sixt et al. 2020, When explanations lie: why many modified BP attributions fail",
     columns=(CheckColumn(title="correlation with another class", better="lower", beside="class\nsimilarity"),),
     options=("limit", "similarity"),
@@ -247,7 +235,4 @@ def class_similarity_check(run: CheckedRun) -> CheckResult:
     shows every class the same map, and explains none. Some similarity is expected: classes share what a model looks at
     first.
     """
-    similarity = run.options.similarity
-    return run.each_method(
-        lambda name: MethodCheck(values=run.estimates([run.test(class_similarity, name, similarity=similarity)]))
-    )
+    return run.each_method(lambda name: run.score(class_similarity, name, similarity=run.options.similarity))
