@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from twinlens.checks.sample_scores import Similarity
 from twinlens.probing.ranking import check_levels
 from twinlens.run.check_records import CheckText, MethodCheck
 from twinlens.support.fields import check_count, check_types
@@ -75,7 +76,7 @@ class CheckOptions:
     tolerance: float = 0.0
     """Distance from a box, in pixels of the input, that the pointing game still counts as inside."""
 
-    similarity: Literal["spearman", "pearson"] = "spearman"
+    similarity: Similarity = "spearman"
     """How maps are compared."""
 
     levels: tuple[float, ...] | None = None

@@ -23,7 +23,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -32,6 +32,7 @@ from torch import Tensor, nn
 
 from twinlens.attribution.harness import at_least_one, undisturbed
 from twinlens.checks.check_definition import CheckDefinition, CheckResult
+from twinlens.checks.checked_run import CheckedRun
 from twinlens.checks.sample_scores import SampleScores, mean_of_defined
 from twinlens.integrations.explanations import attribute
 from twinlens.probing.maps import check_maps, normalise, spatial_shape
@@ -40,9 +41,6 @@ from twinlens.run.check_records import CheckColumn, MethodCheck
 from twinlens.support.arguments import checked
 from twinlens.support.arrays import ArrayLike, Floats
 from twinlens.support.randomness import check_seed, stream
-
-if TYPE_CHECKING:
-    from twinlens.checks.checked_run import CheckedRun
 
 SIDE, CHANGE = 0.38, 0.14
 """Side of a patch as a share of the input's, and the largest relative change of the other patch's class."""

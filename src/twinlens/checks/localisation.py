@@ -10,7 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,18 +18,16 @@ from numpy.typing import NDArray
 from scipy.ndimage import distance_transform_edt
 
 from twinlens.checks.check_definition import CheckDefinition, CheckResult
+from twinlens.checks.checked_run import CheckedRun
 from twinlens.checks.sample_scores import SampleScores
 from twinlens.data.boxes import Box, boxes_of_samples, draw_regions, read_boxes
 from twinlens.errors import DataError
 from twinlens.probing.maps import check_ids, check_maps, warn_of_zeros
 from twinlens.run.check_records import CheckColumn, MethodCheck
+from twinlens.run.run_reader import Evaluation
 from twinlens.run.setup import reopen_samples
 from twinlens.support.arguments import checked
 from twinlens.support.arrays import ArrayLike, Floats, as_tensor
-
-if TYPE_CHECKING:
-    from twinlens.checks.checked_run import CheckedRun
-    from twinlens.run.run_reader import Evaluation
 
 
 @checked
@@ -75,15 +73,9 @@ def pointing_game(
 ) -> SampleScores:
     """Play the pointing game (Zhang et al. 2018): is the largest value of a map inside the region?
 
-    If several features share the largest value, the score is the share of them that is inside.
-
-    Args:
-        maps: attribution maps, (N, *S).
-        region: (N, *S) bool, True where features are predictive.
-        tolerance: distance from the region, in pixels, that still counts as inside; 15 in Zhang et al.
-        sign: what negative attribution means; see `twinlens.probing.maps`.
-        channels: how channels of the maps are reduced.
-        ids: sample ids.
+    If several features share the largest value, the score is the share of them that is inside. `tolerance` is the
+    distance from the region, in pixels, that still counts as inside; 15 in Zhang et al. Other arguments as for
+    `attribution_inside`.
 
     Example:
         >>> maps = torch.tensor([[1.0, 3.0, 0.0], [2.0, 0.0, 2.0]])

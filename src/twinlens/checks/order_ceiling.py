@@ -20,13 +20,14 @@ import os
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from twinlens.checks.check_definition import CheckDefinition, CheckResult
+from twinlens.checks.checked_run import CheckedRun
 from twinlens.checks.order_search import OrderSearch, RankMetric, order_map
 from twinlens.checks.result_store import ResultStore
 from twinlens.checks.sample_scores import SampleScores
@@ -49,9 +50,6 @@ from twinlens.support.progress import Bars, Progress, Quiet
 from twinlens.support.randomness import stream
 from twinlens.support.resampling import draw
 from twinlens.support.signatures import lists_options
-
-if TYPE_CHECKING:
-    from twinlens.checks.checked_run import CheckedRun
 
 RANKED = ("deletion", "insertion", "road_morf", "road_lerf")
 """Metrics that depend on the ranking of features only."""

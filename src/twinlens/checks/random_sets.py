@@ -13,13 +13,14 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from twinlens.checks.check_definition import CheckDefinition, CheckResult
+from twinlens.checks.checked_run import CheckedRun
 from twinlens.checks.sample_scores import SampleScores, mean_of_defined
 from twinlens.imputation.imputers import ConstantImputer, Imputer, find_imputer
 from twinlens.probing.maps import check_maps
@@ -33,9 +34,6 @@ from twinlens.support.arrays import ArrayLike, Floats, as_tensor
 from twinlens.support.correlation import pearson
 from twinlens.support.randomness import stream
 from twinlens.support.signatures import lists_options
-
-if TYPE_CHECKING:
-    from twinlens.checks.checked_run import CheckedRun
 
 _MOST_SUBSETS = 10**6
 SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8)

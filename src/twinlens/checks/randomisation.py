@@ -13,7 +13,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,16 +21,14 @@ from scipy.stats import entropy
 from torch import Tensor, nn
 
 from twinlens.checks.check_definition import CheckDefinition, CheckResult
-from twinlens.checks.sample_scores import SIMILARITIES, SampleScores, check_similarity, flat_maps
+from twinlens.checks.checked_run import CheckedRun
+from twinlens.checks.sample_scores import SIMILARITIES, SampleScores, Similarity, flat_maps
 from twinlens.models.training import USUAL, Training, accuracy, train
 from twinlens.probing.model_call import Labels, blaming, check_inputs, evaluating, find_device
 from twinlens.run.check_records import CheckColumn, MethodCheck
 from twinlens.support.arguments import checked
 from twinlens.support.arrays import ArrayLike, Floats, as_tensor
 from twinlens.support.randomness import stream
-
-if TYPE_CHECKING:
-    from twinlens.checks.checked_run import CheckedRun
 
 _MOST_BINS = 10**6
 
@@ -42,7 +40,7 @@ def model_randomisation(
     targets: Labels,
     method: str | Callable[..., Tensor] = "integrated_gradients",
     *,
-    similarity: str = "spearman",
+    similarity: Similarity = "spearman",
     layers: Sequence[str] | None = None,
     ids: Sequence[str | int] | None = None,
     seed: int = 0,
@@ -72,7 +70,6 @@ def model_randomisation(
         >>> list(model_randomisation(model, torch.randn(20, 8), [0] * 20, "saliency"))
         ['2', '0']
     """
-    check_similarity(similarity)
     batch, names = check_inputs(inputs, ids)
     network = copy.deepcopy(model)
     steps = _steps(network, batch[:1])
@@ -95,7 +92,7 @@ def data_randomisation(
     targets: Labels,
     method: str | Callable[..., Tensor] = "integrated_gradients",
     *,
-    similarity: str = "spearman",
+    similarity: Similarity = "spearman",
     ids: Sequence[str | int] | None = None,
     seed: int = 0,
     **options: Any,
@@ -115,7 +112,6 @@ def data_randomisation(
         >>> list(data_randomisation(model, {"itself": model, "other": other}, x, [1] * 64))
         ['itself', 'other']
     """
-    check_similarity(similarity)
     if not networks:
         raise ValueError("`networks` must hold at least one network to compare with; got none.")
     batch, names = check_inputs(inputs, ids)

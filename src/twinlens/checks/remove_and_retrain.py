@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from twinlens.attribution import METHODS
 from twinlens.checks.check_definition import CheckDefinition, CheckResult
+from twinlens.checks.checked_run import CheckedRun
 from twinlens.checks.result_store import ResultStore, digest_of
 from twinlens.data.stored_maps import StoredMaps
 from twinlens.errors import short_repr
@@ -43,9 +44,6 @@ from twinlens.support.code_digest import describe_function
 from twinlens.support.estimate import Estimate
 from twinlens.support.fields import check_count, to_json
 from twinlens.support.progress import Progress, Quiet
-
-if TYPE_CHECKING:
-    from twinlens.checks.checked_run import CheckedRun
 
 _MOST = 10**6
 _CHUNK = 512  # images that are ranked at once

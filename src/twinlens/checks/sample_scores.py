@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from torch import Tensor
@@ -19,6 +19,7 @@ from twinlens.support.arrays import Floats
 from twinlens.support.correlation import pearson, spearman
 from twinlens.support.estimate import Estimate
 
+Similarity = Literal["spearman", "pearson"]
 SIMILARITIES: dict[str, Callable[[Floats, Floats], Floats]] = {"spearman": spearman, "pearson": pearson}
 """Similarity measures for pairs of maps: 1 for equal, 0 for unrelated, -1 for opposite."""
 
@@ -66,12 +67,6 @@ def mean_of_defined(values: Floats) -> Floats:
     defined = np.isfinite(values)
     total, count = np.where(defined, values, 0.0).sum(axis=0), defined.sum(axis=0)
     return np.asarray(np.divide(total, count, out=np.full(values.shape[1], np.nan), where=count > 0))
-
-
-def check_similarity(similarity: str) -> None:
-    """Refuse an unknown similarity measure."""
-    if similarity not in SIMILARITIES:
-        raise ValueError(f"`similarity` must be one of {', '.join(SIMILARITIES)}; got {similarity!r}.")
 
 
 def flat_maps(

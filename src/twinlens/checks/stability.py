@@ -12,14 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from twinlens.checks.check_definition import CheckDefinition, CheckResult
-from twinlens.checks.sample_scores import SIMILARITIES, SampleScores, check_similarity, flat_maps
+from twinlens.checks.checked_run import CheckedRun
+from twinlens.checks.sample_scores import SIMILARITIES, SampleScores, Similarity, flat_maps
 from twinlens.probing.execution import choose_batch
 from twinlens.probing.model_call import ANSWER, Labels, Model, Respondent, check_inputs, check_labels, evaluating
 from twinlens.run.check_records import CheckColumn
@@ -27,9 +28,6 @@ from twinlens.support.arguments import checked
 from twinlens.support.arrays import ArrayLike, Floats, Integers
 from twinlens.support.fields import check_count
 from twinlens.support.randomness import check_seed, stream
-
-if TYPE_CHECKING:
-    from twinlens.checks.checked_run import CheckedRun
 
 _MOST = 1000
 _TRIES = 4  # draws for each required perturbation: those that change the output are replaced
@@ -108,7 +106,7 @@ def class_similarity(
     targets: Labels,
     method: str | Callable[..., Tensor] = "integrated_gradients",
     *,
-    similarity: str = "spearman",
+    similarity: Similarity = "spearman",
     ids: Sequence[str | int] | None = None,
     seed: int = 0,
     **options: Any,
@@ -127,7 +125,6 @@ def class_similarity(
         >>> class_similarity(linear, x, [0, 1, 2, 0], "random").values.round(6)
         array([1., 1., 1., 1.])
     """
-    check_similarity(similarity)
     respondent, batch = _prepare(model, inputs, targets, ids, seed)
     labels, names = respondent.labels, respondent.ids
     if respondent.regression:

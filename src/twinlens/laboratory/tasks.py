@@ -133,14 +133,7 @@ def sparse_linear(samples: int = 300, *, features: int = 200, seed: int = 0) -> 
 
 
 def interaction(samples: int = 300, *, features: int = 200, groups: int = 50, partners: int = 2, seed: int = 0) -> Task:
-    """Build an XOR-like model: a sum of products of features, none of which is predictive alone.
-
-    Args:
-        samples: number of samples.
-        features: number of features; those beyond `groups` × `partners` are not read.
-        groups: number of products.
-        partners: number of features in each product.
-        seed: seed of the inputs.
+    """Build an XOR-like model: a sum of `groups` products of `partners` features, none of which is predictive alone.
 
     Example:
         >>> interaction(4, features=10, groups=2).predictive[:, 4:].any()
@@ -164,14 +157,7 @@ def interaction(samples: int = 300, *, features: int = 200, groups: int = 50, pa
 def network(samples: int = 300, *, features: int = 100, planted: int = 12, depth: int = 1, seed: int = 0) -> Task:
     """Build a multilayer perceptron with random weights that reads the first `planted` features.
 
-    The Shapley values are exact, from all 2^planted sets of these features.
-
-    Args:
-        samples: number of samples.
-        features: number of features.
-        planted: number of features that the model reads.
-        depth: number of hidden layers of 32 units.
-        seed: seed of weights and inputs.
+    It has `depth` hidden layers of 32 units. The Shapley values are exact, from all 2^planted sets of these features.
 
     Example:
         >>> network(4, features=20, planted=3).predictive[:, 3:].any()
