@@ -24,7 +24,7 @@ from twinlens.errors import RunError, first_line
 from twinlens.models.loading import RANDOM, LoadedModel
 from twinlens.run.check_records import MethodCheck
 from twinlens.run.method_sources import find_methods
-from twinlens.run.run_reader import Evaluation
+from twinlens.run.run_reader import Evaluation, open_evaluation
 from twinlens.run.setup import load_again, model_spec, reopen
 from twinlens.run.work import load_reference
 from twinlens.support.estimate import Estimate
@@ -34,6 +34,22 @@ T = TypeVar("T")
 
 _WORKERS = 2
 _ARRAY = re.compile(r"\(.*\) [0-9a-f]{32}")  # how run.json describes an option that is an array
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkBuilder:
+    """Builds a run's network with random weights.
+
+    It holds plain values only. Its digest, by which ROAR recognises stored networks, is the same in every process.
+    """
+
+    path: str
+    spec: str
+    allow_code: bool
+
+    def __call__(self) -> nn.Module:
+        """Build the network."""
+        return load_again(open_evaluation(self.path), self.spec, weights=RANDOM, allow_code=self.allow_code).module
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -106,16 +122,11 @@ class CheckedRun:
         seen = {training.fingerprint(int(position)) for position in training.positions}
         return sum(self.samples.fingerprint(int(position)) in seen for position in self.samples.positions)
 
-    @cached_property
-    def build(self) -> Callable[[], nn.Module]:
+    @property
+    def build(self) -> NetworkBuilder:
         """A function that builds the run's network with random weights."""
-        evaluation, allow_code = self.evaluation, self.allow_code
-        spec = model_spec(evaluation, self.model_spec)
-
-        def build() -> nn.Module:
-            return load_again(evaluation, spec, weights=RANDOM, allow_code=allow_code).module
-
-        return build
+        spec = model_spec(self.evaluation, self.model_spec)
+        return NetworkBuilder(path=str(self.evaluation.path), spec=spec, allow_code=self.allow_code)
 
     def stored_maps(self, name: str) -> Tensor:
         """Read a method's maps of the checked samples, (N, *S)."""

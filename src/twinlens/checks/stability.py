@@ -10,12 +10,13 @@ Shapes: N samples, M perturbations, C channels, S = spatial shape, F features.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from twinlens.checks.check_definition import CheckDefinition, CheckResult
@@ -77,24 +78,14 @@ def max_sensitivity(
     if not change >= 0:
         raise ValueError(f"`change` must be at least 0; got {change:g}.")
     check_count("perturbations", perturbations, _MOST)
-    respondent, batch = _prepare(model, inputs, targets, ids, seed)
+    respondent, batch, explain = _prepare(model, inputs, targets, ids, seed, method, options)
     noise = partial(_draw_noise, batch, ids=respondent.ids, radius=radius, seed=seed)
     draws = _equal_outputs(respondent, batch, noise, change, perturbations)
-    explain = partial(
-        flat_maps,
-        respondent.model,
-        targets=respondent.labels,
-        method=method,
-        ids=respondent.ids,
-        seed=seed,
-        options=options,
-        on_numpy=respondent.on_numpy,
-    )
-    original = explain(batch)
+    original = explain(batch, respondent.labels)
     length = np.sqrt((original**2).sum(axis=1))
     changes = np.full((perturbations, len(batch)), np.nan)
     for row, numbers in zip(changes, draws, strict=True):
-        distance = np.sqrt(((explain(batch + noise(numbers)) - original) ** 2).sum(axis=1))
+        distance = np.sqrt(((explain(batch + noise(numbers), respondent.labels) - original) ** 2).sum(axis=1))
         np.divide(distance, length, out=row, where=(numbers >= 0) & (length > 0))
     return SampleScores(name="max-sensitivity", values=np.fmax.reduce(changes), ids=respondent.ids)
 
@@ -125,7 +116,7 @@ def class_similarity(
         >>> class_similarity(linear, x, [0, 1, 2, 0], "random").values.round(6)
         array([1., 1., 1., 1.])
     """
-    respondent, batch = _prepare(model, inputs, targets, ids, seed)
+    respondent, batch, explain = _prepare(model, inputs, targets, ids, seed, method, options)
     labels, names = respondent.labels, respondent.ids
     if respondent.regression:
         raise ValueError("`targets` must be classes, as integers; a value of a regression model has no other class.")
@@ -133,21 +124,26 @@ def class_similarity(
     assert respondent.classes is not None
     steps = [1 + stream(seed, name, "other class") % (respondent.classes - 1) for name in names]
     others = (labels + np.array(steps)) % respondent.classes
-    maps = [
-        flat_maps(model, batch, each, method, ids=names, seed=seed, options=options, on_numpy=respondent.on_numpy)
-        for each in (labels, others)
-    ]
-    return SampleScores(name="class similarity", values=SIMILARITIES[similarity](*maps), ids=names)
+    values = SIMILARITIES[similarity](explain(batch, labels), explain(batch, others))
+    return SampleScores(name="class similarity", values=values, ids=names)
 
 
 def _prepare(
-    model: Model, inputs: ArrayLike, targets: Labels, ids: Sequence[str | int] | None, seed: int
-) -> tuple[Respondent, Tensor]:
-    """Check the samples; return the model, ready to be called, and their inputs."""
+    model: Model,
+    inputs: ArrayLike,
+    targets: Labels,
+    ids: Sequence[str | int] | None,
+    seed: int,
+    method: str | Callable[..., Tensor],
+    options: Mapping[str, Any],
+) -> tuple[Respondent, Tensor, Callable[[Tensor, NDArray[Any]], Floats]]:
+    """Check the samples; return the model, the inputs, and a function from inputs and targets to maps (N, F)."""
     batch, names = check_inputs(inputs, ids)
     check_seed(seed)
     labels, on_numpy = check_labels(targets, names, "targets"), not isinstance(inputs, Tensor)
-    return Respondent(model, labels=labels, ids=names, output="auto", on_numpy=on_numpy, device=None), batch
+    respondent = Respondent(model, labels=labels, ids=names, output="auto", on_numpy=on_numpy, device=None)
+    how: dict[str, Any] = {"ids": names, "seed": seed, "options": options, "on_numpy": respondent.on_numpy}
+    return respondent, batch, partial(flat_maps, model, method=method, **how)
 
 
 def _draw_noise(inputs: Tensor, numbers: Integers, ids: Sequence[str], radius: float, seed: int) -> Tensor:

@@ -13,6 +13,7 @@ Shapes: N samples, S = spatial shape of a map, F features.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
@@ -23,7 +24,8 @@ from twinlens.support.arguments import checked
 from twinlens.support.arrays import ArrayLike, as_tensor
 from twinlens.support.randomness import stream
 
-SCHEMES = ("constant", "random", "partial")
+Scheme = Literal["constant", "random", "partial"]
+SCHEMES = get_args(Scheme)
 """How attribution is removed or introduced."""
 
 _AMOUNT = 0.6
@@ -36,7 +38,7 @@ _QUANTILE = 0.8  # of the value that partially introduced attribution gets
 @checked
 def remove_attribution(
     maps: ArrayLike,
-    scheme: str = "constant",
+    scheme: Scheme = "constant",
     *,
     amount: float = _AMOUNT,
     trace: float = _TRACE,
@@ -62,7 +64,7 @@ def remove_attribution(
         >>> remove_attribution(torch.tensor([[1.0, 4.0, 3.0, 0.0]]), trace=0)
         tensor([[0.0000, 0.4000, 0.1500, 0.0000]], dtype=torch.float64)
     """
-    values, names = _checked(maps, scheme, amount, ids)
+    values, names = _checked(maps, amount, ids)
     if scheme == "partial":
         return torch.where(_between(values, _REMOVED, names, seed), 0.0, values)
     left = values - amount + _lift(values, scheme, amount, names, seed)
@@ -73,7 +75,7 @@ def remove_attribution(
 @checked
 def introduce_attribution(
     maps: ArrayLike,
-    scheme: str = "constant",
+    scheme: Scheme = "constant",
     *,
     amount: float = _AMOUNT,
     ids: Sequence[str | int] | None = None,
@@ -96,7 +98,7 @@ def introduce_attribution(
         >>> introduce_attribution(torch.tensor([[1.0, 4.0, 3.0, 0.0]]))
         tensor([[0.8500, 1.6000, 1.3500, 0.6000]], dtype=torch.float64)
     """
-    values, names = _checked(maps, scheme, amount, ids)
+    values, names = _checked(maps, amount, ids)
     if scheme == "partial":
         level = torch.quantile(values.flatten(1), _QUANTILE, dim=1).reshape(-1, *[1] * (values.dim() - 1))
         return torch.where(_between(values, _INTRODUCED, names, seed), level, values)
@@ -107,12 +109,8 @@ MODIFICATIONS: dict[str, Callable[..., Tensor]] = {"remove": remove_attribution,
 """Modifications by name."""
 
 
-def _checked(
-    maps: ArrayLike, scheme: str, amount: float, ids: Sequence[str | int] | None
-) -> tuple[Tensor, tuple[str, ...]]:
+def _checked(maps: ArrayLike, amount: float, ids: Sequence[str | int] | None) -> tuple[Tensor, tuple[str, ...]]:
     """Return maps scaled to a maximum of 1, and the sample ids."""
-    if scheme not in SCHEMES:
-        raise ValueError(f"`scheme` must be one of {', '.join(map(repr, SCHEMES))}; got {scheme!r}.")
     if not 0 < amount <= 1:
         raise ValueError(f"`amount` must lie within (0, 1], as a share of the maximum; got {amount!r}.")
     values = as_tensor(maps, "maps")
