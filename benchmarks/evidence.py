@@ -19,7 +19,7 @@ from scipy.stats import spearmanr
 
 import twinlens as tl
 from twinlens.data.samples import subset
-from twinlens.laboratory.selftest import DEGRADED, degrade
+from twinlens.laboratory.degradation import DEGRADED, degrade
 
 GOOD = {
     "integrated_gradients": {"method": "integrated_gradients", "steps": 16},

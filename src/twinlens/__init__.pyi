@@ -2,28 +2,20 @@
 
 from . import laboratory
 from .attribution import CONTROLS, METHODS
-from .checks.ceiling import Ceiling, ceiling
 from .checks.check_catalogue import CHECKS, run_check
-from .checks.check_setup import CheckOptions
-from .checks.generated_features import (
-    AxiomTest,
-    GeneratedFeatures,
-    class_sensitivity,
-    generate_features,
-    null_player,
-)
-from .checks.localisation import Localisation, attribution_inside, pointing_game
+from .checks.check_definition import CheckOptions
+from .checks.generated_features import GeneratedFeatures, class_sensitivity, generate_features, null_player
+from .checks.localisation import attribution_inside, pointing_game
+from .checks.order_ceiling import Ceiling, ceiling
+from .checks.random_sets import RandomRemovals, random_removals, sensitivity_n
 from .checks.randomisation import (
-    ComplexityRise,
-    Randomisation,
     data_randomisation,
     efficient_randomisation,
     model_randomisation,
     train_on_permuted_labels,
 )
-from .checks.roar import RoarCurve, roar
-from .checks.sensitivity_n import RandomRemovals, SensitivityN, random_removals, sensitivity_n
-from .checks.stability import MapChange, class_similarity, max_sensitivity
+from .checks.remove_and_retrain import RoarCurve, roar
+from .checks.stability import class_similarity, max_sensitivity
 from .data.samples import Samples, from_arrays
 from .data.sources import open_data
 from .errors import DataError, ModelError, RunError
@@ -39,8 +31,8 @@ from .imputation.imputers import (
     impute_linear,
 )
 from .integrations.explanations import attribute
+from .laboratory.degradation import selftest
 from .laboratory.modifications import introduce_attribution, remove_attribution
-from .laboratory.selftest import selftest
 from .metrics.about import About
 from .metrics.catalogue import METRICS
 from .metrics.curves import CompletenessCurve, RemovalCurve
@@ -84,7 +76,6 @@ __all__ = [
     "METRICS",
     "PROTOCOLS",
     "About",
-    "AxiomTest",
     "BlurImputer",
     "Bootstrap",
     "Ceiling",
@@ -94,7 +85,6 @@ __all__ = [
     "Comparison",
     "Completeness",
     "CompletenessCurve",
-    "ComplexityRise",
     "ConstantImputer",
     "DataError",
     "Deletion",
@@ -106,8 +96,6 @@ __all__ = [
     "Interval",
     "LinearImputer",
     "LoadedModel",
-    "Localisation",
-    "MapChange",
     "MeanImputer",
     "Metric",
     "ModelError",
@@ -117,7 +105,6 @@ __all__ = [
     "Progress",
     "Protocol",
     "RandomRemovals",
-    "Randomisation",
     "RemovalCurve",
     "Results",
     "Road",
@@ -126,7 +113,6 @@ __all__ = [
     "RunError",
     "Samples",
     "Schedule",
-    "SensitivityN",
     "Skill",
     "Soundness",
     "SoundnessCurve",

@@ -117,7 +117,7 @@ class TestDegenerateMaps:
 
 class TestRefusals:
     def test_scheme(self):
-        with pytest.raises(ValueError, match="`scheme` must be one of 'constant', 'random', 'partial'; got 'some'"):
+        with pytest.raises(ValueError, match="`scheme` must be one of constant, random, partial; got 'some'"):
             tl.remove_attribution(drawn(), "some")
 
     @pytest.mark.parametrize("amount", [0, 1.1, float("nan")])

@@ -523,7 +523,7 @@ def test_absolute_thresholds_are_told_as_such(browser, tmp_path):
 def a_check(**entries):
     """A check of two steps, of which one method has no value at the second, with a title from a stranger."""
     numbers = [
-        CheckValue(value=v, low=None if v is None else v - 0.1, high=None if v is None else v + 0.1, defined=4)
+        CheckValue(value=v, low=None if v is None else v - 0.1, high=None if v is None else v + 0.1, samples=4)
         for v in (0.7, 0.2, None)
     ]
     return Check(

@@ -80,7 +80,7 @@ def pair(run, tmp_path_factory):
 
 
 def a_course(top):
-    values = [CheckValue(value=v, low=None, high=None, defined=4) for v in (0.1, top)]
+    values = [CheckValue(value=v, low=None, high=None, samples=4) for v in (0.1, top)]
     return Check(
         name="cascade",
         title="Cascade",

@@ -16,11 +16,9 @@ import pytest
 from tests.object_store import object_store
 from tests.run.ray_nodes import ROOT, started_cluster
 from tests.tiny import image_folder, model_file, tiny_model
-from twinlens.checks.roar import roar
 from twinlens.cli.main import main
 from twinlens.errors import RunError
 from twinlens.evaluation import evaluate
-from twinlens.models.training import Training
 from twinlens.run import analysis
 from twinlens.run.ray_engine import connected, map_ray, run_ray
 from twinlens.run.run_reader import open_evaluation
@@ -249,18 +247,6 @@ def test_any_job_and_every_kind_of_failure(tmp_path, cluster):
     # the task before it had ended.
     assert 3 <= job.tries(Unit(2, "deadly")) <= 6
     assert all(job.tries(Unit(k, name)) >= 1 for k in (0, 2, 3, 4, 5) for name in ("good", "deadly", "late"))
-
-
-def test_networks_are_trained_on_the_cluster(cluster, tmp_path):
-    inputs, labels = samples()
-    asked = {"levels": (0.2, 0.6), "retrainings": 2, "training": Training(batch_size=8, threads=1)}
-    arguments = (tiny_model, (inputs, labels), (inputs, labels), ["random"])
-    local = roar(*arguments, out=tmp_path / "local", **asked)["random"]
-    watcher = Watcher()
-    remote = roar(*arguments, out=tmp_path / "remote", engine="ray", progress=watcher, **asked)["random"]
-    np.testing.assert_array_equal(remote.to_frame(), local.to_frame())
-    assert watcher.rows == {"untouched inputs": 2, "random": 4}
-    assert (tmp_path / "remote" / "roar.json").read_bytes() == (tmp_path / "local" / "roar.json").read_bytes()
 
 
 def test_what_cannot_be_sent(tmp_path, cluster):

@@ -169,7 +169,7 @@ function besideColumn(column) {
     numbers: method => [found(method)?.value, found(method)?.low, found(method)?.high],
     attributes: method => ({
       'data-beside': column.name,
-      title: found(method) ? `${found(method).defined} samples have a value` : null,
+      title: found(method) ? `${found(method).samples} samples have a value` : null,
     }),
   };
 }
@@ -302,10 +302,10 @@ function checkTable(check) {
     title,
     numbers: method => [method.values[k].value, method.values[k].low, method.values[k].high],
     show: orUndefined,
-    attributes: method => ({ title: `${method.values[k].defined} of ${check.samples} samples have a value` }),
+    attributes: method => ({ title: `${method.values[k].samples} of ${check.samples} samples have a value` }),
     more: method =>
-      method.values[k].defined < check.samples
-        ? [element('small', {}, `${method.values[k].defined} of ${check.samples}`)]
+      method.values[k].samples < check.samples
+        ? [element('small', {}, `${method.values[k].samples} of ${check.samples}`)]
         : [],
   }));
   return methodTable(check.title, check.methods, columns);

@@ -269,7 +269,7 @@ class Evaluation:
             (method, column.name, value) for column in side_columns(self) for method, value in column.values.items()
         ]
         found += [each for each in made if each[1] not in ("sparseness", "entropy")]
-        rows = [(method, name, value.value, value.low, value.high, value.defined) for method, name, value in found]
+        rows = [(method, name, value.value, value.low, value.high, value.samples) for method, name, value in found]
         frame = pd.DataFrame(rows, columns=["method", "property", "value", "low", "high", "samples"])
         return frame.astype(dict.fromkeys(("value", "low", "high"), float) | {"samples": int})
 

@@ -1,6 +1,6 @@
 """A number with its interval: the one form in which numbers leave the statistics.
 
-Shapes: R resamples.
+Shapes: N samples, R resamples.
 """
 
 from __future__ import annotations
@@ -8,14 +8,14 @@ from __future__ import annotations
 import dataclasses
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from twinlens.support.arrays import Floats
-from twinlens.support.resampling import band
+from twinlens.support.resampling import band, resample_mean
 
 _KEPT_IN_MEMORY = {"stored": False}
 
@@ -83,6 +83,19 @@ class Estimate:
             confidence=confidence,
             reach=(abs(number[0]) if defined else 0.0) if reach is None else reach,
         )
+
+    @staticmethod
+    def of_mean(
+        values: Floats, ids: Sequence[str], confidence: float = 0.95, *, resamples: int = 1000, seed: int = 0
+    ) -> Estimate:
+        """Compute the mean of values (N,) with its bootstrap interval over samples; NaN is left out.
+
+        Example:
+            >>> print(Estimate.of_mean(np.linspace(0, 1, 21), [str(k) for k in range(21)]))
+            0.500 [0.366, 0.634]
+        """
+        mean, replicates = resample_mean(values, ids, resamples, seed)
+        return Estimate.of(mean, replicates, samples=int(np.isfinite(values).sum()), confidence=confidence)
 
     def __str__(self) -> str:
         if self.value is None:

@@ -3,7 +3,7 @@ import pytest
 import torch
 from scipy.stats import pearsonr
 
-from twinlens.checks.sensitivity_n import random_removals, sensitivity_n
+from twinlens.checks.random_sets import random_removals, sensitivity_n
 from twinlens.imputation.imputers import ConstantImputer
 from twinlens.reproduction.networks import TinyResNet
 
@@ -18,14 +18,18 @@ def rows(count=12, seed=0):
     return torch.randn(count, 30, generator=torch.Generator().manual_seed(seed)).double()
 
 
+def stacked(scores):
+    """(L, N) the values for each size."""
+    return np.stack([each.values for each in scores.values()])
+
+
 def test_exact_attribution_satisfies_it_and_exchanged_attribution_does_not():
     x = rows()
     exact = sensitivity_n(linear, x, [0] * 12, x * WEIGHTS, subsets=20)
-    assert np.allclose(exact.values, 1)
-    assert not exact.positive
-    assert np.allclose(sensitivity_n(linear, x, [1] * 12, x * WEIGHTS, subsets=20).values, -1)
+    assert np.allclose(stacked(exact), 1)
+    assert np.allclose(stacked(sensitivity_n(linear, x, [1] * 12, x * WEIGHTS, subsets=20)), -1)
     other = sensitivity_n(linear, x, [0] * 12, (x * WEIGHTS).roll(1, 0), subsets=20)
-    assert other.mean_values.mean() < 0.5
+    assert stacked(other).mean() < 0.5
 
 
 def test_one_sample_by_hand():
@@ -44,22 +48,19 @@ def test_one_sample_by_hand():
     asked, removed = asked[removed.any(dim=1)], removed[removed.any(dim=1)]
     drops = (linear(x)[0, 0] - linear(asked)[:, 0]).double()
     sums = (maps.double() * removed).sum(dim=1)
-    assert found.sizes == (9,)
-    assert found.values[0, 0] == pytest.approx(pearsonr(sums, drops)[0])
+    assert list(found) == [9]
+    assert found[9].values[0] == pytest.approx(pearsonr(sums, drops)[0])
 
 
-def test_maps_without_negative_values_are_named_and_count_less():
+def test_maps_without_negative_values_score_less():
     x = rows()
     found = sensitivity_n(linear, x, [0] * 12, (x * WEIGHTS).clamp(min=0), subsets=30)
-    assert found.positive
-    assert 0.3 < found.mean_values.mean() < 0.95
+    assert 0.3 < stacked(found).mean() < 0.95
 
 
 def test_constant_maps_have_no_value():
     found = sensitivity_n(linear, rows(3), [0] * 3, torch.ones(3, 30), shares=(0.1, 0.5), subsets=5)
-    assert np.isnan(found.values).all()
-    assert np.isnan(found.mean_values).all()
-    assert found.intervals()[0].value is None
+    assert np.isnan(stacked(found)).all()
 
 
 def test_order_and_batches_of_samples_change_nothing():
@@ -71,7 +72,8 @@ def test_order_and_batches_of_samples_change_nothing():
         model, x[order], [0] * 6, shares=(0.1, 0.4), subsets=4, ids=[ids[k] for k in order], batch_size=3
     )
     assert np.allclose(whole.drops[:, order], parts.drops, atol=1e-5)
-    assert np.allclose(whole.correlate(maps).values[:, order], parts.correlate(maps[order]).values, atol=1e-4)
+    one, other = stacked(whole.correlate(maps)), stacked(parts.correlate(maps[order]))
+    assert np.allclose(one[:, order], other, atol=1e-4)
 
 
 def test_each_sample_has_sets_of_its_own():
@@ -90,5 +92,5 @@ def test_what_cannot_be_meant_is_refused():
 
 
 def test_segments_are_refused():
-    with pytest.raises(ValueError, match="`segments` are not taken here: sets are drawn of single places"):
+    with pytest.raises(ValueError, match="`segments` are not supported here: sets are drawn from single features"):
         random_removals(linear, rows(3), [0] * 3, subsets=5, segments=torch.arange(30) // 3)

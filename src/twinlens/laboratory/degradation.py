@@ -1,7 +1,7 @@
-"""Do the metrics themselves hold on your model? Maps are degraded step by step, so that their true order is known.
+"""The self-test: do the metrics rank maps correctly on your model, when maps are degraded step by step?
 
-As in F-Fidelity (Zheng et al., ICLR 2025): a map is replaced by noise in a growing share of its features, and a metric
-that measures faithfulness has to rank the results accordingly.
+As in F-Fidelity (Zheng et al., ICLR 2025), noise replaces a growing share of a map's features, and a metric of
+faithfulness should rank the results in this order.
 
 Shapes: N samples, S = spatial shape of a map, F features.
 """
@@ -40,13 +40,13 @@ TESTED = ("soundness", "soundness_two_sided", "completeness", "road_morf", "dele
 def degrade(maps: ArrayLike, share: float, *, ids: Sequence[str | int] | None = None, seed: int = 0) -> Tensor:
     """Replace a share of each map's features by noise between 0 and the map's maximum.
 
-    The choice of features and the noise depend on (seed, sample id) alone, so that a larger share degrades what a
-    smaller one did, and more.
+    Features and noise depend on the seed and the sample id: a larger share replaces the features of a smaller one, and
+    more.
 
     Args:
         maps: (N, *S), without negative values.
         share: between 0 and 1.
-        ids: one name per sample; by default 0 … N-1.
+        ids: sample ids, 0 … N-1 by default.
         seed: seed of the noise.
 
     Returns:
@@ -84,23 +84,23 @@ def selftest(
     imputer: Imputer = LinearImputer(),
     **how: Unpack[ProbeOptions],
 ) -> pd.DataFrame:
-    """Rank ever more degraded versions of a map by each metric, and correlate the ranking with the truth.
+    """Rank degraded versions of maps by each metric, and correlate the ranking with the truth.
 
     Args:
         model: see `twinlens.probe`.
         inputs: (N, C, *S), or (N, D) for tabular rows.
         labels: (N,) target classes.
         maps: attribution maps of a good method, (N, *S).
-        shares: shares of each map that are replaced by noise, increasing.
+        shares: shares of each map that noise replaces, increasing.
         levels: shares of features removed, for soundness; decreasing.
-        metrics: the metrics to test: names, values, or a table from names of your own to either.
+        metrics: metrics to test: names, values, or a table from your own names to either.
         performance: performance measure of metrics requested by name.
-        imputer: for metrics that have none of their own; deletion and insertion have one on images.
+        imputer: imputer of metrics without their own; deletion and insertion have one on images.
 
     Returns:
-        One row per metric: Spearman's correlation of the area with the share that is left of the map (1 is right, -1
-        upside down; NaN where the area never changes), then the area at each share, "share 0.2" and so on. Soundness by
-        the paper's estimator is taken up to the highest performance that all versions reach.
+        One row per metric: Spearman's correlation of the area with the intact share of the map (1 is right, -1 is
+        upside down, NaN if the area never changes), and the area at each share, "share 0.2" and so on. The area of
+        soundness by the paper's estimator ends at the highest performance that all versions reach.
 
     Example:
         >>> from twinlens.laboratory.tasks import sparse_linear
@@ -110,21 +110,20 @@ def selftest(
         np.float64(1.0)
     """
     prober = Prober(model, inputs, labels, **how)
-    first, neighbours = prober.rank(maps), prober.inputs.dim() > 2
-    good, features = first.maps, first.features
-    found = find_metrics(metrics, {"levels": levels, "performance": performance})
+    original, neighbours = prober.rank(maps), prober.inputs.dim() > 2
+    features = original.features
     tested = {
-        # Without neighbours there is no blur, and one filling serves all metrics.
+        # Without neighbours there is no blur: all metrics have one imputer.
         name: metric.bound(imputer, neighbours=True)
         if neighbours
         else replaced(metric, {"imputer": metric.imputer or imputer}, name)
-        for name, metric in found.items()
+        for name, metric in find_metrics(metrics, {"levels": levels, "performance": performance}).items()
     }
-    needed = merge_sweeps(sweep for metric in tested.values() for sweep in metric.sweeps(features))
+    sweeps = merge_sweeps(sweep for metric in tested.values() for sweep in metric.sweeps(features))
     curves: dict[str, dict[float, Curve]] = {}
     for share in shares:
-        ranked = prober.rank(degrade(good, share, ids=prober.ids, seed=prober.how["seed"]))
-        tables = {sweep.kind(): prober.sweep(ranked, sweep.schedule, sweep.imputer) for sweep in needed}
+        ranked = prober.rank(degrade(original.maps, share, ids=prober.ids, seed=prober.how["seed"]))
+        tables = {sweep.kind(): prober.sweep(ranked, sweep.schedule, sweep.imputer) for sweep in sweeps}
         for name, metric in tested.items():
             read = [tables[sweep.kind()].join_levels(levels=sweep.schedule.levels) for sweep in metric.sweeps(features)]
             curves.setdefault(name, {})[share] = metric.read(read)
@@ -132,17 +131,10 @@ def selftest(
 
 
 def rank_degraded(curves: Mapping[str, Mapping[float, Curve]]) -> pd.DataFrame:
-    """Correlate each metric's ranking of degraded maps with the share that was replaced by noise.
-
-    Args:
-        curves: from the metric's name to its curve for each degraded share.
-
-    Returns:
-        As `selftest`.
-    """
+    """Correlate the areas of curves, by metric and degraded share, with the shares; return a table as `selftest`."""
     rows = []
     for metric, by_share in curves.items():
-        measured = [curve.in_steps() for curve in by_share.values()]  # of equal levels: to extrapolate would add noise
+        measured = [curve.in_steps() for curve in by_share.values()]  # extrapolation would add noise
         by_level = any(isinstance(curve, SoundnessCurve) and curve.by_predictive_level for curve in measured)
         top = np.array([min(float(curve.performance.max()) for curve in measured)]) if by_level else None
         areas = [float(curve.areas(curve.performance[None], curve.values[None], top)[0]) for curve in measured]

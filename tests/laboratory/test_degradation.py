@@ -3,7 +3,7 @@ import pytest
 import torch
 
 import twinlens as tl
-from twinlens.laboratory.selftest import LEVELS, degrade, rank_degraded, selftest
+from twinlens.laboratory.degradation import LEVELS, degrade, rank_degraded, selftest
 from twinlens.laboratory.tasks import linear, map_grid, network, patch, sparse_linear
 
 
