@@ -129,7 +129,8 @@ COMMANDS = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code: 0 for success, 2 for a user error, 130 when interrupted."""
     if "_ARGCOMPLETE" in os.environ:
-        importlib.import_module("twinlens.cli.completion").complete()
+        complete = importlib.import_module("twinlens.cli.completion").complete
+        complete({name: command.summary for name, command in COMMANDS.items()})
     words = list(sys.argv[1:] if arguments is None else arguments)
     if not words or words[0].startswith("-"):
         return _without_command(words)
