@@ -33,7 +33,7 @@ def metrics_of(coarse):
     levels = two_sided.sweeps(10_000)[0].schedule.levels if coarse else None
     return {
         "soundness, two-sided": two_sided,
-        "soundness, two-sided, steps as they are": tl.Soundness(estimator="two_sided", extrapolate=False),
+        "soundness, two-sided, without extrapolation": tl.Soundness(estimator="two_sided", extrapolate=False),
         "soundness, paper": tl.Soundness(levels=levels),
         "soundness, paper, by probability": tl.Soundness(levels=levels, performance="probability"),
         "completeness": "completeness",
