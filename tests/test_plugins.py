@@ -15,7 +15,7 @@ from twinlens.metrics.catalogue import describe_metric, find_metrics, rebuild_me
 
 PAGE = ROOT / "docs" / "reference" / "metrics.md"
 METRIC = (
-    PAGE.read_text(encoding="utf-8").partition("## A metric of your own")[2].split("```python\n")[1].split("```")[0]
+    PAGE.read_text(encoding="utf-8").partition("## Your own metric")[2].split("```python\n")[1].split("```")[0]
 )
 """The example of the documentation."""
 

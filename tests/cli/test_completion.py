@@ -84,4 +84,4 @@ def test_paths(complete, tmp_path):
 def test_completion_loads_nothing_heavy():
     summaries = dict.fromkeys(COMMANDS, "")
     program = f"from twinlens.cli.completion import completion_parser; completion_parser({summaries}); {HEAVY}"
-    subprocess.run([sys.executable, "-c", program], check=True)
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
