@@ -48,13 +48,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", default=sorted(path.stem for path in TUTORIALS.glob("*.ipynb")))
     parser.add_argument("--out", type=Path, default=TUTORIALS, help="output folder; docs/tutorials by default")
-    given = parser.parse_args()
-    for name in given.names:
+    arguments = parser.parse_args()
+    for name in arguments.names:
         notebook = nbformat.read(TUTORIALS / f"{name}.ipynb", as_version=4)
         before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
         execute(notebook)
         tidy(notebook)
-        nbformat.write(notebook, given.out / f"{name}.ipynb")
+        nbformat.write(notebook, arguments.out / f"{name}.ipynb")
         print(f"{name}: {resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before:.0f} s of CPU", flush=True)
 
 

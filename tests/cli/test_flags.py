@@ -121,8 +121,8 @@ def test_one_name_stands_for_a_list(tmp_path, run, subject):
 
 
 def test_all_stands_for_every_method():
-    given = argparse.Namespace(methods="all")
-    assert read_arguments(given)["methods"] == list(tl.METHODS)
+    namespace = argparse.Namespace(methods="all")
+    assert read_arguments(namespace)["methods"] == list(tl.METHODS)
 
 
 def test_every_option_is_a_flag_and_a_key(capsys):

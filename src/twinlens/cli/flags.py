@@ -58,7 +58,7 @@ def add_options(parser: argparse.ArgumentParser, kind: type, names: Iterable[str
         if field.name == "preprocessing":
             for own in fields_of(Preprocessing):
                 _add_flag(group, own, "the model's")
-        elif isinstance(field.default, (int, float, str)) and field.default is not False:
+        elif isinstance(field.default, (int, float, str)) and field.default is not False and field.default != "default":
             _add_flag(group, field, str(field.default))
         else:
             _add_flag(group, field)

@@ -13,9 +13,8 @@ import platform
 import sys
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib.metadata import version
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from twinlens.errors import printable_line, unknown
 from twinlens.support.memory import keep_freed_memory
@@ -23,15 +22,11 @@ from twinlens.support.memory import keep_freed_memory
 _USER_ERRORS = (ValueError, TypeError, OSError, ImportError, MemoryError)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Command:
+class Command(NamedTuple):
     """One command."""
 
     summary: str
     """One line for the list of commands."""
-
-    module: str
-    """Module of this package with `add_COMMAND(parser)` and `run_COMMAND(namespace)`."""
 
     usage: str
     """Arguments after the command's name."""
@@ -39,89 +34,82 @@ class Command:
     examples: tuple[str, ...]
     """Complete command lines, shown below the options."""
 
+    module: str
+    """Module of this package with `add_COMMAND(parser)` and `run_COMMAND(namespace)`."""
+
 
 COMMANDS = {
     "demo": Command(
-        summary="evaluate methods on a model and data that come with packages",
-        module="evaluate",
-        usage="[mnist|imagenet] [options]",
-        examples=("twinlens demo", "twinlens demo mnist --methods gradcam,occlusion,random"),
+        "evaluate methods on a model and data that come with packages",
+        "[mnist|imagenet] [options]",
+        ("twinlens demo", "twinlens demo mnist --methods gradcam,occlusion,random"),
+        "evaluate",
     ),
     "evaluate": Command(
-        summary="evaluate attribution methods on your model and data",
-        module="evaluate",
-        usage="[run.toml] [options]",
-        examples=(
+        "evaluate attribution methods on your model and data",
+        "[run.toml] [options]",
+        (
             "twinlens evaluate --model timm:resnet50 --data photos/ --classes names.txt "
             "--methods gradcam,random --limit 500 --out runs/resnet50",
             "twinlens evaluate run.toml --device cuda",
         ),
+        "evaluate",
     ),
     "attribute": Command(
-        summary="compute attribution maps without evaluating them",
-        module="evaluate",
-        usage="[run.toml] [options]",
-        examples=(
-            "twinlens attribute --model mnist-cnn --data mnist --methods all --limit 4 --out maps --sheet maps.png",
-        ),
+        "compute attribution maps without evaluating them",
+        "[run.toml] [options]",
+        ("twinlens attribute --model mnist-cnn --data mnist --methods all --limit 4 --out maps --sheet maps.png",),
+        "evaluate",
     ),
     "ask": Command(
-        summary="query a run with other settings of the metrics, without calling the model",
-        module="ask",
-        usage="RUN [options]",
-        examples=(
+        "query a run with other settings of the metrics, without calling the model",
+        "RUN [options]",
+        (
             "twinlens ask runs/resnet50 --option soundness.epsilon=0.05",
             "twinlens ask runs/resnet50 --metrics completeness --performance probability",
         ),
+        "ask",
     ),
     "report": Command(
-        summary="write an HTML report, figures or a table about one or more runs",
-        module="report",
-        usage="RUN [RUN …] [options]",
-        examples=("twinlens report runs/resnet50", "twinlens report runs/resnet50 --table latex"),
+        "write an HTML report, figures or a table about one or more runs",
+        "RUN [RUN …] [options]",
+        ("twinlens report runs/resnet50", "twinlens report runs/resnet50 --table latex"),
+        "report",
     ),
     "compare": Command(
-        summary="compare runs side by side and test their differences",
-        module="report",
-        usage="RUN [RUN …] [options]",
-        examples=("twinlens compare runs/one runs/two --verdicts",),
+        "compare runs side by side and test their differences",
+        "RUN [RUN …] [options]",
+        ("twinlens compare runs/one runs/two --verdicts",),
+        "report",
     ),
     "selftest": Command(
-        summary="test the metrics on the model and data of a run",
-        module="selftest",
-        usage="RUN [options]",
-        examples=("twinlens selftest runs/resnet50 --method gradcam",),
+        "test the metrics on the model and data of a run",
+        "RUN [options]",
+        ("twinlens selftest runs/resnet50 --method gradcam",),
+        "selftest",
     ),
     "check": Command(
-        summary="run a test from another paper on a run, such as ROAR or the pointing game",
-        module="check",
-        usage="NAME RUN [options]",
-        examples=("twinlens check model-randomisation runs/resnet50 --limit 50",),
+        "run a test from another paper on a run, such as ROAR or the pointing game",
+        "NAME RUN [options]",
+        ("twinlens check model-randomisation runs/resnet50 --limit 50",),
+        "check",
     ),
     "verify": Command(
-        summary="check every file of a run against its checksum",
-        module="verify",
-        usage="RUN [options]",
-        examples=("twinlens verify runs/resnet50",),
+        "check every file of a run against its checksum", "RUN [options]", ("twinlens verify runs/resnet50",), "verify"
     ),
     "reproduce": Command(
-        summary="repeat an experiment of the paper and check its claims",
-        module="reproduce",
-        usage="NAME|all [options]",
-        examples=("twinlens reproduce synthetic --out runs/synthetic",),
+        "repeat an experiment of the paper and check its claims",
+        "NAME|all [options]",
+        ("twinlens reproduce synthetic --out runs/synthetic",),
+        "reproduce",
     ),
     "methods": Command(
-        summary="list attribution methods, metrics and imputers, or describe one",
-        module="methods",
-        usage="[NAME]",
-        examples=("twinlens methods", "twinlens methods occlusion"),
+        "list attribution methods, metrics and imputers, or describe one",
+        "[NAME]",
+        ("twinlens methods", "twinlens methods occlusion"),
+        "methods",
     ),
-    "metrics": Command(
-        summary="list metrics, or describe one",
-        module="methods",
-        usage="[NAME]",
-        examples=("twinlens metrics soundness",),
-    ),
+    "metrics": Command("list metrics, or describe one", "[NAME]", ("twinlens metrics soundness",), "methods"),
 }
 """Every command by its name."""
 
