@@ -1,6 +1,9 @@
 """The commands evaluate, attribute and demo."""
 
 import json
+import shutil
+import struct
+import zlib
 
 import numpy as np
 import pytest
@@ -239,3 +242,49 @@ def test_an_interrupt_tells_how_to_resume(tmp_path, run, monkeypatch, subject):
     code, _, error = run("evaluate", *subject, "--out", tmp_path / "run")
     assert code == 130
     assert "run the same command again to resume" in error
+
+
+def bomb(path):
+    """A PNG of a few bytes that claims to be enormous."""
+    header = struct.pack(">IIBBBBB", 60_000, 60_000, 8, 2, 0, 0, 0)
+    chunk = struct.pack(">I", len(header)) + b"IHDR" + header + struct.pack(">I", zlib.crc32(b"IHDR" + header))
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + chunk)
+
+
+BAD_IMAGES = {
+    "unreadable": lambda path: path.write_bytes(b"no image"),
+    "bomb": bomb,
+    "gigabytes once its shorter side has 12 pixels": lambda path: Image.new("L", (1, 2_000_000)).save(path),
+}
+
+
+@pytest.mark.parametrize("kind", BAD_IMAGES)
+def test_a_bad_image_is_named_or_left_out(tmp_path, run, subject, kind):
+    BAD_IMAGES[kind](tmp_path / "images" / "bee" / "2.png")
+    command = (
+        "evaluate", *subject, "--resize", "12", "--methods", "random", "--metrics", "deletion",
+        "--out", tmp_path / "run", "--quiet",
+    )  # fmt: skip
+    code, output, error = run(*command)
+    assert (code, output, error.count("\n")) == (2, "", 1)
+    assert "bee/2.png" in error
+    assert run(*command, "--skip-bad") == (0, "", "")
+    data = read_results(tmp_path / "run")["data"]
+    assert data["samples"] == 11
+    assert [skipped["id"] for skipped in data["skipped"]] == ["bee/2.png"]
+    assert data["skipped"][0]["reason"]
+
+
+def test_data_that_do_not_fit_the_model(tmp_path, run, subject):
+    command = ("evaluate", *subject, "--methods", "random", "--metrics", "deletion", "--out", tmp_path / "run")
+    (tmp_path / "images" / "dog").mkdir()
+    Image.new("RGB", (10, 10)).save(tmp_path / "images" / "dog" / "1.png")
+    code, output, error = run(*command, "--quiet")
+    assert (code, output, error.count("\n")) == (2, "", 1)
+    assert "4 class folders and the model knows 3 classes" in error
+    assert not (tmp_path / "run").exists()
+    shutil.rmtree(tmp_path / "images" / "dog")
+    Image.new("RGB", (12, 12)).save(tmp_path / "images" / "ant" / "big.png")
+    code, _, error = run(*command, "--quiet")
+    assert code == 2
+    assert "All inputs must have one size; sample 'ant/big.png'" in error
