@@ -52,24 +52,20 @@ LAYERS = (
 NAMES = {"methods": METHODS, "metrics": METRICS, "imputers": IMPUTERS}
 """Names that shell completion offers, by kind; plug-ins add to them when it runs."""
 
-NAMED = {
-    "methods": ["methods"],
-    "method": ["methods"],
-    "leave_out": ["methods"],
-    "metrics": ["metrics"],
-    "methods name": ["methods", "metrics", "imputers"],
-    "metrics name": ["metrics"],
-}
-"""The kinds of names that an argument takes, by its name, or by command and name."""
-
 WORDS = {
+    "methods": ["@methods"],
+    "method": ["@methods"],
+    "leave_out": ["@methods"],
+    "metrics": ["@metrics"],
+    "methods name": ["@methods", "@metrics", "@imputers"],
+    "metrics name": ["@metrics"],
     "performance": MEASURES,
     "data": DATA_SETS,
     "demo which": DEMOS,
     "check name": CHECKS,
     "reproduce name": (*EXPERIMENTS, "all"),
 }
-"""Other values that an argument takes and its parser does not list."""
+"""What an argument takes and its parser does not list, by the argument's name, or by command and name."""
 
 LISTS = ("methods", "metrics", "leave_out")
 FILES = ("config", "out", "figures", "weights", "classes", "model", "data", "boxes", "train", "sheet")
@@ -232,23 +228,15 @@ def list_completions() -> str:
     return f'{{"names": {names},\n"commands": {{\n' + ",\n".join(commands) + "\n}}\n"
 
 
-def _completion(command: str, action: argparse.Action) -> dict[str, object]:
+def _completion(command: str, action: argparse.Action) -> list[object]:
+    """Return the flags, or the name, of an argument, how many values it takes, and what to offer."""
     key = action.dest if action.option_strings else f"{command} {action.dest}"
     metavar = str(action.metavar or "")
     listed = [word for word in metavar.split("|") if not word.isupper()] if "|" in metavar else []
-    words = [] if key in NAMED else [*map(str, action.choices or WORDS.get(key) or listed)]
-    paths = "directory" if action.dest in DIRECTORIES else "file" if action.dest in FILES else ""
-    argument = {
-        "flags": action.option_strings,
-        "name": action.dest if not action.option_strings else "",
-        "switch": action.nargs == 0,
-        "nargs": action.nargs,
-        "names": NAMED.get(key, []),
-        "words": words,
-        "list": action.dest in LISTS and bool(action.option_strings),
-        "paths": paths,
-    }
-    return {"flags": argument["flags"], **{key: value for key, value in argument.items() if value}}
+    words = [] if action.nargs == 0 else [*map(str, action.choices or WORDS.get(key) or listed)]
+    words += [","] if action.dest in LISTS and action.option_strings else []
+    words += ["@directories"] if action.dest in DIRECTORIES else ["@files"] if action.dest in FILES else []
+    return [[*action.option_strings] or [action.dest], action.nargs, words]
 
 
 def _default(value: object) -> str:

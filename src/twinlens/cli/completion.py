@@ -1,36 +1,23 @@
 """Shell completion by argcomplete: commands, flags, names and paths.
 
 The parsers of the commands take seconds to import torch. `completion.json` lists what they accept instead; `make docs`
-writes it from them, and a test keeps it up to date.
+writes it from them, and a test keeps it up to date. It maps each command to its arguments: the flags, or the name of a
+positional argument; `nargs` as in argparse; and the words to offer, where @KIND stands for the names of a kind or for
+paths, and a comma for a comma-separated list.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Iterable, Mapping
-from importlib.metadata import entry_points
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Required, TypedDict
+from typing import Any
 
 import argcomplete
 from argcomplete.completers import DirectoriesCompleter, FilesCompleter
 
-
-class Argument(TypedDict, total=False):
-    """One argument of a command in completion.json."""
-
-    flags: Required[list[str]]
-    name: str
-    nargs: str | None
-    switch: bool
-    names: list[str]
-    words: list[str]
-    list: bool
-    paths: str
-
-
-_PLUGINS = {"methods": "twinlens.methods", "metrics": "twinlens.metrics"}
+from twinlens.support.plugins import METHOD_PLUGINS, METRIC_PLUGINS, with_plugins
 
 
 def complete(summaries: Mapping[str, str]) -> None:
@@ -41,38 +28,33 @@ def complete(summaries: Mapping[str, str]) -> None:
 def completion_parser(summaries: Mapping[str, str]) -> argparse.ArgumentParser:
     """Return a parser of all commands that only completes; `summaries` describe the commands."""
     listing = json.loads(Path(__file__).with_name("completion.json").read_text(encoding="utf-8"))
-    names = {kind: [*words, *_plugins(kind)] for kind, words in listing["names"].items()}
+    names = listing["names"]
+    names["methods"] = with_plugins(names["methods"], METHOD_PLUGINS)
+    names["metrics"] = with_plugins(names["metrics"], METRIC_PLUGINS)
     parser = argparse.ArgumentParser(prog="twinlens")
     parser.add_argument("--version", action="store_true")
     commands = parser.add_subparsers()
     for command, arguments in listing["commands"].items():
         own = commands.add_parser(command, help=summaries[command])
-        for argument in arguments:
-            _add(own, argument, names)
+        for flags, nargs, words in arguments:
+            if nargs == 0:
+                own.add_argument(*flags, action="store_true")
+            else:
+                own.add_argument(*flags, nargs=nargs).completer = _completer(words, names)  # type: ignore[attr-defined]
     return parser
 
 
-def _plugins(kind: str) -> list[str]:
-    return sorted(entry_points(group=_PLUGINS[kind]).names) if kind in _PLUGINS else []
-
-
-def _add(parser: argparse.ArgumentParser, argument: Argument, names: Mapping[str, list[str]]) -> None:
-    if argument.get("switch"):
-        parser.add_argument(*argument["flags"], action="store_true")
-        return
-    action = parser.add_argument(*(argument["flags"] or [argument["name"]]), nargs=argument.get("nargs"))
-    words = [name for kind in argument.get("names", ()) for name in names[kind]] + argument.get("words", [])
-    paths = {"directory": DirectoriesCompleter(), "file": FilesCompleter()}.get(argument.get("paths", ""))
-    action.completer = _completer(words, paths, several=bool(argument.get("list")))  # type: ignore[attr-defined]
-
-
-def _completer(
-    words: Iterable[str], paths: Callable[..., Iterable[str]] | None, *, several: bool
-) -> Callable[..., list[str]]:
-    """Offer words, or the last one of a comma-separated list, and paths."""
+def _completer(words: Sequence[str], names: Mapping[str, Sequence[str]]) -> Callable[..., list[str]]:
+    paths = {"@files": FilesCompleter(), "@directories": DirectoriesCompleter()}
 
     def offer(prefix: str, **options: Any) -> list[str]:
-        before = prefix[: prefix.rfind(",") + 1] if several else ""
-        return [f"{before}{word}" for word in words] + (list(paths(prefix=prefix, **options)) if paths else [])
+        before = prefix[: prefix.rfind(",") + 1] if "," in words else ""
+        offers: list[str] = []
+        for word in words:
+            if word in paths:
+                offers += paths[word](prefix=prefix, **options)
+            elif word != ",":
+                offers += [f"{before}{name}" for name in (names[word[1:]] if word[0] == "@" else [word])]
+        return offers
 
     return offer
