@@ -1,10 +1,10 @@
-"""Do results stay within their intervals where the model computes probes in a lower precision?
+"""Do results stay within their intervals if probes are computed in a lower precision?
 
     python benchmarks/precision.py digits                                # the demonstration's network and digits
     python benchmarks/precision.py photographs --images FOLDER_OR_CSV    # EfficientNet-lite0
     … --precision float16 --limit 100
 
-Evaluates methods twice, in float32 and in the precision in question, with the same maps, and prints for each method and
+Evaluates methods twice, in float32 and in the other precision, with the same maps, and prints for each method and
 metric both areas with the interval in float32, and whether the methods keep their order.
 """
 

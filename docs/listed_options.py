@@ -1,9 +1,9 @@
-"""For the API reference: functions and classes whose options are declared elsewhere, as `help` shows them.
+"""For the API reference: list the options of functions and classes that are declared elsewhere.
 
 mkdocstrings reads the source and does not run it. There `evaluate` takes `options`, `soundness` takes `**how`, and a
-method takes a request; the options stand where they are declared, once. At run time the signature and the docstring
-list all of them (`twinlens.support.signatures`). This extension of griffe, the reader of mkdocstrings, takes
-both from there.
+method takes a request; each option is declared once. At run time the signature and the docstring
+list all of them (`twinlens.support.signatures`). This extension of griffe, the reader of mkdocstrings, uses
+both.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _KINDS = {kind.value: griffe.ParameterKind(kind.description) for kind in inspect
 
 
 class ListedOptions(griffe.Extension):
-    """Put signatures and docstrings of run time in the place of those in the source, where they differ."""
+    """Replace signatures and docstrings in the source by those of run time, if they differ."""
 
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
         """Let examples be code: griffe knows the section by its plural."""

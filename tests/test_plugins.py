@@ -14,9 +14,7 @@ from twinlens.errors import RunError
 from twinlens.metrics.catalogue import describe_metric, find_metrics, rebuild_metric
 
 PAGE = ROOT / "docs" / "reference" / "metrics.md"
-METRIC = (
-    PAGE.read_text(encoding="utf-8").partition("## A metric of your own")[2].split("```python\n")[1].split("```")[0]
-)
+METRIC = PAGE.read_text(encoding="utf-8").partition("## Your own metric")[2].split("```python\n")[1].split("```")[0]
 """The example of the documentation."""
 
 METHOD = '''

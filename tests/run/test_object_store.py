@@ -50,7 +50,7 @@ def test_a_run_has_the_bytes_of_one_on_this_machine(store, whole, capsys):
     assert evaluation.methods == METHODS
     assert evaluation.maps("centre").shape == (10, 9, 9)
     assert main(["verify", out]) == 0
-    assert capsys.readouterr().out == "23 of 23 files are whole.\n"
+    assert capsys.readouterr().out == "23 of 23 files are intact.\n"
     assert main(["report", out]) == 0
     assert capsys.readouterr().out == f"{out}/report.html\n"
     assert b"centre" in (evaluation.path / "report.html").read_bytes()
