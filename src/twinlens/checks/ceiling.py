@@ -122,7 +122,7 @@ class Ceiling:
 
 
 @checked
-@lists_options()
+@lists_options
 def ceiling(
     model: Model,
     inputs: ArrayLike,

@@ -106,7 +106,7 @@ class RandomRemovals:
 
 
 @checked
-@lists_options()
+@lists_options
 def random_removals(
     model: Model,
     inputs: ArrayLike,

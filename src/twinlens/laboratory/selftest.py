@@ -69,7 +69,7 @@ def degrade(maps: ArrayLike, share: float, *, ids: Sequence[str | int] | None = 
 
 
 @checked
-@lists_options()
+@lists_options
 def selftest(
     model: Model,
     inputs: ArrayLike,

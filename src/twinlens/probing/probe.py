@@ -99,7 +99,7 @@ class ProbeOptions(TypedDict, total=False):
 
 
 @checked
-@lists_options()
+@lists_options
 def probe(
     model: Model,
     inputs: ArrayLike,
