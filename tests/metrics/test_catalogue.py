@@ -190,7 +190,7 @@ def test_imputers_that_a_description_does_not_hold_are_named_and_impute_nothing(
         stored = json.loads(json.dumps(describe_metric(tl.Deletion(imputer=imputer))))
         again = rebuild_metric(stored)
         assert describe_metric(again) == stored
-        with pytest.raises(tl.RunError, match=r"`imputer` of this run is one of your own .*Pass it again"):
+        with pytest.raises(tl.RunError, match=r"`imputer` of this run is a custom one .*Pass it again"):
             again.imputer(torch.zeros(1, 2), torch.zeros(1, 2, dtype=torch.bool), [0])
 
 

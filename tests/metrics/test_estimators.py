@@ -294,7 +294,7 @@ def test_wrong_second_tables_are_refused():
     curve = tl.soundness(model, x, [0] * 4, x, imputer=ZERO, levels=(0.5, 0.2), estimator="two_sided")
     table, opposite = curve.table, curve.opposite
     ask = {"estimator": "two_sided"}
-    with pytest.raises(ValueError, match="`opposite` must be given for estimator='two_sided'"):
+    with pytest.raises(ValueError, match="`opposite` is required for estimator='two_sided'"):
         tl.soundness_from_probes(table, **ask)
     with pytest.raises(ValueError, match="`estimator` must be one of paper, two_sided; got 'better'"):
         tl.soundness_from_probes(table, estimator="better")

@@ -1,6 +1,6 @@
-"""Where the attribution of a map runs out: what a sweep adds beyond that has none, and is not the map's doing.
+"""Where the attribution of a map runs out: features that a sweep adds beyond that have no attribution.
 
-The paper grows the kept set inside A, the features with attribution. A sweep by area goes on when A is used up.
+The paper grows the kept set inside A, the features with attribution. A sweep by area continues when A is used up.
 
 Shapes: N samples, L levels of a soundness sweep.
 """
@@ -16,7 +16,7 @@ from twinlens.probing.probe_table import ProbeTable
 from twinlens.support.arrays import Floats, Integers
 
 MOST = 0.5
-"""With more than this share of the samples exhausted, a level is not reached by attribution."""
+"""A level is not reached by attribution if more than this share of the samples is exhausted."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,13 +24,13 @@ class Reached:
     """Where a predictive level was first reached."""
 
     value: float
-    """The soundness there."""
+    """The soundness at that level."""
 
     level: float
     """The level, a share of features removed."""
 
     exhausted: float
-    """Share of samples that keep features without attribution there, all attribution being kept already."""
+    """Share of samples that already keep all attribution, and further features without any."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,18 +41,18 @@ class Exhaustion:
     """The first level, a share of features removed, at which too many samples are exhausted."""
 
     performance: float | None
-    """Highest performance reached before: predictive levels up to it are reached by attribution. None where that
-    level is the first."""
+    """Highest performance reached before: predictive levels up to it are reached by attribution. None if that level is
+    the first."""
 
 
 def exhausted_samples(table: ProbeTable) -> NDArray[np.bool_]:
-    """Find at each level (N, L) the samples whose attribution was all kept already, and that keep more features since.
+    """Return whether each sample, at each level (N, L), already kept all attribution and now keeps further features.
 
-    A step in which attribution runs out still adds some, so a sample is exhausted from the next step on. Attribution
-    too small to move the sum of a map counts as none. A map of zeros is exhausted from the first level on.
+    A step in which attribution runs out still adds some: a sample is exhausted from the next step on. Attribution too
+    small to change the sum of a map counts as none. A map of zeros is exhausted from the first level on.
     """
     _, removed = _last_attribution(table)
-    # Levels that round to the same count add no feature at all, and nobody without attribution comes in.
+    # Levels that round to the same count add no feature.
     return np.asarray(table.removed < removed[:, None])
 
 
@@ -64,12 +64,12 @@ def attribution_ends(table: ProbeTable) -> Floats:
 
 
 def find_exhaustion(table: ProbeTable, performance: Floats, share: float = MOST) -> Exhaustion | None:
-    """Find the first level at which more than a share of the samples is exhausted, None where there is none.
+    """Find the first level at which more than a share of the samples is exhausted; None if there is none.
 
     Args:
         table: a soundness sweep.
         performance: (L,) performance at each level.
-        share: of the samples.
+        share: the share of the samples.
     """
     beyond = np.flatnonzero(exhausted_samples(table).mean(axis=0) > share)
     if not beyond.size:
@@ -80,9 +80,9 @@ def find_exhaustion(table: ProbeTable, performance: Floats, share: float = MOST)
 
 
 def _last_attribution(table: ProbeTable) -> tuple[Integers, Integers]:
-    """Find the first position (N,) that keeps all attribution, 0 for before any level, and the count removed there."""
+    """Return the first position (N,) that keeps all attribution, 0 if before any level, and its count of removals."""
     kept = np.pad(table.kept_mass, ((0, 0), (1, 0)))
     removed = np.concatenate([table.counts[:, None], table.removed], axis=1)
-    # Sums are equal to the last bit where every later step adds zeros: values come in from the largest to the smallest.
+    # Values are added from the largest to the smallest: sums are equal to the last bit where later steps add zeros.
     position = np.asarray((kept == kept[:, -1:]).argmax(axis=1))
     return position, np.take_along_axis(removed, position[:, None], axis=1)[:, 0]
