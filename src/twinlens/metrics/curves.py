@@ -6,7 +6,6 @@ Shapes: N samples, L levels, R resamples.
 from __future__ import annotations
 
 import dataclasses
-import html
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -21,7 +20,7 @@ from twinlens.metrics.performance import Performance, measure
 from twinlens.metrics.protocols import Protocol
 from twinlens.probing.probe_table import ProbeTable
 from twinlens.support.arrays import ArrayLike, Floats
-from twinlens.support.plotting import draw_line, sketch_line
+from twinlens.support.plotting import draw_line
 from twinlens.support.resampling import Interval, band, check_confidence, draw
 
 if TYPE_CHECKING:
@@ -68,11 +67,6 @@ class Curve(ABC):
             f"{type(self).__name__}({len(self.levels)} levels, {len(self.table)} samples, {self.measure}, "
             f"protocol {self.protocol.name}{degenerate})"
         )
-
-    def _repr_html_(self) -> str:
-        x, y, labels = self.points
-        drawing = sketch_line(x, y, labels, flipped=self.decreasing)
-        return f"<figure style='margin:0'>{drawing}<figcaption>{html.escape(repr(self))}</figcaption></figure>"
 
     @property
     def degenerate(self) -> dict[str, int]:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twinlens.probing.probe_table import ProbeTable
-from twinlens.support.arrays import Floats, Integers
+from twinlens.support.arrays import Floats
 
 MOST = 0.5
 """A level is not reached by attribution if more than this share of the samples is exhausted."""
@@ -51,16 +51,12 @@ def exhausted_samples(table: ProbeTable) -> NDArray[np.bool_]:
     A step in which attribution runs out still adds some: a sample is exhausted from the next step on. Attribution too
     small to change the sum of a map counts as none. A map of zeros is exhausted from the first level on.
     """
-    _, removed = _last_attribution(table)
+    kept = np.pad(table.kept_mass, ((0, 0), (1, 0)))
+    removed = np.concatenate([table.counts[:, None], table.removed], axis=1)
+    # Values are added from the largest to the smallest: sums are equal to the last bit where later steps add zeros.
+    first = (kept == kept[:, -1:]).argmax(axis=1)
     # Levels that round to the same count add no feature.
-    return np.asarray(table.removed < removed[:, None])
-
-
-def attribution_ends(table: ProbeTable) -> Floats:
-    """Return the level (N,) that keeps all attribution of a map: 1 for a map of zeros, NaN where levels end first."""
-    position, _ = _last_attribution(table)
-    ends = np.concatenate([[1.0], table.levels])[position]
-    return np.where(exhausted_samples(table)[:, -1], ends, np.nan)
+    return np.asarray(table.removed < np.take_along_axis(removed, first[:, None], axis=1))
 
 
 def find_exhaustion(table: ProbeTable, performance: Floats, share: float = MOST) -> Exhaustion | None:
@@ -77,12 +73,3 @@ def find_exhaustion(table: ProbeTable, performance: Floats, share: float = MOST)
     first = int(beyond[0])
     before = float(np.nanmax(performance[:first])) if first else None
     return Exhaustion(level=float(table.levels[first]), performance=before)
-
-
-def _last_attribution(table: ProbeTable) -> tuple[Integers, Integers]:
-    """Return the first position (N,) that keeps all attribution, 0 if before any level, and its count of removals."""
-    kept = np.pad(table.kept_mass, ((0, 0), (1, 0)))
-    removed = np.concatenate([table.counts[:, None], table.removed], axis=1)
-    # Values are added from the largest to the smallest: sums are equal to the last bit where later steps add zeros.
-    position = np.asarray((kept == kept[:, -1:]).argmax(axis=1))
-    return position, np.take_along_axis(removed, position[:, None], axis=1)[:, 0]

@@ -22,7 +22,6 @@ from twinlens.metrics.exhaustion import (
     MOST,
     Exhaustion,
     Reached,
-    attribution_ends,
     exhausted_samples,
     find_exhaustion,
 )
@@ -92,11 +91,6 @@ class SoundnessCurve(Curve):
     def defined(self) -> Integers:
         """(L,) number of samples with a defined value; `values` is the mean over these."""
         return np.asarray(np.isfinite(self.per_sample).sum(axis=0))
-
-    @property
-    def attribution_ends(self) -> Floats:
-        """(N,) the level at which each map has run out of attribution: 1 for zeros, NaN where levels end first."""
-        return attribution_ends(self.table)
 
     @property
     def exhausted(self) -> Floats:

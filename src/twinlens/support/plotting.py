@@ -1,15 +1,10 @@
-"""Drawing for plots and notebooks, with matplotlib if it is installed, and as SVG and HTML without it.
-
-Shapes: L points of a curve.
-"""
+"""Drawing for plots and notebooks: matplotlib if it is installed, and tables as HTML."""
 
 from __future__ import annotations
 
 import html
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from twinlens.support.arrays import Floats
 
@@ -19,7 +14,6 @@ if TYPE_CHECKING:
 # The colour-blind safe palette of Okabe and Ito, without yellow, which is invisible on white.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 
-_WIDTH, _HEIGHT, _LEFT, _BOTTOM = 360, 200, 44, 40
 _CELL = "padding:0.2em 0.7em;text-align:right"
 
 
@@ -73,31 +67,6 @@ def draw_arrow(axes: Axes, start: Sequence[float], end: Sequence[float], colour:
     axes.annotate("", xy=(end[0], end[1]), xytext=(start[0], start[1]), arrowprops=props)
 
 
-def sketch_line(x: Floats, y: Floats, labels: tuple[str, str], *, flipped: bool = False) -> str:
-    """Return one curve (L,) as a small stand-alone SVG; `flipped` puts the largest x on the left.
-
-    Example:
-        >>> sketch_line(np.array([0.1, 0.9]), np.array([0.0, 1.0]), ("threshold", "loss"))[:4]
-        '<svg'
-    """
-    across = _scale(x, _LEFT, _WIDTH - 12, flipped=flipped)
-    along = _scale(y, _HEIGHT - _BOTTOM, 12)
-    points = [f"{a:.1f},{b:.1f}" for a, b in zip(across, along, strict=True) if np.isfinite(b)]
-    dots = "".join(f'<circle cx="{point.split(",")[0]}" cy="{point.split(",")[1]}" r="2"/>' for point in points)
-    line = f'<polyline points="{" ".join(points)}" fill="none" stroke="{COLOURS[0]}" stroke-width="1.5"/>'
-    base = _HEIGHT - _BOTTOM
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{_HEIGHT}" role="img" '
-        f'aria-label="{html.escape(labels[1])}" font-family="system-ui, sans-serif" font-size="11" fill="currentColor">'
-        f'<path d="M{_LEFT} 8V{base}H{_WIDTH - 8}" fill="none" stroke="currentColor" stroke-opacity="0.35"/>'
-        f'{_ends(x, y, flipped=flipped)}{line}<g fill="{COLOURS[0]}">{dots}</g>'
-        f'<text x="{(_LEFT + _WIDTH) / 2}" y="{_HEIGHT - 6}" text-anchor="middle">{html.escape(labels[0])}</text>'
-        f'<text x="12" y="{base / 2}" text-anchor="middle" transform="rotate(-90 12 {base / 2})">'
-        f"{html.escape(labels[1])}</text>"
-        "</svg>"
-    )
-
-
 def html_table(heads: Sequence[str], body: Sequence[Sequence[str]]) -> str:
     """Return a table as HTML for a notebook; `heads` are text, the cells of `body` are markup.
 
@@ -109,27 +78,3 @@ def html_table(heads: Sequence[str], body: Sequence[Sequence[str]]) -> str:
     style = repr(f"{_CELL};white-space:nowrap")
     rows = "".join(f"<tr>{''.join(f'<td style={style}>{cell}</td>' for cell in row)}</tr>" for row in body)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
-
-
-def _limits(values: Floats) -> tuple[float, float]:
-    finite = values[np.isfinite(values)]
-    return float(finite.min(initial=0.0)), float(finite.max(initial=1.0))
-
-
-def _scale(values: Floats, start: float, end: float, *, flipped: bool = False) -> Floats:
-    low, high = _limits(values)
-    share = (values - low) / (high - low)
-    return np.asarray(start + (end - start) * (1 - share if flipped else share))
-
-
-def _ends(x: Floats, y: Floats, *, flipped: bool) -> str:
-    base = _HEIGHT - _BOTTOM
-    left, right = _limits(x)[::-1] if flipped else _limits(x)
-    bottom, top = _limits(y)
-    marks = (
-        (_LEFT, base + 14, "middle", left),
-        (_WIDTH - 12, base + 14, "middle", right),
-        (_LEFT - 6, base, "end", bottom),
-        (_LEFT - 6, 16, "end", top),
-    )
-    return "".join(f'<text x="{a}" y="{b}" text-anchor="{anchor}">{value:.3g}</text>' for a, b, anchor, value in marks)
