@@ -19,6 +19,15 @@ MetricRequest = str | Metric | Mapping[str, Any]
 MetricRequests = str | Metric | Sequence[str | Metric] | Mapping[str, MetricRequest]
 """Metrics as a caller requests them: names, values, or a table from custom names to either."""
 
+KINDS: dict[str, type[Metric]] = {
+    "soundness": Soundness,
+    "completeness": Completeness,
+    "road": Road,
+    "deletion": Deletion,
+    "insertion": Insertion,
+}
+"""The classes of our metrics, which the documentation lists."""
+
 METRIC_PLUGINS = "twinlens.metrics"
 """The entry points of metrics in other packages."""
 
