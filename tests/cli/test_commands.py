@@ -566,7 +566,7 @@ def test_options_of_metrics(tmp_path, capsys, subject):
     assert completeness["imputer"] == {"name": "blur", "sigma": 5.0}
     code, _, said = run(capsys, *asked, "--option", "soundness.epsilom=0.02")
     assert code == 2
-    assert "`metrics.soundness` must be one of epsilon" in said
+    assert "`metrics.soundness` must be one of performance" in said
     assert "Did you mean 'epsilon'?" in said
     code, _, said = run(capsys, *asked, "--metrics", "deletion", "--option", "soundness.epsilon=0.02")
     assert code == 2
