@@ -609,7 +609,7 @@ def test_without_a_directory_there_is_a_temporary_one():
         ({"imputer": "liner"}, "`imputer` must be one of linear, .*; got 'liner'. Did you mean 'linear'"),
         (
             {"metrics": {"mine": {"metric": "soundness", "epsilom": 1}}},
-            "`metrics.mine` must be one of epsilon, .*'epsilom'",
+            "`metrics.mine` must be one of performance, .*'epsilom'",
         ),
         ({"part": "0/4"}, r"`part` must be K/N with 1 <= K <= N, such as 3/16; got '0/4'\."),
         ({"part": "5/4"}, "`part` must be K/N .*; got '5/4'"),

@@ -187,7 +187,7 @@ def test_names_of_ours_stay_ours(installed):
     class Mine(tl.Deletion):
         pass
 
-    with pytest.raises(ValueError, match="one of yours called 'deletion'"):
+    with pytest.raises(ValueError, match="custom metric called 'deletion'"):
         find_metrics([Mine()])
 
 

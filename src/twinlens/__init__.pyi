@@ -33,12 +33,11 @@ from .imputation.imputers import (
 from .integrations.explanations import attribute
 from .laboratory.degradation import selftest
 from .laboratory.modifications import introduce_attribution, remove_attribution
-from .metrics.about import About
 from .metrics.catalogue import METRICS
 from .metrics.curves import CompletenessCurve, RemovalCurve
 from .metrics.estimators import opposite_schedule
 from .metrics.measuring import completeness, deletion, insertion, measure_metric, road, soundness
-from .metrics.metric import Metric
+from .metrics.metric import About, Metric
 from .metrics.protocols import PROTOCOLS, Protocol
 from .metrics.removal import Completeness, Deletion, Insertion, Road, completeness_from_probes, removal_from_probes
 from .metrics.soundness import Soundness, soundness_from_probes

@@ -14,7 +14,7 @@ from typing import TypeVar
 from twinlens.data.stored_maps import StoredMaps
 from twinlens.errors import DamagedError, RunError
 from twinlens.imputation.imputers import Imputer
-from twinlens.integrations.explanations import Adapted
+from twinlens.integrations.explanations import Explanation
 from twinlens.metrics.catalogue import headline
 from twinlens.metrics.metric import Metric
 from twinlens.models.loading import LoadedModel, load_model
@@ -286,7 +286,7 @@ def _at_rest(methods: Mapping[str, Method]) -> Iterator[None]:
     """Keep what explanations of other libraries left on the model out of our calls of it."""
     with ExitStack() as stack:
         for method in methods.values():
-            if isinstance(method.source, Adapted):
+            if isinstance(method.source, Explanation):
                 stack.enter_context(method.source.at_rest())
         yield
 

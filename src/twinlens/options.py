@@ -21,7 +21,6 @@ from twinlens.data.samples import Samples
 from twinlens.errors import short_repr, unknown
 from twinlens.imputation.imputers import Imputer, find_imputer
 from twinlens.metrics.catalogue import DEFAULT_METRICS, MetricRequests, find_metrics, headline
-from twinlens.metrics.estimators import check_epsilon
 from twinlens.metrics.metric import Metric
 from twinlens.metrics.performance import Performance, check_performance
 from twinlens.metrics.protocols import Protocol as FinePrint
@@ -300,7 +299,6 @@ class Options(EngineOptions, ExecutionOptions, QuestionOptions, SubjectOptions):
             raise ValueError(f"`control_share` must lie within (0, 1]; got {self.control_share:g}.")
         if self.out is not None and ("\0" in os.fspath(self.out) or os.fspath(self.out).endswith("://")):
             raise ValueError(f"`out` must be the path of a directory; got {os.fspath(self.out)!r}.")
-        check_epsilon(self.epsilon)
         check_performance(self.performance)
         find_protocol(self.protocol)
         if self.levels is not None:

@@ -106,6 +106,6 @@ def test_calls_that_are_not_clear(fuzzer, function):
 
 def test_every_argument_of_the_widest_functions_is_replaced(fuzzer):
     known = {name: set(parameters_of(name, CALLS[name](fuzzer.subject))) for name in ("soundness", "evaluate")}
-    assert {"imputer", "sign", "stop_at", "batch_size", "progress"} <= known["soundness"]
+    assert {"imputer", "sign", "epsilon", "batch_size", "progress"} <= known["soundness"]
     assert {"resamples", "engine", "part", "metrics"} <= known["evaluate"]
     assert "None" in PLAIN

@@ -77,7 +77,7 @@ def test_an_explanation_of_another_model_is_refused(model, data):
         other[0].weight.mul_(2)
     with (
         pytest.warns(UserWarning, match="ig fails"),
-        pytest.raises(RunError, match="made for another model than the one that is evaluated: their weights differ"),
+        pytest.raises(RunError, match="of another model than the one being evaluated: their weights differ"),
     ):
         tl.evaluate(model, data, {"ig": IntegratedGradients(other)}, **QUICK)
     tl.evaluate(model, data, {"ig": IntegratedGradients(tiny_model())}, **QUICK)  # a copy will do

@@ -79,7 +79,7 @@ def test_classes_may_be_numbers_of_any_kind(model, images, labels, maps, targets
 def test_options_are_listed_and_refused_by_name():
     assert "epsilon" in inspect.signature(grad_cam.Soundness).parameters
     assert "epsilon: a step that gains less" in grad_cam.Soundness.__doc__
-    with pytest.raises(ValueError, match="Did you mean 'levels'"):
+    with pytest.raises(TypeError, match="Did you mean 'levels'"):
         grad_cam.Road(level=0.1)
     with pytest.raises(ValueError, match="`performance` must be one that each sample has"):
         grad_cam.Road(performance="balanced_accuracy")

@@ -35,7 +35,7 @@ def measure(model, batches, images, labels, maps):
             found.append(metric.compute().reshape(-1).sort().values)
             assert len(metric.curve().table) == 6
             if batches:  # whatever was gathered for that, each process goes on with its own samples
-                assert sum(len(samples) // 4 for samples in metric.samples) == sum(map(len, batches))
+                assert len(metric.probes) == len(batches) * len(metric.metric.sweeps(None))
     return torch.cat(found)
 
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import twinlens as tl
-from twinlens.metrics.exhaustion import Exhaustion, Reached, attribution_ends, exhausted_samples
+from twinlens.metrics.exhaustion import Exhaustion, Reached, exhausted_samples
 
 SILENT = tl.ConstantImputer(0.0)
 
@@ -36,8 +36,6 @@ def curve():
 
 def test_attribution_that_runs_out(curve):
     # It ends inside the second step, with it, never, before the first, never, inside the last and inside the first.
-    ends = [0.6, 0.6, np.nan, 1.0, np.nan, np.nan, 0.8]
-    assert np.array_equal(curve.attribution_ends, ends, equal_nan=True)
     assert curve.exhausted.tolist() == [1 / 7, 2 / 7, 4 / 7, 4 / 7, 4 / 7]
     assert curve.runs_out == Exhaustion(level=0.4, performance=3 / 7)
 
@@ -71,20 +69,11 @@ def test_many_questions_give_one_warning(curve):
     assert len(found) == 1
 
 
-def test_stopping_at_a_level_does_not_warn():
-    maps = np.eye(20)
-    levels = tuple(1 - k / 20 for k in range(1, 21))
-    curve = tl.soundness(lambda x: torch.stack([x.sum(dim=1), 9.5 + 0 * x[:, 0]], dim=1), torch.ones(20, 20), [0] * 20,
-                         maps, imputer=SILENT, levels=levels, stop_at=1.0)  # fmt: skip
-    assert curve.reached(1.0) == Reached(value=0.0, level=0.5, exhausted=1.0)
-
-
 def test_levels_that_add_no_feature_exhaust_nobody():
     # Of three features 2, 2, 0 and 0 are removed.
     table = sweep([[1, 2, 3], [0, 0, 3], [0, 2, 3]], (0.9, 0.5, 0.1, 0.05))
     assert table.removed[0].tolist() == [2, 2, 0, 0]
     assert exhausted_samples(table).tolist() == [[False] * 4, [False, False, True, True], [False] * 4]
-    assert np.array_equal(attribution_ends(table), [np.nan, 0.9, np.nan], equal_nan=True)
 
 
 def test_attribution_that_moves_no_sum_is_none():

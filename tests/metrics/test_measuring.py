@@ -115,19 +115,6 @@ def test_area_is_the_mean_of_soundness_over_predictive_levels():
     assert curve.area(0.2, 0.4) == pytest.approx(np.mean([curve.at(v) for v in middle]), abs=1e-3)
 
 
-def test_early_stop_measures_the_same_up_to_the_level_reached():
-    weights, inputs, labels, maps = linear_case(1, 50, 60)
-    arguments = (as_model(weights), torch.from_numpy(inputs), labels, maps)
-    options = {"imputer": tl.ConstantImputer(0.0)}
-    whole = tl.soundness(*arguments, **options)
-    early = tl.soundness(*arguments, stop_at=0.4, **options)
-    n = len(early.levels)
-    assert n < len(whole.levels)
-    assert early.at(0.4) == whole.at(0.4)
-    assert np.array_equal(early.values, whole.values[:n])
-    assert np.array_equal(early.levels, whole.levels[:n])
-
-
 def test_order_based_metrics_cannot_tell_values_apart_and_ours_can():
     """The example of the paper's section 3.3: [1, 2, 3] against [1, 1.1, 100]."""
     weights = np.array([[1.0, -1.0], [1.0, -1.0], [1.0, -1.0]])

@@ -141,7 +141,7 @@ def test_tables_of_segments_are_stored(rows, tmp_path):
     [
         (torch.zeros(7, 6), TypeError, "`segments` must hold integers"),
         (torch.zeros(7, 5, dtype=torch.int64), ValueError, r"must have the shape \(7, 6\)"),
-        (-torch.ones(7, 6, dtype=torch.int64), ValueError, "at least one place from 0 on; sample '0' has none"),
+        (-torch.ones(7, 6, dtype=torch.int64), ValueError, "at least one position from 0 on; sample '0' has none"),
     ],
 )
 def test_segments_that_cannot_be_used_are_refused(rows, segments, error, message):

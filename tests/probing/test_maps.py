@@ -2,16 +2,20 @@ import numpy as np
 import pytest
 import torch
 
-from twinlens.probing.maps import CHANNELS, check_ids, check_maps, map_kinds, normalise, spatial_shape
+from twinlens.probing.maps import CHANNELS, Reading, check_ids, check_maps, map_kinds, normalise, spatial_shape
 from twinlens.support.arrays import as_tensor
 
 IDS = ("cat", "dog")
 
 
+def read(maps, spatial, *, ids, **reading):
+    return check_maps(maps, spatial, ids=ids, reading=Reading(**reading))
+
+
 def test_maps_with_and_without_channel_axis_are_the_same_maps():
     maps = torch.rand(2, 4, 5)
     for given in (maps, maps[:, None], maps.numpy()):
-        assert torch.equal(check_maps(given, (4, 5), ids=IDS), maps)
+        assert torch.equal(read(given, (4, 5), ids=IDS), maps)
 
 
 def test_channels_are_reduced_only_by_name():
@@ -19,23 +23,23 @@ def test_channels_are_reduced_only_by_name():
     expected = {"sum": -1.0, "mean": -0.5, "max": 3.0, "absolute_sum": 7.0, "norm": 5.0}
     assert set(expected) == set(CHANNELS)
     for name, value in expected.items():
-        reduced = check_maps(maps, (1,), ids=("cat",), channels=name, sign="absolute")
+        reduced = read(maps, (1,), ids=("cat",), channels=name, sign="absolute")
         assert reduced.item() == pytest.approx(abs(value))
     with pytest.raises(ValueError, match=r"have 2 channels .* channels='sum' or 'mean'"):
-        check_maps(maps, (1,), ids=("cat",))
+        read(maps, (1,), ids=("cat",))
     with pytest.raises(ValueError, match=r"`channels` must be one of sum, mean.*got 'total'"):
-        check_maps(maps, (1,), ids=("cat",), channels="total")
+        read(maps, (1,), ids=("cat",), channels="total")
 
 
 def test_sign_policy():
     maps = torch.tensor([[1.0, 2.0], [1.0, -3.0]])
     with pytest.raises(ValueError, match=r"map of sample 'dog' goes down to -3, and 1 of 2 maps.*sign='positive'"):
-        check_maps(maps, (2,), ids=IDS)
-    assert check_maps(maps, (2,), ids=IDS, sign="positive").tolist() == [[1, 2], [1, 0]]
-    assert check_maps(maps, (2,), ids=IDS, sign="absolute").tolist() == [[1, 2], [1, 3]]
+        read(maps, (2,), ids=IDS)
+    assert read(maps, (2,), ids=IDS, sign="positive").tolist() == [[1, 2], [1, 0]]
+    assert read(maps, (2,), ids=IDS, sign="absolute").tolist() == [[1, 2], [1, 3]]
     assert maps[1, 1] == -3  # the caller's array is left alone
     with pytest.raises(ValueError, match="`sign` must be one of error, positive, absolute; got 'abs'"):
-        check_maps(maps, (2,), ids=IDS, sign="abs")
+        read(maps, (2,), ids=IDS, sign="abs")
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
@@ -43,29 +47,29 @@ def test_sign_policy():
 def test_non_finite_maps_are_refused_under_every_sign_policy(bad, sign):
     maps = torch.tensor([[1.0, 2.0], [1.0, bad]])
     with pytest.raises(ValueError, match=r"map of sample 'dog' contains NaN or infinity, as do 1 of 2 maps"):
-        check_maps(maps, (2,), ids=IDS, sign=sign)
+        read(maps, (2,), ids=IDS, sign=sign)
 
 
 def test_overflow_in_the_channel_sum_is_refused():
     maps = torch.full((1, 2, 1), 3e38)
     with pytest.raises(ValueError, match="contains NaN or infinity"):
-        check_maps(maps, (1,), ids=("cat",), channels="sum")
+        read(maps, (1,), ids=("cat",), channels="sum")
 
 
 def test_wrong_count_and_wrong_shape():
     with pytest.raises(
         ValueError, match=r"one map for each of the 2 samples \(ids 'cat' to 'dog'\); got shape \(3, 4\)"
     ):
-        check_maps(torch.rand(3, 4), (4,), ids=IDS)
+        read(torch.rand(3, 4), (4,), ids=IDS)
     with pytest.raises(ValueError, match=r"must have shape \(2, 4, 5\).*got \(2, 5, 4\)\. Say how to resize"):
-        check_maps(torch.rand(2, 5, 4), (4, 5), ids=IDS)
+        read(torch.rand(2, 5, 4), (4, 5), ids=IDS)
     with pytest.raises(TypeError, match="real numbers"):
-        check_maps(torch.rand(2, 4).to(torch.complex64), (4,), ids=IDS)
+        read(torch.rand(2, 4).to(torch.complex64), (4,), ids=IDS)
 
 
 def test_eight_bit_maps_are_exact():
     maps = np.arange(256, dtype=np.uint8).reshape(1, 16, 16)
-    checked = check_maps(maps, (16, 16), ids=("cat",))
+    checked = read(maps, (16, 16), ids=("cat",))
     assert checked.dtype == torch.float32
     assert np.array_equal(checked.numpy(), maps.astype(np.float32))
 
@@ -100,7 +104,7 @@ def test_empty_inputs_have_no_maps():
 
 
 def test_one_sample_and_maps_one_place_wide_are_resized():
-    assert check_maps(torch.ones(1, 2, 2), (4, 4), ids=("cat",), resize="nearest").shape == (1, 4, 4)
-    assert check_maps(torch.ones(2, 1, 3), (4, 4), ids=IDS, resize="bilinear").shape == (2, 4, 4)
+    assert read(torch.ones(1, 2, 2), (4, 4), ids=("cat",), resize="nearest").shape == (1, 4, 4)
+    assert read(torch.ones(2, 1, 3), (4, 4), ids=IDS, resize="bilinear").shape == (2, 4, 4)
     with pytest.raises(ValueError, match="`maps` must have shape"):
-        check_maps(torch.ones(2, 0, 3), (4, 4), ids=IDS, resize="nearest")
+        read(torch.ones(2, 0, 3), (4, 4), ids=IDS, resize="nearest")

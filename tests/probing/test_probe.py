@@ -197,7 +197,7 @@ def test_half_precision_and_non_contiguous_inputs():
     [
         ({"labels": [0, 1, 4, -1]}, ValueError, r"within 0 … 3, the model's classes; sample '2' has 4, and 2 of 4"),
         ({"labels": [0, 1]}, ValueError, r"one number for each of the 4 samples; got shape \(2,\)"),
-        ({"labels": torch.eye(4)}, ValueError, r"Of one-hot labels take argmax"),
+        ({"labels": torch.eye(4)}, ValueError, r"For one-hot labels, pass labels.argmax"),
         ({"labels": [0.0, 1.0, 2.0, 3.0]}, ValueError, "one value per input, because `labels` are floating-point"),
         ({"labels": [0.0, 1.0, float("nan"), 3.0]}, ValueError, "that of sample '2' is not"),
         ({"inputs": torch.ones(4, 2, 8, 8, dtype=torch.uint8)}, TypeError, "floating-point.*got torch.uint8"),
@@ -210,7 +210,7 @@ def test_half_precision_and_non_contiguous_inputs():
         ({"output": "logit"}, ValueError, "`output` must be one of"),
         ({"output": "probabilities"}, ValueError, "If these are logits, pass output='logits'"),
         ({"batch_size": 0}, ValueError, "`batch_size` must be at least 1"),
-        ({"device": "meta"}, ValueError, "`device` must be one that is there"),
+        ({"device": "meta"}, ValueError, "`device` must be an available one"),
         ({"ids": ["a", "b", "c", "a"]}, ValueError, "'a' occurs twice"),
     ],
 )  # fmt: skip
@@ -279,7 +279,7 @@ def test_regression_tables_survive_parquet(tmp_path):
 
 def test_foreign_parquet_files_are_refused(tmp_path):
     pq.write_table(pa.table({"a": [1]}), tmp_path / "other.parquet")
-    with pytest.raises(ValueError, match="it is no probe table of twinlens"):
+    with pytest.raises(ValueError, match="it is not a probe table of twinlens"):
         ProbeTable.load(tmp_path / "other.parquet")
     pq.write_table(
         pa.table({"a": [1]}).replace_schema_metadata({"twinlens": '{"format": 99}'}), tmp_path / "new.parquet"
@@ -294,7 +294,7 @@ def test_shards_must_fit_together():
     with pytest.raises(ValueError, match="'0' occurs more than once"):
         ProbeTable.concatenate([one, one])
     other = tl.probe(TinyNet(), inputs, labels, maps, schedule=SCHEDULE, seed=3, ids="abcd")
-    with pytest.raises(ValueError, match="table 1 differs from the first: seed is 0 there and 3 here"):
+    with pytest.raises(ValueError, match="table 1 differs from the first: seed is 3 instead of 0"):
         ProbeTable.concatenate([one, other])
     with pytest.raises(ValueError, match="at least one probe table"):
         ProbeTable.concatenate([])
@@ -354,14 +354,14 @@ def test_what_is_known_of_untouched_inputs_is_not_asked_again():
     whole = tl.probe(model, inputs, labels, maps, schedule=schedule)
     model.batches.clear()
     progress = Recorder()
-    table = tl.probe(model, inputs, labels, maps, schedule=schedule, untouched=untouched, progress=progress)
+    table = tl.probe(model, inputs, labels, maps, schedule=schedule, original=untouched, progress=progress)
     assert sum(model.batches) == (whole.removed > 0).sum() == 6
     assert sum(rows for _, rows in progress.advanced) == 12
     for name in ("removed", "kept_mass", "predicted", "target_rank"):
         np.testing.assert_array_equal(getattr(table, name), getattr(whole, name))
     np.testing.assert_allclose(table.logit, whole.logit, atol=1e-6)
-    with pytest.raises(ValueError, match="`untouched` must hold the same samples"):
-        tl.probe(model, inputs, labels, maps, schedule=schedule, untouched=untouched.take([1, 0, 2, 3]))
+    with pytest.raises(ValueError, match="`original` must hold the same samples"):
+        tl.probe(model, inputs, labels, maps, schedule=schedule, original=untouched.take([1, 0, 2, 3]))
 
 
 def test_levels_are_gathered_from_several_tables():

@@ -141,7 +141,7 @@ def test_a_damaged_part_is_named_and_made_anew(tmp_path, whole, part, change):
     }[change]
     (out / part).write_bytes(damaged)
     evaluation = open_evaluation(out)
-    with pytest.raises(DamagedError, match=rf"{part}' is damaged: .* Remove it and start the run again"):
+    with pytest.raises(DamagedError, match=rf"{part}' is damaged: .* Remove it and run the same command"):
         (evaluation.maps("centre"), evaluation.curve("centre", "deletion"), evaluation.ids())
     with pytest.warns(UserWarning, match=rf"{part}' is damaged .* and is made anew"):
         make_run(out, ["random", "centre"])

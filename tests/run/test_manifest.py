@@ -3,7 +3,7 @@ import json
 import pytest
 
 import twinlens as tl
-from twinlens.imputation.imputers import describe_imputer, rebuild_imputer
+from twinlens.imputation.imputers import UnavailableImputer, describe_imputer, restore_imputer
 from twinlens.metrics.catalogue import DEFAULT_METRICS, METRICS
 from twinlens.run.manifest import Question, SweepRecord, differences
 from twinlens.run.plan import needed_sweeps, plan_sweeps
@@ -83,7 +83,7 @@ def test_differences_are_named_by_field():
     "imputer", [tl.LinearImputer(noise=0.2), tl.ConstantImputer(0.5), tl.BlurImputer(sigma=2.0)], ids=repr
 )
 def test_imputers_are_made_again(imputer):
-    assert rebuild_imputer(describe_imputer(imputer)) == imputer
+    assert restore_imputer(describe_imputer(imputer)) == imputer
 
 
 def test_an_imputer_of_ones_own_is_named():
@@ -91,4 +91,4 @@ def test_an_imputer_of_ones_own_is_named():
         return inputs
 
     assert describe_imputer(fill)["function"].endswith("fill")
-    assert rebuild_imputer(describe_imputer(fill)) is None
+    assert isinstance(restore_imputer(describe_imputer(fill)), UnavailableImputer)

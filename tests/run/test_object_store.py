@@ -97,7 +97,7 @@ def test_a_damaged_part_is_named_and_made_anew(store, whole, part, capsys):
     assert main(["verify", out]) == 2
     assert f"{part}: damaged: " in capsys.readouterr().out
     evaluation = open_evaluation(out)
-    with pytest.raises(DamagedError, match=rf"s3://.*{part}' is damaged: .* Remove it and start the run again"):
+    with pytest.raises(DamagedError, match=rf"s3://.*{part}' is damaged: .* Remove it and run the same command"):
         (evaluation.maps("centre"), evaluation.curve("centre", "deletion"))
     with pytest.warns(UserWarning, match=rf"{part}' is damaged .* and is made anew"):
         make_run(out, METHODS)

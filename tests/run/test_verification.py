@@ -43,7 +43,7 @@ def test_what_is_damaged_missing_or_in_the_wrong_place(capsys, run):
     shutil.copy(run / "probes/random/area-morf-constant/00000.parquet", run / untouched.replace("00000", "00002"))
     (run / ".run.json.1-2.unfinished").write_text("x")
     found = problems(capsys, run)
-    assert found[maps] == "damaged: its content does not fit its checksum"
+    assert found[maps] == "damaged: its content does not match its checksum"
     assert found[probes] == "missing"
     assert found[swapped] == "of other samples than those of its shard"
     assert found[".run.json.1-2.unfinished"] == "left by a killed process"

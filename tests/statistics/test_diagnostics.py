@@ -267,7 +267,7 @@ def test_runs_count_zeros_ties_and_exhausted_maps(tmp_path):
                              out=tmp_path / "run", resamples=20, batch_size=16, memory_format="contiguous")  # fmt: skip
     found = {finding.kind: finding.value for finding in evaluation.results.methods["sparse"].diagnostics}
     curve, first = evaluation.curve("sparse", "soundness"), evaluation.maps("sparse")[:4].numpy()
-    assert found["exhausted maps"] == np.isfinite(curve.attribution_ends).mean()
+    assert found["exhausted maps"] == curve.exhausted[-1]
     assert found["exhausted maps"] == 1.0
     assert found["zeros"] == pytest.approx((first == 0).mean()) == 5 / 9
     assert {"tied values", "resolved levels"} <= set(found)

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Protocol, TypedDict
 import numpy as np
 import pytest
 
-from twinlens.support.fields import REQUIRED, Default, convert, fields_of, filled, from_json, replaced, to_json
+from twinlens.support.fields import REQUIRED, Default, convert, fields_of, from_json, replaced, to_json
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,13 +218,7 @@ def test_unknown_missing_and_wrong_fields_are_named():
     assert to_json({"where": Path("a") / "b"}) == {"where": str(Path("a") / "b")}
 
 
-def test_options_are_filled_up_and_replaced():
-    given = {"sign": "positive", "batch_size": 2}
-    assert filled(How, given) == {"sign": "positive", "device": None, "batch_size": 2}
-    with pytest.raises(
-        TypeError, match=r"`options` must be one of sign, device, batch_size; got 'sgn'. Did you mean 'sign'\?"
-    ):
-        filled(How, {"sgn": "positive"})
+def test_fields_are_replaced():
     assert replaced(Point(x=1.0), {"y": 2.0}, "point") == Point(x=1.0, y=2.0)
     with pytest.raises(ValueError, match="`point` must be one of x, y; got 'z'"):
         replaced(Point(x=1.0), {"z": 2.0}, "point")

@@ -89,7 +89,7 @@ def test_a_function_of_ones_own():
         seed: Annotated[int, Default(3)]
         """Seed of it."""
 
-    @lists_options()
+    @lists_options
     def draw(count: int, **how: Unpack[How]) -> int:
         """Draw.
 

@@ -33,7 +33,7 @@ from twinlens.attribution.perturbation import extremal_perturbation, occlusion, 
 from twinlens.attribution.shapley import kernel_shap
 from twinlens.attribution.transformers import attention_rollout, attn_lrp, gradient_attention
 from twinlens.errors import unknown
-from twinlens.support.plugins import METHOD_PLUGINS, load_plugin, with_plugins
+from twinlens.support.plugins import load_plugin, with_plugins
 
 METHODS: dict[str, Callable[..., Tensor]] = {
     function.__name__: function
@@ -77,7 +77,7 @@ CONTROLS = frozenset(name for name, method in METHODS.items() if declared(method
 
 def method_names() -> list[str]:
     """List the names of all methods: ours, and those of packages that are installed as plug-ins."""
-    return with_plugins(METHODS, METHOD_PLUGINS)
+    return with_plugins(METHODS, "twinlens.methods")
 
 
 def plugin_method(argument: str, name: str, *, or_else: str = "") -> Any:
@@ -90,7 +90,7 @@ def plugin_method(argument: str, name: str, *, or_else: str = "") -> Any:
     """
     if name not in (names := method_names()):
         raise unknown(argument, name, names, or_else=or_else)
-    return load_plugin(METHOD_PLUGINS, name)
+    return load_plugin("twinlens.methods", name)
 
 
 def find_ensemble(method: str, options: Mapping[str, Any]) -> tuple[str, str] | None:

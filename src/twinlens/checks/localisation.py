@@ -22,7 +22,7 @@ from twinlens.checks.checked_run import CheckedRun
 from twinlens.checks.sample_scores import SampleScores
 from twinlens.data.boxes import Box, boxes_of_samples, draw_regions, read_boxes
 from twinlens.errors import DataError
-from twinlens.probing.maps import check_ids, check_maps, warn_of_zeros
+from twinlens.probing.maps import Reading, check_ids, check_maps, warn_of_zeros
 from twinlens.run.check_records import CheckColumn, MethodCheck
 from twinlens.run.run_reader import Evaluation
 from twinlens.run.setup import reopen_samples
@@ -108,7 +108,8 @@ def _check(
             f"got {inside.dtype} of shape {tuple(inside.shape)}."
         )
     names = check_ids(ids, len(inside))
-    values = check_maps(maps, tuple(inside.shape[1:]), ids=names, sign=sign, channels=channels)
+    reading = Reading(sign=sign, channels=channels)  # type: ignore[arg-type]  # which refuses other names
+    values = check_maps(maps, tuple(inside.shape[1:]), ids=names, reading=reading)
     warn_of_zeros(values, "where they point")
     if not inside.any():
         warnings.warn(f"`region` is empty for all {len(names)} samples: nothing can lie inside.", stacklevel=3)

@@ -36,7 +36,6 @@ from twinlens.errors import unknown
 from twinlens.imputation.imputers import ConstantImputer, LinearImputer, TokenImputer, restore_imputer
 from twinlens.metrics.catalogue import METRICS
 from twinlens.metrics.curves import Curve, RemovalCurve
-from twinlens.metrics.removal import Deletion, Insertion, Road
 from twinlens.probing.answers import CLASSIFICATION
 from twinlens.probing.maps import spatial_shape
 from twinlens.probing.model_call import Labels, Model, check_inputs
@@ -106,7 +105,7 @@ class Ceiling:
             seed: seed of the resampling.
         """
         areas = curve.area_per_sample()
-        if not isinstance(curve, RemovalCurve) or areas is None or curve.table.ids != self.ids:
+        if not curve.by_rank or areas is None or curve.table.ids != self.ids:
             raise ValueError("`curve` must have the ceiling's samples, metric and segments: compute it by `measure`.")
         gain, attainable = areas - self.chance, self.values - self.chance
         counts = draw(self.ids, resamples, seed)
@@ -119,7 +118,7 @@ class Ceiling:
 
 
 @checked
-@lists_options()
+@lists_options
 def ceiling(
     model: Model,
     inputs: ArrayLike,
@@ -191,7 +190,7 @@ def _find_metric(metric: Any, *, neighbours: bool, regression: bool) -> RankMetr
             raise unknown("metric", metric, RANKED, or_else=", or such a metric as a value")
         named: Any = METRICS[metric]
         metric = dataclasses.replace(named, performance="score" if regression else "probability")
-    if not isinstance(metric, (Road, Deletion, Insertion)):
+    if not getattr(metric, "by_rank", False):
         raise TypeError(
             f"`metric` must depend on ranks only: one of {', '.join(RANKED)}, or such a metric as a value; got "
             f"{type(metric).__name__}."
@@ -201,7 +200,8 @@ def _find_metric(metric: Any, *, neighbours: bool, regression: bool) -> RankMetr
             f"`metric` must measure a score of each sample, with `performance` one of {', '.join(_SCORES)}; got "
             f"{metric.performance!r}. The accuracy of one sample is 0 or 1, which is too coarse for a search."
         )
-    return metric.bound(LinearImputer() if neighbours else ConstantImputer(0.0), neighbours=neighbours)
+    ranked: RankMetric = metric
+    return ranked.bound(LinearImputer() if neighbours else ConstantImputer(0.0), neighbours=neighbours)
 
 
 def _measure(metric: RankMetric, prober: Prober, maps: ArrayLike) -> RemovalCurve:

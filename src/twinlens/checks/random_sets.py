@@ -23,7 +23,7 @@ from twinlens.checks.check_definition import CheckDefinition, CheckResult
 from twinlens.checks.checked_run import CheckedRun
 from twinlens.checks.sample_scores import SampleScores, mean_of_defined
 from twinlens.imputation.imputers import ConstantImputer, Imputer, find_imputer
-from twinlens.probing.maps import check_maps
+from twinlens.probing.maps import Reading, check_maps
 from twinlens.probing.model_call import Labels, Model, check_inputs, check_labels
 from twinlens.probing.probe import ProbeOptions, Prober
 from twinlens.probing.probe_table import ProbeTable
@@ -65,7 +65,7 @@ class RandomRemovals:
         Args:
             maps: (N, *S), with or without negative values.
         """
-        magnitudes = check_maps(maps, self.spatial, ids=self.ids, sign="absolute")
+        magnitudes = check_maps(maps, self.spatial, ids=self.ids, reading=Reading(sign="absolute"))
         values = as_tensor(maps, "maps").reshape(magnitudes.shape).double().cpu().flatten(1)
         sums = np.empty_like(self.drops)
         for number in range(self.drops.shape[2]):
@@ -79,7 +79,7 @@ class RandomRemovals:
 
 
 @checked
-@lists_options()
+@lists_options
 def random_removals(
     model: Model,
     inputs: ArrayLike,
@@ -115,7 +115,7 @@ def random_removals(
     original: ProbeTable | None = None
     for number in range(subsets):
         noise = _draw_orders(prober.ids, features, number, seed).reshape(-1, *prober.spatial)
-        table = prober.sweep(prober.rank(noise), schedule, imputer, untouched=original)
+        table = prober.sweep(prober.rank(noise), schedule, imputer, original=original)
         original = original or table
         drops[:, :, number] = (table.logit[:, :1] - table.logit[:, 1:]).T
     if not np.ptp(drops, axis=2).any():

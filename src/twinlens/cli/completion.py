@@ -17,7 +17,7 @@ from typing import Any
 import argcomplete
 from argcomplete.completers import DirectoriesCompleter, FilesCompleter
 
-from twinlens.support.plugins import METHOD_PLUGINS, METRIC_PLUGINS, with_plugins
+from twinlens.support.plugins import with_plugins
 
 
 def complete(summaries: Mapping[str, str]) -> None:
@@ -29,8 +29,8 @@ def completion_parser(summaries: Mapping[str, str]) -> argparse.ArgumentParser:
     """Return a parser of all commands that only completes; `summaries` describe the commands."""
     listing = json.loads(Path(__file__).with_name("completion.json").read_text(encoding="utf-8"))
     names = listing["names"]
-    names["methods"] = with_plugins(names["methods"], METHOD_PLUGINS)
-    names["metrics"] = with_plugins(names["metrics"], METRIC_PLUGINS)
+    for kind in ("methods", "metrics"):
+        names[kind] = with_plugins(names[kind], f"twinlens.{kind}")
     parser = argparse.ArgumentParser(prog="twinlens")
     parser.add_argument("--version", action="store_true")
     commands = parser.add_subparsers()

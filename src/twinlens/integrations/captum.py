@@ -1,11 +1,11 @@
-"""Our metrics, in the manner of captum.metrics: functions that return one score per example.
+"""Our metrics with the interface of captum.metrics: functions that return one score per example.
 
     from twinlens.integrations.captum import soundness
 
     attributions = IntegratedGradients(model).attribute(inputs, target=labels)
     scores = soundness(model, inputs, attributions, target=labels, sign="positive", channels="sum")
 
-Captum itself is not imported. Its attributions are signed and have channels, and what that means is for you to say.
+Captum itself is not imported. Its attributions are signed and have channels: pass `sign` and `channels`.
 
 Shapes: N examples, C channels, S = spatial shape.
 """
@@ -14,48 +14,27 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from twinlens.errors import short_repr
-from twinlens.integrations.scoring import (
-    HOW,
-    as_class,
-    check_by_sample,
-    offers,
-    scores_of,
-    split_options,
-)
-from twinlens.metrics.measuring import probe_samples
+from twinlens.integrations.scoring import BY_SAMPLE, HOW, SUMMARIES, as_class, sample_metric, scores_of
+from twinlens.metrics.measuring import options_of, probe_samples
 from twinlens.metrics.metric import Metric
 from twinlens.probing.maps import check_ids
 from twinlens.probing.model_call import evaluating
 from twinlens.probing.probe import ProbeOptions
 from twinlens.probing.probe_table import ProbeTable
+from twinlens.support.signatures import show_options
 
 Forward = Callable[..., Any]
 Target = int | Tensor | Sequence[int] | None
 _HOW = (*HOW, "ids")
 
 
-class Scoring(Protocol):
-    """A function in the manner of captum.metrics."""
-
-    def __call__(
-        self,
-        forward_func: Forward,
-        inputs: Tensor | tuple[Tensor],
-        attributions: Tensor | tuple[Tensor],
-        target: Target = None,
-        additional_forward_args: Any = None,
-        **options: Any,
-    ) -> Tensor:
-        """Return one score per example."""
-
-
-def _function(kind: str, summary: str) -> Scoring:
+def _function(kind: str) -> Callable[..., Tensor]:
     def score(
         forward_func: Forward,
         inputs: Tensor | tuple[Tensor],
@@ -64,35 +43,26 @@ def _function(kind: str, summary: str) -> Scoring:
         additional_forward_args: Any = None,
         **options: Any,
     ) -> Tensor:
-        """Score examples.
-
-        Args:
+        """Args:
             forward_func: the model, or a function, from inputs to logits (N, K).
             inputs: (N, C, *S), or (N, D) for tabular rows.
             attributions: (N, *S), (N, 1, *S), or (N, C, *S) with `channels`.
             target: the class of each example, or one class for all.
-            additional_forward_args: passed to `forward_func` behind the inputs; a tensor has one row per example.
-            **options: of the metric.
+            additional_forward_args: passed to `forward_func` after the inputs; a tensor has one row per example.
 
         Returns:
             One score per example (N,), of the type and on the device of the inputs; NaN where it is not defined, as the
             soundness of attributions that are all zero.
-        """
+        """  # noqa: D205 (the summary is added below)
         return _score(kind, forward_func, inputs, attributions, target, additional_forward_args, options)
 
-    own = inspect.getdoc(score) or ""
     score.__name__ = score.__qualname__ = kind
-    score.__doc__ = own.replace("Score examples.", summary).replace("    **options: of the metric.\n", "")
-    return offers(kind, _HOW)(score)
+    score.__doc__ = f"{SUMMARIES[kind]}\n\n{inspect.getdoc(score)}"
+    show_options(score, options_of(BY_SAMPLE[kind], _HOW), instead_of="options")
+    return score
 
 
-soundness = _function(
-    "soundness", "Share of an example's attribution that rests on predictive features; more is better."
-)
-completeness = _function("completeness", "Probability lost with the features that are marked; more is better.")
-road = _function("road", "Probability lost as features are removed by rank and imputed linearly (ROAD).")
-deletion = _function("deletion", "Probability lost as the most relevant features become a constant; more is better.")
-insertion = _function("insertion", "Probability still lost as the most relevant features enter a blur; less is better.")
+soundness, completeness, road, deletion, insertion = map(_function, SUMMARIES)
 
 
 def _score(
@@ -104,16 +74,15 @@ def _score(
     additional: Any,
     options: Mapping[str, Any],
 ) -> Tensor:
-    metric, how = split_options(kind, options, _HOW)
-    check_by_sample(metric)
-    given, maps = _only(inputs, "inputs"), _only(attributions, "attributions").detach()
-    labels = find_classes(target, len(given))
+    metric, how = sample_metric(kind, options, _HOW)
+    samples, maps = _only(inputs, "inputs"), _only(attributions, "attributions").detach()
+    labels = find_classes(target, len(samples))
     arguments = () if additional is None else additional if isinstance(additional, tuple) else (additional,)
     if not isinstance(forward, nn.Module) or arguments:
-        how["device"] = given.device  # which the weights of a module would say
+        how["device"] = samples.device  # a module has its weights there
     with evaluating(forward):
-        tables = _probe(metric, forward, given.detach(), labels, maps, arguments, how)
-    return torch.from_numpy(scores_of(metric.read(tables))).to(given.device, given.dtype)
+        tables = _probe(metric, forward, samples.detach(), labels, maps, arguments, how)
+    return torch.from_numpy(scores_of(metric.read(tables))).to(samples.device, samples.dtype)
 
 
 def _probe(
@@ -133,7 +102,7 @@ def _probe(
                 f"`additional_forward_args` must have one row for each of the {len(inputs)} examples where it is a "
                 f"tensor; got shape {tuple(argument.shape)}. Pass a number, or repeat it."
             )
-    # One example at a time, so that every row of a call belongs to it, and its own rows of the tensors with it.
+    # One example at a time: every row of a call then takes that example's rows of the tensors.
     names = check_ids(how.get("ids"), len(inputs))
     each = []
     for k, name in enumerate(names):
@@ -151,16 +120,13 @@ def _with(forward: Forward, arguments: Sequence[Any]) -> Callable[[Tensor], Any]
     return call
 
 
-def _only(given: Tensor | tuple[Tensor], name: str) -> Tensor:
+def _only(values: Tensor | tuple[Tensor], name: str) -> Tensor:
     """Return the one tensor, which Captum may have put into a tuple."""
-    values = given if isinstance(given, tuple) else (given,)
-    if len(values) != 1 or not isinstance(values[0], Tensor) or values[0].dim() == 0:
-        raise TypeError(f"`{name}` must be one tensor, because features of one kind are ranked; got {_kind(given)}.")
-    return values[0]
-
-
-def _kind(given: object) -> str:
-    return f"a tuple of {len(given)}" if isinstance(given, tuple) else type(given).__name__
+    tensors = values if isinstance(values, tuple) else (values,)
+    if len(tensors) != 1 or not isinstance(tensors[0], Tensor) or tensors[0].dim() == 0:
+        got = f"a tuple of {len(tensors)}" if isinstance(values, tuple) else type(values).__name__
+        raise TypeError(f"`{name}` must be one tensor, because features of one kind are ranked; got {got}.")
+    return tensors[0]
 
 
 def find_classes(target: Target, count: int) -> list[int]:
@@ -171,9 +137,9 @@ def find_classes(target: Target, count: int) -> list[int]:
         ([3, 3], [0, 1])
     """
     values = target.tolist() if isinstance(target, Tensor) else target
-    given = list(values) if isinstance(values, (list, range)) else [values]
-    classes = [found for found in map(as_class, given * count if len(given) == 1 else given) if found is not None]
-    if len(classes) != count or len(given) not in (1, count):
+    named = list(values) if isinstance(values, (list, range)) else [values]
+    classes = [label for label in map(as_class, named * count if len(named) == 1 else named) if label is not None]
+    if len(classes) != count or len(named) not in (1, count):
         raise ValueError(
             f"`target` must be a class, or one class for each of the {count} examples, because the metrics need the "
             f"logits of all classes; got {short_repr(target)}."

@@ -1,8 +1,7 @@
-"""Explanations of other libraries, called as methods: Captum, pytorch-grad-cam, Quantus, and functions of the user's.
+"""Explanations of other libraries, called as methods: Captum, pytorch-grad-cam, Quantus, and custom functions.
 
-None of these libraries is imported: what comes from them is known by the modules of its class. Their maps are read as
-those of our own methods are, unless something else is asked for: channels summed, what speaks against the class
-dropped, coarse maps enlarged.
+None of these libraries is imported; their objects are recognised by the module of their class. By default their maps
+are read like those of our own methods: channels summed, negative values dropped, coarse maps enlarged.
 
 Shapes: N samples, C channels, S = spatial shape.
 """
@@ -22,7 +21,7 @@ from torch import Tensor, nn
 
 from twinlens.attribution import METHODS, check_options, plugin_method
 from twinlens.probing.answers import answering_logits
-from twinlens.probing.maps import AS_IT_IS, Reading, ReadingOptions, check_maps, read_as, spatial_shape
+from twinlens.probing.maps import AS_IT_IS, Reading, ReadingOptions, check_maps, spatial_shape
 from twinlens.probing.model_call import Labels, Model, blaming, check_inputs, evaluating, find_device
 from twinlens.probing.tokens import TokenModel, are_tokens
 from twinlens.support.arguments import checked
@@ -34,14 +33,14 @@ AS_OUR_OWN = Reading(sign="positive", channels="sum", resize="bilinear")
 
 
 @dataclass(frozen=True)
-class Adapted:
-    """An explanation of any origin, called as a method is."""
+class Explanation:
+    """A custom function, or an explanation of another library, with the interface of a method."""
 
     explain: Callable[..., Any]
-    """As the user gave it."""
+    """The callable as it was passed."""
 
     owner: Any
-    """The object behind it, without options that were bound to it."""
+    """The object behind it, without options bound by functools.partial."""
 
     reading = AS_IT_IS
 
@@ -55,83 +54,85 @@ class Adapted:
         seed: int = 0,
         **options: Any,
     ) -> Tensor:
-        """Explain inputs (N, C, *S) for targets (N,); both are tensors on the model's device, whatever was given."""
+        """Explain inputs (N, C, *S) for targets (N,); the callable gets both as tensors on the model's device."""
         device, dtype = find_device(model, None)
-        given, classes = (as_tensor(each, name).to(device) for each, name in ((inputs, "inputs"), (targets, "targets")))
-        values = given if dtype is None or are_tokens(given) else given.to(dtype)
-        found = self.run(model, values, classes, {"ids": ids, "seed": seed}, options)
+        values, classes = as_tensor(inputs, "inputs").to(device), as_tensor(targets, "targets").to(device)
+        if dtype is not None and not are_tokens(values):
+            values = values.to(dtype)
+        maps = self.run(model, values, classes, {"ids": ids, "seed": seed}, options)
         try:
-            return as_tensor(found, "maps").detach()
+            return as_tensor(maps, "maps").detach()
         except TypeError as error:
-            raise TypeError(f"`method` returned what cannot be used: {error}") from None
+            raise TypeError(f"`method` returned maps that cannot be used: {error}") from None
 
     def run(
         self, model: Model, inputs: Tensor, targets: Tensor, drawn: Mapping[str, Any], options: Mapping[str, Any]
     ) -> ArrayLike:
-        """Call a function `(model, inputs, targets, …)`, with those of `ids` and `seed` that it takes."""
-        known = inspect.signature(self.explain).parameters
-        anything = any(p.kind is p.VAR_KEYWORD for p in known.values())
-        keywords = {name: value for name, value in drawn.items() if anything or name in known}
-        found: ArrayLike = self.explain(model, inputs, targets, **keywords, **options)
-        return found
+        """Call a function `(model, inputs, targets, …)`, with `ids` and `seed` if it takes them."""
+        parameters = inspect.signature(self.explain).parameters
+        anything = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+        keywords = {name: value for name, value in drawn.items() if anything or name in parameters}
+        maps: ArrayLike = self.explain(model, inputs, targets, **keywords, **options)
+        return maps
 
-    def split_options(self, options: Mapping[str, Any], asked: ReadingOptions) -> tuple[Reading, dict[str, Any]]:
-        """Return how maps are read, and the options that are its own.
+    def split_options(self, options: Mapping[str, Any], fallback: ReadingOptions) -> tuple[Reading, dict[str, Any]]:
+        """Return how its maps are read, and its own options.
 
         Args:
             options: both, in one table.
-            asked: how maps are read where the table does not say it; its defaults leave that to the explanation.
+            fallback: how maps are read where the table does not say; its defaults leave that to the explanation.
         """
         own, reading = dict(options), asdict(self.reading)
         signature = {} if self.explain is self.owner else inspect.signature(self.explain).parameters
         for name in reading:
-            value = getattr(asked, name, None)
+            value = getattr(fallback, name, None)
             if name in own and name not in signature:
                 reading[name] = own.pop(name)
             elif value != getattr(AS_IT_IS, name):
                 reading[name] = value
-        return read_as(**reading), own
+        return Reading(**reading), own
 
     @property
     def reads_answers(self) -> bool:
-        """Whether it reads the model's answers as they are, as a function of the user's does."""
+        """Whether it reads the model's output directly, as a custom function does."""
         return True
 
     @contextmanager
     def at_rest(self) -> Iterator[None]:
-        """Leave the model as it is without this explanation, while others call it."""
+        """Detach it from the model while others call the model."""
         yield
 
 
-class CaptumMethod(Adapted):
+class CaptumMethod(Explanation):
     """An attribution of Captum, or its method `attribute`; options are those of `attribute`."""
 
     reading = AS_OUR_OWN
 
     @property
     def reads_answers(self) -> bool:
-        """Whether it calls the model by a function of the user's."""
+        """Whether it calls the model through a custom function."""
         return not isinstance(getattr(self.owner, "forward_func", None), nn.Module)
 
     def run(
         self, model: Model, inputs: Tensor, targets: Tensor, drawn: Mapping[str, Any], options: Mapping[str, Any]
     ) -> ArrayLike:
-        """Ask for the attribution of the targets."""
+        """Return the attribution of the targets."""
         _check_same(getattr(self.owner, "forward_func", None), model)
         attribute = getattr(self.explain, "attribute", self.explain)
-        packed = isinstance(model, TokenModel)
-        own = model.model if isinstance(model, TokenModel) else model
-        given = {"inputs": inputs[:, 0], "additional_forward_args": (inputs[:, 1],)} if packed else {"inputs": inputs}
+        own: Model = model
+        arguments: dict[str, Any] = {"inputs": inputs}
+        if isinstance(model, TokenModel):
+            own, arguments = model.model, {"inputs": inputs[:, 0], "additional_forward_args": (inputs[:, 1],)}
         answering = nullcontext() if self.reads_answers else answering_logits(own)
         with evaluating(own), answering, torch.random.fork_rng(devices=[]), warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*required_grads has been set automatically")
             torch.manual_seed(drawn["seed"])
-            found = attribute(**given, target=targets, **options)
-        one: Tensor = found[0] if isinstance(found, tuple) else found
+            maps = attribute(**arguments, target=targets, **options)
+        one: Tensor = maps[0] if isinstance(maps, tuple) else maps
         return one.transpose(1, 2) if are_tokens(inputs) and one.dim() == 3 else one  # of embeddings (N, T, D)
 
 
-class GradCamMethod(Adapted):
+class GradCamMethod(Explanation):
     """An object of pytorch-grad-cam; options are those of its call."""
 
     reading, reads_answers = AS_OUR_OWN, False
@@ -139,7 +140,7 @@ class GradCamMethod(Adapted):
     def run(
         self, model: Model, inputs: Tensor, targets: Tensor, _: Mapping[str, Any], options: Mapping[str, Any]
     ) -> ArrayLike:
-        """Ask for the maps of the targets."""
+        """Return the maps of the targets."""
         _check_same(self.owner.model, model)
         with self._hooked(), evaluating(model), answering_logits(model), torch.enable_grad():
             scores = [_Logit(target) for target in targets.tolist()]
@@ -148,7 +149,7 @@ class GradCamMethod(Adapted):
 
     @contextmanager
     def at_rest(self) -> Iterator[None]:
-        """Take its hooks off the model, which would keep the features of every probe in memory."""
+        """Detach its hooks, which would keep the features of every probe in memory."""
         self._release()
         try:
             yield
@@ -185,7 +186,7 @@ class _Logit:
         return output[..., self.target]
 
 
-class QuantusMethod(Adapted):
+class QuantusMethod(Explanation):
     """`quantus.explain`, which takes and returns arrays of NumPy; options are those of its call."""
 
     reading, reads_answers = AS_OUR_OWN, False
@@ -193,14 +194,14 @@ class QuantusMethod(Adapted):
     def run(
         self, model: Model, inputs: Tensor, targets: Tensor, _: Mapping[str, Any], options: Mapping[str, Any]
     ) -> ArrayLike:
-        """Ask for the maps of the targets."""
+        """Return the maps of the targets."""
         with answering_logits(model):
             maps: ArrayLike = self.explain(model, inputs.cpu().numpy(), targets.cpu().numpy(), **options)
         return maps
 
 
-def adapt(explain: Callable[..., Any], argument: str = "methods") -> Adapted:
-    """Return an explanation of any origin as a method; errors name the argument that it was given as.
+def adapt(explain: Callable[..., Any], argument: str = "methods") -> Explanation:
+    """Return a custom function, or an explanation of another library, as a method; `argument` is named in errors.
 
     Example:
         >>> def brightness(model, inputs, targets):
@@ -221,11 +222,11 @@ def adapt(explain: Callable[..., Any], argument: str = "methods") -> Adapted:
         return GradCamMethod(explain, owner)
     if str(getattr(inner, "__module__", "")).partition(".")[0] == "quantus":
         return QuantusMethod(explain, owner)
-    return Adapted(explain, owner)
+    return Explanation(explain, owner)
 
 
 def _check_same(own: object, model: Model) -> None:
-    """Refuse an explanation that was made for a model of the same kind with other weights."""
+    """Refuse an explanation of a model of the same kind with other weights."""
     if own is model or not isinstance(own, nn.Module) or not isinstance(model, nn.Module):
         return
     mine, its = own.state_dict(), model.state_dict()
@@ -233,8 +234,8 @@ def _check_same(own: object, model: Model) -> None:
         mine[k].shape != its[k].shape or not torch.equal(mine[k].cpu(), its[k].cpu()) for k in mine
     ):
         raise ValueError(
-            "`methods` has an explanation that was made for another model than the one that is evaluated: their "
-            "weights differ. Make it for this one."
+            "`methods` has an explanation of another model than the one being evaluated: their weights differ. Create "
+            "it for this model."
         )
 
 
@@ -258,9 +259,9 @@ def attribute(
         method: a name in `METHODS`; a function `(model, inputs, targets)`, which may also take `ids`, `seed` and
             options; an attribution of Captum, an object of pytorch-grad-cam, or `quantus.explain`.
         ids: one name per sample; random draws derive from `seed` and the name.
-        seed: seed of everything random.
-        **options: options of the method; `help(tl.METHODS[name])` explains them. For a method that is not ours `sign`,
-            `channels` and `resize` say how its maps are read, as in `evaluate`.
+        seed: random seed.
+        **options: options of the method; `help(tl.METHODS[name])` explains them. For other methods, `sign`, `channels`
+            and `resize` say how maps are read, as in `evaluate`.
 
     Returns:
         Maps (N, *S), float32, values >= 0.
@@ -275,27 +276,15 @@ def attribute(
     check_seed(seed)
     if isinstance(method, str) and method not in METHODS:
         method = plugin_method("method", method, or_else=", or a function")
-    if not isinstance(method, str):
-        return _attribute_by(adapt(method, "method"), model, inputs, targets, ids, seed, options)
-    check_options(method, options)
-    return METHODS[method](model, inputs, targets, ids=ids, seed=seed, **options)
-
-
-def _attribute_by(
-    method: Adapted,
-    model: Model,
-    inputs: ArrayLike,
-    targets: Labels,
-    ids: Sequence[str | int] | None,
-    seed: int,
-    options: Mapping[str, Any],
-) -> Tensor:
-    """Explain by a method that is not ours, and check what it returns."""
-    reading, own = method.split_options(options, AS_IT_IS)
-    given, names = check_inputs(inputs, ids, tokens=True)
+    if isinstance(method, str):
+        check_options(method, options)
+        return METHODS[method](model, inputs, targets, ids=ids, seed=seed, **options)
+    explanation = adapt(method, "method")
+    reading, own = explanation.split_options(options, AS_IT_IS)
+    values, names = check_inputs(inputs, ids, tokens=True)
     with blaming("method"):
-        maps = method(model, given, targets, ids=names, seed=seed, **own)
+        maps = explanation(model, values, targets, ids=names, seed=seed, **own)
     try:
-        return check_maps(maps, spatial_shape(given.shape), ids=names, **asdict(reading)).float()
+        return check_maps(maps, spatial_shape(values.shape), ids=names, reading=reading).float()
     except (ValueError, TypeError) as error:
-        raise type(error)(f"`method` returned what cannot be used: {error}") from None
+        raise type(error)(f"`method` returned maps that cannot be used: {error}") from None

@@ -1,4 +1,4 @@
-"""Our metrics, called as those of pytorch-grad-cam are: `metric(input_tensor, grayscale_cams, targets, model)`.
+"""Our metrics with the interface of pytorch-grad-cam: `metric(input_tensor, grayscale_cams, targets, model)`.
 
     from twinlens.integrations.grad_cam import Road
 
@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 
 from twinlens.errors import short_repr
-from twinlens.integrations.scoring import as_class, check_by_sample, offers, scores_of, split_options
+from twinlens.integrations.scoring import as_class, metric_classes, sample_metric, scores_of
 from twinlens.metrics.measuring import probe_samples
 from twinlens.support.arrays import ArrayLike, Floats
 
@@ -32,13 +32,12 @@ class SampleMetric:
     kind: ClassVar[str]
 
     def __init__(self, **options: Any) -> None:
-        self.metric, self.how = split_options(self.kind, options)
-        check_by_sample(self.metric)
+        self.metric, self.how = sample_metric(self.kind, options)
 
     def __call__(
         self, input_tensor: Tensor, grayscale_cams: ArrayLike, targets: Sequence[Target], model: nn.Module
     ) -> Floats:
-        """Score each image; with an estimator or a protocol that judges the data set, the images of this call are it.
+        """Score each image. An estimator that judges the data set judges the images of this call.
 
         Args:
             input_tensor: (N, C, H, W), normalised as the model expects.
@@ -58,39 +57,7 @@ class SampleMetric:
         return f"{type(self).__name__}({self.metric})"
 
 
-@offers("soundness")
-class Soundness(SampleMetric):
-    """Share of the attribution that rests on predictive features: the more, the better."""
-
-    kind = "soundness"
-
-
-@offers("completeness")
-class Completeness(SampleMetric):
-    """Probability lost with the features that the map marks: the more, the better."""
-
-    kind = "completeness"
-
-
-@offers("road")
-class Road(SampleMetric):
-    """Probability lost as features are removed by rank and imputed linearly (ROAD)."""
-
-    kind = "road"
-
-
-@offers("deletion")
-class Deletion(SampleMetric):
-    """Probability lost as the most relevant features are set to a constant first: the more, the better."""
-
-    kind = "deletion"
-
-
-@offers("insertion")
-class Insertion(SampleMetric):
-    """Probability still lost as the most relevant features are put into a blurred image: the less, the better."""
-
-    kind = "insertion"
+Soundness, Completeness, Road, Deletion, Insertion = metric_classes(SampleMetric)
 
 
 def find_categories(targets: Sequence[Target], count: int) -> list[int]:
@@ -110,29 +77,29 @@ def find_categories(targets: Sequence[Target], count: int) -> list[int]:
             f"got {got}."
         )
     classes = [None if hasattr(target, "mask") else as_class(getattr(target, "category", None)) for target in targets]
-    for target, found in zip(targets, classes, strict=True):
-        if found is None:
+    for target, label in zip(targets, classes, strict=True):
+        if label is None:
             raise TypeError(
                 "`targets` must each name a class of the whole image, such as ClassifierOutputTarget(3); got "
                 f"{type(target).__name__}."
             )
-    return [found for found in classes if found is not None]
+    return [label for label in classes if label is not None]
 
 
 @contextmanager
 def without_hooks(model: nn.Module) -> Iterator[None]:
-    """Take the hooks of pytorch-grad-cam off a model, which would keep the features of every probe in memory."""
+    """Detach the hooks of pytorch-grad-cam from a model; they would keep the features of every probe in memory."""
     parts = list(model.modules()) if isinstance(model, nn.Module) else []
-    found = [
+    detached = [
         (part._forward_hooks, key, hook)
         for part in parts
         for key, hook in part._forward_hooks.items()
         if type(getattr(hook, "__self__", None)).__module__.startswith("pytorch_grad_cam")
     ]
-    for hooks, key, _ in found:
+    for hooks, key, _ in detached:
         del hooks[key]
     try:
         yield
     finally:
-        for hooks, key, hook in found:
+        for hooks, key, hook in detached:
             hooks[key] = hook

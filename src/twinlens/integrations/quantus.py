@@ -1,12 +1,11 @@
-"""Our metrics as metrics of Quantus: for a call of their own, and for `quantus.evaluate`.
+"""Our metrics as metrics of Quantus, to be called or passed to `quantus.evaluate`.
 
     from twinlens.integrations.quantus import Soundness
 
     scores = Soundness(sign="positive")(model=model, x_batch=x_batch, y_batch=y_batch, a_batch=a_batch, device="cpu")
 
-Quantus hands over a batch at a time. What is gathered from batches are explanations alone; all samples of a call are
-probed and judged together at its end. So the batch size changes nothing, and an estimator that judges the data set as a
-whole, such as the paper's in accuracy, has all of it.
+Quantus passes one batch at a time. Batches are collected, and all samples of a call are probed and judged together at
+its end. The batch size does not matter, and an estimator that judges the data set as a whole sees all of it.
 
 Shapes: N samples, C channels, S = spatial shape.
 """
@@ -21,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from twinlens.integrations.scoring import check_by_sample, offers, scores_of, split_options
+from twinlens.integrations.scoring import metric_classes, sample_metric, scores_of
 from twinlens.metrics.measuring import probe_samples
 
 try:
@@ -31,6 +30,8 @@ except ModuleNotFoundError as error:
     raise ImportError("twinlens.integrations.quantus needs Quantus: pip install quantus") from error
 
 Array = NDArray[Any]
+_OPTIONAL = ("s_batch", "channel_first", "explain_func", "explain_func_kwargs", "model_predict_kwargs", "device")
+_CALL: dict[str, Any] = {**dict.fromkeys(_OPTIONAL), "softmax": False, "batch_size": 64}
 
 
 class SampleMetric(Metric):  # type: ignore[type-arg]
@@ -41,6 +42,9 @@ class SampleMetric(Metric):  # type: ignore[type-arg]
     evaluation_category = EvaluationCategory.FAITHFULNESS
     score_direction = ScoreDirection.HIGHER
     kind: ClassVar[str]
+
+    def __init_subclass__(cls) -> None:
+        cls.name = cls.kind
 
     def __init__(
         self,
@@ -56,8 +60,7 @@ class SampleMetric(Metric):  # type: ignore[type-arg]
         display_progressbar: bool = False,
         **options: Any,
     ) -> None:
-        self.metric, self.how = split_options(self.kind, options)
-        check_by_sample(self.metric)
+        self.metric, self.how = sample_metric(self.kind, options)
         super().__init__(
             abs=abs,
             normalise=normalise,
@@ -73,50 +76,21 @@ class SampleMetric(Metric):  # type: ignore[type-arg]
             self.score_direction = ScoreDirection.LOWER  # type: ignore[misc]  # as the order of ROAD decides
         self._maps: list[Array] = []
 
-    def __call__(
-        self,
-        model: Any,
-        x_batch: Array,
-        y_batch: Array,
-        a_batch: Array | None = None,
-        s_batch: Array | None = None,
-        channel_first: bool | None = None,
-        explain_func: Callable[..., Any] | None = None,
-        explain_func_kwargs: dict[str, Any] | None = None,
-        model_predict_kwargs: dict[str, Any] | None = None,
-        softmax: bool = False,
-        device: str | None = None,
-        batch_size: int = 64,
-        **kwargs: Any,
-    ) -> list[float]:
-        """Score explanations as every metric of Quantus does; with `softmax`, the model returns probabilities.
+    def __call__(self, model: Any, x_batch: Array, y_batch: Array, a_batch: Array | None = None, **call: Any) -> Any:
+        """Score explanations with the interface of Quantus; with `softmax`, the model returns probabilities.
 
         Returns:
             One score per sample, or one for all with `return_aggregate`.
         """
-        scores: list[float] = super().__call__(
-            model=model,
-            x_batch=x_batch,
-            y_batch=y_batch,
-            a_batch=a_batch,
-            s_batch=s_batch,
-            channel_first=channel_first,
-            explain_func=explain_func,
-            explain_func_kwargs=explain_func_kwargs,
-            model_predict_kwargs=model_predict_kwargs,
-            softmax=softmax,
-            device=device,
-            batch_size=batch_size,
-            **kwargs,
-        )
-        return scores
+        batches = {"model": model, "x_batch": x_batch, "y_batch": y_batch, "a_batch": a_batch}
+        return super().__call__(**batches, **{**_CALL, **call})
 
     def custom_preprocess(self, **_: Any) -> None:
-        """Start with nothing gathered, whatever became of the call before."""
+        """Forget the explanations of an earlier call, which may have failed."""
         self._maps = []
 
     def evaluate_batch(self, *, a_batch: Array, **_: Any) -> list[float]:
-        """Gather the explanations of a batch; scores come at the end."""
+        """Collect the explanations of a batch; scores come at the end."""
         self._maps.append(a_batch)
         return []
 
@@ -139,37 +113,4 @@ class SampleMetric(Metric):  # type: ignore[type-arg]
         self.evaluation_scores = scores_of(self.metric.read(tables)).tolist()
 
 
-@offers("soundness")
-class Soundness(SampleMetric):
-    """Share of the attribution that rests on predictive features: the more, the better."""
-
-    kind = name = "soundness"
-
-
-@offers("completeness")
-class Completeness(SampleMetric):
-    """Probability lost with the features that the map marks: the more, the better."""
-
-    kind = name = "completeness"
-
-
-@offers("road")
-class Road(SampleMetric):
-    """Probability lost as features are removed by rank and imputed linearly (ROAD)."""
-
-    kind = name = "road"
-
-
-@offers("deletion")
-class Deletion(SampleMetric):
-    """Probability lost as the most relevant features are set to a constant first: the more, the better."""
-
-    kind = name = "deletion"
-
-
-@offers("insertion")
-class Insertion(SampleMetric):
-    """Probability still lost as the most relevant features are put into a blurred input: the less, the better."""
-
-    kind = name = "insertion"
-    score_direction = ScoreDirection.LOWER
+Soundness, Completeness, Road, Deletion, Insertion = metric_classes(SampleMetric)

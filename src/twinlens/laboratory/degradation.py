@@ -21,7 +21,6 @@ from twinlens.imputation.imputers import Imputer, LinearImputer
 from twinlens.metrics.catalogue import MetricRequests, find_metrics
 from twinlens.metrics.curves import Curve
 from twinlens.metrics.performance import Performance
-from twinlens.metrics.soundness_curve import SoundnessCurve
 from twinlens.metrics.sweeps import merge_sweeps
 from twinlens.probing.maps import check_ids, check_maps
 from twinlens.probing.model_call import Labels, Model
@@ -70,7 +69,7 @@ def degrade(maps: ArrayLike, share: float, *, ids: Sequence[str | int] | None = 
 
 
 @checked
-@lists_options()
+@lists_options
 def selftest(
     model: Model,
     inputs: ArrayLike,
@@ -135,7 +134,7 @@ def rank_degraded(curves: Mapping[str, Mapping[float, Curve]]) -> pd.DataFrame:
     rows = []
     for metric, by_share in curves.items():
         measured = [curve.in_steps() for curve in by_share.values()]  # extrapolation would add noise
-        by_level = any(isinstance(curve, SoundnessCurve) and curve.by_predictive_level for curve in measured)
+        by_level = any(curve.by_predictive_level for curve in measured)
         top = np.array([min(float(curve.performance.max()) for curve in measured)]) if by_level else None
         areas = [float(curve.areas(curve.performance[None], curve.values[None], top)[0]) for curve in measured]
         scores = np.array(areas) * (1 if measured[0].higher_is_better else -1)

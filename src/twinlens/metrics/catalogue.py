@@ -1,4 +1,4 @@
-"""Every metric by its name, and metrics as people ask for them: a name, a value, or a table of options."""
+"""Every metric by its name, and metrics as callers request them: a name, a value, or a table of options."""
 
 from __future__ import annotations
 
@@ -8,17 +8,16 @@ from typing import Any, TypeGuard
 
 from twinlens.errors import unknown
 from twinlens.imputation.imputers import describe_imputer, restore_imputer
-from twinlens.metrics.about import About
-from twinlens.metrics.metric import ForeignMetric, Metric
+from twinlens.metrics.metric import About, ForeignMetric, Metric
 from twinlens.metrics.removal import Completeness, Deletion, Insertion, Road
 from twinlens.metrics.soundness import Soundness
 from twinlens.support.code_digest import describe_function
 from twinlens.support.fields import JSON, REQUIRED, fields_of, from_json, replaced, to_json
-from twinlens.support.plugins import METRIC_PLUGINS, load_plugin, with_plugins
+from twinlens.support.plugins import load_plugin, with_plugins
 
 MetricRequest = str | Metric | Mapping[str, Any]
 MetricRequests = str | Metric | Sequence[str | Metric] | Mapping[str, MetricRequest]
-"""Metrics as a caller names them: names, values, or a table from names of one's own to either."""
+"""Metrics as a caller requests them: names, values, or a table from custom names to either."""
 
 KINDS: dict[str, type[Metric]] = {
     "soundness": Soundness,
@@ -27,6 +26,11 @@ KINDS: dict[str, type[Metric]] = {
     "deletion": Deletion,
     "insertion": Insertion,
 }
+"""The classes of our metrics, which the documentation lists."""
+
+METRIC_PLUGINS = "twinlens.metrics"
+"""The entry points of metrics in other packages."""
+
 METRICS: dict[str, Metric] = {
     metric.name: metric
     for metric in (
@@ -39,7 +43,7 @@ METRICS: dict[str, Metric] = {
         Insertion(),
     )
 }
-"""Every metric of ours by its name. All curves but those of soundness hold losses of performance."""
+"""Our metrics by name. All curves but those of soundness hold losses of performance."""
 
 DEFAULT_METRICS = (
     "soundness_two_sided",
@@ -53,12 +57,12 @@ DEFAULT_METRICS = (
 
 
 def metric_names() -> list[str]:
-    """List the names of all metrics: ours, and those of packages that are installed as plug-ins."""
+    """List the names of all metrics: ours, and those of installed plug-ins."""
     return with_plugins(METRICS, METRIC_PLUGINS)
 
 
 def metric_named(name: str) -> Metric:
-    """Return a metric by its name, with default options; one of another package is imported now.
+    """Return a metric by its name, with default options; a plug-in is imported now.
 
     Example:
         >>> metric_named("soundnes")  # doctest: +ELLIPSIS
@@ -70,41 +74,41 @@ def metric_named(name: str) -> Metric:
         return METRICS[name]
     if name not in (names := metric_names()):
         raise unknown("metrics", name, names)
-    found = load_plugin(METRIC_PLUGINS, name)
-    if not _is_metric(found) or found.name != name:
-        what = f"one called {found.name!r}" if _is_metric(found) else f"{type(found).__name__} {found!r}"[:100]
+    plugin = load_plugin(METRIC_PLUGINS, name)
+    if not _is_metric(plugin) or plugin.name != name:
+        what = f"one called {plugin.name!r}" if _is_metric(plugin) else f"{type(plugin).__name__} {plugin!r}"[:100]
         raise TypeError(f"The plug-in {name!r} must be a metric as a value, called {name!r}; it is {what}.")
-    return found
+    return plugin
 
 
-def first_of(metrics: Mapping[str, Metric | ForeignMetric], kind: type[Metric]) -> str | None:
-    """Return the name of the first metric of a kind that has a control by default, or else of the first."""
-    named = [name for name, metric in metrics.items() if isinstance(metric, kind)]
-    return next((name for name in named if metrics[name].controlled), named[0] if named else None)
+def first_of(metrics: Mapping[str, Metric | ForeignMetric], side: str) -> str | None:
+    """Return the name of the first metric of a side that has an exchanged control by default, or of the first."""
+    names = [name for name, metric in metrics.items() if metric.about.side == side]
+    return next((name for name in names if metrics[name].controlled), names[0] if names else None)
 
 
 def headline(metrics: Mapping[str, Metric]) -> list[str]:
-    """Name the metrics whose intervals say whether samples are enough.
+    """Return the metrics whose intervals decide whether there are enough samples.
 
-    These are both sides, soundness and completeness, as far as they have an interval; without either, all metrics that
-    have one. The paper's soundness by accuracy has none.
+    These are both sides, soundness and completeness, if they have an interval; without either, all metrics that have
+    one. The paper's soundness by accuracy has none.
 
     Example:
         >>> headline(find_metrics(DEFAULT_METRICS)), headline(find_metrics(["soundness", "deletion"]))
         (['soundness_two_sided', 'completeness'], ['deletion'])
     """
-    sides = [name for kind in (Soundness, Completeness) if (name := first_of(metrics, kind)) is not None]
-    sure = [name for name, metric in metrics.items() if metric.has_interval]
-    return [name for name in sides if name in sure] or sure
+    sides = [name for side in ("soundness", "completeness") if (name := first_of(metrics, side)) is not None]
+    usable = [name for name, metric in metrics.items() if metric.has_interval]
+    return [name for name in sides if name in usable] or usable
 
 
 def find_metrics(requests: MetricRequests, shared: Mapping[str, Any] | None = None) -> dict[str, Metric]:
-    """Turn metrics as a caller names them into values with names of their own.
+    """Return requested metrics as values, by unique names.
 
     Args:
-        requests: one name or value, several of them, or a table from names of your own to a name, a value, or a table
-            of a "metric" and its options.
-        shared: options of the run for metrics that are given by name, each for those that take it from there.
+        requests: one name or value, several of them, or a table from custom names to a name, a value, or a table of a
+            "metric" and its options.
+        shared: options of the run; a metric that is requested by name takes those it shares with the run.
 
     Example:
         >>> find_metrics(["completeness", Soundness(epsilon=0.02)])["soundness"].epsilon
@@ -117,24 +121,22 @@ def find_metrics(requests: MetricRequests, shared: Mapping[str, Any] | None = No
     if isinstance(requests, Mapping):
         return {str(name): _find(request, str(name), shared or {}) for name, request in requests.items()}
     items = [requests] if isinstance(requests, str) or not isinstance(requests, Sequence) else requests
-    found: dict[str, Metric] = {}
+    metrics: dict[str, Metric] = {}
     for item in items:
         metric = _find(item, None, shared or {})
         name = item if isinstance(item, str) else metric.name
-        if found.get(name, metric) != metric:
+        if metrics.get(name, metric) != metric:
             name = f"{name}({_settings(metric)})"
-        if found.get(name, metric) != metric:
-            raise ValueError(
-                f"`metrics` has two that differ in a function alone, {name}. Pass a table with names of your own."
-            )
-        found[name] = metric
-    return found
+        if metrics.get(name, metric) != metric:
+            raise ValueError(f"`metrics` has two called {name}, which differ in a function. Pass a table of names.")
+        metrics[name] = metric
+    return metrics
 
 
 def _find(request: MetricRequest, name: str | None, shared: Mapping[str, Any]) -> Metric:
     if _is_metric(request):
         if request.name in METRICS and type(request) is not type(METRICS[request.name]):
-            raise ValueError(f"`metrics` has one of yours called {request.name!r}, as one of ours is. Rename it.")
+            raise ValueError(f"`metrics` has a custom metric called {request.name!r}, a name of ours. Rename it.")
         return request
     options = dict(request) if isinstance(request, Mapping) else {"metric": request}
     base = options.pop("metric", name)
@@ -163,7 +165,7 @@ def _settings(metric: Metric) -> str:
 
 
 def describe_metric(metric: Metric) -> dict[str, JSON]:
-    """Describe a metric as results.json holds it; `rebuild_metric` makes it again unless it measures by a function.
+    """Describe a metric for results.json; `rebuild_metric` restores it unless it measures by a function.
 
     Example:
         >>> describe_metric(Deletion())["metric"], describe_metric(Soundness(epsilon=0.02))["epsilon"]
@@ -176,13 +178,13 @@ def describe_metric(metric: Metric) -> dict[str, JSON]:
             options[field.name] = None if value is None else describe_imputer(value)
         else:
             options[field.name] = describe_function(value) if callable(value) else to_json(value)
-    if metric.name not in METRICS:  # whoever reads the results may not have it
+    if metric.name not in METRICS:  # it may not be installed where the results are read
         options["about"] = to_json(metric.about)
     return options
 
 
 def described_metric(description: Mapping[str, JSON]) -> Metric | ForeignMetric:
-    """Return what was measured by its description, with default options: for how it is shown.
+    """Return a metric by its description, with default options, for display.
 
     Example:
         >>> described_metric({"metric": "deletion"}).about.title
@@ -195,7 +197,7 @@ def described_metric(description: Mapping[str, JSON]) -> Metric | ForeignMetric:
 
 
 def rebuild_metric(description: Mapping[str, JSON]) -> Metric | None:
-    """Make a metric again from its description; None where it, or how it measures, is the user's own and not at hand.
+    """Restore a metric from its description; None where it, or its performance measure, is custom and not available.
 
     Example:
         >>> rebuild_metric(describe_metric(Soundness(epsilon=0.02))).epsilon

@@ -1,24 +1,26 @@
-"""Curves: what a metric returns. They are frozen, hold NumPy arrays, and remember the table they came from.
+"""Curves: what a metric returns. They are frozen, hold NumPy arrays, and keep the table they were computed from.
 
 Shapes: N samples, L levels, R resamples.
 """
 
 from __future__ import annotations
 
-import html
+import dataclasses
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 import pandas as pd
+from torch import Tensor
 
 from twinlens.metrics.performance import Performance, measure
 from twinlens.metrics.protocols import Protocol
 from twinlens.probing.probe_table import ProbeTable
-from twinlens.support.arrays import Floats
-from twinlens.support.plotting import draw_line, sketch_line
+from twinlens.support.arrays import ArrayLike, Floats
+from twinlens.support.plotting import draw_line
 from twinlens.support.resampling import Interval, band, check_confidence, draw
 
 if TYPE_CHECKING:
@@ -45,10 +47,19 @@ class Curve(ABC):
     """The performance measure as requested; `measure` is its resolved name."""
 
     protocol: Protocol
-    """The fine print that was followed."""
+    """The protocol."""
 
     table: ProbeTable
     """The probe table that the curve was computed from."""
+
+    stairs: ClassVar[bool] = False
+    """Whether it is drawn as stairs over the performance reached, instead of lines over levels."""
+
+    decreasing: ClassVar[bool] = False
+    """Whether the horizontal axis is drawn from the largest level to the smallest."""
+
+    by_rank: ClassVar[bool] = False
+    """Whether it depends on the order of features alone."""
 
     def __repr__(self) -> str:
         degenerate = "".join(f", {count} {kind} maps" for kind, count in self.degenerate.items() if count)
@@ -56,11 +67,6 @@ class Curve(ABC):
             f"{type(self).__name__}({len(self.levels)} levels, {len(self.table)} samples, {self.measure}, "
             f"protocol {self.protocol.name}{degenerate})"
         )
-
-    def _repr_html_(self) -> str:
-        x, y, labels = self.points
-        drawing = sketch_line(x, y, labels, flipped=isinstance(self, CompletenessCurve))
-        return f"<figure style='margin:0'>{drawing}<figcaption>{html.escape(repr(self))}</figcaption></figure>"
 
     @property
     def degenerate(self) -> dict[str, int]:
@@ -70,20 +76,55 @@ class Curve(ABC):
     @property
     @abstractmethod
     def points(self) -> tuple[Floats, Floats, tuple[str, str]]:
-        """The curve as it is drawn: x (L,), y (L,), and what stands along the axes."""
+        """The curve as it is drawn: x (L,), y (L,), and the labels of both axes."""
+
+    @property
+    @abstractmethod
+    def kind(self) -> str:
+        """What it measures, such as "soundness"; curves of one kind can be compared."""
+
+    @property
+    def conditions(self) -> str:
+        """How it was measured; comparable curves agree in this."""
+        levels = ", ".join(f"{level:g}" for level in self.levels)
+        return f"{self._conditions}, levels {levels}"
+
+    @property
+    def _conditions(self) -> str:
+        return f"{self.kind}, {self.measure}, protocol {self.protocol.name}, {self.table.settings.imputer}"
+
+    @property
+    def threshold(self) -> float | None:
+        """The epsilon by which steps were judged false; None for curves that judge nothing."""
+        return None
+
+    @property
+    def by_predictive_level(self) -> bool:
+        """Whether the area is taken over predictive levels."""
+        return False
+
+    @property
+    def false_share(self) -> Floats | None:
+        """(N,) share of each sample's attribution that was judged false; None for curves that judge nothing."""
+        return None
 
     @property
     @abstractmethod
     def higher_is_better(self) -> bool:
-        """Whether a larger area speaks for the map."""
+        """Whether a larger area is better for the map."""
 
     @abstractmethod
     def replicate(self, weights: Floats) -> tuple[Floats, Floats]:
-        """Return performance and values (R, L) for weightings of the samples (R, N), every decision taken anew."""
+        """Return performance and values (R, L) for weightings of the samples (R, N); every decision is repeated."""
 
     @abstractmethod
     def at(self, level: float) -> float | None:
         """Return the value at a level: for soundness a predictive level, which may not be reached."""
+
+    def values_at(self, level: float, performance: Floats, values: Floats) -> Floats:
+        """Return the value (R,) at a level of each of several curves (R, L) at this curve's levels."""
+        del performance
+        return np.asarray(values[:, self.position(level)])
 
     @abstractmethod
     def area(self) -> float | None:
@@ -94,8 +135,8 @@ class Curve(ABC):
         """Return the area (R,) of each of several curves (R, L) at this curve's levels; NaN where it is not defined.
 
         Args:
-            performance: of each curve at each level.
-            values: of each curve at each level.
+            performance: performance of each curve.
+            values: values of each curve.
             high: (R,) for soundness, the predictive level up to which each area is taken.
         """
 
@@ -106,16 +147,16 @@ class Curve(ABC):
     def interval(
         self, confidence: float = 0.95, *, resamples: int = 1000, seed: int = 0, simultaneous: bool = False
     ) -> Interval[Floats]:
-        """Return a bootstrap interval for each value; samples are resampled, and every decision is taken anew.
+        """Return a bootstrap interval for each value; every decision is repeated in each resample.
 
         It is symmetric about the value. In simulations 95% intervals hold the population's value in about 95% of cases,
         see docs/concepts/statistics.md. Soundness by the paper's estimator and accuracy has none; see `has_interval`.
 
         Args:
-            confidence: the share of cases in which an interval is to hold.
+            confidence: nominal coverage.
             resamples: number of resamples.
-            seed: seed of the resampling.
-            simultaneous: whether the band is to hold the whole curve at once, and not each level by itself.
+            seed: random seed of the resampling.
+            simultaneous: whether the band covers the whole curve at once, instead of each level by itself.
 
         Returns:
             The interval, which unpacks into lower and upper ends (L,); NaN where there is none.
@@ -130,17 +171,28 @@ class Curve(ABC):
 
     @property
     def has_interval(self) -> bool:
-        """Whether resampling the samples tells how far the values are from those of more samples."""
+        """Whether resampling gives a valid interval."""
         return True
 
     @property
     def limits(self) -> tuple[float, float]:
-        """The least and the most that a value can be; intervals end there."""
+        """The range of possible values; intervals end there."""
         return -math.inf, math.inf
 
     def in_steps(self) -> Curve:
-        """Return the curve as it was measured at its levels, without any extrapolation."""
+        """Return the curve at its levels, without extrapolation."""
         return self
+
+    def take(self, positions: Sequence[int]) -> Self:
+        """Return the curve with the rows of some samples; its values stay those of the whole data set."""
+        return dataclasses.replace(self, table=self.table.take(positions))
+
+    def false_features(
+        self, maps: ArrayLike, *, level: float | None = None, segments: ArrayLike | None = None
+    ) -> Tensor | None:
+        """Return where features were judged false (N, *S); None for curves that judge nothing."""
+        del maps, level, segments
+        return None
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row per level."""
@@ -150,14 +202,17 @@ class Curve(ABC):
         """Return the position of a level that was measured."""
         nearest = int(np.argmin(np.abs(self.levels - level)))
         if abs(self.levels[nearest] - level) > 1e-9:
-            known = ", ".join(f"{known:g}" for known in self.levels)
-            raise ValueError(f"`level` must be one of those measured ({known}); got {level!r}.")
+            levels = ", ".join(f"{each:g}" for each in self.levels)
+            raise ValueError(f"`level` must be one of those measured ({levels}); got {level!r}.")
         return nearest
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw the curve."""
         x, y, labels = self.points
-        return draw_line(ax, x, y, labels)
+        axes = draw_line(ax, x, y, labels)
+        if self.decreasing:
+            axes.invert_xaxis()
+        return axes
 
 
 def loss_area(levels: Floats, values: Floats) -> Floats:
@@ -174,10 +229,10 @@ def loss_area(levels: Floats, values: Floats) -> Floats:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class _DropCurve(Curve):
-    """A curve whose values are the performance lost against the untouched inputs."""
+    """A curve whose values are the performance lost compared with the original inputs."""
 
     baseline: float
-    """Performance with nothing removed."""
+    """Performance on the original inputs."""
 
     def at(self, level: float) -> float:
         """Return the value at one of the levels."""
@@ -213,43 +268,33 @@ class _DropCurve(Curve):
 class CompletenessCurve(_DropCurve):
     """How much performance is lost when the features above a threshold are removed: the more, the more complete."""
 
+    kind = "completeness"
+    decreasing = True
+    higher_is_better = True
+
     @property
     def points(self) -> tuple[Floats, Floats, tuple[str, str]]:
-        """The loss of performance against the threshold."""
+        """The loss of performance over the threshold."""
         return self.levels, self.values, ("attribution threshold", f"completeness (loss of {self.measure})")
-
-    @property
-    def higher_is_better(self) -> bool:
-        """A greater loss speaks for the map."""
-        return True
-
-    def plot(self, ax: Axes | None = None) -> Axes:
-        """Draw the curve, the largest threshold on the left."""
-        axes = super().plot(ax)
-        axes.invert_xaxis()
-        return axes
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class RemovalCurve(_DropCurve):
     """How much performance is lost as a growing share of features is removed by rank."""
 
+    by_rank = True
+
+    @property
+    def kind(self) -> str:
+        """The order in which features were removed."""
+        return f"removal ({self.table.settings.schedule.order})"
+
     @property
     def points(self) -> tuple[Floats, Floats, tuple[str, str]]:
-        """The loss of performance against the share of features removed."""
+        """The loss of performance over the share of features removed."""
         return self.levels, self.values, ("share of features removed", f"loss of {self.measure}")
 
     @property
     def higher_is_better(self) -> bool:
-        """A greater loss speaks for the map if the most relevant features go first."""
-        return more_is_better(self.table.settings.schedule.order)
-
-
-def more_is_better(order: str) -> bool:
-    """Tell whether a greater loss speaks for the map when features go in this order.
-
-    Example:
-        >>> more_is_better("morf"), more_is_better("lerf")
-        (True, False)
-    """
-    return order == "morf"
+        """A greater loss is better if the most relevant features are removed first."""
+        return self.table.settings.schedule.order == "morf"

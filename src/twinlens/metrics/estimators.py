@@ -1,7 +1,7 @@
-"""How soundness judges a step, for the data set as it is and for any weighting of its samples.
+"""Which steps of a sweep soundness judges false, for the data set and for any weighting of its samples.
 
 The point estimate and every bootstrap resample go through the same function: a resample is a weight per sample, and
-what depends on the whole data set is decided anew under these weights.
+every decision over the data set is repeated under these weights.
 
 Shapes: N samples, L levels of the soundness sweep, F features.
 """
@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from twinlens.errors import unknown
 from twinlens.metrics.performance import Performance, measure, total, weighted_mean
 from twinlens.metrics.protocols import Protocol
 from twinlens.probing.probe_table import ProbeTable
@@ -24,20 +23,11 @@ from twinlens.probing.ranking import Schedule
 from twinlens.support.arguments import checked
 from twinlens.support.arrays import Floats, Integers
 
-ESTIMATORS = ("paper", "two_sided")
-"""How soundness judges a step: by its gain in performance, or by what its features do from two sides."""
-
 _USUAL_STEP = 0.02  # share of the features in a step for which epsilon is meant where steps are judged from two sides
 _BLOCK = 256  # samples that are judged at once under many weightings
-_SURE = 1e-12  # probabilities nearer to 0 or 1 than this count as this near, so that log-odds stay finite
+_SURE = 1e-12  # least distance of probabilities from 0 and 1, which keeps log-odds finite
 
 _MOST_FEATURES = 2**53  # beyond which shares are not exact
-
-
-def check_epsilon(epsilon: float) -> None:
-    """Refuse a threshold below zero, or one that is not a number."""
-    if not epsilon >= 0:
-        raise ValueError(f"`epsilon` must be >= 0, such as 0.01; got {epsilon!r}.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,20 +41,20 @@ class Judgement:
     """(L,) the soundness at each level, within [0, 1]."""
 
     per_sample: Floats
-    """(N, L) the soundness of each sample; NaN where nothing that is kept has any attribution. Where it is extrapolated
-    it may leave [0, 1]: cut off for each sample, errors that cancel in the mean would not."""
+    """(N, L) the soundness of each sample; NaN where no kept feature has attribution. Extrapolated values may leave
+    [0, 1]: clipped sample by sample, errors would no longer cancel in the mean."""
 
     judged_false: NDArray[np.bool_]
     """(N, L) whether the features that a sample gained at a level were judged false."""
 
 
 class Judge:
-    """Judges every step of a soundness sweep (the paper's Algorithm 3): false is what gains less than epsilon.
+    """Judges every step of a soundness sweep (the paper's Algorithm 3): a step that gains less than epsilon is false.
 
-    What is gained depends on the estimator: "paper" takes the gain in performance since the previous level,
-    "two_sided" the share of each sample's range of log-odds that `step_effects` computes. The latter judges pairs of
-    steps as well, and extrapolates to steps of one feature. Its threshold is epsilon for a step of two percent of the
-    features, and grows with the square root of the step as the sum of many small effects does.
+    Without an opposite sweep the gain is that in performance since the previous level. With one (the estimator
+    "two_sided") it is the share of each sample's range of log-odds that `step_effects` computes. The latter judges
+    pairs of steps as well, and extrapolates to steps of one feature. Its threshold is epsilon for a step of two percent
+    of the features, and grows with the square root of the step as the sum of many small effects does.
     """
 
     def __init__(
@@ -74,22 +64,13 @@ class Judge:
         *,
         epsilon: float,
         protocol: Protocol,
-        estimator: str,
         opposite: ProbeTable | None,
         extrapolate: bool = True,
     ) -> None:
-        if estimator not in ESTIMATORS:
-            raise unknown("estimator", estimator, ESTIMATORS)
-        check_epsilon(epsilon)
-        if estimator == "two_sided" and opposite is None:
-            raise ValueError(
-                "`opposite` must be given for estimator='two_sided': probes of the same samples and maps by "
-                "`twinlens.opposite_schedule`. `twinlens.soundness` makes them itself."
-            )
         self.measured, self.epsilon, self.protocol = measure(table, performance, protocol), epsilon, protocol
         self.kept, self.added = table.kept_mass, table.added_mass
         self.mass = table.kept_mass + protocol.mass_offset
-        self.effects = None if estimator == "paper" or opposite is None else step_effects(table, opposite)
+        self.effects = None if opposite is None else step_effects(table, opposite)
         self.features: NDArray[Any] = table.counts[:, None] if table.settings.segmented else table.counts[0]
         self.sizes = _step_sizes(table)
         self.extrapolate = extrapolate and self.effects is not None and self.sizes.shape[-1] > 1
@@ -98,7 +79,7 @@ class Judge:
         self._false, self._false_mass = np.ones_like(self.kept, dtype=bool), self.added
         if self.by_sample:  # then no weighting of the samples changes a verdict
             self._false = self._judge(gain, self.sizes)
-            # Soundness is linear in what is judged false, so that to extrapolate the verdicts is to extrapolate it.
+            # Soundness is linear in the verdicts, so extrapolating these extrapolates soundness.
             self._false_mass = self.added * (self._extrapolate(self._false, gain) if self.extrapolate else self._false)
 
     def __call__(self, weights: Floats) -> Judgement:
@@ -118,8 +99,8 @@ class Judge:
         measured = [self.measured.weighted(row) for row in weights]
         counted = np.array([self._count(mean, gain) for mean, gain in measured])
         alike = bool((counted == counted[:1]).all())
-        totals, known = np.zeros((2, *counted.shape))
-        # Some samples at a time: what has to be computed anew for every weighting then stays in the processor's cache.
+        totals, weight = np.zeros((2, *counted.shape))
+        # Some samples at a time: what is computed for every weighting then stays in the processor's cache.
         for start in range(0, len(self.kept), _BLOCK):
             block = slice(start, start + _BLOCK)
             share = self._share(block, counted[0])
@@ -133,11 +114,11 @@ class Judge:
                     if holes:
                         share[undefined] = 0.0
                 totals[r] += total(share, row)
-                known[r] += row.sum()
+                weight[r] += row.sum()
                 if holes:
-                    known[r] -= total(undefined.astype(np.float64), row)
+                    weight[r] -= total(undefined.astype(np.float64), row)
         with np.errstate(invalid="ignore"):
-            values = totals / known
+            values = totals / weight
         return np.stack([mean for mean, _ in measured]), self._limited(values)
 
     def _count(self, mean: Floats, gain: Floats) -> NDArray[np.bool_]:
@@ -153,7 +134,7 @@ class Judge:
         if self.protocol.lag:
             share -= false_steps
         np.subtract(self.kept[samples], share, out=share)
-        with np.errstate(invalid="ignore"):  # where nothing kept has attribution, 0 / 0 is the undefined that it is
+        with np.errstate(invalid="ignore"):  # 0 / 0 is undefined where no kept feature has attribution
             share /= self.mass[samples]
         return np.asarray(share)
 
@@ -166,7 +147,7 @@ class Judge:
         return gain < least if self.protocol.strict else gain <= least
 
     def _extrapolate(self, judged: NDArray[np.bool_], effects: Floats) -> Floats:
-        """Weigh the verdicts (N, L) on steps and on pairs of steps, so that they are no longer 0 or 1 alone."""
+        """Combine the verdicts (N, L) on steps and on pairs of steps; the result is no longer just 0 or 1."""
         sizes = self.sizes
         pairs = self._judge(effects[:, 1:] + effects[:, :-1], sizes[..., 1:] + sizes[..., :-1])
         single, joined = extrapolation_weights(sizes.mean(axis=-1, keepdims=sizes.ndim > 1))
@@ -174,9 +155,9 @@ class Judge:
 
 
 def of_pairs(judged: NDArray[np.bool_]) -> Floats:
-    """Return for each step (N, L) which share of the two pairs that it is part of (N, L - 1) was judged false.
+    """Return for each step (N, L) the share of its two pairs (N, L - 1) that was judged false.
 
-    The first step and the last one are part of one pair.
+    The first and the last step belong to one pair.
 
     Example:
         >>> of_pairs(np.array([[True, False, False]]))
@@ -187,10 +168,10 @@ def of_pairs(judged: NDArray[np.bool_]) -> Floats:
 
 
 def extrapolation_weights(features: Any) -> tuple[Any, Any]:
-    """Weigh the values found with steps of h and of 2h, so that their sum is the value for steps of one feature.
+    """Return the weights of the values for steps of h and of 2h that sum to the value for steps of one feature.
 
-    It lies on the line through both over the square root of the step: a step is a sum of effects, whose mean grows with
-    the number of features and whose spread with its root, and so does what exceeds a threshold.
+    That value lies on the line through both over the square root of the step: a step is a sum of effects, whose mean
+    grows with the number of features and whose spread with its root.
 
     Args:
         features: features in a step of h, at least 1; one number, or one for each of several samples.
@@ -207,7 +188,7 @@ def extrapolation_weights(features: Any) -> tuple[Any, Any]:
 def _step_sizes(table: ProbeTable) -> Floats:
     """Count the features of each step (L,), or of each sample's steps (N, L) where their numbers differ.
 
-    It is one where there are more levels than features, and a step is empty.
+    An empty step, where there are more levels than features, counts as one.
     """
     rows = slice(None) if table.settings.segmented else slice(1)
     kept = table.counts[rows, None] - table.removed[rows]
@@ -217,13 +198,13 @@ def _step_sizes(table: ProbeTable) -> Floats:
 
 @checked
 def opposite_schedule(schedule: Schedule, features: int | None) -> Schedule:
-    """Return the sweep that takes away, most relevant first, what the steps of a soundness sweep add.
+    """Return the sweep that removes, most relevant first, the features that the steps of a soundness sweep add.
 
-    It starts from the untouched input and leaves out the last step, which makes it no longer than the other.
+    It starts from the original input and omits the last step, which makes it no longer than the other sweep.
 
     Args:
         schedule: of the soundness sweep.
-        features: how many features each sample has; None where segments make their numbers differ.
+        features: how many features each sample has; None where segments differ in number.
 
     Example:
         >>> opposite_schedule(Schedule(by="area", order="lerf", levels=(0.8, 0.6, 0.5, 0.0)), features=10).levels
@@ -241,14 +222,12 @@ def opposite_schedule(schedule: Schedule, features: int | None) -> Schedule:
 
 
 def step_effects(table: ProbeTable, opposite: ProbeTable) -> Floats:
-    """Measure what the features of each step do for their sample, (N, L), in shares of its range of log-odds.
+    """Measure the effect of each step's features on their sample, (N, L), as a share of its range of log-odds.
 
-    Of a regression model, or of scores, the predicted value stands in the place of the log-odds. A step is looked at
-    from two sides: what the log-odds of the target gain when its features join the more relevant
-    ones, and what they lose when its features are taken from the less relevant ones. The effect is the mean of both.
-    Were the step a player in a game, this would be its Shapley value, exactly so if features interact in pairs at most:
-    one of two partners is in each context. The first step has no side to join, the last one none to be taken from;
-    these are seen from one side.
+    Regression models and scores use the predicted value instead of the log-odds. A step is measured from two sides:
+    what the log-odds of the target gain when its features join the more relevant ones, and what they lose when its
+    features are taken from the less relevant ones. The effect is the mean of both. This is the step's Shapley value if
+    features interact in pairs at most. The first and the last step are measured from one side.
 
     Args:
         table: a soundness sweep, by area, least relevant first.
@@ -257,7 +236,7 @@ def step_effects(table: ProbeTable, opposite: ProbeTable) -> Floats:
     _refuse_other_probes(table, opposite)
     joined, left = _evidence(table), _evidence(opposite)
     gain = np.diff(joined, axis=1, prepend=np.nan)
-    # Samples of equal numbers of features have the same counts removed, and one row speaks for all.
+    # Without segments all samples have the same counts removed, and one row is enough.
     rows = slice(None) if table.settings.segmented else slice(1)
     kept = table.counts[rows, None] - table.removed[rows]
     before, after = (
@@ -273,20 +252,20 @@ def step_effects(table: ProbeTable, opposite: ProbeTable) -> Floats:
 
 
 def _where_removed(removed: Integers, answers: Floats, counts: Integers) -> Floats:
-    """Look up the answers (N, L) where so many features (n, L) are removed, NaN where no level does that.
+    """Look up the answers (N, L) at the levels that remove these counts (n, L) of features; NaN where no level does.
 
     Args:
         removed: (n, M) by each level, for each sample or one for all.
         answers: (N, M) at these levels.
         counts: (n, L).
     """
-    found = np.empty((len(answers), counts.shape[1]))
+    matched = np.empty((len(answers), counts.shape[1]))
     for column, count in enumerate(counts.T):
         match = removed == count[:, None]
-        place = np.broadcast_to(match.argmax(axis=1)[:, None], (len(answers), 1))
-        there = np.take_along_axis(answers, place, axis=1)[:, 0]
-        found[:, column] = np.where(match.any(axis=1), there, np.nan)
-    return found
+        position = np.broadcast_to(match.argmax(axis=1)[:, None], (len(answers), 1))
+        answer = np.take_along_axis(answers, position, axis=1)[:, 0]
+        matched[:, column] = np.where(match.any(axis=1), answer, np.nan)
+    return matched
 
 
 def _evidence(table: ProbeTable) -> Floats:
@@ -298,14 +277,15 @@ def _evidence(table: ProbeTable) -> Floats:
 
 def _refuse_other_probes(table: ProbeTable, opposite: ProbeTable) -> None:
     settings = opposite.settings
-    wanted = opposite_schedule(
+    expected = opposite_schedule(
         table.settings.schedule, None if table.settings.segmented else math.prod(table.settings.spatial)
     )
     same = dataclasses.replace(settings, schedule=table.settings.schedule) == table.settings
-    if not same or opposite.ids != table.ids or not set(wanted.levels) <= set(settings.schedule.levels):
+    if not same or opposite.ids != table.ids or not set(expected.levels) <= set(settings.schedule.levels):
         raise ValueError(
             "`opposite` must hold the same samples, probed with the same seed and imputer, by opposite_schedule: by "
-            f"area, most relevant first, {len(wanted.levels)} levels from 0 to {wanted.levels[-1]:g}; got {opposite!r}."
+            f"area, most relevant first, {len(expected.levels)} levels from 0 to {expected.levels[-1]:g}; "
+            f"got {opposite!r}."
         )
     if settings.schedule.order != "morf" or settings.schedule.by != "area":
         raise ValueError(f"`opposite` must remove by area, most relevant first; got {opposite!r}.")

@@ -1,25 +1,23 @@
 """Completeness (the paper's Algorithm 4) and the metrics that go by rank: ROAD, deletion and insertion.
 
-All of them are losses of performance against the untouched inputs as features are removed.
+All of them are losses of performance, compared with the original inputs, as features are removed.
 
 Shapes: N samples, L levels.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import ClassVar, Literal, TypeVar
 
 import numpy as np
 
-from twinlens.imputation.imputers import BlurImputer, ConstantImputer, Imputer, LinearImputer
-from twinlens.metrics.about import About
-from twinlens.metrics.curves import CompletenessCurve, RemovalCurve, more_is_better
+from twinlens.imputation.imputers import BlurImputer, ConstantImputer, Imputer
+from twinlens.metrics.curves import CompletenessCurve, RemovalCurve
+from twinlens.metrics.metric import About, PerformanceMetric
 from twinlens.metrics.performance import Performance, measure
 from twinlens.metrics.protocols import Protocol, find_protocol
-from twinlens.metrics.soundness import check_fields
 from twinlens.metrics.sweeps import Sweep
 from twinlens.probing.probe_table import ProbeTable
 from twinlens.probing.ranking import Schedule, check_levels
@@ -31,57 +29,41 @@ AnyLoss = TypeVar("AnyLoss", CompletenessCurve, RemovalCurve)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Completeness:
+class Completeness(PerformanceMetric):
     """Performance lost with the features that the map marks (the paper's Algorithm 4)."""
 
     thresholds: Sequence[float] = THRESHOLDS
     """Features above the threshold are removed; decreasing."""
 
     relative: bool = True
-    """Whether thresholds are multiplied by each map's maximum, or compared with its values as they are, as the paper's
+    """Whether thresholds are multiplied by each map's maximum, or compared with its values directly, as the paper's
     Algorithm 4 reads."""
 
-    performance: Performance = "accuracy"
-    """What is lost; the measures are those of soundness."""
-
-    imputer: Imputer | None = None
-    """What stands in the place of removed features: linear, constant, mean or blur; in a run, the run's own
-    by default."""
-
-    protocol: str | Protocol = "paper"
-    """The fine print: "paper" follows the paper's text, "soco" the code that its authors published."""
-
     name = "completeness"
-    shared = ("performance", "protocol")
-    controlled = True
-    has_interval = True
     about = About(
         title="Completeness",
         heading="complete-\nness",
         summary="how much performance is lost with the features that the map marks",
         purpose="where nothing may be missed",
         across="attribution threshold",
+        side="completeness",
+        decreasing=True,
     )
 
     def __post_init__(self) -> None:
-        check_fields(self)
+        super().__post_init__()
         object.__setattr__(self, "thresholds", check_levels("thresholds", self.thresholds, decreasing=True))
 
-    def bound(self, main: Imputer, *, neighbours: bool) -> Completeness:
-        """Return the metric with the run's imputer where it has none of its own."""
-        del neighbours
-        return self if self.imputer is not None else dataclasses.replace(self, imputer=main)
-
     def sweeps(self, features: int | None) -> tuple[Sweep, ...]:
-        """Return the probes that it needs."""
+        """Return the sweeps that it needs."""
         del features
-        imputer, thresholds = self.imputer or LinearImputer(), tuple(self.thresholds)
-        # Relative to the maximum, the threshold 1 removes nothing. Of absolute ones none may, so that the untouched
-        # inputs come from elsewhere.
-        levels = (1.0, *thresholds) if self.relative else thresholds
-        by_value = Schedule(by="value", order="morf", levels=levels, relative=self.relative)
-        schedules = [by_value] if self.relative else [by_value, Schedule(by="area", order="morf", levels=(0.0,))]
-        return tuple(Sweep(schedule=schedule, imputer=imputer) for schedule in schedules)
+        thresholds = tuple(self.thresholds)
+        if self.relative:  # then the threshold 1 removes nothing
+            return self._sweeps(Schedule(by="value", order="morf", levels=(1.0, *thresholds)))
+        return self._sweeps(
+            Schedule(by="value", order="morf", levels=thresholds, relative=False),
+            Schedule(by="area", order="morf", levels=(0.0,)),
+        )
 
     def read(self, tables: Sequence[ProbeTable]) -> CompletenessCurve:
         """Compute the curve from one table per sweep."""
@@ -89,36 +71,41 @@ class Completeness:
             tables[0],
             performance=self.performance,
             protocol=self.protocol,
-            untouched=tables[1] if len(tables) > 1 else None,
+            original=tables[1] if len(tables) > 1 else None,
         )
 
 
 @dataclass(frozen=True, kw_only=True)
-class Road:
-    """Performance lost as features are removed by rank and imputed linearly (ROAD, Rong et al. 2022)."""
-
-    order: Literal["morf", "lerf"] = "morf"
-    """Which features go first: "morf" the most relevant, "lerf" the least relevant."""
+class RankMetric(PerformanceMetric):
+    """Performance lost as features are removed by rank: ROAD, deletion and insertion."""
 
     levels: Sequence[float] = SHARES
     """Shares of features removed, increasing."""
 
-    performance: Performance = "accuracy"
-    """What is lost; the measures are those of soundness."""
-
-    imputer: Imputer | None = None
-    """What stands in the place of removed features: linear, constant, mean or blur; in a run, the run's own
-    by default."""
-
-    protocol: str | Protocol = "paper"
-    """The fine print: "paper" follows the paper's text, "soco" the code that its authors published."""
-
-    shared = ("performance", "protocol")
-    controlled = True
-    has_interval = True
+    by_rank: ClassVar[bool] = True
+    order: ClassVar[str] = "morf"
 
     def __post_init__(self) -> None:
-        check_removal(self)
+        super().__post_init__()
+        object.__setattr__(self, "levels", check_levels("levels", self.levels, decreasing=False))
+
+    def sweeps(self, features: int | None) -> tuple[Sweep, ...]:
+        """Return the sweep that it needs, with the original inputs first."""
+        del features
+        rounding = find_protocol(self.protocol).rounding
+        return self._sweeps(Schedule(by="area", order=self.order, levels=(0.0, *self.levels), rounding=rounding))
+
+    def read(self, tables: Sequence[ProbeTable]) -> RemovalCurve:
+        """Compute the curve from its table."""
+        return removal_from_probes(tables[0], performance=self.performance, protocol=self.protocol)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Road(RankMetric):
+    """Performance lost as features are removed by rank and imputed linearly (ROAD, Rong et al. 2022)."""
+
+    order: Literal["morf", "lerf"] = "morf"  # type: ignore[misc]
+    """Which features are removed first: "morf" the most relevant, "lerf" the least relevant."""
 
     @property
     def name(self) -> str:
@@ -129,50 +116,25 @@ class Road:
     def about(self) -> About:
         """How it is shown."""
         most = self.order == "morf"
+        first = "most" if most else "least"
         return About(
-            title=f"ROAD, {'most' if most else 'least'} relevant first",
+            title=f"ROAD, {first} relevant first",
             heading="ROAD\nMoRF" if most else "ROAD\nLeRF",
-            summary=f"ROAD: loss of performance as the {'most' if most else 'least'} relevant features are removed "
-            "first",
+            summary=f"ROAD: loss of performance as the {first} relevant features are removed first",
             across="share of features removed",
-            higher_is_better=more_is_better(self.order),
+            higher_is_better=most,
         )
-
-    def bound(self, main: Imputer, *, neighbours: bool) -> Road:
-        """Return the metric with the run's imputer where it has none of its own."""
-        del neighbours
-        return self if self.imputer is not None else dataclasses.replace(self, imputer=main)
-
-    def sweeps(self, features: int | None) -> tuple[Sweep, ...]:
-        """Return the probes that it needs."""
-        del features
-        return removal_sweep(self, self.order, self.imputer or LinearImputer())
-
-    def read(self, tables: Sequence[ProbeTable]) -> RemovalCurve:
-        """Compute the curve from its table."""
-        return removal_from_probes(tables[0], performance=self.performance, protocol=self.protocol)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Deletion:
+class Deletion(RankMetric):
     """Performance lost as the most relevant features are set to a constant first (Petsiuk et al. 2018)."""
 
-    levels: Sequence[float] = SHARES
-    """Shares of features removed, increasing."""
-
-    performance: Performance = "accuracy"
-    """What is lost; the measures are those of soundness."""
-
     imputer: Imputer | None = None
-    """What stands in the place of removed features; zero by default, whatever the run's imputer."""
-
-    protocol: str | Protocol = "paper"
-    """The fine print: "paper" follows the paper's text, "soco" the code that its authors published."""
+    """How removed features are filled in; with zeros by default, regardless of the run's imputer."""
 
     name = "deletion"
-    shared = ("performance", "protocol")
-    controlled = True
-    has_interval = True
+    own_imputer = ConstantImputer(0.0)
     about = About(
         title="Deletion",
         heading="dele-\ntion",
@@ -180,81 +142,27 @@ class Deletion:
         across="share of features removed",
     )
 
-    def __post_init__(self) -> None:
-        check_removal(self)
-
-    def bound(self, main: Imputer, *, neighbours: bool) -> Deletion:
-        """Return the metric with its own imputer, a constant; the run's where features have no neighbours."""
-        own = ConstantImputer(0.0) if neighbours else main
-        return self if self.imputer is not None else dataclasses.replace(self, imputer=own)
-
-    def sweeps(self, features: int | None) -> tuple[Sweep, ...]:
-        """Return the probes that it needs."""
-        del features
-        return removal_sweep(self, "morf", self.imputer or ConstantImputer(0.0))
-
-    def read(self, tables: Sequence[ProbeTable]) -> RemovalCurve:
-        """Compute the curve from its table."""
-        return removal_from_probes(tables[0], performance=self.performance, protocol=self.protocol)
-
 
 @dataclass(frozen=True, kw_only=True)
-class Insertion:
+class Insertion(RankMetric):
     """Performance still lost as the most relevant features are put into a blurred input (Petsiuk et al. 2018)."""
-
-    levels: Sequence[float] = SHARES
-    """Shares of features still blurred, increasing."""
-
-    performance: Performance = "accuracy"
-    """What is lost; the measures are those of soundness."""
 
     imputer: Imputer | None = None
     """What features are inserted into; a blurred copy by default, or the run's imputer for tabular rows."""
 
-    protocol: str | Protocol = "paper"
-    """The fine print: "paper" follows the paper's text, "soco" the code that its authors published."""
+    levels: Sequence[float] = SHARES
+    """Shares of features still blurred, increasing."""
 
     name = "insertion"
-    shared = ("performance", "protocol")
-    controlled = True
-    has_interval = True
+    order = "lerf"
+    own_imputer = BlurImputer()
     about = About(
         title="Insertion",
         heading="inser-\ntion",
         summary="loss of performance that remains as the most relevant features are put into a blurred input first",
         across="share of features still blurred",
-        higher_is_better=more_is_better("lerf"),
+        higher_is_better=False,
     )
-
-    def __post_init__(self) -> None:
-        check_removal(self)
-
-    def bound(self, main: Imputer, *, neighbours: bool) -> Insertion:
-        """Return the metric with its own imputer, a blur; the run's where features have no neighbours."""
-        own = BlurImputer() if neighbours else main
-        return self if self.imputer is not None else dataclasses.replace(self, imputer=own)
-
-    def sweeps(self, features: int | None) -> tuple[Sweep, ...]:
-        """Return the probes that it needs."""
-        del features
-        return removal_sweep(self, "lerf", self.imputer or BlurImputer())
-
-    def read(self, tables: Sequence[ProbeTable]) -> RemovalCurve:
-        """Compute the curve from its table."""
-        return removal_from_probes(tables[0], performance=self.performance, protocol=self.protocol)
-
-
-def check_removal(metric: Road | Deletion | Insertion) -> None:
-    """Check a metric by rank, and bring its fields to their form."""
-    check_fields(metric)
-    object.__setattr__(metric, "levels", check_levels("levels", metric.levels, decreasing=False))
-
-
-def removal_sweep(metric: Road | Deletion | Insertion, order: str, imputer: Imputer) -> tuple[Sweep]:
-    """Return the sweep of a metric by rank, with the untouched inputs first."""
-    rounding = find_protocol(metric.protocol).rounding
-    schedule = Schedule(by="area", order=order, levels=(0.0, *metric.levels), rounding=rounding)
-    return (Sweep(schedule=schedule, imputer=imputer),)
 
 
 @checked
@@ -263,7 +171,7 @@ def completeness_from_probes(
     *,
     performance: Performance = "accuracy",
     protocol: str | Protocol = "paper",
-    untouched: ProbeTable | None = None,
+    original: ProbeTable | None = None,
 ) -> CompletenessCurve:
     """Compute the completeness of the paper (its Algorithm 4) from a probe table.
 
@@ -272,11 +180,11 @@ def completeness_from_probes(
             has to be among them.
         performance: see `twinlens.metrics.performance.measure`.
         protocol: "paper", "soco", or a `Protocol`.
-        untouched: for absolute thresholds, probes of the same samples at a level that removes nothing.
+        original: for absolute thresholds, probes of the same samples at a level that removes nothing.
     """
-    if untouched is not None:
-        table = table.with_untouched(untouched, level=1.0)
-    return _loss(CompletenessCurve, table, performance, protocol, by="value", untouched=1.0)
+    if original is not None:
+        table = table.with_original(original, level=1.0)
+    return _loss(CompletenessCurve, table, performance, protocol, by="value", whole=1.0)
 
 
 @checked
@@ -290,7 +198,7 @@ def removal_from_probes(
         performance: see `twinlens.metrics.performance.measure`.
         protocol: "paper", "soco", or a `Protocol`.
     """
-    return _loss(RemovalCurve, table, performance, protocol, by="area", untouched=0.0)
+    return _loss(RemovalCurve, table, performance, protocol, by="area", whole=0.0)
 
 
 def _loss(
@@ -300,16 +208,16 @@ def _loss(
     protocol: str | Protocol,
     *,
     by: str,
-    untouched: float,
+    whole: float,
 ) -> AnyLoss:
     schedule, rules = table.settings.schedule, find_protocol(protocol)
-    if schedule.by != by or untouched not in schedule.levels or len(schedule.levels) < 2:
+    if schedule.by != by or whole not in schedule.levels or len(schedule.levels) < 2:
         raise ValueError(
-            f"`table` must hold probes by {by}, among them level {untouched:g}, at which nothing is removed, and one "
+            f"`table` must hold probes by {by}, among them level {whole:g}, at which nothing is removed, and one "
             f"other; got probes by {schedule.by} at levels {schedule.levels}."
         )
     measured = measure(table, performance, rules)
-    base = schedule.levels.index(untouched)
+    base = schedule.levels.index(whole)
     mean = np.delete(measured.mean, base)
     return curve(
         levels=np.delete(table.levels, base),

@@ -1,4 +1,4 @@
-"""The curve of soundness: its values, where attribution runs out, and which features were judged false.
+"""The soundness curve: its values, where attribution runs out, and which features were judged false.
 
 Shapes: N samples, L levels, R resamples.
 """
@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import pandas as pd
@@ -21,7 +22,6 @@ from twinlens.metrics.exhaustion import (
     MOST,
     Exhaustion,
     Reached,
-    attribution_ends,
     exhausted_samples,
     find_exhaustion,
 )
@@ -56,8 +56,8 @@ class SoundnessCurve(Curve):
     """A step that gains less than this adds false attribution."""
 
     estimator: str
-    """How a step is judged: "paper" by its gain in performance, "two_sided" by what its features do for the log-odds
-    of their sample, among the more relevant features and among the less relevant ones."""
+    """How a step is judged: "paper" by its gain in performance, "two_sided" by the effect of its features on the
+    log-odds of their sample, among the more relevant features and among the less relevant ones."""
 
     opposite: ProbeTable | None
     """The second probe table of the estimator "two_sided"; None for "paper"."""
@@ -66,22 +66,31 @@ class SoundnessCurve(Curve):
     """Whether the estimator "two_sided" was extrapolated to single features."""
 
     per_sample: Floats
-    """(N, L) the value of each sample; NaN where nothing that is kept has any attribution. Extrapolated ones may leave
-    [0, 1], which their mean in `values` does not."""
+    """(N, L) the value of each sample; NaN where no kept feature has attribution. Extrapolated values may leave [0, 1];
+    their mean in `values` does not."""
 
     judged_false: NDArray[np.bool_]
-    """(N, L) whether the features that a sample gained at a level were judged false; of the steps as they are, also
-    where the values are extrapolated."""
+    """(N, L) whether the features that a sample gained at a level were judged false, without extrapolation."""
+
+    kind = "soundness"
+    stairs = True
+    higher_is_better = True
+    limits = (0.0, 1.0)
+
+    @property
+    def conditions(self) -> str:
+        """How it was measured, without levels: a sweep may end early."""
+        return f"{self._conditions}, estimator {self.estimator}, epsilon {self.epsilon:g}"
+
+    @property
+    def threshold(self) -> float:
+        """The epsilon by which steps were judged false."""
+        return self.epsilon
 
     @property
     def defined(self) -> Integers:
         """(L,) number of samples with a defined value; `values` is the mean over these."""
         return np.asarray(np.isfinite(self.per_sample).sum(axis=0))
-
-    @property
-    def attribution_ends(self) -> Floats:
-        """(N,) the level at which each map has run out of attribution: 1 for zeros, NaN where levels end first."""
-        return attribution_ends(self.table)
 
     @property
     def exhausted(self) -> Floats:
@@ -120,27 +129,32 @@ class SoundnessCurve(Curve):
         if reached is None:
             return None
         if reached.exhausted > MOST:
-            # The same words for every curve, so that Python shows them once where many curves are asked in a row.
+            # The same text for every curve: Python then shows it once for many curves.
             warnings.warn(
                 f"The predictive level {level:g} is reached only after more than half of the maps have run out of "
-                "attribution, so that the soundness there is not the maps' doing. `runs_out` has the highest level "
+                "attribution, and the soundness there does not depend on the maps. `runs_out` has the highest level "
                 "that attribution reaches, `reached` the share of these maps without a warning.",
                 stacklevel=2,
             )
         return reached.value
 
+    def values_at(self, level: float, performance: Floats, values: Floats) -> Floats:
+        """Return the value (R,) of each of several curves (R, L) when performance first reaches a predictive level."""
+        reached = performance >= level
+        first = np.take_along_axis(values, reached.argmax(axis=1)[:, None], axis=1)[:, 0]
+        return np.where(reached.any(axis=1), first, np.nan)
+
     @property
     def by_predictive_level(self) -> bool:
-        """Whether the area is one over predictive levels: where a step is judged for all samples at once."""
+        """Whether the area is taken over predictive levels: where a step is judged for all samples at once."""
         return self.estimator == "paper"
 
     def area(self, low: float | None = None, high: float | None = None) -> float | None:
         """Mean soundness over predictive levels `low` to `high`, or over the levels of the sweep.
 
-        The paper's estimator takes predictive levels, from 0 to the highest one reached by default; to compare methods,
-        name a `high` that all of them reach. "two_sided" judges each sample by itself and needs no such axis: unless
-        you name `low` or `high`, it takes the share of features kept, from the first level to the last (trapezoidal
-        rule).
+        The paper's estimator uses predictive levels, from 0 to the highest one reached by default; to compare methods,
+        pass a `high` that all of them reach. "two_sided" judges each sample by itself: without `low` and `high`, it
+        uses the share of features kept, from the first level to the last (trapezoidal rule).
 
         Returns:
             The mean, or None where `high` is not reached.
@@ -150,30 +164,35 @@ class SoundnessCurve(Curve):
         return soundness_area(self.performance, self.values, low or 0.0, high)
 
     @property
-    def limits(self) -> tuple[float, float]:
-        """Soundness is a share."""
-        return 0.0, 1.0
-
-    @property
     def has_interval(self) -> bool:
-        """False where a step is judged for all samples at once, by its gain in accuracy or the like.
+        """False where a step is judged for all samples at once, as by its gain in accuracy.
 
-        Noise decides over steps whose gain is near epsilon, and adding samples moves the values by more, and in another
-        direction, than resampling does: no interval tried held the population's value often enough.
+        Noise then decides steps whose gain is near epsilon, and more samples move the values by more, and in another
+        direction, than resampling does: no interval that we tried covered the population's value often enough.
         """
         return self.estimator != "paper" or measure(self.table, self.requested, self.protocol).gain.ndim == 2
 
     def replicate(self, weights: Floats) -> tuple[Floats, Floats]:
-        """Return performance and values (R, L) for weightings of the samples (R, N), every decision taken anew."""
+        """Return performance and values (R, L) for weightings of the samples (R, N); every decision is repeated."""
         return self._judge(extrapolate=self.extrapolate).replicate(weights)
 
     def in_steps(self) -> SoundnessCurve:
-        """Return the curve of the steps as they are, not extrapolated: it rises with the step, and has less noise.
+        """Return the curve without extrapolation: it depends more on the step, and has less noise.
 
-        Where curves of the same levels are compared, as own maps with exchanged ones, the step is in both.
+        Curves of the same levels, such as those of own and exchanged maps, share their steps and can be compared.
         """
         judgement = self._judge(extrapolate=False)(np.ones(len(self.table)))
         return dataclasses.replace(self, extrapolate=False, values=judgement.values, per_sample=judgement.per_sample)
+
+    def take(self, positions: Sequence[int]) -> Self:
+        """Return the curve with the rows of some samples; its values stay those of the whole data set."""
+        index = np.asarray(positions, dtype=np.int64)
+        return dataclasses.replace(
+            super().take(positions),
+            judged_false=self.judged_false[index],
+            per_sample=self.per_sample[index],
+            opposite=None if self.opposite is None else self.opposite.take(positions),
+        )
 
     def _judge(self, *, extrapolate: bool) -> Judge:
         return Judge(
@@ -181,7 +200,6 @@ class SoundnessCurve(Curve):
             self.requested,
             epsilon=self.epsilon,
             protocol=self.protocol,
-            estimator=self.estimator,
             opposite=self.opposite,
             extrapolate=extrapolate,
         )
@@ -189,29 +207,29 @@ class SoundnessCurve(Curve):
     def false_features(
         self, maps: ArrayLike, *, level: float | None = None, segments: ArrayLike | None = None
     ) -> torch.Tensor:
-        """Find the features that were judged to be falsely attributed.
+        """Return where features were judged to be falsely attributed.
 
         Args:
             maps: the maps that were probed.
+            level: judged up to this level; the last one by default.
             segments: those that were probed, if any.
-            level: judged up to this level; up to the last one where none is given.
 
         Returns:
             (N, *S) bool, True where a feature has attribution and was judged false.
         """
         table, settings = self.table, self.table.settings
-        values = check_maps(maps, settings.spatial, ids=table.ids, **dataclasses.asdict(settings.reading))
+        values = check_maps(maps, settings.spatial, ids=table.ids, reading=settings.reading)
         if settings.segmented and segments is None:
             raise ValueError("`segments` must be those that were probed; got none.")
         own = None if segments is None else check_segments(segments, settings.spatial, table.ids)
         ranking = rank_features(values, ids=table.ids, seed=settings.seed, segments=own)
         self._refuse_other_maps(kept_mass(ranking, count_removed(ranking, settings.schedule), "lerf"))
         last = len(self.levels) if level is None else self.position(level) + 1
-        # A feature enters at the first level that removes no more features than its rank: after as many steps as
-        # there are levels that remove more. One that never enters gets the step past the end, which judges nothing.
+        # A feature is added at the first level that removes no more features than its rank. A feature that is never
+        # added gets the step past the end, which judges nothing.
         fewest_first = torch.from_numpy(self.table.removed[:, ::-1].copy()).to(ranking.rank.device)
         step = fewest_first.shape[1] - torch.searchsorted(fewest_first, ranking.rank.long(), right=True)
-        step = torch.where(ranking.rank < 0, len(self.levels), step)  # no feature, and never judged
+        step = torch.where(ranking.rank < 0, len(self.levels), step)  # not a feature, never judged
         judged = np.pad(self.judged_false[:, :last], ((0, 0), (0, len(self.levels) + 1 - last)))
         false = torch.from_numpy(judged).to(step.device).gather(1, step)
         return false.reshape(values.shape) & (values > 0)
@@ -224,16 +242,11 @@ class SoundnessCurve(Curve):
 
     @property
     def points(self) -> tuple[Floats, Floats, tuple[str, str]]:
-        """Soundness against the performance at each level."""
+        """Soundness over the performance at each level."""
         return self.performance, self.values, (f"predictive level ({self.measure})", "soundness")
 
-    @property
-    def higher_is_better(self) -> bool:
-        """More soundness speaks for the map."""
-        return True
-
     def areas(self, performance: Floats, values: Floats, high: Floats | None = None) -> Floats:
-        """Return the mean soundness (R,) of each of several curves (R, L), up to `high` where it is given."""
+        """Return the mean soundness (R,) of each of several curves (R, L), up to `high` if it is passed."""
         if not self.by_predictive_level and high is None:
             return loss_area(self.levels, values)
         tops: Iterable[float | None] = [None] * len(values) if high is None else high.tolist()

@@ -1,7 +1,7 @@
-"""Agreement: does a model answer as it does in float32, on probes like those of the run that is ahead?
+"""Agreement: whether a model in another precision, or compiled, answers as it does in float32.
 
-The probes belong to maps that are drawn, half of them smooth, so that the outcome depends on the model, the data and
-the imputer, and not on the methods of a run.
+It is tested on probes of random maps, half of them smooth. The outcome depends on the model, the data and the imputer,
+and not on the methods of a run.
 
 Shapes: N samples, S = spatial shape.
 """
@@ -25,19 +25,19 @@ from twinlens.probing.ranking import Schedule
 
 SAMPLES = 16
 LEVELS = tuple(round(0.98 - 0.06 * k, 2) for k in range(16))
-_SHARE = 20  # a trial takes at most one in so many of the probes ahead
-_FEWEST = 200  # of fewer probes, one other prediction would be more than may differ
-_FIRST = 2  # samples of a first look, which is enough to refuse most of what is refused
-_COARSE = 7  # places along each axis of a map that are drawn before it is made smooth
+_SHARE = 20  # a trial takes at most one in twenty of the run's probes
+_FEWEST = 200  # among fewer probes, a single different prediction would exceed the limit
+_FIRST = 2  # samples of a first look, which is enough for most refusals
+_COARSE = 7  # positions along each axis of a smooth map before it is enlarged
 
 
 def worth_trying(rows: int) -> bool:
-    """Return whether so many probes are ahead that a trial is a small share of them."""
+    """Return whether a trial is a small share of the run's probes."""
     return rows >= _SHARE * _FEWEST
 
 
 def draw_maps(count: int, spatial: tuple[int, ...], seed: int) -> Tensor:
-    """Draw maps (N, *S), of which every other one is smooth where features have neighbours.
+    """Draw random maps (N, *S); every other one is smooth where features have neighbours.
 
     Example:
         >>> draw_maps(2, (8, 8), seed=0).shape
@@ -53,13 +53,13 @@ def draw_maps(count: int, spatial: tuple[int, ...], seed: int) -> Tensor:
 
 
 class AgreementTrial:
-    """Asks the same probes in several ways.
+    """Compares the answers of several executions on the same probes.
 
     Args:
         module: the model.
-        prober: makes a prober for a model, of so many samples.
+        prober: returns a prober for a model, with this many samples.
         imputer: fills in removed features.
-        seed: of the maps.
+        seed: random seed of the maps.
     """
 
     def __init__(
@@ -69,20 +69,17 @@ class AgreementTrial:
         self._expected: dict[int, ProbeTable] = {}
 
     def __call__(self, execution: Execution) -> Agreement | None:
-        """Compare answers with those in float32; None where there are no predictions, as in regression.
-
-        A first look at two samples comes before all of them.
-        """
+        """Compare answers with those in float32, first for two samples; None for regression models."""
         plain = replace(execution, precision="float32", compiled=False)
         for samples in (_FIRST, SAMPLES):
             if samples not in self._expected:
                 self._expected[samples] = self._ask(plain, samples)
             if self._expected[samples].task == REGRESSION:
                 return None
-            found = _compare(execution, self._ask(execution, samples), self._expected[samples])
-            if not found.enough:
+            agreement = _compare(execution, self._ask(execution, samples), self._expected[samples])
+            if not agreement.enough:
                 break
-        return found
+        return agreement
 
     def _ask(self, execution: Execution, samples: int) -> ProbeTable:
         prober = self.prober(Prepared(self.module, execution), samples)
@@ -90,11 +87,11 @@ class AgreementTrial:
         return prober.sweep(ranked, Schedule(by="area", order="lerf", levels=LEVELS), self.imputer)
 
 
-def _compare(execution: Execution, found: ProbeTable, expected: ProbeTable) -> Agreement:
+def _compare(execution: Execution, table: ProbeTable, expected: ProbeTable) -> Agreement:
     return Agreement(
         precision=execution.precision,
         compiled=execution.compiled,
-        probes=found.predicted.size,
-        predictions=float((found.predicted == expected.predicted).mean()),
-        probabilities=float(np.abs(found.probability - expected.probability).max()),
+        probes=table.predicted.size,
+        predictions=float((table.predicted == expected.predicted).mean()),
+        probabilities=float(np.abs(table.probability - expected.probability).max()),
     )

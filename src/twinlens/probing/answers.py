@@ -1,4 +1,4 @@
-"""Answers of models: where their logits are, what a single one means, and scores that are made of them.
+"""Outputs of models: where their logits are, what a single logit means, and scores computed from them.
 
 Shapes: N samples, K classes.
 """
@@ -15,21 +15,20 @@ from torch import Tensor, nn
 
 CLASSIFICATION, REGRESSION = "classification", "regression"
 PLAIN = "logits"
-"""A tensor (N, K), which needs no reading."""
+"""A tensor (N, K)."""
 
 SINGLE = "one logit"
 """A tensor (N, 1) or (N,): the logit of class 1 of two."""
 
-
 SCORE = "score"
-"""A tensor (N,) that a function of the user's makes of what the model returns."""
+"""A tensor (N,) that a custom function computes from the model's output."""
 
 Target = Callable[[Any], Tensor]
-"""From what a model returns for N inputs to one score for each of them, (N,)."""
+"""A function from a model's output for N inputs to one score for each of them, (N,)."""
 
 
 def task_of(labels: NDArray[Any]) -> str:
-    """Return the kind of model by the type of its labels: values mean regression, integers are classes.
+    """Return the task by the type of the labels: floating-point labels mean regression, integers classification.
 
     Example:
         >>> import numpy as np
@@ -40,7 +39,7 @@ def task_of(labels: NDArray[Any]) -> str:
 
 
 def find_logits(answer: Any) -> tuple[Any, str]:
-    """Return the tensor with the logits in what a model returned, and where it was; anything else as it is.
+    """Return the logits in a model's output, and where they were; other outputs are returned unchanged.
 
     Example:
         >>> find_logits({"features": torch.zeros(2, 8, 4, 4), "logits": torch.zeros(2, 3)})[1]
@@ -50,18 +49,18 @@ def find_logits(answer: Any) -> tuple[Any, str]:
         >>> find_logits(torch.zeros(2, 1))[1]
         'one logit'
     """
-    found, place = answer, PLAIN
+    logits, where = answer, PLAIN
     if isinstance(getattr(answer, "logits", None), Tensor):
-        found, place = answer.logits, ".logits"
+        logits, where = answer.logits, ".logits"
     elif isinstance(answer, Mapping):
         rows = [key for key, value in answer.items() if isinstance(value, Tensor) and value.dim() == 2]
         key = "logits" if "logits" in answer else rows[0] if len(rows) == 1 else None
-        found, place = (answer[key], f"[{key!r}]") if key is not None else (answer, PLAIN)
+        logits, where = (answer[key], f"[{key!r}]") if key is not None else (answer, PLAIN)
     elif isinstance(answer, (tuple, list)) and answer and isinstance(answer[0], Tensor):
-        found, place = answer[0], "[0]"
-    if isinstance(found, Tensor) and (found.dim() == 1 or (found.dim() == 2 and found.shape[1] == 1)):
-        place = SINGLE if place == PLAIN else f"{place}, {SINGLE}"
-    return found, place
+        logits, where = answer[0], "[0]"
+    if isinstance(logits, Tensor) and (logits.dim() == 1 or (logits.dim() == 2 and logits.shape[1] == 1)):
+        where = SINGLE if where == PLAIN else f"{where}, {SINGLE}"
+    return logits, where
 
 
 def as_two(logit: Tensor) -> Tensor:
@@ -77,50 +76,44 @@ def as_two(logit: Tensor) -> Tensor:
 
 
 def score_of(answer: Any, target: Target, count: int) -> Tensor:
-    """Return the scores (N, 1) that a function of the user's makes of an answer about `count` inputs.
+    """Return the scores (N, 1) that a custom function computes from an output for `count` inputs.
 
     Example:
         >>> score_of({"boxes": torch.eye(2)}, lambda answer: answer["boxes"].sum(dim=1), 2)
         tensor([[1.],
                 [1.]])
     """
-    found = target(answer)
-    if not isinstance(found, Tensor) or found.shape not in ((count,), (count, 1)):
-        what = f"shape {tuple(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
+    scores = target(answer)
+    if not isinstance(scores, Tensor) or scores.shape not in ((count,), (count, 1)):
+        what = f"shape {tuple(scores.shape)}" if isinstance(scores, Tensor) else type(scores).__name__
         raise ValueError(f"`target` must return one score for each of {count} inputs, a tensor; it returned {what}.")
-    return found.reshape(-1, 1)
-
-
-class _ReadAnswer:
-    """A forward hook: turns what a model returns into logits (N, K)."""
-
-    def __init__(self, single: bool, target: Target | None) -> None:
-        self.single, self.target = single, target
-
-    def __call__(self, _: nn.Module, inputs: Any, answer: Any) -> Tensor | None:
-        if self.target is not None:
-            return score_of(answer, self.target, len(inputs[0]))
-        found, place = find_logits(answer)
-        if place == PLAIN or not isinstance(found, Tensor):
-            return None
-        if not place.endswith(SINGLE):
-            return found
-        return as_two(found) if self.single else found.reshape(-1, 1)
+    return scores.reshape(-1, 1)
 
 
 @contextmanager
 def answering_logits(model: object, *, single: bool = False, target: Target | None = None) -> Iterator[None]:
-    """Let a module return logits (N, K), whatever they were wrapped in.
+    """Let a module return plain logits (N, K).
 
     Args:
-        model: the module; anything else is left as it is, and so are programs of TorchScript, which take no hooks.
+        model: the module. Other callables and TorchScript programs, which take no hooks, stay unchanged.
         single: return two logits where the model has one, of class 1 of two.
-        target: return the scores (N, 1) that this makes of the answers instead.
+        target: return the scores (N, 1) of this function instead.
     """
     if not isinstance(model, nn.Module) or isinstance(model, torch.jit.ScriptModule):
         yield
         return
-    handle = model.register_forward_hook(_ReadAnswer(single, target))
+
+    def read(_: nn.Module, inputs: Any, answer: Any) -> Tensor | None:
+        if target is not None:
+            return score_of(answer, target, len(inputs[0]))
+        logits, where = find_logits(answer)
+        if where == PLAIN or not isinstance(logits, Tensor):
+            return None
+        if not where.endswith(SINGLE):
+            return logits
+        return as_two(logits) if single else logits.reshape(-1, 1)
+
+    handle = model.register_forward_hook(read)
     try:
         yield
     finally:

@@ -1,7 +1,7 @@
-"""The exchanged control: every input is judged by the map of another input.
+"""The exchanged control: every input is evaluated with the map of another input.
 
-Exchanged maps have the same values and the same shapes as a method's own maps, and know nothing of the input that they
-are laid over. What a method scores above them is what it knows of *this* input.
+Exchanged maps have the same values and shapes as a method's own maps, but come from other inputs. The difference in
+score is what the method's maps say about *this* input.
 
 Shapes: N samples, S = spatial shape of a map.
 """
@@ -20,53 +20,53 @@ from twinlens.support.arrays import ArrayLike, Integers, as_tensor
 from twinlens.support.randomness import drawn_order, stream
 
 BLOCK = 64
-"""Samples among which maps are exchanged, in the order in which the seed draws them: more samples add blocks, and leave
-those that are there as they are."""
-_SWAPS = 8  # per sample, after which nothing is left of the order in which classes stood side by side
+"""Number of samples among which maps are exchanged, in the order drawn by the seed. More samples add blocks and leave
+existing blocks unchanged."""
+_SWAPS = 8  # per sample, enough to mix the initial order of classes
 
 
 @checked
 def exchange_maps(
     maps: ArrayLike, labels: Sequence[int] | ArrayLike, *, ids: Sequence[str | int] | None = None, seed: int = 0
 ) -> Tensor:
-    """Exchange maps between samples, so that no sample keeps its own.
+    """Exchange maps between samples; no sample keeps its own map.
 
-    The map comes from a sample of another class wherever there is one: a map of the same class would share what a
-    method knows of the class. Of many samples, maps are exchanged within blocks of at least 64 that the seed draws.
+    The map comes from a sample of another class if possible, because maps of one class resemble each other. Among many
+    samples, maps are exchanged within random blocks of at least 64.
 
     Args:
         maps: (N, *S), one map per sample, at least two.
         labels: (N,) classes.
         ids: one name per sample, by which the exchange is drawn; 0 … N-1 by default.
-        seed: seed of the exchange.
+        seed: random seed.
 
     Returns:
-        The same maps (N, *S), each in the place of another sample.
+        The same maps (N, *S), each at the position of another sample.
 
     Example:
         >>> exchange_maps(np.array([[1.0], [2.0], [3.0], [4.0]]), [0, 0, 1, 1]).flatten().tolist()
         [3.0, 4.0, 2.0, 1.0]
     """
-    given = as_tensor(maps, "maps")
-    if given.dim() == 0 or len(given) < 2:
-        raise ValueError(f"`maps` must hold those of at least two samples; got shape {tuple(given.shape)}.")
-    if given.is_floating_point() and not given.isfinite().all():
+    values = as_tensor(maps, "maps")
+    if values.dim() == 0 or len(values) < 2:
+        raise ValueError(f"`maps` must hold those of at least two samples; got shape {tuple(values.shape)}.")
+    if values.is_floating_point() and not values.isfinite().all():
         raise ValueError("`maps` must be finite; some contain NaN or infinity.")
-    names = check_ids(ids, len(given))
-    return given[draw_partners(names, check_labels(labels, names), seed=seed)]
+    names = check_ids(ids, len(values))
+    return values[draw_partners(names, check_labels(labels, names), seed=seed)]
 
 
 def draw_partners(
     ids: Sequence[str], labels: Sequence[int] | Integers, *, seed: int, within: int | None = BLOCK
 ) -> Integers:
-    """Draw for each sample the position (N,) of the sample whose map it gets: a permutation that leaves none in place.
+    """Draw for each sample the position (N,) of the sample whose map it gets: a permutation without fixed points.
 
-    The draw depends on the seed, the ids and their classes, and not on the order of the samples.
+    The order of the samples does not matter; the draw depends on the seed, the ids and their classes.
 
     Args:
         ids: names of the samples.
         labels: their classes.
-        seed: seed of the exchange.
+        seed: random seed.
         within: size of the blocks that exchange among themselves; None for all samples at once.
 
     Example:
@@ -74,7 +74,7 @@ def draw_partners(
         array([3, 2, 0, 1])
     """
     if len(ids) < 2:
-        raise ValueError(f"`ids` must name at least two samples, so that their maps can be exchanged; got {len(ids)}.")
+        raise ValueError(f"`ids` must name at least two samples to exchange their maps; got {len(ids)}.")
     classes, partners = np.asarray(labels), np.empty(len(ids), dtype=np.int64)
     for block in _blocks(ids, seed, within):
         partners[block] = block[_exchange([ids[position] for position in block], classes[block], seed)]
@@ -84,35 +84,35 @@ def draw_partners(
 def _exchange(ids: Sequence[str], classes: Integers, seed: int) -> Integers:
     """Draw the partners (N,) of one block."""
     count = len(ids)
-    # Class by class, in an order of the seed's; moved on by the size of the largest class, as few samples as possible
-    # meet their own class: none, unless it holds more than half of all samples.
-    places = {label: stream(seed, "class", str(label)) for label in np.unique(classes).tolist()}
-    names = [(places[label], stream(seed, "exchange", name), name) for label, name in zip(classes, ids, strict=True)]
+    # Sorted by class, in a random order of classes, and shifted by the size of the largest class: as few samples as
+    # possible then meet their own class, and none unless it holds more than half of all samples.
+    ranks = {label: stream(seed, "class", str(label)) for label in np.unique(classes).tolist()}
+    names = [(ranks[label], stream(seed, "exchange", name), name) for label, name in zip(classes, ids, strict=True)]
     order = np.array(sorted(range(count), key=names.__getitem__))
     largest = int(np.unique(classes, return_counts=True)[1].max())
     partner = np.roll(order, -(largest if largest < count else 1))
-    # Then mixed: two samples swap their partners wherever that brings neither of them nearer to its own class.
-    kind, rng = classes[order].tolist(), np.random.default_rng(stream(seed, "swaps"))
-    given, own = classes[partner].tolist(), order.tolist()
+    # Then two samples at a time swap their partners, unless that adds a partner of the same class.
+    own_class, rng = classes[order].tolist(), np.random.default_rng(stream(seed, "swaps"))
+    partner_class, own = classes[partner].tolist(), order.tolist()
     mixed = partner.tolist()
     for a, b in rng.integers(count, size=(_SWAPS * count, 2)).tolist():
-        before = (given[a] == kind[a]) + (given[b] == kind[b])
-        after = (given[b] == kind[a]) + (given[a] == kind[b])
+        before = (partner_class[a] == own_class[a]) + (partner_class[b] == own_class[b])
+        after = (partner_class[b] == own_class[a]) + (partner_class[a] == own_class[b])
         if after <= before and mixed[b] != own[a] and mixed[a] != own[b]:
             mixed[a], mixed[b] = mixed[b], mixed[a]
-            given[a], given[b] = given[b], given[a]
+            partner_class[a], partner_class[b] = partner_class[b], partner_class[a]
     partners = np.empty(count, dtype=np.int64)
     partners[order] = mixed
     return partners
 
 
 def draw_controlled(ids: Sequence[str], share: float, *, seed: int, within: int | None = BLOCK) -> Integers:
-    """Draw the share of the samples that the control is measured on, as increasing positions; a larger share adds some.
+    """Draw the samples on which the exchanged control is measured, as increasing positions; a larger share adds some.
 
     Args:
         ids: names of the samples.
-        share: share of the samples of each block, of which at least one is drawn.
-        seed: seed of the draw.
+        share: share of the samples of each block; at least one is drawn.
+        seed: random seed.
         within: as for `draw_partners`.
 
     Example:
@@ -127,10 +127,7 @@ def draw_controlled(ids: Sequence[str], share: float, *, seed: int, within: int 
 
 
 def _blocks(ids: Sequence[str], seed: int, within: int | None) -> list[Integers]:
-    """Cut the samples into blocks, each as increasing positions, in the order in which the seed draws them.
-
-    The last block takes what is left over, so that none is smaller than `within`.
-    """
+    """Divide the samples into random blocks of increasing positions; the last block takes the remainder."""
     if within is None or len(ids) < 2 * within:
         return [np.arange(len(ids))]
     order = np.array(drawn_order(ids, seed=seed))

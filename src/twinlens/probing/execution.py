@@ -1,7 +1,7 @@
 """Execution: how a model is called on this machine, chosen by rule.
 
-The choice follows from the device, the model and the work ahead, and never from a clock, so that two runs of one
-command on one machine give the same bytes. What the rules rest on is measured in docs/performance.md.
+The choice depends on the device, the model and the amount of work, and never on a clock: two runs of one command on one
+machine give the same bytes. docs/performance.md has the measurements behind the rules.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from twinlens.probing.tokens import are_tokens
 MEMORY_FORMATS = {"contiguous": torch.contiguous_format, "channels_last": torch.channels_last}
 PRECISIONS = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}
 """Each precision by its name, with the type that autocast computes in."""
-PREDICTIONS, PROBABILITIES = 0.995, 0.02  # what a lower precision has to keep to on the probes of its trial
-_CACHED_VALUES, _MOST_VALUES = 2**18, 1_200_000  # of a batch on the CPU; the second for large inputs, up to 4 of them
+PREDICTIONS, PROBABILITIES = 0.995, 0.02  # least agreement of a lower precision on the probes of its trial
+_CACHED_VALUES, _MOST_VALUES = 2**18, 1_200_000  # of a batch on the CPU; the second for up to 4 large inputs
 _DEVICE_VALUES = 5_000_000  # of a batch elsewhere: 32 images of 224 × 224 × 3
 _MOST_ROWS = 4096
-_TOKEN_VALUES = 256  # values of an image that a token stands for, as its embedding is wider than a pixel
+_TOKEN_VALUES = 256  # a token counts as this many values, because its embedding is wider than a pixel
 _WORTHWHILE = 2e7  # floating-point operations per input, below which casts cost what a lower precision gains
-_COMPILING = {"cpu": 2e13, "cuda": 1e15}  # operations ahead of which a tenth takes longer than to compile a model
+_COMPILING = {"cpu": 2e13, "cuda": 1e15}  # operations of which a tenth takes longer than compiling a model
 _log = logging.getLogger(__name__)
 
 Compile = bool | Literal["auto"]
@@ -49,11 +49,11 @@ class Execution:
     """Run the model through torch.compile."""
 
     threads: int | None = None
-    """Threads within one operation of torch on the CPU; None leaves torch as it is. On a machine that others use too,
-    one thread can be many times as fast as two that wait for each other."""
+    """Threads within one operation of torch on the CPU; None keeps torch's setting. On a busy machine one thread can be
+    much faster than two that wait for each other."""
 
     precision: str = "float32"
-    """What the model computes in: "float32" as it is, or "bfloat16" or "float16" by autocast."""
+    """Precision of the model: "float32", or "bfloat16" or "float16" by autocast."""
 
     def describe(self) -> str:
         """Describe the execution in a sentence."""
@@ -65,7 +65,7 @@ class Execution:
 
 @dataclass(frozen=True, kw_only=True)
 class Agreement:
-    """How far answers in another precision, or of a compiled model, are those of the model as it is, on real probes."""
+    """How far another precision, or a compiled model, agrees with the model in float32, on real probes."""
 
     precision: str
     """The precision that was tried."""
@@ -74,17 +74,17 @@ class Agreement:
     """Whether the model was compiled."""
 
     probes: int
-    """How many probes were asked both ways."""
+    """Number of probes compared."""
 
     predictions: float
-    """Share of them with the same prediction."""
+    """Share of probes with the same prediction."""
 
     probabilities: float
-    """How far the probability of the target class moved at most."""
+    """Largest change of the probability of the target class."""
 
     @property
     def enough(self) -> bool:
-        """Whether nothing that is read from probes should change."""
+        """Whether metrics should not change."""
         return self.predictions >= PREDICTIONS and self.probabilities <= PROBABILITIES
 
     def describe(self) -> str:
@@ -114,7 +114,7 @@ class Prepared(nn.Module):
             missing = self.execution.batch_size - len(inputs)
             if not self.execution.compiled or missing <= 0:
                 return self._call(inputs)
-            # A compiled model is compiled for one shape; a smaller batch is filled up with its last input.
+            # A model is compiled for one shape; a smaller batch is padded with its last input.
             filled = torch.cat([inputs, inputs[-1:].expand(missing, *inputs.shape[1:])])
             return self._call(filled)[: len(inputs)]
 
@@ -133,8 +133,8 @@ def using_threads(threads: int | None) -> Iterator[None]:
 def choose_batch(example: Tensor, device: torch.device | None = None) -> int:
     """Choose how many inputs make a batch, a power of two.
 
-    On the CPU activations stay in the cache, and in blocks small enough for the C library to use them again: larger
-    ones are mapped and unmapped by the kernel at every layer, which takes longer than the model itself.
+    On the CPU, activations should stay in the cache, in blocks small enough for the C library to reuse: larger blocks
+    are mapped and unmapped by the kernel at every layer, which takes longer than the model itself.
 
     Args:
         example: one input, without or with a batch axis of 1.
@@ -158,16 +158,18 @@ def native_precisions(device: torch.device) -> tuple[str, ...]:
         major, _ = torch.cuda.get_device_capability(device)
         return ("float16", "bfloat16") if major >= 8 else ("float16",) if major == 7 else ()
     if device.type == "cpu":
-        asked = (getattr(torch.cpu, name, None) for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"))
-        return ("bfloat16",) if any(supported is not None and supported() for supported in asked) else ()
+        checks = (getattr(torch.cpu, name, None) for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"))
+        return ("bfloat16",) if any(supported is not None and supported() for supported in checks) else ()
     return ()
 
 
 def count_operations(module: nn.Module, example: Tensor) -> int:
-    """Count the floating-point operations of a model's convolutions and linear layers about one input.
+    """Count the floating-point operations of a model's convolutions and linear layers for one input.
+
+    torch's own counter takes seconds to load.
 
     Returns:
-        The number; 0 where they cannot be counted. torch's own counter takes seconds to load.
+        The number; 0 where they cannot be counted.
 
     Example:
         >>> count_operations(nn.Linear(100, 10), torch.zeros(1, 100))
@@ -212,39 +214,39 @@ def choose_execution(
         example: one input with a batch axis of 1.
         batch_size: fixes the batch size.
         memory_format: fixes the memory format; by default channels come last where the model convolves images.
-        threads: fixes the number of threads on the CPU; those of torch by default.
-        precision: "auto" takes the first that the device computes in natively, and whose answers agree.
-        compiled: "auto" compiles where the work ahead pays for it; a model that cannot be compiled is called as it is,
-            with a warning.
-        rows: calls ahead, each for one input.
-        agreement: compares an execution with the plain one on probes; None where that is not possible.
+        threads: fixes the number of threads on the CPU; torch's setting by default.
+        precision: "auto" takes the first native precision of the device whose answers agree.
+        compiled: "auto" compiles where the amount of work justifies it; a model that cannot be compiled is called
+            uncompiled, with a warning.
+        rows: number of inputs that the model will be called on.
+        agreement: compares an execution with the plain one on probes; returns None where that is not possible.
 
     Returns:
-        The execution, and every trial that was made.
+        The execution, and the outcome of every trial.
     """
     if batch_size is not None and batch_size < 1:
         raise ValueError(f"`batch_size` must be at least 1; got {batch_size}.")
-    given = _as_called(module, example)
+    example = _as_called(module, example)
     plain = Execution(
-        batch_size=batch_size or choose_batch(given),
-        memory_format=_choose_format(module, given, memory_format),
-        threads=threads or (torch.get_num_threads() if given.device.type == "cpu" else None),
+        batch_size=batch_size or choose_batch(example),
+        memory_format=_choose_format(module, example, memory_format),
+        threads=threads or (torch.get_num_threads() if example.device.type == "cpu" else None),
     )
     with using_threads(plain.threads):
-        work = count_operations(module, given) if rows and "auto" in (precision, compiled) else 0
-        trial = _Trial(module, given, agreement, strict=precision in ("auto", "float32"))
+        work = count_operations(module, example) if rows and "auto" in (precision, compiled) else 0
+        trial = _Trial(module, example, agreement, strict=precision in ("auto", "float32"))
         chosen = plain
         if precision != "auto":
             names: tuple[str, ...] = () if precision == "float32" else (precision,)
         else:
-            names = native_precisions(given.device) if work >= _WORTHWHILE else ()
+            names = native_precisions(example.device) if work >= _WORTHWHILE else ()
         for name in names:
             if chosen is plain and trial.passes(replace(plain, precision=name), plain):
                 chosen = replace(plain, precision=name)
-        pays = work * rows >= _COMPILING.get(given.device.type, float("inf"))
+        pays = work * rows >= _COMPILING.get(example.device.type, float("inf"))
         if (compiled is True or (compiled == "auto" and pays)) and trial.passes(replace(chosen, compiled=True), chosen):
             chosen = replace(chosen, compiled=True)
-    return chosen, tuple(trial.made)
+    return chosen, tuple(trial.outcomes)
 
 
 def _as_called(module: nn.Module, example: Tensor) -> Tensor:
@@ -256,7 +258,7 @@ def _as_called(module: nn.Module, example: Tensor) -> Tensor:
 
 
 class _Trial:
-    """Ways to call one model, compared with the plain one; `made` holds the outcomes."""
+    """Compares executions of one model with the plain one."""
 
     def __init__(
         self,
@@ -267,40 +269,40 @@ class _Trial:
         strict: bool,
     ) -> None:
         self.module, self.example, self.agreement, self.strict = module, example, agreement, strict
-        self.made: list[Agreement] = []
+        self.outcomes: list[Agreement] = []
 
-    def passes(self, wanted: Execution, otherwise: Execution) -> bool:
-        """Return whether the model can be called this way, and answers as before where that is not up to the user."""
-        what = "compiled" if wanted.compiled else f"called in {wanted.precision}"
+    def passes(self, execution: Execution, plain: Execution) -> bool:
+        """Return whether the model runs this way, and gives the same answers unless the user fixed the precision."""
+        what = "compiled" if execution.compiled else f"called in {execution.precision}"
         try:
-            answer, expected = (find_logits(_call(self.module, self.example, way))[0] for way in (wanted, otherwise))
-            found = self.agreement(wanted)
-            if found is not None:
-                self.made.append(found)
-            same = _close(answer, expected) if found is None else found.enough
-            if wanted.compiled and self.strict and not same:
+            answer, expected = (find_logits(_call(self.module, self.example, way))[0] for way in (execution, plain))
+            agreement = self.agreement(execution)
+            if agreement is not None:
+                self.outcomes.append(agreement)
+            same = _close(answer, expected) if agreement is None else agreement.enough
+            if execution.compiled and self.strict and not same:
                 raise RuntimeError(f"the {what} model gives other answers")
         except Exception as error:
-            _log.warning("The model cannot be %s and is called as it is: %s", what, first_line(error))
+            _log.warning("The model cannot be %s and runs unchanged: %s", what, first_line(error))
             return False
-        return not self.strict or (found is not None and same) or wanted.compiled
+        return not self.strict or (agreement is not None and same) or execution.compiled
 
 
-def _choose_format(module: nn.Module, example: Tensor, wanted: str | None) -> str:
+def _choose_format(module: nn.Module, example: Tensor, memory_format: str | None) -> str:
     convolves = example.dim() == 4 and any(isinstance(part, nn.Conv2d) for part in module.modules())
-    if wanted == "contiguous" or not (wanted or convolves):
+    if memory_format == "contiguous" or not (memory_format or convolves):
         return "contiguous"
     try:
         _call(module, example, Execution(batch_size=1, memory_format="channels_last"))
     except RuntimeError as error:
-        if wanted or not wants_contiguous(error):
+        if memory_format or not wants_contiguous(error):
             raise
         return "contiguous"
     return "channels_last"
 
 
 def _close(answer: Any, expected: Any) -> bool:
-    """Return whether two answers about one input are about the same; what is no tensor cannot be compared."""
+    """Return whether two outputs for one input agree closely; True where they are no tensors."""
     if not isinstance(answer, Tensor) or not isinstance(expected, Tensor):
         return True
     return torch.allclose(answer.double(), expected.double(), rtol=1e-2, atol=1e-2)
@@ -312,7 +314,7 @@ def _call(module: nn.Module, example: Tensor, execution: Execution) -> Any:
 
 
 def wants_contiguous(error: Exception) -> bool:
-    """Return whether a model failed over the order of values in memory, as by calling `view` on its features.
+    """Return whether a model failed because of the memory format, as by calling `view` on its features.
 
     Example:
         >>> try:

@@ -1,7 +1,7 @@
 """Attribution maps: what a map must be before anything is measured with it.
 
-A map assigns each feature of one sample a value >= 0. Nothing about a map is changed silently: negative
-values and several channels are refused until the caller decides what they mean, non-finite numbers always.
+A map assigns each feature of one sample a value >= 0. Nothing is changed silently: negative values and several channels
+are refused until the caller decides what they mean, non-finite numbers always.
 
 Shapes: N samples, C channels, S = spatial shape: (H, W) for images, (T,) for signals, (D,) for tabular rows.
 Inputs are (N, C, *S), or (N, D) for tabular rows, which have no channel; maps are (N, *S).
@@ -18,9 +18,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from twinlens.errors import short_repr, unknown
+from twinlens.errors import short_repr
 from twinlens.support.arrays import ArrayLike, as_tensor
-from twinlens.support.fields import convert, fields_of
+from twinlens.support.fields import check_types
 
 CHANNELS: dict[str, Callable[[Tensor], Tensor]] = {
     "sum": lambda maps: maps.sum(dim=1),
@@ -40,12 +40,12 @@ SIGNS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 RESIZES = ("bilinear", "nearest")
-"""How a map of another size than its input is brought to that size."""
+"""Interpolations that bring a map to the size of its input."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReadingOptions:
-    """How maps of yours are read, in a whole run."""
+    """How your own maps are read, in a whole run."""
 
     sign: Literal["error", "positive", "absolute"] = "error"
     """What a negative value of your own maps means: "error" refuses it, "positive" drops it, "absolute" takes
@@ -57,27 +57,24 @@ class ReadingOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class Reading(ReadingOptions):
-    """How maps of one origin are read."""
-
-    resize: Literal["bilinear", "nearest"] | None = None
-    """How maps of yours that are smaller or larger than the inputs are brought to their size; refused by default."""
-
-
-def read_as(**reading: str | None) -> Reading:
-    """Return a reading, refusing what none can be.
+    """How the maps of one method are read.
 
     Example:
-        >>> read_as(sign="absolut")
+        >>> Reading(sign="absolut")
         Traceback (most recent call last):
             ...
         ValueError: `sign` must be one of error, positive, absolute; got 'absolut'. Did you mean 'absolute'?
     """
-    known = {field.name: field for field in fields_of(Reading)}
-    return Reading(**{name: convert(value, known[name].type, name) for name, value in reading.items()})
+
+    resize: Literal["bilinear", "nearest"] | None = None
+    """How maps are brought to the size of the inputs; maps of another size are refused by default."""
+
+    def __post_init__(self) -> None:
+        check_types(self)
 
 
 AS_IT_IS = Reading()
-"""Maps as the metrics need them, and nothing else."""
+"""Maps are taken unchanged: one value >= 0 per feature."""
 
 
 def spatial_shape(inputs_shape: Sequence[int]) -> tuple[int, ...]:
@@ -104,64 +101,42 @@ def check_ids(ids: Sequence[str | int] | None, count: int) -> tuple[str, ...]:
     """
     if ids is not None and not isinstance(ids, Iterable):
         raise TypeError(f"`ids` must name each of the {count} samples; got {short_repr(ids)}.")
-    try:  # one more than there may be, since some never end
+    try:  # one more than allowed, because an iterator may be endless
         names = tuple(str(i) for i in islice(range(count) if ids is None else ids, count + 1))
-    except TypeError:  # of an array without an axis
+    except TypeError:  # an array without an axis
         raise TypeError(f"`ids` must name each of the {count} samples; got {short_repr(ids)}.") from None
     if len(names) != count:
-        found = len(ids) if isinstance(ids, Sized) else f"{len(names)} or more" if len(names) > count else len(names)
-        raise ValueError(f"`ids` must name each of the {count} samples; got {found} ids.")
+        number = len(ids) if isinstance(ids, Sized) else f"{len(names)} or more" if len(names) > count else len(names)
+        raise ValueError(f"`ids` must name each of the {count} samples; got {number} ids.")
     if len(set(names)) != count:
         twice = next(name for k, name in enumerate(names) if name in names[:k])
         raise ValueError(f"`ids` must differ, because ties and noise are drawn from them; {twice!r} occurs twice.")
     return names
 
 
-def check_maps(
-    maps: ArrayLike,
-    spatial: tuple[int, ...],
-    *,
-    ids: Sequence[str],
-    sign: str = "error",
-    channels: str | None = None,
-    resize: str | None = None,
-) -> Tensor:
+def check_maps(maps: ArrayLike, spatial: tuple[int, ...], *, ids: Sequence[str], reading: Reading = AS_IT_IS) -> Tensor:
     """Check attribution maps against the inputs they explain and reduce them to (N, *S), values >= 0.
 
     Args:
         maps: (N, *S), (N, 1, *S), or (N, C, *S) with a channel reduction.
         spatial: S, the shape that one map must have.
         ids: one name per sample, used in errors.
-        sign: treatment of negative values: "error" refuses them, "positive" sets them to zero, "absolute" takes
-            magnitudes. Applied after the channels were reduced.
-        channels: reduction of a map's channels, one of `CHANNELS`.
-        resize: how maps of another size are brought to that of the inputs, one of `RESIZES`, after all else.
+        reading: how channels are reduced, then negative values treated, then maps resized.
 
     Returns:
         A tensor (N, *S), float32 or float64, on the device of the maps.
 
     Example:
         >>> import numpy as np
-        >>> check_maps(np.array([[[1.0, -2.0], [0.5, 3.0]]]), (2,), ids="a", sign="positive", channels="sum")
+        >>> signed = np.array([[[1.0, -2.0], [0.5, 3.0]]])
+        >>> check_maps(signed, (2,), ids="a", reading=Reading(sign="positive", channels="sum"))
         tensor([[1.5000, 1.0000]], dtype=torch.float64)
     """
-    if not isinstance(sign, str) or sign not in SIGNS:
-        raise unknown("sign", sign, SIGNS)
-    if channels is not None and (not isinstance(channels, str) or channels not in CHANNELS):
-        raise unknown("channels", channels, CHANNELS)
     values = as_tensor(maps, "maps")
     if values.dtype not in (torch.float32, torch.float64):
-        exact_in_float32 = values.dtype in (
-            torch.float16,
-            torch.bfloat16,
-            torch.uint8,
-            torch.int8,
-            torch.bool,
-        )
-        values = values.to(torch.float32 if exact_in_float32 else torch.float64)
-    if resize is not None and resize not in RESIZES:
-        raise unknown("resize", resize, RESIZES)
-    values = SIGNS[sign](_reduce_channels(values, spatial, ids, channels, resizing=resize is not None))
+        exact_in_float32 = (torch.float16, torch.bfloat16, torch.uint8, torch.int8, torch.bool)
+        values = values.to(torch.float32 if values.dtype in exact_in_float32 else torch.float64)
+    values = SIGNS[reading.sign](_reduce_channels(values, spatial, ids, reading))
     negative = (values < 0).flatten(1).any(dim=1)
     if negative.any():
         first = int(negative.nonzero()[0])
@@ -170,7 +145,7 @@ def check_maps(
             f"{values[first].min().item():g}, and {int(negative.sum())} of {len(ids)} maps have negative values. "
             "Say what they mean: sign='positive' drops them, sign='absolute' takes magnitudes."
         )
-    return values if resize is None else _resized(values, spatial, resize)
+    return values if reading.resize is None else _resized(values, spatial, reading.resize)
 
 
 def _resized(values: Tensor, spatial: tuple[int, ...], how: str) -> Tensor:
@@ -182,33 +157,31 @@ def _resized(values: Tensor, spatial: tuple[int, ...], how: str) -> Tensor:
     return torch.nn.functional.interpolate(values[:, None], size=spatial, mode=modes[len(spatial)])[:, 0]
 
 
-def _reduce_channels(
-    values: Tensor, spatial: tuple[int, ...], ids: Sequence[str], channels: str | None, *, resizing: bool
-) -> Tensor:
+def _reduce_channels(values: Tensor, spatial: tuple[int, ...], ids: Sequence[str], reading: Reading) -> Tensor:
     """Reduce maps to (N, *S); refuse a wrong count, a wrong shape, and numbers that are not finite."""
-    count, given = len(ids), tuple(values.shape)
-    if not given or given[0] != count:
+    count, shape, resizing = len(ids), tuple(values.shape), reading.resize is not None
+    if not shape or shape[0] != count:
         raise ValueError(
             f"`maps` must hold one map for each of the {count} samples (ids {ids[0]!r} to {ids[-1]!r}); "
-            f"got shape {given}."
+            f"got shape {shape}."
         )
     _refuse_non_finite(values, ids)
-    if given[1:] == spatial or (resizing and len(given) == len(spatial) + 1 and 0 not in given):
+    if shape[1:] == spatial or (resizing and len(shape) == len(spatial) + 1 and 0 not in shape):
         return values
-    fits = given[2:] == spatial or (resizing and len(given) == len(spatial) + 2)
-    if not fits or 0 in given:
+    fits = shape[2:] == spatial or (resizing and len(shape) == len(spatial) + 2)
+    if not fits or 0 in shape:
         raise ValueError(
             f"`maps` must have shape {(count, *spatial)}, or that with a channel axis second, to match the inputs; "
-            f"got {given}. Say how to resize them: resize={' or '.join(map(repr, RESIZES))}."
+            f"got {shape}. Say how to resize them: resize={' or '.join(map(repr, RESIZES))}."
         )
-    if given[1] == 1:
+    if shape[1] == 1:
         return values[:, 0]
-    if channels is None:
+    if reading.channels is None:
         raise ValueError(
-            f"`maps` have {given[1]} channels per feature, and the metrics need one value. Say how to reduce them: "
+            f"`maps` have {shape[1]} channels per feature, and the metrics need one value. Say how to reduce them: "
             f"channels={' or '.join(map(repr, CHANNELS))}."
         )
-    reduced = CHANNELS[channels](values)
+    reduced = CHANNELS[reading.channels](values)
     _refuse_non_finite(reduced, ids)
     return reduced
 
@@ -224,7 +197,7 @@ def _refuse_non_finite(values: Tensor, ids: Sequence[str]) -> None:
 
 
 def normalise(maps: Tensor) -> Tensor:
-    """Scale each map (N, *S) to a maximum of 1, in float64; a map of zeros stays as it is.
+    """Scale each map (N, *S) to a maximum of 1, in float64; a map of zeros stays zero.
 
     Example:
         >>> normalise(torch.tensor([[1, 4], [0, 0]]))
@@ -253,7 +226,7 @@ def map_kinds(maps: Tensor) -> list[str]:
 
 
 def warn_of_zeros(maps: Tensor, consequence: str) -> None:
-    """Issue a warning if all maps (N, *S) are zero everywhere, for whoever called a public function."""
+    """Warn the caller of a public function if all maps (N, *S) are zero everywhere."""
     if not bool(maps.any()):
         warnings.warn(
             f"`maps` are zero everywhere for all {len(maps)} samples: they rank no feature above another, and "

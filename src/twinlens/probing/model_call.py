@@ -1,4 +1,4 @@
-"""How a model is called: its device and mode, its checked inputs and labels, and the meaning of its answers.
+"""How a model is called: its device and mode, its checked inputs and labels, and the meaning of its outputs.
 
 Shapes: N samples, K classes, B rows of a batch, L levels.
 """
@@ -28,16 +28,16 @@ Labels = ArrayLike | Sequence[int] | Sequence[float]
 
 OUTPUTS = ("auto", "logits", "probabilities", "multi_label")
 ANSWER = ("predicted", "probability", "logit", "target_rank")
-"""The columns that are kept of an answer."""
+"""The columns recorded for each answer."""
 _NAMED = re.compile(r"`\w+`")
 
 
 @contextmanager
 def evaluating(model: Model) -> Iterator[None]:
-    """Put a module into evaluation mode, and every part of it back into its own mode afterwards."""
+    """Put a module into evaluation mode, and restore the mode of each of its parts afterwards."""
     modes = [(part, part.training) for part in model.modules()] if isinstance(model, nn.Module) else []
     if isinstance(model, nn.Module):
-        with suppress(NotImplementedError):  # of a program of torch.export, whose mode is that in which it was exported
+        with suppress(NotImplementedError):  # programs of torch.export have a fixed mode
             model.eval()
     try:
         yield
@@ -48,7 +48,7 @@ def evaluating(model: Model) -> Iterator[None]:
 
 @contextmanager
 def refusing_exit(argument: str) -> Iterator[None]:
-    """Turn an attempt of the caller's own code to end the whole program into an error that names the argument."""
+    """Turn a call of sys.exit in the caller's code into an error that names the argument."""
     try:
         yield
     except SystemExit as error:
@@ -60,9 +60,9 @@ def refusing_exit(argument: str) -> Iterator[None]:
 
 @contextmanager
 def blaming(argument: str) -> Iterator[None]:
-    """Turn what the caller's own code raises, or its attempt to end the whole program, into an error with its name.
+    """Turn errors of the caller's code into errors that name the argument.
 
-    Errors that name an argument are passed on, as are those of files and of memory, which have other remedies.
+    Errors that name an argument are passed on, as are those of files and memory, which have other remedies.
     """
     try:
         with refusing_exit(argument):
@@ -72,12 +72,12 @@ def blaming(argument: str) -> Iterator[None]:
     except Exception as error:
         if is_out_of_memory(error) or (isinstance(error, (ValueError, TypeError)) and _NAMED.match(str(error))):
             raise
-        said = first_line(error).rstrip(".")
-        raise ValueError(f"`{argument}` raised {type(error).__name__}: {said}.") from error
+        message = first_line(error).rstrip(".")
+        raise ValueError(f"`{argument}` raised {type(error).__name__}: {message}.") from error
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """Return whether memory ran out, on whatever device.
+    """Return whether memory ran out, on any device.
 
     Example:
         >>> is_out_of_memory(RuntimeError("CUDA out of memory.")), is_out_of_memory(RuntimeError("mat1 and mat2"))
@@ -88,7 +88,7 @@ def is_out_of_memory(error: Exception) -> bool:
 
 
 class Respondent:
-    """The model, called in its own way (tensors or arrays, logits or probabilities), its answers checked."""
+    """A model with its calling convention (tensors or arrays, logits or probabilities); its outputs are checked."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class Respondent:
         if self.target is not None:
             with blaming("target"):
                 answer = score_of(answer, self.target, len(batch))
-        answer, place = find_logits(answer)
+        answer, where = find_logits(answer)
         if not isinstance(answer, Tensor):
             raise TypeError(
                 f"`model` must return a tensor of logits, or an object that has them as `logits` or as its first item; "
@@ -133,7 +133,7 @@ class Respondent:
         answer = check_dense(answer, "model").to(self.real)
         if self.regression:
             return self._values(answer, len(batch))
-        if place.endswith(SINGLE) and len(answer) == len(batch) and self._binary:
+        if where.endswith(SINGLE) and len(answer) == len(batch) and self._binary:
             answer = self._as_two(answer)
         if answer.dim() != 2 or len(answer) != len(batch) or answer.shape[1] < 2:
             raise ValueError(
@@ -190,7 +190,7 @@ class Respondent:
             )
 
     def check(self, answers: NDArray[np.float64], names: Sequence[str], levels: Sequence[float]) -> None:
-        """Refuse answers about whole samples (n, L, 4) that are not finite."""
+        """Refuse answers (n, L, 4) that are not finite."""
         bad = np.argwhere(~np.isfinite(answers[..., ANSWER.index("predicted" if self.regression else "logit")]))
         if bad.size:
             sample, level = bad[0]
@@ -201,13 +201,13 @@ class Respondent:
 
 
 def _present(logit: Tensor, target: Tensor) -> Tensor:
-    """Return the answer (B, 4) about a class that may be present beside others; class -1 is predicted if it is not."""
+    """Return the answers (B, 4) of a multi-label model; class -1 is predicted where the target is absent."""
     absent = logit <= 0
     return torch.cat([torch.where(absent, -1, target), logit.sigmoid(), logit, absent], dim=1)
 
 
 def best_device(device: str | None) -> str:
-    """Return the device for a model: the one named, by default a GPU if there is one."""
+    """Return the requested device, by default a GPU if one is available."""
     if device is None:
         return "cuda" if torch.cuda.is_available() else "cpu"
     check_device(device)
@@ -215,42 +215,42 @@ def best_device(device: str | None) -> str:
 
 
 def check_device(device: str | torch.device) -> torch.device:
-    """Return a device, refusing one that torch does not know or that is not there.
+    """Return a device; refuse one that torch does not support or that is not available.
 
     Example:
         >>> check_device("gpu")
         Traceback (most recent call last):
             ...
-        ValueError: `device` must be one that is there, such as 'cpu' or 'cuda:1'; got 'gpu'.
+        ValueError: `device` must be an available one, such as 'cpu' or 'cuda:1'; got 'gpu'.
     """
     try:
-        found = torch.device(device)
-        # Asking for memory is the only question that every kind of device answers.
-        usable = found.type != "meta" and torch.empty(1, device=found).device.type == found.type
+        checked = torch.device(device)
+        # Allocating memory is the only test that works for every kind of device.
+        usable = checked.type != "meta" and torch.empty(1, device=checked).device.type == checked.type
     except (RuntimeError, AssertionError, TypeError, NotImplementedError, ImportError):
         usable = False
     if not usable:
-        raise ValueError(f"`device` must be one that is there, such as 'cpu' or 'cuda:1'; got {str(device)!r}.")
-    return found
+        raise ValueError(f"`device` must be an available one, such as 'cpu' or 'cuda:1'; got {str(device)!r}.")
+    return checked
 
 
 def find_device(model: Model, device: str | torch.device | None) -> tuple[torch.device, torch.dtype | None]:
     """Return the device to compute on and the floating-point type of the model's weights, if it has any."""
-    wanted = None if device is None else check_device(device)
+    requested = None if device is None else check_device(device)
     if not isinstance(model, nn.Module):
         if not callable(model):
             raise TypeError(f"`model` must be an nn.Module or a function; got {type(model).__name__}.")
-        return wanted or torch.device("cpu"), None
+        return requested or torch.device("cpu"), None
     weights = list(chain(model.parameters(), model.buffers()))
     floating = next((w.dtype for w in weights if w.is_floating_point()), None)
     if not weights:
-        return wanted or torch.device("cpu"), floating
+        return requested or torch.device("cpu"), floating
     own = weights[0].device
     if own.type == "meta":
         raise ValueError("`model` must have its weights in memory; they are on device meta. Load them.")
-    if wanted is not None and (wanted.type != own.type or wanted.index not in (None, own.index)):
+    if requested is not None and (requested.type != own.type or requested.index not in (None, own.index)):
         raise ValueError(
-            f"`device` is {str(wanted)!r}, but the model is on {str(own)!r}. Call model.to({str(wanted)!r})."
+            f"`device` is {str(requested)!r}, but the model is on {str(own)!r}. Call model.to({str(requested)!r})."
         )
     return own, floating
 
@@ -260,17 +260,17 @@ def check_inputs(
 ) -> tuple[Tensor, tuple[str, ...]]:
     """Return inputs as a tensor, floating-point and finite, and the ids of the samples as strings.
 
-    With `tokens`, they may be token ids (N, T) or (N, C, T), too.
+    With `tokens`, they may also be token ids (N, T) or (N, C, T).
     """
-    given = as_tensor(inputs, "inputs")
-    if not given.is_floating_point() and not (tokens and are_tokens(given)):
-        raise TypeError(f"`inputs` must be floating-point, normalised as the model expects; got {given.dtype}.")
-    spatial_shape(given.shape)  # refuses what is empty
-    names = check_ids(ids, len(given))
-    for name, sample in zip(names, given, strict=True):
+    values = as_tensor(inputs, "inputs")
+    if not values.is_floating_point() and not (tokens and are_tokens(values)):
+        raise TypeError(f"`inputs` must be floating-point, normalised as the model expects; got {values.dtype}.")
+    spatial_shape(values.shape)  # refuses empty inputs
+    names = check_ids(ids, len(values))
+    for name, sample in zip(names, values, strict=True):
         if not torch.isfinite(sample).all():
             raise ValueError(f"`inputs` must be finite; sample {name!r} contains NaN or infinity.")
-    return given, names
+    return values, names
 
 
 def check_labels(labels: Labels, ids: Sequence[str], name: str = "labels") -> NDArray[Any]:
@@ -279,7 +279,7 @@ def check_labels(labels: Labels, ids: Sequence[str], name: str = "labels") -> ND
     if targets.shape != (len(ids),):
         raise ValueError(
             f"`{name}` must hold one number for each of the {len(ids)} samples; got shape {targets.shape}. "
-            "Of one-hot labels take argmax(1)."
+            "For one-hot labels, pass labels.argmax(1)."
         )
     if targets.dtype.kind == "f" and not np.isfinite(targets).all():
         first = ids[int(np.flatnonzero(~np.isfinite(targets))[0])]

@@ -1,7 +1,7 @@
 """Probing: call the model on every sample at every level, and record its answers.
 
-This is the only expensive part of an evaluation. No decision is taken here: metrics are computed from the table
-afterwards, because the paper's accuracy mode needs the accuracy of the whole data set at each level.
+This is the only expensive part of an evaluation. No decision is made here: metrics read the table afterwards, because
+the paper's accuracy mode needs the accuracy of the whole data set at each level.
 
 Shapes: N samples, L levels, F features, B rows of a batch, each a (sample, level) pair.
 """
@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
-from typing import Annotated, Any, TypedDict, Unpack
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, TypedDict, Unpack
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from torch import Tensor
 from twinlens.imputation.imputers import Imputer, LinearImputer, TokenImputer, find_imputer, takes_tokens
 from twinlens.probing.answers import Target
 from twinlens.probing.execution import choose_batch
-from twinlens.probing.maps import check_maps, map_kinds, read_as, spatial_shape, warn_of_zeros
+from twinlens.probing.maps import Reading, check_maps, map_kinds, spatial_shape, warn_of_zeros
 from twinlens.probing.model_call import (
     ANSWER,
     Labels,
@@ -44,11 +44,11 @@ from twinlens.probing.ranking import (
     rank_features,
 )
 from twinlens.probing.tokens import TokenModel, are_tokens, pack_tokens
-from twinlens.support.arguments import checked
+from twinlens.support.arguments import checked, fill_options
 from twinlens.support.arrays import ArrayLike, Floats, check_dense
-from twinlens.support.fields import Default, convert, filled
+from twinlens.support.fields import Default, check_count
 from twinlens.support.progress import Bars, Progress
-from twinlens.support.randomness import check_seed, stream
+from twinlens.support.randomness import stream
 from twinlens.support.signatures import lists_options
 
 _CHUNK = 16  # samples whose rankings and answers are on the device at a time
@@ -59,28 +59,27 @@ _KEPT_RANKS = 5_000_000  # features whose ranks are kept from one sweep to the n
 class ProbeOptions(TypedDict, total=False):
     """How maps are read and how the model is called, for every function that probes a model."""
 
-    sign: Annotated[str, Default("error")]
+    sign: Annotated[Literal["error", "positive", "absolute"], Default("error")]
     """What a negative attribution means: "error" refuses it, "positive" drops it, "absolute" takes magnitudes."""
 
-    channels: Annotated[str | None, Default(None)]
+    channels: Annotated[Literal["sum", "mean", "max", "absolute_sum", "norm"] | None, Default(None)]
     """How the channels of maps (N, C, *S) are reduced: "sum", "mean", "max", "absolute_sum" or "norm"."""
 
-    resize: Annotated[str | None, Default(None)]
+    resize: Annotated[Literal["bilinear", "nearest"] | None, Default(None)]
     """How maps of another size are brought to that of the inputs: "bilinear" or "nearest"; refused by default."""
 
     output: Annotated[str, Default("auto")]
-    """What the model returns: "logits", "probabilities", or "multi_label", a logit for each class that may be present
-    beside others, of which labels name the one that is explained; "auto" expects probabilities of a callable on NumPy
-    arrays and logits of everything else."""
+    """What the model returns: "logits", "probabilities", or "multi_label", an independent logit for each class, where
+    labels name the explained class; "auto" expects probabilities of a callable on NumPy arrays and logits otherwise."""
 
     target: Annotated[Target | None, Default(None)]
-    """From what the model returns to one score per sample, for detection, segmentation and whatever else has no
-    class; labels then play no part, and `performance` is "score"."""
+    """A function from the model's output to one score per sample, for detection, segmentation and other tasks without
+    a class. Labels are then ignored, and `performance` is "score"."""
 
     segments: Annotated[ArrayLike | None, Default(None)]
-    """(N, *S) integers that join places of a map to one feature each, such as superpixels or words; its value is the
-    mean of theirs, levels count segments, and they are imputed as a whole. Negative where a place is no feature and
-    always stays. By default each place is a feature."""
+    """(N, *S) integers that join positions of a map into features, such as superpixels or words. The value of a segment
+    is the mean of its positions, levels count segments, and each is imputed as a whole. Positions with a negative
+    number are no features and always stay. By default each position is a feature."""
 
     ids: Annotated[Sequence[str | int] | None, Default(None)]
     """One name per sample, by which ties and noise are drawn; 0 … N-1 by default."""
@@ -89,8 +88,8 @@ class ProbeOptions(TypedDict, total=False):
     """Seed of ties and noise."""
 
     batch_size: Annotated[int | None, Default(None)]
-    """Rows per call of the model; by the size of an input and the device by default. A batch that does not fit into
-    memory is halved."""
+    """Rows per call of the model; chosen by input size and device by default. A batch that does not fit into memory is
+    halved."""
 
     device: Annotated[str | torch.device | None, Default(None)]
     """Where to compute; the model's own device by default."""
@@ -100,7 +99,7 @@ class ProbeOptions(TypedDict, total=False):
 
 
 @checked
-@lists_options()
+@lists_options
 def probe(
     model: Model,
     inputs: ArrayLike,
@@ -109,23 +108,23 @@ def probe(
     *,
     schedule: Schedule,
     imputer: Imputer = LinearImputer(),
-    untouched: ProbeTable | None = None,
+    original: ProbeTable | None = None,
     **how: Unpack[ProbeOptions],
 ) -> ProbeTable:
     """Remove features by the schedule, impute them, and record the model's answers.
 
     Args:
-        model: an `nn.Module` or any callable from a batch to logits (B, K). A callable that is not a module is
-            given NumPy arrays if `inputs` is one, as scikit-learn's `predict_proba`, and tensors otherwise.
-            A regression model returns one value per sample.
-        inputs: (N, C, *S), or (N, D) for tabular rows, as the model expects them (normalised); of text token ids
-            (N, T), or what a tokenizer returns, with `TokenImputer`.
+        model: an `nn.Module` or any callable from a batch to logits (B, K). A callable that is not a module gets NumPy
+            arrays if `inputs` is one, like scikit-learn's `predict_proba`, and tensors otherwise. A regression model
+            returns one value per sample.
+        inputs: (N, C, *S), or (N, D) for tabular rows, as the model expects them (normalised); for text, token ids
+            (N, T) or the output of a tokenizer, with `TokenImputer`.
         labels: (N,) target classes as integers; floating-point labels mean regression.
         maps: attribution maps, (N, *S), (N, 1, *S), or (N, C, *S) with `channels`.
         schedule: which features are removed at which level.
         imputer: fills in removed features.
-        untouched: an earlier table of the same samples with a level that removes nothing; wherever nothing is
-            removed, its answers are reused, and the model is not called again.
+        original: an earlier table of the same samples with a level that removes nothing. Where nothing is removed,
+            its answers are reused.
 
     Returns:
         The probe table, one row per sample and level.
@@ -142,11 +141,11 @@ def probe(
     imputer = find_imputer(imputer)
     prober = Prober(model, inputs, labels, imputer=imputer, **how)
     ranked = prober.rank(maps, warn=any(schedule.levels))  # where nothing is removed, ranks do not matter
-    return prober.sweep(ranked, schedule, imputer, untouched=untouched)
+    return prober.sweep(ranked, schedule, imputer, original=original)
 
 
 class RankedMaps:
-    """Checked maps of samples, each ranked once however many sweeps read them."""
+    """Checked maps of samples, each ranked once for all sweeps."""
 
     def __init__(self, maps: Tensor, ids: tuple[str, ...], seed: int, segments: Tensor | None = None) -> None:
         self.maps, self.ids, self.seed, self.segments = maps, ids, seed, segments
@@ -155,7 +154,7 @@ class RankedMaps:
 
     @property
     def features(self) -> int | None:
-        """How many features each map has; None where segments make their numbers differ."""
+        """How many features each map has; None where segments differ in number."""
         return self.maps[0].numel() if self.segments is None else None
 
     def ranking(self, samples: slice, device: torch.device) -> Ranking:
@@ -163,9 +162,9 @@ class RankedMaps:
         if self._kept is not None and samples.start in self._kept:
             return self._kept[samples.start]
         # float64 is needed for exact sums, and Apple's devices do not have it.
-        place = "cpu" if device.type == "mps" else device
-        own = None if self.segments is None else self.segments[samples].to(place)
-        ranking = rank_features(self.maps[samples].to(place), ids=self.ids[samples], seed=self.seed, segments=own)
+        where = "cpu" if device.type == "mps" else device
+        own = None if self.segments is None else self.segments[samples].to(where)
+        ranking = rank_features(self.maps[samples].to(where), ids=self.ids[samples], seed=self.seed, segments=own)
         if self._kept is not None:
             self._kept[samples.start] = ranking
         return ranking
@@ -181,20 +180,21 @@ class Prober:
         labels: Labels,
         *,
         imputer: Imputer | None = None,
-        **given: Unpack[ProbeOptions],
+        **options: Unpack[ProbeOptions],
     ) -> None:
-        how = filled(ProbeOptions, given)
+        how = fill_options(ProbeOptions, options)
         if isinstance(inputs, Mapping):
             model, inputs = TokenModel(model), pack_tokens(inputs)
         self.model, self.how = model, how
-        self.reading = read_as(sign=how["sign"], channels=how["channels"], resize=how["resize"])
-        check_seed(how["seed"])
+        if how["batch_size"] is not None:
+            check_count("batch_size", how["batch_size"], _MOST_ROWS)
+        self.reading = Reading(sign=how["sign"], channels=how["channels"], resize=how["resize"])
         self.inputs, self.ids = check_inputs(inputs, how["ids"], tokens=True)
         self.spatial = spatial_shape(self.inputs.shape)
-        parts = how["segments"]
-        if parts is None and isinstance(imputer, TokenImputer):
-            parts = imputer.segments(self.inputs)
-        self.segments = None if parts is None else check_segments(parts, self.spatial, self.ids)
+        segments = how["segments"]
+        if segments is None and isinstance(imputer, TokenImputer):
+            segments = imputer.segments(self.inputs)
+        self.segments = None if segments is None else check_segments(segments, self.spatial, self.ids)
         self.respondent = Respondent(
             model,
             labels=check_labels(labels, self.ids),
@@ -204,18 +204,17 @@ class Prober:
             device=how["device"],
             target=how["target"],
         )
-        self.rows = _check_batch_size(how["batch_size"], self.inputs, self.respondent.device)
+        self.rows = how["batch_size"] or choose_batch(self.inputs[0], self.respondent.device)
 
     def rank(self, maps: ArrayLike, *, warn: bool = True) -> RankedMaps:
         """Check maps against the inputs, and rank them once for all sweeps.
 
         Args:
             maps: one per sample.
-            warn: issue a warning if all of them are zero everywhere, so that results are not defined.
+            warn: whether to warn if all of them are zero everywhere; results are then not defined.
         """
-        how = self.how
-        values = check_maps(maps, self.spatial, ids=self.ids, **asdict(self.reading))
-        ranked = RankedMaps(values, self.ids, how["seed"], self.segments)
+        values = check_maps(maps, self.spatial, ids=self.ids, reading=self.reading)
+        ranked = RankedMaps(values, self.ids, self.how["seed"], self.segments)
         if warn and set(ranked.kinds) == {"zero"}:
             warn_of_zeros(values, "soundness")
         return ranked
@@ -226,7 +225,7 @@ class Prober:
         schedule: Schedule,
         imputer: Imputer,
         *,
-        untouched: ProbeTable | None = None,
+        original: ProbeTable | None = None,
         advance: Callable[[int], object] | None = None,
     ) -> ProbeTable:
         """Probe all samples at all levels of a schedule.
@@ -235,14 +234,14 @@ class Prober:
             ranked: maps of these samples.
             schedule: which features are removed at which level.
             imputer: fills in removed features.
-            untouched: as for `probe`.
+            original: as for `probe`.
             advance: receives the number of newly finished rows; `progress` by default.
         """
         how = self.how
         if are_tokens(self.inputs) and not takes_tokens(imputer):
             raise TypeError(
                 "`inputs` are integers, which are taken for token ids: pass imputer=tl.TokenImputer(mask_id). Convert "
-                "whatever else they are to floating-point numbers, normalised as the model expects."
+                "other inputs to floating-point numbers, normalised as the model expects."
             )
         settings = ProbeSettings(
             schedule=schedule,
@@ -260,7 +259,7 @@ class Prober:
             respondent=self.respondent,
             settings=settings,
             rows=self.rows,
-            known=None if untouched is None else _untouched_answers(untouched, self.ids),
+            original=None if original is None else _answers_without_removal(original, self.ids),
         )
         progress, task = how["progress"], f"{schedule.order} by {schedule.by}"
         bars = Bars(shown=progress) if isinstance(progress, bool) and progress else nullcontext(progress or None)
@@ -272,7 +271,7 @@ class Prober:
                 sweep.advance = advance
             for start in range(0, len(self.ids), _CHUNK):
                 sweep.chunk(start)
-        self.rows = sweep.rows  # what turned out too large once need not be tried again
+        self.rows = sweep.rows  # a batch that was too large is not tried again
         return ProbeTable(
             settings=settings,
             ids=self.ids,
@@ -293,8 +292,8 @@ class _Sweep:
     respondent: Respondent
     settings: ProbeSettings
     rows: int
-    known: Floats | None
-    """(N, 4) the model's answers where nothing is removed, if they are known already."""
+    original: Floats | None
+    """(N, 4) the model's answers to the original inputs, if available."""
     advance: Callable[[int], object] = id
 
     def __post_init__(self) -> None:
@@ -314,29 +313,29 @@ class _Sweep:
         removed = count_removed(ranking, schedule)
         mass = kept_mass(ranking, removed, schedule.order)
         rank, counts = ranking.rank.to(device), removed.to(device, ranking.rank.dtype)
-        segmented = None if self.ranked.segments is None else ranking.features[:, 0].to(device)
+        features = None if self.ranked.segments is None else ranking.features[:, 0].to(device)
         inputs = self.inputs[samples].to(device)
 
-        asked = np.ones(removed.shape, dtype=bool) if self.known is None else removed.cpu().numpy() > 0
-        pairs = np.argwhere(asked)
+        called = np.ones(removed.shape, dtype=bool) if self.original is None else removed.cpu().numpy() > 0
+        pairs = np.argwhere(called)
         answers = [torch.empty(0, len(ANSWER), dtype=self.respondent.real, device=device)]
         done = 0
         while done < len(pairs):
             part = pairs[done : done + self.rows]
             try:
-                answers.append(self._batch(inputs, (rank, counts, segmented), part[:, 0], part[:, 1], start))
+                answers.append(self._batch(inputs, (rank, counts, features), part[:, 0], part[:, 1], start))
             except (RuntimeError, MemoryError) as error:
                 self._halve(error)
                 continue
             done += len(part)
             self.advance(len(part))
-        self.advance(asked.size - len(pairs))
+        self.advance(called.size - len(pairs))
         self.columns["removed"][samples] = removed.cpu().numpy()
         self.columns["kept_mass"][samples] = mass.cpu().numpy()
-        table = np.empty((*asked.shape, len(ANSWER)))
-        if self.known is not None:
-            table[:] = self.known[samples, None]
-        table[asked] = torch.cat(answers).to("cpu", torch.float64).numpy()
+        table = np.empty((*called.shape, len(ANSWER)))
+        if self.original is not None:
+            table[:] = self.original[samples, None]
+        table[called] = torch.cat(answers).to("cpu", torch.float64).numpy()
         self.respondent.check(table, names, schedule.levels)
         for k, name in enumerate(ANSWER):
             self.columns[name][samples] = table[..., k]
@@ -379,18 +378,7 @@ class _Sweep:
             torch.cuda.empty_cache()
 
 
-def _untouched_answers(table: ProbeTable, ids: tuple[str, ...]) -> Floats:
-    """Return the answers (N, 4) of a table where nothing was removed."""
-    whole = np.flatnonzero((table.removed == 0).all(axis=0))
-    if table.ids != ids or not whole.size:
-        raise ValueError("`untouched` must hold the same samples in the same order, at a level that removes nothing.")
-    return np.stack([getattr(table, name)[:, whole[0]] for name in ANSWER], axis=1).astype(np.float64)
-
-
-def _check_batch_size(batch_size: int | None, inputs: Tensor, device: torch.device) -> int:
-    if batch_size is None:
-        return choose_batch(inputs[0], device)
-    rows: int = convert(batch_size, int, "batch_size")
-    if not 1 <= rows <= _MOST_ROWS:
-        raise ValueError(f"`batch_size` must be at least 1 and at most {_MOST_ROWS}; got {rows}.")
-    return rows
+def _answers_without_removal(table: ProbeTable, ids: tuple[str, ...]) -> Floats:
+    """Return the answers (N, 4) of a table at a level that removes nothing."""
+    whole = table.level_without_removal(ids)
+    return np.stack([getattr(table, name)[:, whole] for name in ANSWER], axis=1).astype(np.float64)

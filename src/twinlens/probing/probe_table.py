@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import io
 import json
 import math
 import os
@@ -27,7 +28,7 @@ from twinlens.probing.answers import task_of
 from twinlens.probing.maps import AS_IT_IS, Reading
 from twinlens.probing.ranking import Schedule
 from twinlens.support.arrays import Floats, Integers
-from twinlens.support.files import at_hand, written_whole
+from twinlens.support.files import read_whole, written_whole
 
 FORMAT = 4
 _ROWS = ("removed", "kept_mass", "predicted", "probability", "logit", "target_rank")
@@ -35,13 +36,13 @@ _ROWS = ("removed", "kept_mass", "predicted", "probability", "logit", "target_ra
 
 @dataclass(frozen=True, kw_only=True)
 class ProbeSettings:
-    """Settings of the probing; tables can be joined only if they agree in all of them."""
+    """Settings of the probing; only tables with equal settings can be joined."""
 
     schedule: Schedule
     """Which features were removed at which level."""
 
     imputer: str
-    """The imputer, as it prints."""
+    """The repr of the imputer."""
 
     seed: int
     """Seed of ties and noise, which derive from it, the sample's id and the level."""
@@ -53,7 +54,7 @@ class ProbeSettings:
     """How the maps were read."""
 
     segmented: bool = False
-    """Whether segments joined places of the maps to features."""
+    """Whether segments joined positions of the maps into features."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -91,13 +92,12 @@ class ProbeTable:
     """(N, L) number of classes that the model puts before the target class; -1 for a regression model."""
 
     features: Integers | None = None
-    """(N,) number of features of each sample where segments join places of a map; None where each place is one."""
+    """(N,) number of segments of each sample; None where each position of a map is a feature."""
 
     @property
     def counts(self) -> Integers:
         """(N,) number of features of each sample."""
-        places = math.prod(self.settings.spatial)
-        return np.full(len(self), places) if self.features is None else self.features
+        return np.full(len(self), math.prod(self.settings.spatial)) if self.features is None else self.features
 
     @property
     def levels(self) -> Floats:
@@ -132,14 +132,7 @@ class ProbeTable:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ProbeTable):
             return NotImplemented
-        return (
-            self.settings == other.settings
-            and self.ids == other.ids
-            and self.map_kinds == other.map_kinds
-            and np.array_equal(self.labels, other.labels)
-            and np.array_equal(self.counts, other.counts)
-            and all(np.array_equal(getattr(self, n), getattr(other, n), equal_nan=True) for n in _ROWS)
-        )
+        return self.digest() == other.digest()
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -160,19 +153,19 @@ class ProbeTable:
         )
 
     @staticmethod
-    def concatenate(tables: Sequence[ProbeTable]) -> ProbeTable:
-        """Join tables of different samples that were made with the same settings."""
+    def concatenate(tables: Sequence[ProbeTable], *, repeated: bool = False) -> ProbeTable:
+        """Join tables with the same settings; samples may occur twice only with `repeated`."""
         if not tables:
             raise ValueError("`tables` must hold at least one probe table; got none.")
         first = tables[0]
         for position, table in enumerate(tables):
             if table.settings != first.settings:
                 raise ValueError(
-                    f"`tables` must have been made with the same settings; table {position} differs from the first: "
+                    f"`tables` must have the same settings; table {position} differs from the first: "
                     f"{_difference(first.settings, table.settings)}."
                 )
         ids = [name for table in tables for name in table.ids]
-        if len(set(ids)) != len(ids):
+        if not repeated and len(set(ids)) != len(ids):
             twice = next(name for name in ids if ids.count(name) > 1)
             raise ValueError(f"`tables` must hold different samples; {twice!r} occurs more than once.")
         return dataclasses.replace(
@@ -185,46 +178,47 @@ class ProbeTable:
         )
 
     def join_levels(self, *others: ProbeTable, levels: Sequence[float] | None = None) -> ProbeTable:
-        """Join tables of the same samples and settings that were probed at different levels.
+        """Join tables of the same samples and settings at different levels.
 
         Args:
             others: the other tables.
-            levels: the levels of the new table, each from the first table that has it; by default all levels of all
-                tables, one table after the other.
+            levels: the levels of the new table, each from the first table that has it; all levels by default.
         """
         schedule, tables = self.settings.schedule, (self, *others)
         for table in others:
             same_levels = dataclasses.replace(table.settings.schedule, levels=schedule.levels)
             if dataclasses.replace(table.settings, schedule=same_levels) != self.settings or table.ids != self.ids:
-                raise ValueError("`others` must hold the same samples, made with the same settings but for the levels.")
-        places = [(table, k, level) for table in tables for k, level in enumerate(table.settings.schedule.levels)]
-        wanted = tuple(level for *_, level in places) if levels is None else tuple(levels)
-        first = {level: (table, k) for table, k, level in reversed(places)}
-        if missing := [level for level in wanted if level not in first]:
+                raise ValueError("`others` must hold the same samples with the same settings, except for the levels.")
+        probed = [(table, k, level) for table in tables for k, level in enumerate(table.settings.schedule.levels)]
+        joined = tuple(level for *_, level in probed) if levels is None else tuple(levels)
+        first = {level: (table, k) for table, k, level in reversed(probed)}
+        if missing := [level for level in joined if level not in first]:
             raise ValueError(f"`levels` must have been probed; level {missing[0]:g} is in none of the tables.")
-        columns = [first[level] for level in wanted]
+        columns = [first[level] for level in joined]
         rows = self._rows(lambda name: np.stack([getattr(table, name)[:, k] for table, k in columns], axis=1))
-        settings = dataclasses.replace(self.settings, schedule=dataclasses.replace(schedule, levels=wanted))
+        settings = dataclasses.replace(self.settings, schedule=dataclasses.replace(schedule, levels=joined))
         return dataclasses.replace(self, settings=settings, **rows)
 
-    def with_untouched(self, untouched: ProbeTable, *, level: float) -> ProbeTable:
+    def with_original(self, original: ProbeTable, *, level: float) -> ProbeTable:
         """Add a first level at which nothing is removed, from a table of the same samples that has one.
 
         Args:
-            untouched: holds the answers to the untouched inputs, under any schedule.
+            original: holds the answers to the original inputs, under any schedule.
             level: the value of the new level.
         """
-        whole = np.flatnonzero((untouched.removed == 0).all(axis=0))
-        if untouched.ids != self.ids or not whole.size:
-            raise ValueError(
-                "`untouched` must hold the same samples in the same order, at a level that removes nothing."
-            )
+        whole = original.level_without_removal(self.ids)
         schedule = dataclasses.replace(self.settings.schedule, levels=(level, *self.settings.schedule.levels))
-        first = whole[:1]
         rows = self._rows(
-            lambda name: np.concatenate([getattr(untouched, name)[:, first], getattr(self, name)], axis=1)
+            lambda name: np.concatenate([getattr(original, name)[:, [whole]], getattr(self, name)], axis=1)
         )
         return dataclasses.replace(self, settings=dataclasses.replace(self.settings, schedule=schedule), **rows)
+
+    def level_without_removal(self, ids: tuple[str, ...]) -> int:
+        """Return the position of a level that removes nothing, refusing a table of other samples than `ids`."""
+        whole = np.flatnonzero((self.removed == 0).all(axis=0))
+        if self.ids != ids or not whole.size:
+            raise ValueError("`original` must hold the same samples in the same order at a level that removes nothing.")
+        return int(whole[0])
 
     def to_frame(self) -> pd.DataFrame:
         """Return the table in long form, one row per sample and level."""
@@ -243,22 +237,41 @@ class ProbeTable:
     def digest(self) -> str:
         """Hash the content: settings, samples and all answers."""
         about = [dataclasses.asdict(self.settings), self.ids, self.map_kinds]
-        found = hashlib.blake2b(json.dumps(about, sort_keys=True).encode(), digest_size=16)
+        digest = hashlib.blake2b(json.dumps(about, sort_keys=True).encode(), digest_size=16)
         for name in ("labels", *self._segmented, *_ROWS):
             values = getattr(self, name)
-            if values.dtype.kind == "f":  # of NaN there are many in memory and one in Parquet
+            if values.dtype.kind == "f":  # NaN has many forms in memory and one in Parquet
                 values = np.where(np.isnan(values), np.nan, values)
-            found.update(f"{name} {values.dtype.str} {values.shape}".encode() + np.ascontiguousarray(values).tobytes())
-        return found.hexdigest()
+            digest.update(f"{name} {values.dtype.str} {values.shape}".encode() + np.ascontiguousarray(values).tobytes())
+        return digest.hexdigest()
+
+    def to_bytes(self) -> bytes:
+        """Return the table as a Parquet file, with a digest of its content."""
+        about = {"format": FORMAT, "digest": self.digest(), **dataclasses.asdict(self.settings)}
+        arrow = pa.Table.from_pandas(self.to_frame(), preserve_index=False)
+        arrow = arrow.replace_schema_metadata({"twinlens": json.dumps(about, sort_keys=True)})
+        file = io.BytesIO()
+        pq.write_table(arrow, file)
+        return file.getvalue()
+
+    @staticmethod
+    def from_bytes(content: bytes, path: str | os.PathLike[str] = "a probe table") -> ProbeTable:
+        """Read a table that `to_bytes` wrote.
+
+        Raises:
+            DamagedError: if the content is not what was written; `path` is named in the error.
+        """
+        try:
+            return ProbeTable._read(pq.ParquetFile(io.BytesIO(content)).read(), path)
+        except DamagedError:
+            raise
+        except (ValueError, KeyError, TypeError, IndexError, AttributeError, OSError, pa.ArrowException) as error:
+            raise DamagedError(path, first_line(error)) from None
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the table as Parquet, with a digest of its content; a file of this name is always whole."""
-        about = {"format": FORMAT, "digest": self.digest(), **dataclasses.asdict(self.settings)}
-        settings = json.dumps(about, sort_keys=True)
-        arrow = pa.Table.from_pandas(self.to_frame(), preserve_index=False)
-        arrow = arrow.replace_schema_metadata({"twinlens": settings})
+        """Write the table as Parquet, with a digest of its content; the file appears when it is complete."""
         with written_whole(path) as unfinished:
-            pq.write_table(arrow, unfinished)
+            unfinished.write_bytes(self.to_bytes())
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> ProbeTable:
@@ -267,28 +280,16 @@ class ProbeTable:
         Raises:
             DamagedError: if the content is not what was written.
         """
-        try:
-            with at_hand(path) as file, pq.ParquetFile(file) as parquet:
-                return ProbeTable._read(parquet.read(), path)
-        except ValueError as error:
-            if isinstance(error, DamagedError):
-                raise
-            raise DamagedError(path, first_line(error)) from None
-        except OSError as error:
-            if error.errno is not None:  # the file is not there, or may not be read
-                raise
-            raise DamagedError(path, first_line(error)) from None
-        except (KeyError, TypeError, IndexError, AttributeError, pa.ArrowException) as error:
-            raise DamagedError(path, first_line(error)) from None
+        return ProbeTable.from_bytes(read_whole(path), path)
 
     @staticmethod
     def _read(arrow: Any, path: str | os.PathLike[str]) -> ProbeTable:
         metadata = (arrow.schema.metadata or {}).get(b"twinlens")
         if metadata is None:
-            raise DamagedError(path, "it is no probe table of twinlens")
+            raise DamagedError(path, "it is not a probe table of twinlens")
         stored = json.loads(metadata)
-        if (found := stored.pop("format")) != FORMAT:
-            raise DamagedError(path, f"it has format {found}, and this twinlens reads {FORMAT}")
+        if (version := stored.pop("format")) != FORMAT:
+            raise DamagedError(path, f"it has format {version}, and this twinlens reads {FORMAT}")
         digest = stored.pop("digest")
         stored["schedule"] = Schedule(**stored["schedule"])
         stored["spatial"] = tuple(stored["spatial"])
@@ -312,4 +313,4 @@ class ProbeTable:
 
 def _difference(one: ProbeSettings, other: ProbeSettings) -> str:
     a, b = dataclasses.asdict(one), dataclasses.asdict(other)
-    return "; ".join(f"{name} is {a[name]!r} there and {b[name]!r} here" for name in a if a[name] != b[name])
+    return "; ".join(f"{name} is {b[name]!r} instead of {a[name]!r}" for name in a if a[name] != b[name])

@@ -1,11 +1,11 @@
-"""From a map to a ranking, once; from the ranking and a schedule to what is kept at every level.
+"""Rankings of features, and what a schedule keeps at every level.
 
-Each map is sorted a single time, ties broken at random from (seed, sample id). Keep-masks, attribution mass
-and false-attribution pictures all come from that one ranking, so the masks of a schedule are nested. Segments join
-places of a map to one feature, whose value is their mean.
+Each map is sorted once; ties are broken at random from (seed, sample id). Keep-masks and attribution mass come from
+that one ranking, so the masks of a schedule are nested. Segments join positions of a map into one feature, whose value
+is their mean.
 
-Shapes: N samples, P places of a map, F features per sample, which are its places unless segments join them, L levels,
-B rows, each a (sample, level) pair.
+Shapes: N samples, P positions of a map, F features per sample (positions or segments), L levels, B rows, each a
+(sample, level) pair.
 """
 
 from __future__ import annotations
@@ -38,46 +38,42 @@ class Schedule:
     """
 
     by: str
-    """"area": a level is the share of features removed. "value": a level is a threshold, relative to the
-    map's maximum, and the features beyond it are removed."""
+    """"area": a level is the share of features removed. "value": a level is a threshold, relative to the map's maximum,
+    and the features beyond it are removed."""
 
     order: str
-    """Which features go first: "lerf" the least relevant, "morf" the most relevant."""
+    """Which features are removed first: "lerf" the least relevant, "morf" the most relevant."""
 
     levels: tuple[float, ...]
     """Strictly increasing or strictly decreasing, within [0, 1]."""
 
     rounding: str = "round"
-    """Rounding of a share to a count, by area only: "round" to nearest, or "floor"; "complement" leaves as many as the
-    rounded rest of the share is."""
+    """Rounding of a share to a count, by area only: "round" to nearest, "floor", or "complement", which rounds the kept
+    share."""
 
     relative: bool = True
     """By value only: thresholds are relative to each map's maximum; otherwise they are compared with its values."""
 
     def __post_init__(self) -> None:
         check_types(self)
-        for name, value, known in (
-            ("by", self.by, BY),
-            ("order", self.order, ORDERS),
-            ("rounding", self.rounding, ROUNDINGS),
-        ):
-            if value not in known:
-                raise unknown(name, value, known)
+        for name, names in (("by", BY), ("order", ORDERS), ("rounding", ROUNDINGS)):
+            if getattr(self, name) not in names:
+                raise unknown(name, getattr(self, name), names)
         decreasing = len(self.levels) > 1 and self.levels[0] > self.levels[-1]
         object.__setattr__(self, "levels", check_levels("levels", self.levels, decreasing=decreasing, ends=True))
 
 
 def check_levels(name: str, levels: Iterable[float], *, decreasing: bool, ends: bool = False) -> tuple[float, ...]:
-    """Check that levels move strictly in one direction within [0, 1], and return them as floats.
+    """Return levels as floats, checked to move strictly in one direction within [0, 1].
 
-    Levels always start next to the untouched input or the empty one and move away from it: shares removed for soundness
-    and thresholds for completeness decrease, shares removed for ROAD, deletion, insertion and ROAR increase.
+    Shares removed for soundness and thresholds for completeness decrease; shares removed for ROAD, deletion, insertion
+    and ROAR increase.
 
     Args:
         name: name of the argument, for errors.
         levels: the levels.
         decreasing: the direction.
-        ends: allow the level at which a sweep starts (0 where levels increase, 1 where they decrease).
+        ends: allow the first possible level (0 where levels increase, 1 where they decrease).
 
     Example:
         >>> check_levels("levels", [0.2, 0.5], decreasing=True)
@@ -86,22 +82,22 @@ def check_levels(name: str, levels: Iterable[float], *, decreasing: bool, ends: 
         ValueError: `levels` must decrease within [0, 1); got 0.2 then 0.5. Sort them in descending order.
     """
     try:
-        given = tuple(float(level) for level in levels)
+        values = tuple(float(level) for level in levels)
     except (TypeError, ValueError, OverflowError):
         raise TypeError(f"`{name}` must be a list of numbers; got {short_repr(levels)}.") from None
     word, order = ("decrease", "descending") if decreasing else ("increase", "ascending")
     inside = "[0, 1]" if ends else "[0, 1)" if decreasing else "(0, 1]"
-    if not given:
+    if not values:
         raise ValueError(f"`{name}` must name at least one level; got none.")
-    for level in given:
+    for level in values:
         if not 0 <= level <= 1 or (not ends and level == (1 if decreasing else 0)):
             raise ValueError(f"`{name}` must {word} within {inside}; got {level:g}.")
-    for one, other in pairwise(given):
+    for one, other in pairwise(values):
         if (one <= other) if decreasing else (one >= other):
             raise ValueError(
                 f"`{name}` must {word} within {inside}; got {one:g} then {other:g}. Sort them in {order} order."
             )
-    return given
+    return values
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,17 +105,17 @@ class Ranking:
     """The order of each sample's features, least relevant first."""
 
     rank: Tensor
-    """(N, P) int32: position of each place's feature, 0 for the least relevant; -1 for a place that is none."""
+    """(N, P) int32: rank of the feature at each position, 0 for the least relevant; -1 where there is no feature."""
 
     ascending: Tensor
-    """(N, F) float64: the values of the features, scaled to a maximum of 1, in that order; infinity behind the last of
-    a sample that has fewer than others."""
+    """(N, F) float64: the values of the features, scaled to a maximum of 1, in that order; padded with infinity where a
+    sample has fewer features than others."""
 
     peak: Tensor
     """(N, 1) float64: the maximum of each map before it was scaled."""
 
     features: Tensor
-    """(N, 1) int64: how many features each sample has."""
+    """(N, 1) int64: number of features of each sample."""
 
 
 def rank_features(maps: Tensor, *, ids: Sequence[str], seed: int, segments: Tensor | None = None) -> Ranking:
@@ -128,9 +124,9 @@ def rank_features(maps: Tensor, *, ids: Sequence[str], seed: int, segments: Tens
     Args:
         maps: the maps.
         ids: one name per sample.
-        seed: seed of the order of equal values.
-        segments: (N, *S) the number of the feature that each place belongs to, from 0; -1 for a place that is none.
-            By default each place is a feature.
+        seed: random seed of the order of equal values.
+        segments: (N, *S) the number of the feature at each position, from 0; -1 at positions without a feature. By
+            default each position is a feature.
 
     Example:
         >>> rank_features(torch.tensor([[5.0, 1.0, 3.0]]), ids=["a"], seed=0).rank
@@ -146,14 +142,14 @@ def rank_features(maps: Tensor, *, ids: Sequence[str], seed: int, segments: Tens
     shuffled = torch.stack([_permutation(values.shape[1], stream(seed, name)) for name in ids]).to(values.device)
     ascending, position = torch.gather(values, 1, shuffled).sort(dim=1, stable=True)
     order = torch.gather(shuffled, 1, position)
-    places = torch.arange(values.shape[1], dtype=torch.int32, device=values.device).expand_as(order)
-    rank = torch.empty_like(order, dtype=torch.int32).scatter_(1, order, places)
+    ranks = torch.arange(values.shape[1], dtype=torch.int32, device=values.device).expand_as(order)
+    rank = torch.empty_like(order, dtype=torch.int32).scatter_(1, order, ranks)
     features = torch.full_like(peak, values.shape[1], dtype=torch.int64)
     return Ranking(rank=rank, ascending=ascending, peak=peak, features=features)
 
 
 def _rank_segments(maps: Tensor, segments: Tensor, ids: Sequence[str], seed: int) -> Ranking:
-    """Rank segments by the mean of their places, sample by sample: they differ in number."""
+    """Rank segments by the mean of their positions, sample by sample because they differ in number."""
     most = int(segments.max()) + 1
     parts = [
         rank_features(segment_means(values, own)[None], ids=[name], seed=seed)
@@ -180,22 +176,21 @@ def segment_means(values: Tensor, segments: Tensor) -> Tensor:
         tensor([2., 5.], dtype=torch.float64)
     """
     inside = segments >= 0
-    own, given = segments[inside], values[inside].to(torch.float64)
+    own = segments[inside]
     sums = torch.zeros(int(own.max()) + 1, dtype=torch.float64, device=values.device)
-    return sums.index_add(0, own, given) / torch.bincount(own, minlength=len(sums))
+    return sums.index_add(0, own, values[inside].to(torch.float64)) / torch.bincount(own, minlength=len(sums))
 
 
 def _permutation(count: int, seed: int) -> Tensor:
-    # Drawn on the CPU, so that ties break alike on every device.
+    # Drawn on the CPU: ties break alike on every device.
     return torch.randperm(count, generator=torch.Generator().manual_seed(seed))
 
 
 def count_removed(ranking: Ranking, schedule: Schedule) -> Tensor:
     """Count the features that each level removes from each sample, (N, L) int64.
 
-    By area, every level below 1 keeps at least one feature. By value, "morf" removes what exceeds the
-    threshold, so a map of zeros loses nothing and a constant map loses everything at any threshold below 1;
-    "lerf" removes what stays below it.
+    By area, every level below 1 keeps at least one feature. By value, "morf" removes values above the threshold: a map
+    of zeros loses nothing, a constant map everything at any threshold below 1. "lerf" removes values below it.
 
     Example:
         >>> ranking = rank_features(torch.tensor([[5.0, 1.0, 3.0, 4.0]]), ids=["a"], seed=0)
@@ -205,8 +200,8 @@ def count_removed(ranking: Ranking, schedule: Schedule) -> Tensor:
     features = ranking.features
     if schedule.by == "value":
         levels = torch.tensor(schedule.levels, dtype=torch.float64, device=ranking.ascending.device)
-        # Relative to its maximum, a map of zeros has the threshold zero at every level, and no value lies beyond it on
-        # either side. An absolute threshold is divided as the values were, so that a value that equals it still does.
+        # Relative to its maximum, a map of zeros has the threshold zero at every level, and no value lies beyond it.
+        # An absolute threshold is divided like the values, which keeps a value equal to it.
         if schedule.relative:
             thresholds = levels * ranking.ascending.gather(1, features - 1)
         else:
@@ -222,8 +217,8 @@ def count_removed(ranking: Ranking, schedule: Schedule) -> Tensor:
 
 
 def _count_share(features: int, level: float, rounding: str) -> int:
-    """Count the features that a share is, at least one of them left for a share below 1."""
-    if rounding == "complement":  # the exact counterpart of what is kept by a rounded share
+    """Return a share of the features as a count; a share below 1 leaves at least one."""
+    if rounding == "complement":  # the exact counterpart of keeping a rounded share
         return features - _count_share(features, round(1 - level, 12), "round") if level > 0 else 0
     count = round(features * level) if rounding == "round" else int(features * level)
     return min(count, features - 1 if level < 1 else features)
@@ -237,11 +232,11 @@ def kept_mass(ranking: Ranking, removed: Tensor, order: str) -> Tensor:
         >>> kept_mass(ranking, torch.tensor([[2, 1, 0]]), "lerf")
         tensor([[1.0000, 1.7500, 2.0000]], dtype=torch.float64)
     """
-    # Summed from the end that is kept, so that a small kept set is not the difference of two large sums.
-    known = ranking.ascending.masked_fill(ranking.ascending.isinf(), 0.0)
-    values = known.flip(1) if order == "lerf" else known
+    # Summed from the end that is kept: a small kept set is then no difference of two large sums.
+    ascending = ranking.ascending.masked_fill(ranking.ascending.isinf(), 0.0)
+    values = ascending.flip(1) if order == "lerf" else ascending
     sums = torch.nn.functional.pad(values.cumsum(dim=1), (1, 0))
-    # What a sample lacks beside others lies at the end that "lerf" sums from, as zeros.
+    # The padding of samples with fewer features lies, as zeros, at the end that "lerf" sums from.
     return torch.gather(sums, 1, (values.shape[1] if order == "lerf" else ranking.features) - removed)
 
 
@@ -249,10 +244,10 @@ def keep_features(rank: Tensor, removed: Tensor, order: str, features: Tensor | 
     """Return the keep-mask (B, P), True where a feature stays, for rows of ranks (B, P) and removal counts (B,).
 
     Args:
-        rank: positions of the features; a place that is none, -1, always stays.
-        removed: how many are removed.
-        order: which go first.
-        features: (B,) how many features there are; one per place by default.
+        rank: ranks of the features; positions of rank -1 always stay.
+        removed: number of features removed.
+        order: which are removed first.
+        features: (B,) number of features; one per position by default.
 
     Example:
         >>> keep_features(torch.tensor([[2, 0, 1]]), torch.tensor([1]), "lerf")
@@ -265,24 +260,24 @@ def keep_features(rank: Tensor, removed: Tensor, order: str, features: Tensor | 
 
 
 def check_segments(segments: ArrayLike, shape: Sequence[int], ids: Sequence[str]) -> Tensor:
-    """Return segments (N, *S) as int64, numbered from 0 without gaps in each sample; negative ones belong to none.
+    """Return segments (N, *S) as int64, numbered from 0 without gaps in each sample; -1 at positions without a segment.
 
     Example:
         >>> check_segments(torch.tensor([[7, 7, 3, -5]]), (4,), ["a"])
         tensor([[ 1,  1,  0, -1]])
     """
-    given = as_tensor(segments, "segments")
-    if given.is_floating_point() or given.dtype is torch.bool:
-        raise TypeError(f"`segments` must hold integers, the number of each place's segment; got {given.dtype}.")
-    if tuple(given.shape) != (len(ids), *shape):
+    values = as_tensor(segments, "segments")
+    if values.is_floating_point() or values.dtype is torch.bool:
+        raise TypeError(f"`segments` must hold integers, the number of each position's segment; got {values.dtype}.")
+    if tuple(values.shape) != (len(ids), *shape):
         raise ValueError(
             f"`segments` must have the shape {(len(ids), *shape)} of the maps of {len(ids)} samples; got "
-            f"{tuple(given.shape)}."
+            f"{tuple(values.shape)}."
         )
-    numbered = torch.full(given.shape, -1, dtype=torch.int64)
-    for name, own, target in zip(ids, given.cpu(), numbered, strict=True):
+    numbered = torch.full(values.shape, -1, dtype=torch.int64)
+    for name, own, target in zip(ids, values.cpu(), numbered, strict=True):
         inside = own >= 0
         if not inside.any():
-            raise ValueError(f"`segments` must number at least one place from 0 on; sample {name!r} has none.")
+            raise ValueError(f"`segments` must number at least one position from 0 on; sample {name!r} has none.")
         target[inside] = own[inside].unique(return_inverse=True)[1]
     return numbered

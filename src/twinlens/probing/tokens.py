@@ -1,4 +1,4 @@
-"""Text as a model sees it: token ids, and an attention mask that tells them from padding.
+"""Text as a model sees it: token ids, and an attention mask that marks padding.
 
 Shapes: N samples, T tokens.
 """
@@ -22,7 +22,7 @@ def are_tokens(inputs: object) -> bool:
 
 
 def pack_tokens(inputs: Mapping[str, Any]) -> Tensor:
-    """Join what a tokenizer returns to one tensor (N, 2, T): the ids, and the attention mask, by default all ones.
+    """Return the output of a tokenizer as one tensor (N, 2, T): the ids, and the attention mask, by default all ones.
 
     Example:
         >>> pack_tokens({"input_ids": [[5, 6, 0]], "attention_mask": [[1, 1, 0]]})

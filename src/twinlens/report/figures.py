@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from twinlens.metrics.removal import Completeness
-from twinlens.metrics.soundness import Soundness
 from twinlens.report.styles import MethodStyle, method_styles
 from twinlens.run.results import CurveResults
 from twinlens.run.run_reader import Evaluation, exchanged_point, run_labels
@@ -166,15 +164,15 @@ def _reach(curve: CurveResults | None) -> Floats | None:
 def draw_metric(axes: Axes, evaluation: Evaluation, metric: str, styles: Mapping[str, MethodStyle]) -> None:
     """Draw the curves of all methods by one metric, with their bands."""
     results = evaluation.results
-    kind = results.kind(metric)
+    about = results.about(metric)
     for method in results.best_first():
         curve = results.methods[method].metrics.get(metric)
         if curve is not None:
-            _draw_curve(axes, curve, method, styles[method], stairs=isinstance(kind, Soundness))
-    across, along = results.about(metric).axes(performance_of(results, metric))
+            _draw_curve(axes, curve, method, styles[method], stairs=about.stairs)
+    across, along = about.axes(performance_of(results, metric))
     axes.set_xlabel(across)
     axes.set_ylabel(along)
-    if isinstance(kind, Completeness):
+    if about.decreasing:
         axes.invert_xaxis()
 
 

@@ -11,8 +11,6 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 from twinlens.metrics.performance import is_share
-from twinlens.metrics.removal import Completeness
-from twinlens.metrics.soundness import Soundness
 from twinlens.run.check_records import Check
 from twinlens.run.results import ControlResults, CurveResults, Results, StoppingResults
 from twinlens.run.run_reader import Evaluation, run_labels
@@ -68,7 +66,7 @@ def describe_run(evaluation: Evaluation, label: str) -> dict[str, JSON]:
         "beside": to_json(side_columns(evaluation)),
         "terms": _terms(results),
         "sides": to_json(results.sides),
-        "plane": [results.first_of(Soundness), results.first_of(Completeness)],
+        "plane": [results.first_of("soundness"), results.first_of("completeness")],
         "front": to_json(list(results.front)),
         "frontShares": to_json(results.front),
         "confidence": results.confidence,
@@ -119,7 +117,7 @@ def _terms(results: Results) -> list[JSON]:
 
 
 def _metric(results: Results, name: str) -> dict[str, JSON]:
-    about, kind, measure = results.about(name), results.kind(name), performance_of(results, name)
+    about, measure = results.about(name), performance_of(results, name)
     x, y = about.axes(measure)
     return {
         "key": name,
@@ -130,8 +128,8 @@ def _metric(results: Results, name: str) -> dict[str, JSON]:
         "meaning": [*about.reading(measure), *_limits(results, name)],
         "higherIsBetter": about.higher_is_better,
         "best": results.best(name),
-        "stairs": isinstance(kind, Soundness),
-        "inverse": isinstance(kind, Completeness),
+        "stairs": about.stairs,
+        "inverse": about.decreasing,
         "x": x,
         "y": y,
     }
@@ -140,7 +138,7 @@ def _metric(results: Results, name: str) -> dict[str, JSON]:
 def _limits(results: Results, metric: str) -> list[str]:
     """Say how large a number of this run can be; nothing where it is a share, or where there is no curve."""
     measure = performance_of(results, metric)
-    if isinstance(results.kind(metric), Soundness):
+    if results.about(metric).side == "soundness":
         high = results.soundness_up_to.get(metric)
         why = f"nine tenths of the {measure} with nothing removed"
         return [] if high is None else [f"Here they go up to {high:.3f}, {why}."]
@@ -246,7 +244,7 @@ def _asked(results: Results) -> str:
     Names of metrics are left out where one text holds for all.
     """
     texts: dict[str, list[str]] = {}
-    sound = [name for name in results.question.metrics if isinstance(results.kind(name), Soundness)]
+    sound = [name for name in results.question.metrics if results.about(name).side == "soundness"]
     for name in sound:
         texts.setdefault(_fine_print(results, name) + _judging(results.question.metrics[name]), []).append(name)
     said = {_fine_print(results, name) for name in sound}

@@ -14,12 +14,11 @@ import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Literal, cast, get_args
+from typing import Literal, get_args
 
 import numpy as np
 
 from twinlens.metrics.curves import Curve
-from twinlens.metrics.soundness_curve import SoundnessCurve
 from twinlens.statistics.bootstrap import bootstrap
 from twinlens.support.arrays import Floats
 from twinlens.support.estimate import Estimate
@@ -128,9 +127,9 @@ def too_few(curve: Curve) -> str:
     right side (docs/concepts/statistics.md).
     """
     samples = len(curve.table)
-    if curve.has_interval or (epsilon := cast(SoundnessCurve, curve).epsilon) * samples >= 1:
+    if curve.threshold is None or curve.has_interval or curve.threshold * samples >= 1:
         return ""
-    return f"one of {samples} samples is worth {1 / samples:.3f}, more than ε = {epsilon:g}"
+    return f"one of {samples} samples is worth {1 / samples:.3f}, more than ε = {curve.threshold:g}"
 
 
 def list_values(estimates: Mapping[str, Estimate], spec: str = "z.3f") -> str:

@@ -19,7 +19,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from twinlens.metrics.curves import RemovalCurve, more_is_better
+from twinlens.metrics.curves import RemovalCurve
 from twinlens.metrics.measuring import road
 from twinlens.metrics.removal import SHARES
 from twinlens.models.loading import PRETRAINED, load_model
@@ -219,7 +219,7 @@ def _rank(
     **about: Any,
 ) -> Claim:
     """Judge whether each of the better methods beats each of the worse on a set, by the mean loss over levels."""
-    sign = 1.0 if more_is_better(order) else -1.0
+    sign = 1.0 if order == "morf" else -1.0
     loss = {method: losses.mean(name, method, order, levels) for method in (*better, *worse)}
     return judge(
         *((loss[a] - loss[b]) * sign for a in better for b in worse),

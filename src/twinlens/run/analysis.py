@@ -20,8 +20,6 @@ from twinlens.metrics.catalogue import headline
 from twinlens.metrics.metric import Metric
 from twinlens.metrics.performance import measure
 from twinlens.metrics.protocols import find_protocol
-from twinlens.metrics.soundness import Soundness
-from twinlens.metrics.soundness_curve import SoundnessCurve
 from twinlens.probing.answers import CLASSIFICATION
 from twinlens.probing.probe_table import ProbeTable
 from twinlens.run.manifest import ModelRecord, Question
@@ -137,7 +135,7 @@ def _analyse_curve(
         score=drawn.score(high),
         findings=diagnose(curve),
         head=curve.table.take(range(head)),
-        false_share=curve.false_share if isinstance(curve, SoundnessCurve) else None,
+        false_share=curve.false_share,
     )
 
 
@@ -196,7 +194,7 @@ def area_limits(metrics: Mapping[str, Metric], untouched: ProbeTable) -> dict[st
     """
     limits = {}
     for name, metric in metrics.items():
-        if isinstance(metric, Soundness) and metric.estimator == "paper":
+        if metric.by_predictive_level:
             whole = measure(untouched, metric.performance, find_protocol(metric.protocol)).mean[0]
             if whole > 0:  # measures that start below zero have no such range
                 limits[name] = float(_LIMIT * whole)

@@ -14,7 +14,7 @@ from torch import Tensor
 from twinlens.attribution import METHODS, check_options, find_ensemble, needs_reference, plugin_method
 from twinlens.attribution.method import declared
 from twinlens.data.stored_maps import StoredMaps, check_stored, maps_from_array, open_maps
-from twinlens.integrations.explanations import Adapted, adapt
+from twinlens.integrations.explanations import Explanation, adapt
 from twinlens.options import Methods, QuestionOptions
 from twinlens.probing.maps import AS_IT_IS, Reading, ReadingOptions
 from twinlens.run.directory import check_name
@@ -31,7 +31,7 @@ class Method:
     name: str
     """Name in the results."""
 
-    source: str | Adapted | StoredMaps
+    source: str | Explanation | StoredMaps
     """A name in `METHODS`, an explanation of another origin, or maps made elsewhere."""
 
     options: Mapping[str, Any] = field(default_factory=dict)

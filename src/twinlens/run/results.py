@@ -9,11 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from twinlens.metrics.about import About
 from twinlens.metrics.catalogue import described_metric, first_of
-from twinlens.metrics.metric import ForeignMetric, Metric
-from twinlens.metrics.removal import Completeness
-from twinlens.metrics.soundness import Soundness
+from twinlens.metrics.metric import About, ForeignMetric, Metric
 from twinlens.run.check_records import CheckValue
 from twinlens.run.manifest import FORMAT, DataRecord, ModelRecord, Question
 from twinlens.statistics.verdicts import Standing
@@ -255,7 +252,7 @@ class Results:
     @property
     def sides(self) -> tuple[str, ...]:
         """The headline: a metric of soundness, with a control if there is one, and the first one of completeness."""
-        return tuple(name for kind in (Soundness, Completeness) if (name := self.first_of(kind)) is not None)
+        return tuple(name for side in ("soundness", "completeness") if (name := self.first_of(side)) is not None)
 
     @property
     def plane(self) -> tuple[str, ...]:
@@ -266,9 +263,9 @@ class Results:
         """Return the metric that was measured under this name, with default options."""
         return described_metric(self.question.metrics[metric])
 
-    def first_of(self, kind: type[Metric]) -> str | None:
-        """Return the name of the first metric of a kind that has a control by default, or else of the first."""
-        return first_of({name: self.kind(name) for name in self.question.metrics}, kind)
+    def first_of(self, side: str) -> str | None:
+        """Return the name of the first metric of a side that has a control by default, or else of the first."""
+        return first_of({name: self.kind(name) for name in self.question.metrics}, side)
 
     def candidates(self, metric: str) -> dict[str, float]:
         """Return the areas of the methods that may be called best: no controls, none without skill."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from twinlens.metrics.removal import Completeness
-from twinlens.metrics.soundness import Soundness
 from twinlens.options import Until
 from twinlens.run.results import Results, StoppingResults
 
@@ -139,8 +137,8 @@ def find_warnings(results: Results) -> list[str]:
         found.append("One method only: there is nothing to compare it with. Add the control `random`, at least.")
     if not results.question.metrics:
         found.append("No metric was asked for: the run holds maps alone.")
-    sound = [name for name in results.question.metrics if isinstance(results.kind(name), Soundness)]
-    complete = [name for name in results.question.metrics if isinstance(results.kind(name), Completeness)]
+    sound = [name for name in results.question.metrics if results.about(name).side == "soundness"]
+    complete = [name for name in results.question.metrics if results.about(name).side == "completeness"]
     found += [warning for metric in (*sound, *complete) for warning in _control_on_top(results, metric)]
     found += [warning for metric in sound for warning in _unreached(results, metric)]
     return [*found, *(f"{name}: {d.message}" for name, m in methods.items() for d in m.diagnostics if d.message)]

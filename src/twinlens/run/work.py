@@ -28,7 +28,7 @@ from twinlens.data.segments import Segments
 from twinlens.data.stored_maps import StoredMaps
 from twinlens.errors import DamagedError, RunError
 from twinlens.imputation.imputers import ConstantImputer, Imputer, TokenImputer
-from twinlens.integrations.explanations import Adapted
+from twinlens.integrations.explanations import Explanation
 from twinlens.models.loading import LoadedModel
 from twinlens.probing.answers import CLASSIFICATION, SINGLE, Target, answering_logits
 from twinlens.probing.exchange import draw_controlled, draw_partners
@@ -303,9 +303,7 @@ class EvaluationWorker:
         _, samples, inputs, _ = self._shard(shard)
         start, made = time.perf_counter(), {}
         for name, maps in self._explain(method, shard).items():
-            checked = check_maps(
-                maps, spatial_shape(inputs.shape), ids=samples.ids, **dataclasses.asdict(method.reading)
-            )
+            checked = check_maps(maps, spatial_shape(inputs.shape), ids=samples.ids, reading=method.reading)
             # As they are stored, so that a run that goes on ranks the same numbers.
             made[name] = checked.float().cpu()
             run.save_maps(name, shard, made[name], samples.ids)
@@ -324,10 +322,10 @@ class EvaluationWorker:
             options["reference"] = self._reference
         if segments is not None and method.takes_segments:
             options["segments"] = segments
-        if isinstance(method.source, Adapted) and method.source.reads_answers:
+        if isinstance(method.source, Explanation) and method.source.reads_answers:
             return {method.name: self._call(method.source, samples, inputs, **options)}
         with self._answering():
-            if isinstance(method.source, Adapted):
+            if isinstance(method.source, Explanation):
                 return {method.name: self._call(method.source, samples, inputs, **options)}
             if not (kinds := self._siblings(method, shard)):
                 return {method.name: self._call(METHODS[method.source], samples, inputs, **options)}
@@ -345,7 +343,7 @@ class EvaluationWorker:
     def _call(
         self, explain: Callable[..., T], samples: Samples, inputs: Tensor, /, *more: object, **options: object
     ) -> T:
-        with blaming("method" if isinstance(explain, Adapted) else "model"):
+        with blaming("method" if isinstance(explain, Explanation) else "model"):
             manifest = self.job.run.manifest
             # A value is the only one of its sample.
             targets = samples.labels if manifest.model.task == CLASSIFICATION else np.zeros(len(samples), np.int64)
@@ -382,7 +380,7 @@ class EvaluationWorker:
             def advance(rows: int, stage: str = sweep.name) -> None:
                 self.progress.advance(method.name, rows, stage)
 
-            table = prober.sweep(ranked, sweep.schedule, imputer, untouched=untouched, advance=advance)
+            table = prober.sweep(ranked, sweep.schedule, imputer, original=untouched, advance=advance)
             run.save_probes(run.probes_part(method.name, sweep.name, shard), table)
 
     def _probe_exchanged(self, method: Method, missing: Sequence[tuple[SweepRecord, Imputer]], shard: int) -> None:

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.spatial.distance import directed_hausdorff
 
-from twinlens.metrics.curves import Curve, RemovalCurve
-from twinlens.metrics.soundness_curve import SoundnessCurve
+from twinlens.metrics.curves import Curve
 from twinlens.support.arguments import checked
 from twinlens.support.arrays import Floats
 from twinlens.support.resampling import Interval, band, draw_blocks, interval_of
@@ -118,7 +117,7 @@ class Bootstrap:
         curve, (area, replicates) = self.curve, self.areas_up_to(high)
         per_sample = curve.area_per_sample()
         return Score(
-            kind=kind_of(curve),
+            kind=curve.kind,
             area=area,
             replicates=replicates,
             per_sample=None if per_sample is None else per_sample[np.argsort(np.asarray(curve.table.ids))],
@@ -138,12 +137,8 @@ class Bootstrap:
         Returns:
             The interval; its `reached` is the share of resamples in which v was reached.
         """
-        value = self.curve.at(level)
-        if not isinstance(self.curve, SoundnessCurve):
-            return self._interval(value, self.values[:, self.curve.position(level)], confidence)
-        reached = self.performance >= level
-        first = np.take_along_axis(self.values, reached.argmax(axis=1)[:, None], axis=1)[:, 0]
-        return self._interval(value, np.where(reached.any(axis=1), first, np.nan), confidence)
+        replicates = self.curve.values_at(level, self.performance, self.values)
+        return self._interval(self.curve.at(level), replicates, confidence)
 
     def _interval(self, value: float | None, replicates: Floats, confidence: float) -> Interval[float]:
         found = interval_of(value, self.trusted(replicates), confidence, samples=len(self.curve.table))
@@ -153,13 +148,6 @@ class Bootstrap:
     def trusted(self, replicates: Floats) -> Floats:
         """Return replicates (R, ...) of the curve for an interval: NaN where they do not make one."""
         return replicates if self.curve.has_interval else np.full_like(replicates, np.nan)
-
-
-def kind_of(curve: Curve) -> str:
-    """Name what a curve measures."""
-    if isinstance(curve, RemovalCurve):
-        return f"removal ({curve.table.settings.schedule.order})"
-    return "soundness" if isinstance(curve, SoundnessCurve) else "completeness"
 
 
 @checked

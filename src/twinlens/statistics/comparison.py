@@ -15,8 +15,7 @@ from itertools import combinations
 import numpy as np
 
 from twinlens.metrics.curves import Curve
-from twinlens.metrics.soundness_curve import SoundnessCurve
-from twinlens.statistics.bootstrap import Score, bootstrap, kind_of
+from twinlens.statistics.bootstrap import Score, bootstrap
 from twinlens.statistics.sequential import ONE_LOOK, Looks
 from twinlens.statistics.verdicts import Comparison, Pair, Standing
 from twinlens.support.arrays import Floats
@@ -100,26 +99,19 @@ def _by_metric(compared: Curves) -> dict[str, dict[str, Curve]]:
         raise ValueError(f"`compared` must hold at least two methods to compare; got {len(compared)}.")
     metrics: dict[str, dict[str, Curve]] = {}
     for method, given in compared.items():
-        for metric, curve in ({kind_of(given): given} if isinstance(given, Curve) else given).items():
+        for metric, curve in (given if isinstance(given, Mapping) else {given.kind: given}).items():
             metrics.setdefault(metric, {})[method] = curve
     for metric, methods in metrics.items():
         for method in compared:
             if method not in methods:
                 raise ValueError(f"`compared` must hold every metric of every method; {method!r} has no {metric}.")
-            one, other = (_made_with(methods[name]) for name in (next(iter(compared)), method))
+            one, other = (methods[name].conditions for name in (next(iter(compared)), method))
             if one != other:
                 raise ValueError(
                     f"`compared` must be made alike; {metric} of {method!r} was measured as {other}, that of "
                     f"{next(iter(compared))!r} as {one}."
                 )
     return metrics
-
-
-def _made_with(curve: Curve) -> str:
-    made = f"{kind_of(curve)}, {curve.measure}, protocol {curve.protocol.name}, {curve.table.settings.imputer}"
-    if isinstance(curve, SoundnessCurve):  # its levels may differ, as a sweep may end early
-        return f"{made}, estimator {curve.estimator}, epsilon {curve.epsilon:g}"
-    return f"{made}, levels {', '.join(f'{level:g}' for level in curve.levels)}"
 
 
 def _refuse_other_samples(metrics: Mapping[str, Mapping[str, Curve]], ids: Sequence[str]) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from twinlens.probing.maps import check_ids, check_maps, normalise
+from twinlens.probing.maps import Reading, check_ids, check_maps, normalise
 from twinlens.support.arguments import checked
 from twinlens.support.arrays import ArrayLike, Floats, as_tensor
 
@@ -68,7 +68,8 @@ def _checked(maps: ArrayLike, sign: str, channels: str | None) -> Tensor:
         raise ValueError(f"`maps` must be (samples, *spatial), none of them empty; got shape {tuple(given.shape)}.")
     # Only with `channels` is the second axis one of channels; otherwise any axis may belong to a map.
     spatial = tuple(given.shape[1:] if channels is None else given.shape[2:])
-    return check_maps(given, spatial, ids=check_ids(None, len(given)), sign=sign, channels=channels)
+    reading = Reading(sign=sign, channels=channels)  # type: ignore[arg-type]  # which refuses other names
+    return check_maps(given, spatial, ids=check_ids(None, len(given)), reading=reading)
 
 
 def gini(maps: Tensor) -> Floats:

@@ -1,26 +1,29 @@
-"""Arguments of public functions, checked against their annotations before anything is done with them."""
+"""Arguments of public functions, checked against their annotations."""
 
 from __future__ import annotations
 
 import functools
 import inspect
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar, get_args, get_origin
 
 import numpy as np
 from torch import Tensor
 
-from twinlens.support.fields import convert
+from twinlens.errors import unknown
+from twinlens.support.fields import convert, fields_of
 
 F = TypeVar("F", bound=Callable[..., Any])
-_FITTED = ("ids", "imputer")  # which are checked with the samples, and looked up by name
+T = TypeVar("T")
+_CHECKED_LATER = ("ids", "imputer")  # with the samples, and by name
 
 
 def checked(function: F) -> F:
     """Let a function refuse an argument that is not of its declared type, by the argument's name.
 
-    Arrays are left to whoever reads them, because they have to fit each other.
+    Arrays are checked where they are read, because they have to fit each other; options of a TypedDict by
+    `fill_options`.
 
     Example:
         >>> @checked
@@ -34,37 +37,54 @@ def checked(function: F) -> F:
 
     @functools.wraps(function)
     def call(*args: Any, **named: Any) -> Any:
-        args, named = check_arguments(function, args, named)
+        args, named = check_arguments(function, args, named, typing.get_type_hints(function).keys())
         return function(*args, **named)
 
     return typing.cast("F", call)
 
 
 def check_arguments(
-    function: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any]
+    function: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any], names: Collection[str] | None = None
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Check the arguments of one call against the annotations of a function, and bring them to their form."""
+    """Return the arguments of one call, checked against the annotations of a function; `names` are all by default."""
     try:
-        given = inspect.signature(function).bind(*args, **named)
-    except TypeError:  # too many, too few or unknown ones: Python, or the function, knows what to say
+        bound = inspect.signature(function).bind(*args, **named)
+    except TypeError:  # too many, too few or unknown ones: the call itself raises the error
         return args, named
     kinds = kinds_of(function)
-    for name, value in given.arguments.items():
-        if name in kinds:
-            given.arguments[name] = convert(value, kinds[name], name)
-    return given.args, given.kwargs
+    for name, value in bound.arguments.items():
+        if name in kinds and (names is None or name in names):
+            bound.arguments[name] = convert(value, kinds[name], name)
+    return bound.args, bound.kwargs
+
+
+def fill_options(kind: type[T], options: Mapping[str, Any]) -> T:
+    """Return the options of a TypedDict, checked against their types and completed by their defaults."""
+    fields = {field.name: field for field in fields_of(kind)}
+    for name in options:
+        if name not in fields:
+            raise TypeError(str(unknown("options", name, fields)))
+    complete = {name: field.default for name, field in fields.items()} | dict(options)
+    for name in options:
+        if _is_checked(name, fields[name].type):
+            complete[name] = convert(options[name], fields[name].type, name)
+    return typing.cast("T", complete)
 
 
 @functools.cache
 def kinds_of(function: Callable[..., Any]) -> dict[str, Any]:
-    """Return the types of the arguments that are checked; those of options that are declared elsewhere are at hand."""
+    """Return the types of the arguments that are checked, those that a decorator lists included."""
     hints = typing.get_type_hints(function)
     kinds = {
         name: hints.get(name, parameter.annotation)
         for name, parameter in inspect.signature(function).parameters.items()
-        if parameter.kind is not parameter.VAR_KEYWORD and name not in _FITTED
+        if parameter.kind is not parameter.VAR_KEYWORD
     }
-    return {name: kind for name, kind in kinds.items() if not _holds_arrays(kind)}
+    return {name: kind for name, kind in kinds.items() if _is_checked(name, kind)}
+
+
+def _is_checked(name: str, kind: Any) -> bool:
+    return name not in _CHECKED_LATER and not _holds_arrays(kind)
 
 
 def _holds_arrays(kind: Any) -> bool:

@@ -1,4 +1,4 @@
-"""A number with its interval: the one form in which numbers leave the statistics.
+"""Estimates: numbers with their intervals.
 
 Shapes: N samples, R resamples.
 """
@@ -24,8 +24,8 @@ _KEPT_IN_MEMORY = {"stored": False}
 class Estimate:
     """A number with its interval.
 
-    Sums, differences and multiples of estimates are estimates, as long as their replicates are kept. Estimates of the
-    same samples are resampled alike, and so their difference is paired.
+    Sums, differences and multiples of estimates are estimates, if their replicates are kept. Estimates of the same
+    samples share their resamples, and their difference is paired.
 
     Example:
         >>> print(Estimate(value=0.5, low=0.4, high=0.6, samples=100))

@@ -1,8 +1,8 @@
 """Resampling: bootstrap draws of samples, and the one kind of interval that comes from the replicates of a number.
 
-An interval is symmetric about its estimate, and as wide as the replicates stray from that: it always contains what it
-belongs to, and what noise does to an estimator on average widens it. Where nearly all samples agree, so do the
-replicates, and the interval is widened by what N samples cannot show.
+An interval is symmetric about its estimate, and as wide as the replicates deviate from it: it always contains the
+estimate, and a bias of the estimator widens it. Where nearly all samples agree, the interval is widened by what N
+samples cannot show.
 
 Shapes: N samples, R resamples, K numbers (the levels of a curve, or pairs of methods).
 """
@@ -95,7 +95,7 @@ def draw(ids: Sequence[str], resamples: int, seed: int) -> Floats:
 
 
 def draw_blocks(ids: Sequence[str], resamples: int, seed: int) -> Iterator[Floats]:
-    """Yield what `draw` returns, some resamples at a time, so that those of many samples are never in memory at once.
+    """Yield the result of `draw` some resamples at a time, to limit memory.
 
     Example:
         >>> [len(counts) for counts in draw_blocks([str(k) for k in range(40_000)], resamples=1000, seed=0)]
@@ -105,11 +105,11 @@ def draw_blocks(ids: Sequence[str], resamples: int, seed: int) -> Iterator[Float
         limit = "least 2" if resamples < 2 else f"most {_MOST}"
         raise ValueError(f"`resamples` must be at {limit}; got {resamples}. 1000 is a good number.")
     generator = np.random.default_rng(stream(seed, "bootstrap"))
-    place = np.argsort(np.argsort(np.asarray(ids)))
+    rank = np.argsort(np.argsort(np.asarray(ids)))
     for start in range(0, resamples, size := max(1, _BLOCK // len(ids))):
         counts = np.empty((min(size, resamples - start), len(ids)))
         for row in counts:
-            row[:] = np.bincount(generator.integers(len(ids), size=len(ids)), minlength=len(ids))[place]
+            row[:] = np.bincount(generator.integers(len(ids), size=len(ids)), minlength=len(ids))[rank]
         yield counts
 
 
@@ -174,18 +174,18 @@ def band(
         >>> band(np.zeros(2), replicates, 0.95, samples=1000, simultaneous=True)[1].round(1)
         array([2.3, 4.4])
     """
-    places = [slice(None)] if simultaneous else [slice(k, k + 1) for k in range(len(values))]
+    groups = [slice(None)] if simultaneous else [slice(k, k + 1) for k in range(len(values))]
     # The two-sided rule of three: of N samples none differs, but up to 3.7 in N others may (at 95%). By how much is
-    # not seen either; the largest value stands for it.
+    # not seen either; the largest value is used for it.
     unseen = -math.log((1 - check_confidence(confidence)) / 2) / max(samples, 1)
     most = np.abs(values[np.isfinite(values)]).max(initial=0.0) if largest is None else largest
     more = np.where(_few_differ(replicates), unseen * most, 0.0)
-    low, high = np.hstack([around(values[some], replicates[:, some], samples).ends(confidence) for some in places])
+    low, high = np.hstack([around(values[some], replicates[:, some], samples).ends(confidence) for some in groups])
     return low - more, high + more
 
 
 def _few_differ(replicates: Floats) -> NDArray[np.bool_]:
-    """Find the numbers (K,) in which at most three samples differ from the others, so that resampling sees too little.
+    """Find the numbers (K,) in which at most three samples differ from the others, too few for resampling.
 
     One resample in twenty has none of three samples. All that have none agree, and are at one end of the replicates.
     """
@@ -197,7 +197,7 @@ def _few_differ(replicates: Floats) -> NDArray[np.bool_]:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Around:
-    """How far the replicates of some numbers stray from them, all numbers at once."""
+    """How far the replicates of some numbers deviate from them, for all numbers at once."""
 
     values: Floats
     """(K,) the numbers as measured."""
@@ -213,7 +213,7 @@ class Around:
 
         An end is NaN where a number has no value, and where the resamples are too few for the confidence.
         """
-        # Counted as in `p_values`, so that zero is outside exactly where the p-value is below 1 - confidence.
+        # Counted as in `p_values`: zero is outside exactly where the p-value is below 1 - confidence.
         smallest = (1 + np.arange(len(self.farthest))) / (1 + len(self.farthest))
         outside = int((smallest < 1 - check_confidence(confidence)).sum())
         reach = self.farthest[-outside] if outside > 0 else math.nan
@@ -222,8 +222,8 @@ class Around:
     def p_values(self) -> Floats:
         """Return the p-value (K,) of each number being zero, for all of them at once; NaN where there is no value.
 
-        It is the share of resamples that stray from the numbers as far as the number is from zero, the data set itself
-        counted among them.
+        It is the share of resamples that deviate from the numbers as far as the number is from zero, including the data
+        set itself.
         """
         away = np.abs(self.values)
         distance = np.divide(away, self.scale, out=np.where(away > 0, math.inf, 0.0), where=self.scale > 0)
@@ -232,23 +232,23 @@ class Around:
 
 
 def around(values: Floats, replicates: Floats, samples: int | Integers) -> Around:
-    """Measure how far replicates (R, K) stray from the values (K,) that they belong to; NaN is left out.
+    """Measure how far replicates (R, K) deviate from their values (K,); NaN is left out.
 
     Args:
         values: the numbers as measured.
         replicates: the same numbers in each resample.
         samples: the number of samples that were resampled, for all numbers or (K,) for each; resamples of few samples
-            stray less than new samples would.
+            vary less than new samples would.
 
     Example:
         >>> replicates = np.random.default_rng(0).normal(size=(999, 2))
         >>> around(np.array([0.1, 4.0]), replicates + [0.1, 4.0], samples=1000).p_values()
         array([0.992, 0.001])
     """
-    strays = np.abs(replicates - values) * np.sqrt(samples / np.maximum(np.asarray(samples) - 3, 1))
-    known = np.isfinite(strays)
-    strays[~known | (strays <= 1e-12 * np.abs(values))] = 0.0  # rounding is no spread
-    scale = np.sqrt((strays**2).sum(axis=0) / np.maximum(known.sum(axis=0), 1))
-    units = np.divide(strays, scale, out=np.zeros_like(strays), where=scale > 0)
-    farthest = np.sort(units.max(axis=1)[known.any(axis=1)])
-    return Around(values=values, scale=np.where(known.any(axis=0), scale, math.nan), farthest=farthest)
+    deviation = np.abs(replicates - values) * np.sqrt(samples / np.maximum(np.asarray(samples) - 3, 1))
+    finite = np.isfinite(deviation)
+    deviation[~finite | (deviation <= 1e-12 * np.abs(values))] = 0.0  # rounding is no spread
+    scale = np.sqrt((deviation**2).sum(axis=0) / np.maximum(finite.sum(axis=0), 1))
+    units = np.divide(deviation, scale, out=np.zeros_like(deviation), where=scale > 0)
+    farthest = np.sort(units.max(axis=1)[finite.any(axis=1)])
+    return Around(values=values, scale=np.where(finite.any(axis=0), scale, math.nan), farthest=farthest)
