@@ -126,7 +126,7 @@ def test_deepshap_agrees_with_captum_and_averages_over_the_background(batch):
     explained = tl.attribute(model, inputs, targets, "deepshap", background=background)
     expected = positive(quietly(captum.DeepLiftShap(model).attribute, inputs, background, target=targets))
     assert torch.allclose(explained, expected, atol=1e-4)
-    with pytest.raises(ValueError, match=r"`background` must hold baselines shaped like one input \(3, 16, 16\)"):
+    with pytest.raises(ValueError, match=r"`background` must hold inputs of shape \(3, 16, 16\)"):
         tl.attribute(model, inputs, targets, "deepshap", background=background[:, :2])
 
 

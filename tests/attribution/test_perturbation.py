@@ -219,5 +219,5 @@ def test_refuses_targets_that_the_model_does_not_know(name):
 
 
 def test_extremal_perturbation_refuses_tabular_rows():
-    with pytest.raises(ValueError, match=r"`inputs` must be images .* take occlusion or rise"):
+    with pytest.raises(ValueError, match=r"`inputs` must be images .* use occlusion or rise"):
         extremal_perturbation(nn.Linear(4, 2), torch.ones(1, 4), [0])

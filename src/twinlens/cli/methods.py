@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from twinlens.attribution import CONTROLS, METHODS, method_names, plugin_method
+from twinlens.attribution import BASELINES, METHODS, method_names, plugin_method
 from twinlens.attribution.method import declared, options_of
 from twinlens.cli.printing import print_plain
 from twinlens.errors import first_line, unknown
@@ -70,8 +70,8 @@ def list_entries(titles: Sequence[str], command: str) -> None:
 
 def _entries() -> dict[str, dict[str, str]]:
     kinds = (
-        {name: _entry(_method_summary, name) for name in method_names() if name not in CONTROLS},
-        {name: _summary(METHODS[name]) for name in METHODS if name in CONTROLS},
+        {name: _entry(_method_summary, name) for name in method_names() if name not in BASELINES},
+        {name: _summary(METHODS[name]) for name in METHODS if name in BASELINES},
         {name: _entry(_metric_summary, name) for name in metric_names()},
         {name: _summary(kind) for name, kind in IMPUTERS.items()},
     )

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from twinlens.attribution import METHODS, check_options, plugin_method
+from twinlens.attribution import METHODS, plugin_method
 from twinlens.probing.answers import answering_logits
 from twinlens.probing.maps import AS_IT_IS, Reading, ReadingOptions, check_maps, read_as, spatial_shape
 from twinlens.probing.model_call import Labels, Model, blaming, check_inputs, evaluating, find_device
@@ -277,7 +277,6 @@ def attribute(
         method = plugin_method("method", method, or_else=", or a function")
     if not isinstance(method, str):
         return _attribute_by(adapt(method, "method"), model, inputs, targets, ids, seed, options)
-    check_options(method, options)
     return METHODS[method](model, inputs, targets, ids=ids, seed=seed, **options)
 
 
