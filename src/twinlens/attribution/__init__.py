@@ -1,4 +1,4 @@
-"""Attribution methods: all that the paper compares and more, with one signature.
+"""Attribution methods: every one that the paper compares, behind one call.
 
 A method is a function `(model, inputs, targets, *, …options, ids=None, seed=0, batch_size=None)` that returns maps
 (N, *S), values >= 0. `AttributionMethod` in method.py explains how to write one.
