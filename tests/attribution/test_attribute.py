@@ -13,7 +13,7 @@ from twinlens.attribution.deeplift import _contributions
 from twinlens.attribution.feature_maps import find_layer
 from twinlens.attribution.gradients import _integrate
 from twinlens.attribution.harness import make_request, undisturbed
-from twinlens.attribution.rules import excitation_rules
+from twinlens.attribution.rules import TopLayer, excitation_rules
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -164,7 +164,7 @@ def test_excitation_rules_reach_programs_of_torch_export(batch):
     found = []
     for one in (model, torch.export.export(model, (inputs,)).module()):
         leaf = inputs.clone().requires_grad_()
-        with excitation_rules() as rules:
+        with excitation_rules(TopLayer()) as rules:
             logits = one(leaf)
         found.append(torch.autograd.grad(logits[:, 0].sum(), leaf)[0])
         assert rules.used == 5
