@@ -11,63 +11,25 @@ from typing import Any
 
 from torch import Tensor
 
-from twinlens.attribution.baselines import centre, pooling, random, rect, sobel
-from twinlens.attribution.bottleneck import iba, input_iba
-from twinlens.attribution.cam import cam, gradcam
-from twinlens.attribution.deeplift import deeplift, deepshap
-from twinlens.attribution.gradients import (
-    excitation_backprop,
-    gradient_shap,
-    guided_backprop,
-    ig_sg,
-    ig_sq,
-    ig_var,
-    input_x_gradient,
-    integrated_gradients,
-    saliency,
-    smoothgrad,
+from twinlens.attribution import (
+    baselines,
+    bottleneck,
+    cam,
+    deeplift,
+    gradients,
+    lrp,
+    perturbation,
+    shapley,
+    transformers,
 )
-from twinlens.attribution.lrp import lrp
 from twinlens.attribution.method import declared
-from twinlens.attribution.perturbation import extremal_perturbation, occlusion, rise
-from twinlens.attribution.shapley import kernel_shap
-from twinlens.attribution.transformers import attention_rollout, attn_lrp, gradient_attention
 from twinlens.errors import unknown
 from twinlens.support.plugins import METHOD_PLUGINS, load_plugin, with_plugins
 
+_FAMILIES = (gradients, deeplift, lrp, cam, transformers, perturbation, bottleneck, shapley, baselines)
+
 METHODS: dict[str, Callable[..., Tensor]] = {
-    function.__name__: function
-    for function in (
-        saliency,
-        input_x_gradient,
-        smoothgrad,
-        guided_backprop,
-        integrated_gradients,
-        ig_sg,
-        ig_sq,
-        ig_var,
-        gradient_shap,
-        deeplift,
-        deepshap,
-        lrp,
-        excitation_backprop,
-        cam,
-        gradcam,
-        attention_rollout,
-        gradient_attention,
-        attn_lrp,
-        occlusion,
-        rise,
-        extremal_perturbation,
-        iba,
-        input_iba,
-        kernel_shap,
-        random,
-        sobel,
-        centre,
-        rect,
-        pooling,
-    )
+    name: value for family in _FAMILIES for name, value in vars(family).items() if hasattr(value, "declared")
 }
 """All methods by name."""
 

@@ -72,7 +72,7 @@ class AttributionMethod:
 
             return explain
 
-    Then add it to the tuple below `METHODS` in `attribution/__init__.py`. Users call
+    In a module of `_FAMILIES` in `attribution/__init__.py` it is then one of `METHODS`. Users call
     `gradcam(model, inputs, targets, *, layer=None, ids=None, seed=0, batch_size=None)`, and `help` lists all of these.
 
     Before your function runs, the types of all arguments, counts (at least 1), other numbers (not negative, not

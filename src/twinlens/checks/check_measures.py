@@ -302,6 +302,7 @@ def _of_own_class(
         [first, *_] = [box for own in boxes.values() for box in own]
         raise DataError(
             f"`boxes` must have labels that are names or numbers of the run's classes, such as "
-            f"{classes[0] if classes else 0!r}; got {first.label!r} ({first.place}). Correct them, or pass --any-label."
+            f"{classes[0] if classes else 0!r}; got {first.label!r} ({first.origin}). Correct them, or pass "
+            "--any-label."
         )
     return found

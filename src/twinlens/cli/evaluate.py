@@ -40,8 +40,7 @@ def add_evaluate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--data",
         metavar="SPEC",
-        help="a folder with one folder per class, FILE.csv (path,label), FILE.npz, mnist, fashion-mnist, imagenet20, "
-        "or cifar10:DIR",
+        help="a folder with one folder per class, FILE.csv (path,label), FILE.npz, mnist, imagenet20, or cifar10:DIR",
     )
     _add_evaluation(parser)
 
