@@ -5,11 +5,12 @@ Shapes: N samples, T tokens, D values of an embedding.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
+from twinlens.attribution.harness import hooked
 from twinlens.probing.model_call import evaluating
 
 
@@ -38,11 +39,8 @@ class EmbeddedModel(nn.Module):
         carried = inputs[:, size:].detach()
         tokens = (carried[:, :-1] / carried[:, -1:]).round().long()
         values = [inputs[:, :size].transpose(1, 2)]  # for the first call of the embedding only
-        handle = self.embedding.register_forward_hook(lambda *_: values.pop() if values else None)
-        try:
+        with hooked([self.embedding], lambda *_: values.pop() if values else None):
             return self.model(tokens if self.packed else tokens[:, 0])
-        finally:
-            handle.remove()
 
 
 def _find_embedding(model: nn.Module, tokens: Tensor) -> nn.Embedding:
@@ -53,17 +51,12 @@ def _find_embedding(model: nn.Module, tokens: Tensor) -> nn.Embedding:
     def check(module: nn.Module, arguments: tuple[Any, ...], _: object) -> None:
         first = arguments[0] if arguments else None
         if isinstance(first, Tensor) and first.shape == ids.shape and bool((first.cpu() == ids.cpu()).all()):
-            assert isinstance(module, nn.Embedding)
-            readers.append(module)
+            readers.append(cast("nn.Embedding", module))
 
-    handles = [module.register_forward_hook(check) for module in model.modules() if isinstance(module, nn.Embedding)]
-    try:
-        with evaluating(model), torch.no_grad():
-            device = next((p.device for p in model.parameters()), tokens.device)
-            model(tokens.to(device))
-    finally:
-        for handle in handles:
-            handle.remove()
+    embeddings = [module for module in model.modules() if isinstance(module, nn.Embedding)]
+    with evaluating(model), torch.no_grad(), hooked(embeddings, check):
+        device = next((p.device for p in model.parameters()), tokens.device)
+        model(tokens.to(device))
     if not readers:
         raise ValueError(
             "`model` must read token ids with an nn.Embedding, whose values can be explained; none was called with "

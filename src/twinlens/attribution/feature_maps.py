@@ -18,6 +18,8 @@ from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.overrides import TorchFunctionMode
 
+from twinlens.attribution.harness import hooked
+
 _MODULES: dict[type[nn.Module] | tuple[type[nn.Module], ...], str] = {
     nn.Conv2d: "convolution",
     nn.ReLU: "relu",
@@ -66,24 +68,20 @@ class Output:
         return self.value._version == self.version
 
 
-def find_layer(model: nn.Module, inputs: Tensor, layer: str | None = None, *, activated: bool = False) -> nn.Module:
+def find_layer(model: nn.Module, inputs: Tensor, layer: str | None = None) -> nn.Module:
     """Find the module whose output is the last spatial feature map (B, K, h, w), or (B, tokens, K) of a transformer.
 
     Args:
         model: the model, in evaluation mode.
         inputs: (B, C, H, W); the first is run through the model.
         layer: the module's dotted name, such as `features.28` for the last convolution of VGG16; searched by default.
-        activated: take a ReLU behind the last convolution instead of the convolution.
-
-    Raises:
-        ValueError: there is no such module, or none with a spatial output.
     """
     if layer is not None:
         return named_layer(model, layer)
     refuse_programs(model)
     with torch.no_grad(), recording(model) as outputs:
         model(inputs[:1])
-    module = choose(outputs, activated=activated).location.source
+    module = choose(outputs, activated=False).location.source
     assert module is not None
     return module
 
@@ -149,13 +147,11 @@ def recording(model: nn.Module, location: Location | None = None) -> Iterator[li
         kind = next((kind for types, kind in _MODULES.items() if isinstance(module, types)), "map")
         return record(module, runs[module], kind, arguments, value)
 
-    modules = [module for module in model.modules() if module is not model] if location is None else [location.source]
-    handles = [module.register_forward_hook(hook) for module in modules if module is not None]
-    try:
+    modules = [module for module in model.modules() if module is not model]
+    if location is not None and location.source is not None:
+        modules = [location.source]
+    with hooked(modules, hook):
         yield outputs
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def _output(location: Location, kind: str, argument: object, value: Tensor) -> Output:

@@ -6,9 +6,9 @@ hidden layer, s = its spatial shape.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from twinlens.attribution.feature_maps import Output, choose, named_layer, recording, refuse_programs
-from twinlens.attribution.harness import Request, check_reference, target_logits
+from twinlens.attribution.harness import Request, check_reference, hooked, target_logits
 from twinlens.support.arrays import ArrayLike
 
 _ACTIVE = 0.01  # least share of inputs for which a feature is not zero (Schulz et al. 2020)
@@ -57,31 +57,19 @@ class LayerRun:
             raise _Reached(features)
 
         try:
-            with self._hooked(stop):
-                self.model(inputs)
+            self._run(stop, inputs)
         except _Reached as reached:
             return reached.features
         raise ValueError(f"`layer` must run {self.run} times for every input, as for the first; this time it did not.")
 
     def replace(self, features: Tensor, inputs: Tensor) -> Tensor:
         """Return the logits of inputs when these features replace the layer's."""
-        with self._hooked(lambda _: features):
+        return self._run(lambda _: features, inputs)
+
+    def _run(self, hook: Callable[[Any], Any], inputs: Tensor) -> Tensor:
+        runs = itertools.count(1)
+        with hooked([self.layer], lambda _, __, output: hook(output) if next(runs) == self.run else None):
             return self.model(inputs)
-
-    @contextmanager
-    def _hooked(self, hook: Callable[[Any], Any]) -> Iterator[None]:
-        run = 0
-
-        def count(module: nn.Module, arguments: object, output: Any) -> Any:
-            nonlocal run
-            run += 1
-            return hook(output) if run == self.run else None
-
-        handle = self.layer.register_forward_hook(count)
-        try:
-            yield
-        finally:
-            handle.remove()
 
 
 class _Reached(Exception):  # noqa: N818 - not an error: the features have been read

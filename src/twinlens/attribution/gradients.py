@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from twinlens.attribution.cam import resize_to
 from twinlens.attribution.ensembles import NoisyCopies
 from twinlens.attribution.feature_maps import find_layer
-from twinlens.attribution.harness import Request, check_reference, like_one_input, target_logits
+from twinlens.attribution.harness import Request, check_reference, hooked, like_one_input, target_logits
 from twinlens.attribution.method import AttributionMethod, Explain
 from twinlens.attribution.rules import TopLayer, excitation_rules, guided_rules
 from twinlens.support.arrays import ArrayLike
@@ -210,16 +210,12 @@ def excitation_backprop(
             kept.append(output.detach().clone().requires_grad_())
             return kept[-1].clone()
 
-        handle = find_layer(model, batch.inputs, layer).register_forward_hook(keep)
-        try:
-            with torch.enable_grad(), excitation_rules(top):
-                logit = target_logits(model, batch.inputs, batch.targets).sum()
-            (probability,) = torch.autograd.grad(logit, kept[-1], retain_graph=contrastive)
-            if contrastive:
-                top.restart(sign=-1)
-                probability = probability - torch.autograd.grad(logit, kept[-1])[0]
-        finally:
-            handle.remove()
+        with hooked([find_layer(model, batch.inputs, layer)], keep), torch.enable_grad(), excitation_rules(top):
+            logit = target_logits(model, batch.inputs, batch.targets).sum()
+        (probability,) = torch.autograd.grad(logit, kept[-1], retain_graph=contrastive)
+        if contrastive:
+            top.restart(sign=-1)
+            probability = probability - torch.autograd.grad(logit, kept[-1])[0]
         if probability.dim() != 4:
             raise ValueError("`model` must have convolutional features for excitation_backprop. Use gradcam.")
         return resize_to(probability.sum(dim=1), batch.inputs.shape[2:])

@@ -7,7 +7,7 @@ Shapes: N samples, B samples of one batch, C channels, S = spatial shape, M base
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -172,6 +172,17 @@ def undisturbed(model: nn.Module) -> Iterator[None]:
             for table, before in hooks:
                 for key in [key for key in table if key not in before]:
                     del table[key]
+
+
+@contextmanager
+def hooked(modules: Iterable[nn.Module], hook: Callable[[nn.Module, Any, Any], Any]) -> Iterator[None]:
+    """Call a forward hook of modules within this context."""
+    handles = [module.register_forward_hook(hook) for module in modules]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 def in_batches(model: Model, request: Request, explain: Callable[[Request], Sequence[Tensor]]) -> list[Tensor]:

@@ -47,7 +47,7 @@ class Preprocessing:
     """Side of the square that is cut from the centre; None cuts nothing."""
 
     squash: bool = False
-    """Resize an image to a square whatever its shape, instead of cropping it."""
+    """Resize an image to a square regardless of its shape, instead of cropping it."""
 
     interpolation: str = "bilinear"
     """How to resize: nearest, bilinear, bicubic or lanczos."""
