@@ -20,23 +20,6 @@ def resize_to(maps: Tensor, spatial: Sequence[int]) -> Tensor:
     return nn.functional.interpolate(maps[:, None].float(), size=tuple(spatial), mode="bilinear")[:, 0]
 
 
-@AttributionMethod(inputs="images", layer=True, model="a convolutional network, or a vision transformer")
-def gradcam(model: nn.Module, request: Request, *, layer: str | None = None) -> Explain:
-    """GradCAM (Selvaraju et al. 2017): feature maps weighted by their mean gradients, added, and resized to the input.
-
-    Args:
-        layer: dotted name of the layer; by default the last spatial feature map. The paper uses `features.28` of
-            VGG16, the last convolution.
-    """
-    reader = _FeatureReader(model, layer, activated=False)
-
-    def explain(batch: Request) -> Tensor:
-        features, gradients = reader(batch)
-        return _weighted(gradients.mean(dim=(2, 3), keepdim=True), features, batch)
-
-    return explain
-
-
 def _weighted(weights: Tensor, features: Tensor, batch: Request) -> Tensor:
     return resize_to((weights * features).sum(dim=1).clamp(min=0), batch.inputs.shape[2:])
 
@@ -102,6 +85,23 @@ def cam(model: nn.Module, request: Request, *, layer: str | None = None) -> Expl
             "`model` must pool its last feature map globally into its last linear layer for cam, and does not. "
             "Use gradcam, which needs neither."
         )
+
+    return explain
+
+
+@AttributionMethod(inputs="images", layer=True, model="a convolutional network, or a vision transformer")
+def gradcam(model: nn.Module, request: Request, *, layer: str | None = None) -> Explain:
+    """GradCAM (Selvaraju et al. 2017): feature maps weighted by their mean gradients, added, and resized to the input.
+
+    Args:
+        layer: dotted name of the layer; by default the last spatial feature map. The paper uses `features.28` of
+            VGG16, the last convolution.
+    """
+    reader = _FeatureReader(model, layer, activated=False)
+
+    def explain(batch: Request) -> Tensor:
+        features, gradients = reader(batch)
+        return _weighted(gradients.mean(dim=(2, 3), keepdim=True), features, batch)
 
     return explain
 
