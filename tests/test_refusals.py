@@ -468,7 +468,7 @@ def regress(performance):
         (lambda: tl.evaluate(tiny_model(), (INPUTS, LABELS), ["random"], maps={"random": MAPS}),
          "`maps` and `methods` must have different names; 'random' is in both"),
         (lambda: tl.evaluate(tiny_model(), (INPUTS, LABELS), ["random"], preprocessing={"center": 3}),
-         "`preprocessing` has no 'center'; it has resize, crop"),
+         "`preprocessing` must be one of resize, crop, .* got 'center'"),
         (lambda: regress("r2"), "'r2' and 'neg_mse' need labels that differ; all labels are equal"),
         (lambda: regress("neg_mse"), "'r2' and 'neg_mse' need labels that differ; all labels are equal"),
         (lambda: tl.deletion(tiny_model(), INPUTS, LABELS, MAPS, protocol="papre"),

@@ -1,7 +1,7 @@
 """The public names of twinlens: the one list that type checkers, editors and `__init__.py` read."""
 
 from . import laboratory
-from .attribution import CONTROLS, METHODS
+from .attribution import BASELINES, METHODS
 from .checks.check_catalogue import CHECKS, run_check
 from .checks.check_definition import CheckOptions
 from .checks.generated_features import GeneratedFeatures, class_sensitivity, generate_features, null_player
@@ -68,8 +68,8 @@ from .support.resampling import Interval
 __version__: str
 
 __all__ = [
+    "BASELINES",
     "CHECKS",
-    "CONTROLS",
     "IMPUTERS",
     "METHODS",
     "METRICS",

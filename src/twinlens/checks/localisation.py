@@ -171,7 +171,8 @@ def _of_own_class(
         [first, *_] = [box for candidates in boxes.values() for box in candidates]
         raise DataError(
             f"`boxes` must have labels that are names or numbers of the run's classes, such as "
-            f"{classes[0] if classes else 0!r}; got {first.label!r} ({first.place}). Correct them, or pass --any-label."
+            f"{classes[0] if classes else 0!r}; got {first.label!r} ({first.origin}). Correct them, or pass "
+            "--any-label."
         )
     return selected
 

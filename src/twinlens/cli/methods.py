@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from twinlens.attribution import CONTROLS, METHODS, method_names, plugin_method
+from twinlens.attribution import BASELINES, METHODS, method_names, plugin_method
 from twinlens.attribution.method import declared, options_of
 from twinlens.cli.printing import print_plain
 from twinlens.errors import first_line, unknown
@@ -29,8 +29,8 @@ def run_methods(namespace: argparse.Namespace) -> None:
     name = namespace.name
     if name is None:
         methods = method_names()
-        _print_table("Methods", [each for each in methods if each not in CONTROLS], _method_summary)
-        _print_table("Baseline methods", [each for each in methods if each in CONTROLS], _method_summary)
+        _print_table("Methods", [each for each in methods if each not in BASELINES], _method_summary)
+        _print_table("Baseline methods", [each for each in methods if each in BASELINES], _method_summary)
         _print_table("Metrics", metric_names(), _metric_summary)
         _print_table("Imputers", list(IMPUTERS), lambda each: _summary(IMPUTERS[each]))
         print("`twinlens methods NAME` describes one of them, with its options.")

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from twinlens.attribution import CONTROLS
+from twinlens.attribution import BASELINES
 from twinlens.metrics.catalogue import headline
 from twinlens.metrics.metric import Metric
 from twinlens.metrics.performance import measure
@@ -102,7 +102,7 @@ def analyse_method(
     judged = [each for each in found.values() if each.false_share is not None] or list(found.values())[:1]
     return MethodAnalysis(
         results=MethodResults(
-            control=reader.manifest.methods[method].method in CONTROLS,
+            control=reader.manifest.methods[method].method in BASELINES,
             metrics={name: each.results for name, each in found.items()},
             diagnostics=_diagnostics(judged, maps) if judged else (),
             properties=reader.describe_maps(method),

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from twinlens.attribution import METHODS, check_options, find_ensemble, needs_reference, plugin_method
-from twinlens.attribution.method import declared
+from twinlens.attribution import METHODS, find_ensemble, plugin_method
+from twinlens.attribution.method import declared, refuse_unknown
 from twinlens.data.stored_maps import StoredMaps, check_stored, maps_from_array, open_maps
 from twinlens.integrations.explanations import Explanation, adapt
 from twinlens.options import Methods, QuestionOptions
@@ -46,7 +46,7 @@ class Method:
     @property
     def needs_reference(self) -> bool:
         """Whether it compares inputs with others, so that a run has to say with which."""
-        named = isinstance(self.source, str) and needs_reference(METHODS[self.source])
+        named = isinstance(self.source, str) and declared(METHODS[self.source]).reference
         return named and "reference" not in self.options
 
     @property
@@ -105,7 +105,7 @@ def find_methods(methods: Methods, reading: ReadingOptions = AS_IT_IS) -> dict[s
 
 
 def _named(name: str, method: str, options: Mapping[str, object]) -> Method:
-    check_options(method, options)
+    refuse_unknown(METHODS[method], options)
     return Method(
         name=name, source=method, options=options, record=MethodRecord(method=method, options=_described(options))
     )
