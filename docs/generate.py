@@ -34,6 +34,7 @@ LAYERS = (
     "options",
     "run",
     "report",
+    "outcome",
     "evaluation",
     "checks",
     "reproduction",

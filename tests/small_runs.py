@@ -21,7 +21,7 @@ PARTS = (
     "maps/centre/00000.safetensors",
     "maps/centre/00001.safetensors",
     "probes/centre/area-morf-constant/00001.parquet",
-    "probes/_untouched/00000.parquet",
+    "probes/_original/00000.parquet",
 )
 
 

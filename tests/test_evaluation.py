@@ -13,11 +13,11 @@ from tests.tiny import tiny_model
 from twinlens.errors import RunError
 from twinlens.evaluation import evaluate
 from twinlens.metrics.catalogue import DEFAULT_METRICS, METRICS
+from twinlens.outcome import open_evaluation
 from twinlens.probing.exchange import draw_controlled
 from twinlens.report import write_report
 from twinlens.run.directory import RunDirectory, read_run
 from twinlens.run.manifest import Manifest
-from twinlens.run.run_reader import open_evaluation
 from twinlens.run.sample_selection import read_selection
 
 
@@ -253,7 +253,7 @@ def test_another_question_reads_the_same_probes(tmp_path):
     assert again.results.methods["random"].metrics["soundness"] == strict.results.methods["random"].metrics["soundness"]
     probability = first.ask({"mine": tl.Soundness(performance="probability"), "road": "road_morf"})
     assert probability.metrics == ["mine", "road"]
-    assert open_evaluation(out).results.question.metrics["mine"]["performance"] == "probability"
+    assert open_evaluation(out).results.settings.metrics["mine"]["performance"] == "probability"
     assert model.asked == asked
     assert {p: p.stat().st_mtime_ns for p in out.rglob("*.parquet")} == parts
     back = evaluate(model, data, ["random", "centre"], out=out, metrics=list(DEFAULT_METRICS), **QUICK)
@@ -312,7 +312,7 @@ def test_a_measure_of_ones_own(tmp_path):
     assert evaluation.curve("random", "mine").measure == "margin"
     stored = open_evaluation(tmp_path / "run")
     assert stored.results == evaluation.results
-    with pytest.raises(RunError, match="mine was measured by a function of yours"):
+    with pytest.raises(RunError, match="mine is a custom metric, or has a custom performance"):
         stored.curve("random", "mine")
     assert stored.ask({"mine": tl.Deletion(performance=margin)}).results == evaluation.results
 
@@ -342,7 +342,7 @@ def test_the_mean_as_an_imputer_of_one_metric(tmp_path):
     data = samples()
     metrics = {"by_mean": {"metric": "road_morf", "imputer": "mean"}}
     evaluation = evaluate(tiny_model(), data, ["random"], metrics=metrics, out=tmp_path / "run", **OPTIONS)
-    stored = evaluation.results.question.metrics["by_mean"]["imputer"]
+    stored = evaluation.results.settings.metrics["by_mean"]["imputer"]
     np.testing.assert_allclose(stored["mean"], data[0].mean(axis=(0, 2, 3), dtype=np.float64))
 
 
@@ -376,7 +376,7 @@ def test_a_run_of_another_format_is_refused(tmp_path):
     out.mkdir()
     (out / "run.json").write_text(json.dumps({"format": 1, "model": {}}))
     with pytest.raises(
-        RunError, match=r"holds a run of format 1, and this twinlens reads 4. Use the version that made it"
+        RunError, match=r"holds a run of format 1, and this twinlens reads 5. Use the version that made it"
     ):
         evaluate(tiny_model(), samples(), ["random"], out=out, **OPTIONS)
 
@@ -565,7 +565,7 @@ def test_tabular_rows(tmp_path):
     evaluation = evaluate(
         nn.Linear(6, 2), (rows, labels), ["integrated_gradients", "random"], out=tmp_path / "run", **OPTIONS
     )
-    described = evaluation.run.manifest.question.imputer
+    described = evaluation.run.manifest.settings.imputer
     assert described == {"name": "mean", "mean": pytest.approx(rows.mean(axis=0), abs=1e-6)}
     assert evaluation.summary()["value"].notna().all()
 
@@ -623,7 +623,7 @@ def test_without_a_directory_there_is_a_temporary_one():
             {"part": "1/2", "engine": "ray"},
             "`part` belongs to engine 'local', and `engine` is 'ray'. Leave one of them out",
         ),
-        ({"part": "1/2", "out": None}, "`part` needs `out`, a directory that all parts of the run share; got none"),
+        ({"part": "1/2", "out": None}, "`part` needs `out`, a directory that all jobs of the run share; got none"),
         ({"address": "auto"}, "`address` belongs to engine 'ray', and `engine` is 'local'"),
         ({"epsilom": 0.1}, "`options` must be one of .*; got 'epsilom'. Did you mean 'epsilon'"),
         ({"methods": {"../up": "random"}}, "letters, digits"),
@@ -664,7 +664,7 @@ def test_a_directory_in_use_or_of_another_kind_is_refused(tmp_path):
     with pytest.raises(RunError, match=r"run.json' is damaged"):
         evaluate(tiny_model(), samples(4), out=run.path, **asked)
     (run.path / "run.json").write_text('{"format": 99}')
-    with pytest.raises(RunError, match="a run of format 99, and this twinlens reads 4"):
+    with pytest.raises(RunError, match="a run of format 99, and this twinlens reads 5"):
         read_run(run.path)
     with pytest.raises(RunError, match="holds no run"):
         open_evaluation(tmp_path / "full")

@@ -5,7 +5,7 @@ import pytest
 import twinlens as tl
 from twinlens.imputation.imputers import describe_imputer, rebuild_imputer
 from twinlens.metrics.catalogue import DEFAULT_METRICS, METRICS
-from twinlens.run.manifest import Question, SweepRecord, differences
+from twinlens.run.manifest import Settings, SweepRecord, differences
 from twinlens.run.plan import needed_sweeps, plan_sweeps
 from twinlens.support.fields import from_json, to_json
 
@@ -14,14 +14,14 @@ FEATURES = 784
 
 
 def bound(names=DEFAULT_METRICS, **options):
-    metrics = tl.Options(metrics=names, **options).metric_values()
+    metrics = tl.Options(metrics=names, **options).metric_values
     return {name: metric.bound(tl.LinearImputer(), neighbours=True) for name, metric in metrics.items()}
 
 
 def wanted(names=DEFAULT_METRICS, control="none", **options):
     metrics = bound(names, **options)
     asked = tl.Options(control=control)
-    return Question.of(metrics, tl.LinearImputer(), asked, samples=9).sweeps(metrics, FEATURES)
+    return Settings.of(metrics, tl.LinearImputer(), asked, samples=9).sweeps(metrics, FEATURES)
 
 
 def test_no_probe_is_planned_twice():

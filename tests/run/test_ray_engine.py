@@ -21,9 +21,9 @@ from twinlens.cli.main import main
 from twinlens.errors import RunError
 from twinlens.evaluation import evaluate
 from twinlens.models.training import Training
+from twinlens.outcome import open_evaluation
 from twinlens.run import analysis
 from twinlens.run.ray_engine import connected, map_ray, run_ray
-from twinlens.run.run_reader import open_evaluation
 from twinlens.run.units import Cluster, Unit
 from twinlens.support.progress import Quiet
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from twinlens.checks import check_measures as measures
 from twinlens.checks.check_setup import CheckOptions, CheckSubject, choose_methods
 from twinlens.errors import unknown
+from twinlens.outcome import Evaluation
 from twinlens.run.check_records import Check, CheckColumn, CheckText, store_check
-from twinlens.run.run_reader import Evaluation
 from twinlens.support.arguments import checked
 from twinlens.support.fields import fields_of, to_json
 from twinlens.support.progress import Progress, Quiet

@@ -59,7 +59,7 @@ def localisation(subject: CheckSubject) -> Measured:
     ids = evaluation.ids()
     boxes = boxes_of_samples(read_boxes(options.needed("boxes")), ids)
     if not options.any_label:
-        boxes = _of_own_class(boxes, evaluation.run.load_untouched(manifest.shards).labels, manifest.model.classes)
+        boxes = _of_own_class(boxes, evaluation.run.load_original(manifest.shards).labels, manifest.model.classes)
     height, width = manifest.data.spatial
     region = draw_regions(boxes, original_sizes(evaluation), manifest.model.preprocessing, (height, width))
 
@@ -208,7 +208,7 @@ def _on_samples(subject: CheckSubject, test: Callable[..., MapChange], **asked: 
 def ceiling(subject: CheckSubject) -> Measured:
     """Share of what the best order of segments attains; its search goes on where it was interrupted."""
     options, run, samples = subject.options, subject.evaluation.run, subject.samples
-    data, question = run.manifest.data, subject.evaluation.results.question
+    data, question = run.manifest.data, subject.evaluation.results.settings
     own = data.segments if data.segments and data.segments.startswith(("slic", "grid")) else "grid"
     asked = options.segments or own
     main = subject.evaluation.imputer or restore_imputer(question.imputer)

@@ -21,10 +21,10 @@ from twinlens.data.sources import open_data
 from twinlens.errors import RunError, first_line, unknown
 from twinlens.imputation.imputers import IMPUTERS
 from twinlens.models.loading import RANDOM, LoadedModel
+from twinlens.outcome import Evaluation
 from twinlens.probing.ranking import check_levels
 from twinlens.run.check_records import MethodCheck
 from twinlens.run.method_sources import find_methods
-from twinlens.run.run_reader import Evaluation
 from twinlens.run.setup import load_again, model_spec, reopen, reopen_samples
 from twinlens.run.work import load_reference
 from twinlens.support.fields import check_count, check_types

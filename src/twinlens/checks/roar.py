@@ -197,7 +197,7 @@ def roar(
         versions=environment(),
     )
     with RunDirectory(out or tempfile.mkdtemp(prefix="twinlens-"), RoarManifest) as directory:
-        run = directory.start(wanted)
+        run = directory.start(lambda _: wanted)
         job = RoarJob(
             run=run,
             build=build,

@@ -24,7 +24,7 @@ from twinlens.probing.ranking import keep_features, rank_features
 from twinlens.run.directory import Run, read_json
 from twinlens.run.manifest import FORMAT, MethodRecord, differences, refuse_differences
 from twinlens.run.method_sources import Method
-from twinlens.run.units import UNTOUCHED, Unit
+from twinlens.run.units import ORIGINAL, Unit
 from twinlens.support.arrays import ArrayLike
 from twinlens.support.fields import JSON, to_json
 from twinlens.support.progress import Progress
@@ -160,7 +160,7 @@ class RoarJob:
     def rows(self) -> dict[str, int]:
         """Count the networks that are trained for each task."""
         each = dict.fromkeys(self.methods, len(self.levels) * self.retrainings)
-        return {UNTOUCHED: self.retrainings} | each
+        return {ORIGINAL: self.retrainings} | each
 
     def describe(self, unit: Unit) -> str:
         """Name a unit for the person who has to look after it."""
@@ -189,7 +189,7 @@ class RoarWorker:
 
     def do(self, unit: Unit) -> None:
         """Train the networks of a unit that are not there yet."""
-        job, task = self.job, unit.method or UNTOUCHED
+        job, task = self.job, unit.method or ORIGINAL
         level = 0.0 if unit.method is None else job.levels[unit.shard]
         images: list[Tensor] | None = None
         for number in range(job.retrainings):
@@ -218,7 +218,7 @@ class RoarWorker:
             self._ranked = None
             ranks = []
             for shard, split in ((_TRAIN, self.job.train), (_TEST, self.job.test)):
-                if not self.job.run.maps_part(method, shard).exists():
+                if not self.job.run.maps_shard(method, shard).exists():
                     self.progress.advance(method, 0, "maps")
                     self._explain(method, shard, split)
                 ranks.append(_rank(self.job.run.load_maps(method, shard), split.ids, self.job.seed))

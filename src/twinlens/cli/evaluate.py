@@ -18,8 +18,8 @@ from twinlens.cli.report import writing_to
 from twinlens.errors import printable_line, unknown
 from twinlens.evaluation import evaluate, incomplete
 from twinlens.options import Options
+from twinlens.outcome import Evaluation
 from twinlens.report.sheet import check_sheet_path, write_sheet
-from twinlens.run.run_reader import Evaluation
 from twinlens.support.progress import Bars
 
 

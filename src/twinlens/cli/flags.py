@@ -49,20 +49,25 @@ def add_options(parser: argparse.ArgumentParser, kind: type, names: Iterable[str
         kind: the dataclass.
         names: only these options; all by default.
     """
-    groups: dict[type, argparse._ActionsContainer] = {kind: parser}
+    groups: dict[str, argparse._ActionsContainer] = {_title(kind): parser}
     for field in fields_of(kind):
         if field.name in _UNFLAGGED or (names is not None and field.name not in names):
             continue
-        if field.group not in groups:
-            title = (field.group.__doc__ or "options").strip().splitlines()[0].rstrip(".").lower()
-            groups[field.group] = parser.add_argument_group(title)
+        group = _title(field.group)
+        if group not in groups:
+            groups[group] = parser.add_argument_group(group)
         if field.name == "preprocessing":
             for own in fields_of(Preprocessing):
-                _add_flag(groups[field.group], own, "the model's own")
+                _add_flag(groups[group], own, "the model's own")
         elif isinstance(field.default, (int, float, str)) and field.default is not False:
-            _add_flag(groups[field.group], field, str(field.default))
+            _add_flag(groups[group], field, str(field.default))
         else:
-            _add_flag(groups[field.group], field)
+            _add_flag(groups[group], field)
+
+
+def _title(group: type) -> str:
+    """Return the heading of a group of options: the first line of its class."""
+    return (group.__doc__ or "Options").strip().splitlines()[0].rstrip(".")
 
 
 def _add_flag(group: argparse._ActionsContainer, field: Field, default: str = "") -> None:

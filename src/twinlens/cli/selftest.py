@@ -13,8 +13,8 @@ from twinlens.imputation.imputers import restore_imputer
 from twinlens.laboratory.selftest import selftest
 from twinlens.metrics.performance import Performance
 from twinlens.metrics.removal import Completeness
-from twinlens.options import SubjectOptions
-from twinlens.run.run_reader import Evaluation, open_evaluation
+from twinlens.options import ModelDataOptions
+from twinlens.outcome import Evaluation, open_evaluation
 from twinlens.run.setup import reopen
 
 
@@ -29,7 +29,7 @@ def add_selftest(parser: argparse.ArgumentParser) -> None:
         metavar="SPEC",
         help="the run's model, if it is code (FILE.py:FUNCTION or FILE.pt2): code that a run names is not loaded",
     )
-    add_options(parser, SubjectOptions, ["allow_code"])
+    add_options(parser, ModelDataOptions, ["allow_code"])
     parser.add_argument("--limit", type=int, default=100, metavar="N", help="number of samples (100)")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
@@ -50,7 +50,7 @@ def run_selftest(given: argparse.Namespace) -> None:
         part.labels,
         evaluation.maps(method)[chosen],
         performance=_performance(evaluation),
-        imputer=restore_imputer(evaluation.results.question.imputer),
+        imputer=restore_imputer(evaluation.results.settings.imputer),
         ids=part.ids,
         seed=manifest.seed,
         batch_size=manifest.execution.batch_size,

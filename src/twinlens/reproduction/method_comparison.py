@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from twinlens.evaluation import evaluate
+from twinlens.outcome import Evaluation
 from twinlens.report.figures import draw_metric, draw_plane
 from twinlens.report.styles import method_styles
 from twinlens.reproduction.claims import Estimate, area_of
 from twinlens.reproduction.experiment_setup import Subject
 from twinlens.reproduction.outcome import ExperimentOptions
-from twinlens.run.run_reader import Evaluation
 from twinlens.support.fields import to_json
 from twinlens.support.progress import Progress
 

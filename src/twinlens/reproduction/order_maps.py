@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from twinlens.laboratory.modifications import MODIFICATIONS
+from twinlens.outcome import Evaluation
 from twinlens.probing.maps import normalise
 from twinlens.probing.model_call import Labels, Model
-from twinlens.run.run_reader import Evaluation
 from twinlens.support.arrays import ArrayLike
 from twinlens.support.randomness import stream
 
@@ -62,7 +62,7 @@ class Modified:
 
     def originals(self, method: str, ids: Sequence[str]) -> Tensor:
         """Read the original maps (N, *S) of these samples."""
-        places = [self.run.manifest.place(self.places[name]) for name in ids]
+        places = [self.run.manifest.shard_row(self.places[name]) for name in ids]
         shards = {shard: self.run.load_maps(method, shard) for shard in dict.fromkeys(shard for shard, _ in places)}
         return torch.stack([shards[shard][place] for shard, place in places])
 

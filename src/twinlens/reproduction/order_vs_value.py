@@ -28,6 +28,7 @@ from twinlens.metrics.curves import Curve
 from twinlens.metrics.removal import Completeness
 from twinlens.metrics.soundness import soundness_from_probes
 from twinlens.metrics.soundness_curve import SoundnessCurve
+from twinlens.outcome import Evaluation
 from twinlens.probing.ranking import count_removed, kept_mass, rank_features
 from twinlens.reproduction.claims import RESAMPLES, Estimate, average, by_construction, judge, mean_of, too_few
 from twinlens.reproduction.experiment_setup import (
@@ -44,7 +45,6 @@ from twinlens.reproduction.method_comparison import compare_methods
 from twinlens.reproduction.order_figures import METRICS, PAPER_DISTANCES, PERFORMANCE, TITLES, draw, draw_distances
 from twinlens.reproduction.order_maps import LITERAL, ORIGINAL, OURS, VARIANTS, Modified, modify
 from twinlens.reproduction.outcome import Claim, Experiment, ExperimentOptions, Outcome
-from twinlens.run.run_reader import Evaluation
 from twinlens.statistics.bootstrap import Bootstrap, bootstrap
 from twinlens.support.arrays import Floats
 from twinlens.support.correlation import pearson

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -15,11 +16,11 @@ from twinlens.attribution import METHODS, check_options, find_ensemble, needs_re
 from twinlens.attribution.method import declared
 from twinlens.data.stored_maps import StoredMaps, check_stored, maps_from_array, open_maps
 from twinlens.integrations.explanations import Adapted, adapt
-from twinlens.options import Methods, QuestionOptions
+from twinlens.options import MapsOptions, Methods
 from twinlens.probing.maps import AS_IT_IS, Reading, ReadingOptions
 from twinlens.run.directory import check_name
 from twinlens.run.manifest import MethodRecord
-from twinlens.run.setup import Subject
+from twinlens.run.setup import Setup
 from twinlens.support.code_digest import describe_function
 from twinlens.support.fields import JSON, convert, replaced
 
@@ -129,7 +130,7 @@ def _of_other_origin(name: str, origin: Any, given: Mapping[str, object], asked:
     )
 
 
-def find_maps(options: QuestionOptions, subject: Subject) -> dict[str, Method]:
+def find_maps(options: MapsOptions, setup: Setup) -> dict[str, Method]:
     """Open maps that were made elsewhere, and read each of them once."""
     found = {}
     for name, given in options.maps.items():
@@ -140,11 +141,11 @@ def find_maps(options: QuestionOptions, subject: Subject) -> dict[str, Method]:
         source = table.pop("maps")
         reading = replaced(Reading(sign=options.sign, channels=options.channels), table, f"maps.{name}")
         stored = (
-            open_maps(os.fspath(source), subject.everything)
+            open_maps(os.fspath(source), setup.everything)
             if isinstance(source, (str, os.PathLike))
-            else maps_from_array(source, name, subject.everything)
+            else maps_from_array(source, name, setup.everything)
         )
-        digest = check_stored(stored, subject.samples, subject.data.spatial, reading)
+        digest = check_stored(stored, setup.samples, setup.data.spatial, reading)
         record = MethodRecord(maps=digest, options=_described(_not_default(reading)))
         found[name] = Method(name=name, source=stored, reading=reading, record=record)
     return found
@@ -158,6 +159,16 @@ def join_methods(methods: Mapping[str, Method], maps: Mapping[str, Method]) -> d
     if not methods and not maps:
         raise ValueError(f"`methods` must name at least one of {', '.join(METHODS)}, or `maps` one set; got none.")
     return {**methods, **maps}
+
+
+@contextmanager
+def at_rest(methods: Mapping[str, Method]) -> Iterator[None]:
+    """Keep the hooks of other libraries' explanations off the model during a block."""
+    with ExitStack() as stack:
+        for method in methods.values():
+            if isinstance(method.source, Adapted):
+                stack.enter_context(method.source.at_rest())
+        yield
 
 
 def _not_default(reading: Reading) -> dict[str, str | None]:
