@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from fsspec.implementations.memory import MemoryFileSystem
 
 import twinlens as tl
 from tests.small_runs import OPTIONS, PARTS, flipped, make_run, samples, unseen
@@ -349,3 +350,34 @@ def test_a_directory_that_is_deleted_in_mid_run_blocks_nothing(tmp_path, when):
     with pytest.raises(OSError, match=r"was removed during the run: run\.json is missing\. Start it again"):
         make_run(out, {"mine": deleting})
     make_run(out, {"mine": deleting})
+
+
+def test_a_directory_in_use_or_of_another_kind_is_refused(tmp_path):
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "letter.txt").write_text("dear")
+    asked = {"methods": ["random"], "metrics": ["deletion"], **OPTIONS}
+    with pytest.raises(RunError, match="is not empty and holds no run"):
+        evaluate(tiny_model(), samples(4), out=tmp_path / "full", **asked)
+    with pytest.raises(RunError, match=r"must be a directory; .*letter.txt' is a file"):
+        evaluate(tiny_model(), samples(4), out=tmp_path / "full" / "letter.txt", **asked)
+    run = evaluate(tiny_model(), samples(4), out=tmp_path / "run", **asked).run
+    with RunDirectory(run.path, Manifest), pytest.raises(RunError, match="in use by another twinlens"):
+        evaluate(tiny_model(), samples(4), out=run.path, **asked)
+    (run.path / "run.json").write_text("{")
+    with pytest.raises(RunError, match=r"run.json' is damaged"):
+        evaluate(tiny_model(), samples(4), out=run.path, **asked)
+    (run.path / "run.json").write_text('{"format": 99}')
+    with pytest.raises(RunError, match="a run of format 99, and this twinlens reads 5"):
+        read_run(run.path)
+    with pytest.raises(RunError, match="holds no run"):
+        open_evaluation(tmp_path / "full")
+
+
+def test_an_object_store_that_cannot_be_reached(monkeypatch):
+    def answer(*_, **__):
+        raise RuntimeError("Unable to locate credentials")
+
+    monkeypatch.setattr(MemoryFileSystem, "info", answer)
+    monkeypatch.setattr(MemoryFileSystem, "exists", answer)
+    with pytest.raises(tl.RunError, match="`out` 'memory://a/b' cannot be used: Unable to locate credentials"):
+        tl.evaluate(tiny_model(), samples(), "random", out="memory://a/b")
