@@ -186,7 +186,7 @@ def test_the_job_survives_pickling(tmp_path):
     sent = cloudpickle.loads(cloudpickle.dumps(job))
     failures, seconds = run_local(sent, sent.units(), Quiet())
     assert not failures
-    assert set(seconds) == {"untouched inputs", "exact", "exact/maps", "mine", "mine/maps"}
+    assert set(seconds) == {"original inputs", "exact", "exact/maps", "mine", "mine/maps"}
     # Another worker, elsewhere, finds everything done.
     worker = job.worker(Quiet())
     for unit in job.units():
@@ -199,7 +199,7 @@ def test_progress_counts_networks(tmp_path):
     for _ in range(2):  # the second time everything is there, and counts as well
         progress = Watch()
         run(out=tmp_path, retrainings=2, device="cpu", progress=progress)
-        assert progress.announced == {"untouched inputs": 2, "exact": 4, "corner": 4}
+        assert progress.announced == {"original inputs": 2, "exact": 4, "corner": 4}
         assert progress.notes == ["Networks trained for 4 epochs in batches of 16 on cpu."]
         assert [progress.done[name] for name in ("exact", "corner")] == [4, 4]
 

@@ -557,7 +557,7 @@ def test_options_of_metrics(tmp_path, capsys, subject):
         "--option", "imputer.value=0.25", "--option", "completeness.imputer=blur",
     )  # fmt: skip
     assert (code, said) == (0, "")
-    question = results(out)["question"]
+    question = results(out)["settings"]
     soundness, completeness = question["metrics"]["soundness"], question["metrics"]["completeness"]
     assert soundness["epsilon"] == 0.02
     assert (soundness["metric"], soundness["levels"]) == ("soundness_two_sided", [0.9, 0.5])
@@ -598,7 +598,7 @@ def test_metrics_in_a_file(tmp_path, capsys, subject):
     )
     code, _, said = run(capsys, "evaluate", config, "--quiet")
     assert (code, said) == (0, "")
-    question = results(tmp_path / "run")["question"]
+    question = results(tmp_path / "run")["settings"]
     assert list(question["metrics"]) == ["mine", "completeness"]
     assert question["metrics"]["mine"]["epsilon"] == 0.02
     assert question["imputer"] == {"name": "constant", "value": 0.5}
@@ -651,14 +651,14 @@ def test_ask_another_question(tmp_path, capsys, monkeypatch, subject):
     assert (code, said) == (0, "")
     assert "centre" in shown
     second = results(out)
-    assert second["question"]["metrics"]["soundness"]["epsilon"] == 2
-    assert second["question"]["resamples"] == 50
+    assert second["settings"]["metrics"]["soundness"]["epsilon"] == 2
+    assert second["settings"]["resamples"] == 50
     assert (out / "report.html").stat().st_mtime_ns > page
     assert second["methods"]["random"]["metrics"]["soundness"] != first["methods"]["random"]["metrics"]["soundness"]
     code, shown, _ = run(capsys, "ask", out, "--metrics", "completeness", "--performance", "probability", "--json")
     assert code == 0
     assert list(json.loads(shown)["areas"]["random"]) == ["completeness"]
-    assert results(out)["question"]["metrics"]["completeness"]["performance"] == "probability"
+    assert results(out)["settings"]["metrics"]["completeness"]["performance"] == "probability"
     for arguments, message in (
         (["--metrics", "deletion"], "has no probes for deletion"),
         (["--option", "soundness.epsilon=0.1"], "`option` must be one of completeness; got 'soundness'"),
@@ -676,7 +676,7 @@ def test_ask_with_another_imputer(tmp_path, capsys, subject):
         assert run(capsys, *asked, "--imputer", "constant", "--option", f"imputer.value={value}")[0] == 0
     code, _, said = run(capsys, "ask", out, "--imputer", "constant", "--option", "imputer.value=0.5", "--quiet")
     assert (code, said) == (0, "")
-    metrics = results(out)["question"]["metrics"]
+    metrics = results(out)["settings"]["metrics"]
     assert metrics["road_morf"]["imputer"] == {"name": "constant", "value": 0.5}
     assert metrics["deletion"]["imputer"] == {"name": "constant", "value": 0.0}  # which has its own
     code, _, said = run(capsys, "ask", out, "--imputer", "blur")

@@ -138,8 +138,8 @@ class StoredRun:
     def comparison(self) -> Comparison | None:
         """Return how each pair of methods compares; None if there is nothing to compare."""
         results = self.results
-        if self.compared is not None or results.pairs_digest is None:
-            return self.compared
+        if results.pairs_digest is None or self.compared is not None:
+            return None if results.pairs_digest is None else self.compared
         path = self.path / PAIRS
         text = read_whole(path).decode(errors="replace") if path.exists() else ""
         pairs = read_pairs(text, self.metrics) if pairs_digest(text) == results.pairs_digest else ()
