@@ -73,12 +73,12 @@ class Evaluation(StoredRun):
             "accuracy": to_json(results.accuracy),
             "incomplete": to_json(self.incomplete),
             "areas": {
-                method: {metric: curve.area for metric, curve in found.metrics.items()}
-                for method, found in results.methods.items()
+                method: {metric: curve.area for metric, curve in row.metrics.items()}
+                for method, row in results.methods.items()
             },
             "skill": {
-                method: {metric: curve.control.skill for metric, curve in found.metrics.items() if curve.control}
-                for method, found in results.methods.items()
+                method: {metric: curve.control.skill for metric, curve in row.metrics.items() if curve.control}
+                for method, row in results.methods.items()
             },
             "properties": {
                 method: {name: found.value for name, found in own.properties.items()}
@@ -98,8 +98,8 @@ class Evaluation(StoredRun):
         """
         rows = [
             {"method": method, "metric": metric, **_numbers(curve)}
-            for method, found in self.results.methods.items()
-            for metric, curve in found.metrics.items()
+            for method, row in self.results.methods.items()
+            for metric, curve in row.metrics.items()
         ]
         rows += [
             {"method": method, "metric": metric} for method, lacking in self.incomplete.items() for metric in lacking

@@ -211,11 +211,8 @@ class RunDirectory(Generic[M]):
     def start(self, plan: Callable[[M | None], M]) -> Run[M]:
         """Create the run, or resume the existing one.
 
-        Of several processes that start at once, the first creates run.json, and the others read it.
-
-        Args:
-            plan: makes the manifest of this call from that of the existing run, or from None. Both must describe the
-                same measurement; methods and sweeps may be new, and are added.
+        Of several processes that start at once, the first creates run.json, and the others read it. `plan` makes the
+        manifest of this call from that of the existing run, or from None; new methods and sweeps are added.
         """
         created = None
         if self.manifest is None:
@@ -305,14 +302,7 @@ def _locked(
     """Lock a directory, and yield whether it is locked.
 
     Object stores and some file systems have no locks. Two runs in one directory then do the same work twice, with the
-    same results.
-
-    Args:
-        folder: the directory.
-        name: name of the lock file.
-        shared: whether others may share the lock.
-        patience: seconds to wait for it.
-        by: who holds it otherwise, for the error.
+    same results. After `patience` seconds the error names who holds the lock: `by`.
     """
     if not is_local(folder):
         yield False

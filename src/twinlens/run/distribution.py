@@ -33,39 +33,27 @@ class Distribution:
     """The engine of a run, with its devices and resources."""
 
     engine: str
-    """Name of the engine."""
-
     job: Job | None
     """The job of this process; None for the whole run."""
-
     cluster: Cluster | None
     """The cluster of the workers; None for this process."""
-
     device: str | None
     """Device of this process; None for that of the model."""
-
     worker_device: str | None
-    """Device of remote workers."""
 
     @staticmethod
     def of(options: Options) -> Distribution:
         """Choose by the options."""
         cluster = choose_cluster(options)
-        here, there = choose_devices(options.device, cluster)
-        return Distribution(engine=options.engine, job=options.job, cluster=cluster, device=here, worker_device=there)
+        own, remote = choose_devices(options.device, cluster)
+        return Distribution(engine=options.engine, job=options.job, cluster=cluster, device=own, worker_device=remote)
 
     def connected(self) -> AbstractContextManager[object]:
         """Stay connected to the cluster during a block."""
         return nullcontext() if self.cluster is None else connected(self.cluster)
 
     def do(self, work: EvaluationWork, repairs: Iterable[Unit], progress: Progress) -> Failures:
-        """Do what is missing of a run, or the share of this job, and return the errors by method.
-
-        Args:
-            work: the work.
-            repairs: units whose files were removed because they were damaged; a job does them, too.
-            progress: receives the progress.
-        """
+        """Do what is missing of a run, or the share of this job and its repairs, and return the errors by method."""
         manifest = work.run.manifest
         execution, units = manifest.execution.execution, work.units()
         if self.job is not None:

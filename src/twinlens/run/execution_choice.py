@@ -32,17 +32,9 @@ def choose_calls(
     device: str | None,
     rows: int,
 ) -> ExecutionRecord:
-    """Choose how to call the model; an existing run keeps its choice.
+    """Choose how to call the model for `rows` probes per method; an existing run keeps its choice.
 
-    Args:
-        setup: the model and the samples.
-        options: choices of the caller.
-        stored: the manifest of the existing run.
-        imputer: the imputer of the trial.
-        cluster: the cluster of the workers.
-        device: the workers' device.
-        rows: number of probes per method. The number of methods is not used: no method may change the numbers of
-            another.
+    The number of methods is not used: no method may change the numbers of another.
     """
     module = setup.model.module
     where = device or str(find_device(module, None)[0])

@@ -344,12 +344,7 @@ class Manifest:
         return ONE_LOOK if self.rounds is None else Looks(self.rounds.sizes)
 
     def joined(self, stored: Manifest, where: str) -> Manifest:
-        """Return the manifest of an existing run with the methods and sweeps of this one added.
-
-        Args:
-            stored: the manifest of the existing run.
-            where: its directory, for the error.
-        """
+        """Return the manifest of an existing run with new methods and sweeps, or refuse another measurement."""
         changes = differences(self.identity(), stored.identity())
         for name, method in self.methods.items():
             if name in stored.methods:
@@ -370,13 +365,7 @@ class Manifest:
 
 
 def differences(here: JSON, stored: JSON, name: str = "", *, places: tuple[str, str] = ("there", "here")) -> list[str]:
-    """List the differences between two descriptions by field.
-
-    Args:
-        here: one description.
-        stored: the other, which is named first.
-        name: prefix of the fields.
-        places: names of the two, the stored one first.
+    """List the differences between two descriptions by field; `places` names them, the stored one first.
 
     Example:
         >>> differences({"seed": 1}, {"seed": 0})

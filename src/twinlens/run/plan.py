@@ -25,20 +25,11 @@ class Planner:
     """Plans a run; an existing run keeps its metrics, sweeps and execution."""
 
     setup: Setup
-    """Model and samples."""
-
     methods: Mapping[str, Method]
-    """Where the maps come from."""
-
     options: Options
-    """The options of this call."""
-
     imputer: Imputer
     """The imputer of metrics without their own."""
-
     cluster: Cluster | None
-    """The cluster of the workers; None for this process."""
-
     device: str | None
     """The workers' device; None for that of the model."""
 

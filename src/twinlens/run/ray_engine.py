@@ -26,7 +26,7 @@ import torch
 from twinlens.errors import DamagedError, RunError, first_line
 from twinlens.options import DistributionOptions
 from twinlens.run.ray_workers import Outcome, Ready, RemoteWorker, import_ray
-from twinlens.run.units import ORIGINAL, Cluster, Unit, Work, in_stages
+from twinlens.run.units import ORIGINAL, Cluster, Unit, Work
 from twinlens.support.progress import Progress
 from twinlens.support.versions import installed_versions
 
@@ -77,8 +77,9 @@ def run_ray(
     with connected(resources) as ray:
         driver = _Driver(ray, work, progress, resources)
         try:
-            for stage in in_stages(units):
-                driver.finish(stage)
+            listed = list(units)
+            for stage in sorted({unit.stage for unit in listed}):
+                driver.finish(unit for unit in listed if unit.stage == stage)
         finally:
             driver.dismiss()
         return driver.failures(), driver.seconds
@@ -198,7 +199,7 @@ class _Driver:
         while self.waiting or any(member.tasks for member in self.members):
             self._recruit()
             self._hand_out()
-            pending = [ref for member in self.members for ref in (*member.tasks, *_known(member.preparing))]
+            pending = [ref for member in self.members for ref in (*member.tasks, *_waiting_for(member.preparing))]
             for ref in self.ray.wait(pending, timeout=_COUNTED_EVERY)[0] if pending else ():
                 member = next((m for m in self.members if ref in m.tasks or ref == m.preparing), None)
                 if member is not None:
@@ -269,7 +270,7 @@ class _Driver:
 
     def _hear(self, member: _Member, ref: Any) -> None:
         try:
-            heard = self.ray.get(ref)
+            report = self.ray.get(ref)
         except self.ray.exceptions.RayTaskError as error:
             # Exceptions of units arrive as outcomes: this node cannot even import what it receives.
             for unit in member.tasks.pop(ref, ()):
@@ -280,9 +281,9 @@ class _Driver:
             self._bury(member)
         else:
             if ref == member.preparing:
-                self._welcome(member, heard)
+                self._welcome(member, report)
             else:
-                self._count(member, member.tasks.pop(ref), heard)
+                self._count(member, member.tasks.pop(ref), report)
 
     def _welcome(self, member: _Member, ready: Ready) -> None:
         member.preparing, member.node, member.name = None, ready.node, f"{ready.host} ({ready.node[:6]})"
@@ -372,5 +373,5 @@ class _Driver:
             self.progress.warn(message)
 
 
-def _known(ref: Any) -> tuple[Any, ...]:
+def _waiting_for(ref: Any) -> tuple[Any, ...]:
     return () if ref is None else (ref,)

@@ -26,25 +26,17 @@ class Outcome:
     """The outcome of one unit."""
 
     unit: Unit
-    """The unit."""
-
     error: str | None = None
     """Error message; None on success."""
-
     files: bool = False
     """Whether it is a file error, such as a full disk, which is not the unit's fault."""
-
     damaged: tuple[str, str] | None = None
     """Path of a damaged file that it read, and what is wrong with it."""
-
     rows: tuple[tuple[str, int, str], ...] = ()
     """Task, number of rows and stage of each advance."""
-
     seconds: Mapping[str, float] = field(default_factory=dict)
     """Seconds by task."""
-
     warnings: tuple[str, ...] = ()
-    """Warnings for the user."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,13 +45,9 @@ class Ready:
 
     node: str
     """Id of its node."""
-
     host: str
-    """Name of the machine."""
-
     vectors: str
     """Vector instructions that torch uses there; others round differently."""
-
     error: str | None = None
     """Why it cannot work."""
 

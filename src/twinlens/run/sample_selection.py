@@ -33,14 +33,9 @@ class SelectedSample:
     """One selected sample."""
 
     id: str
-    """Name of the sample."""
-
     position: int
     """Its position among the samples of the run."""
-
     label: int | float
-    """Its class, or its value."""
-
     reason: str
     """Why it was selected."""
 
@@ -50,14 +45,10 @@ class SelectedSamples:
     """The selected samples of a run."""
 
     samples: tuple[SelectedSample, ...]
-    """Which they are."""
-
     inputs: Tensor
     """(E, C, *S) or (E, D): their preprocessed inputs."""
-
     segments: Tensor | None
     """(E, *S): the segment of each position; None without segments."""
-
     images: bool
     """Whether inputs are images, whose preprocessing can be undone."""
 
@@ -65,13 +56,8 @@ class SelectedSamples:
 def write_selection(work: EvaluationWork, false_share: Mapping[str, Floats], named: Sequence[str] = ()) -> None:
     """Select samples to show, and store their inputs with the run.
 
-    These are samples on which the methods disagree most, agree most, and have most false attribution. The same run
-    always gives the same file.
-
-    Args:
-        work: the work of the run, which reads inputs.
-        false_share: (N,) for each method, the share of each sample's attribution that was judged false.
-        named: ids of further samples.
+    These are samples on which the methods disagree most, agree most, and have most false attribution: `false_share`
+    holds its share (N,) by method. Samples in `named` are added.
     """
     selected = select_samples(work.run, work.samples.ids, false_share, named)
     part = work.samples.take(list(selected))
@@ -132,8 +118,8 @@ def select_samples(
 
 def _best_first(scores: Floats, ids: Sequence[str]) -> list[int]:
     """Return the positions with a score, highest first; equal ones by id."""
-    known = [int(position) for position in np.flatnonzero(np.isfinite(scores))]
-    return sorted(known, key=lambda position: (-round(float(scores[position]), 9), ids[position]))
+    scored = [int(position) for position in np.flatnonzero(np.isfinite(scores))]
+    return sorted(scored, key=lambda position: (-round(float(scores[position]), 9), ids[position]))
 
 
 def agreement_of_methods(run: Run[Manifest], samples: int) -> Floats:
@@ -156,6 +142,6 @@ def _mean_over_methods(shares: Mapping[str, Floats], samples: int) -> Floats:
     if not shares:
         return np.full(samples, np.nan)
     each = np.stack(list(shares.values()))
-    known = np.isfinite(each)
-    counts = known.sum(axis=0)
-    return np.where(counts > 0, np.where(known, each, 0.0).sum(axis=0) / np.maximum(counts, 1), np.nan)
+    defined = np.isfinite(each)
+    counts = defined.sum(axis=0)
+    return np.where(counts > 0, np.where(defined, each, 0.0).sum(axis=0) / np.maximum(counts, 1), np.nan)

@@ -54,44 +54,26 @@ class Setup:
     """The model and the samples of a run."""
 
     model: LoadedModel
-    """The model, on its device."""
-
     everything: Samples
     """The whole data set."""
-
     samples: Samples
     """The samples to evaluate."""
-
     skipped: tuple[Skipped, ...]
-    """Samples that could not be read."""
-
     digest: str
     """Hash of the samples."""
-
     fingerprints: tuple[bytes, ...]
     """(N,) hash of each sample's id, label and content."""
-
     example: Tensor
     """(1, C, *S): the first input, preprocessed."""
-
     output: str
     """Where the logits are in the model's output."""
-
     segments: Segments | None
-    """How positions are grouped into features."""
-
     target: Target | None
-    """Function from the model's output to scores."""
-
     task: str
-    """"classification" or "regression"."""
-
     workers: int
     """Threads that read images."""
-
     source: SourceRecord
     """The specs of model and data."""
-
     reload: Callable[[], LoadedModel] | None
     """Loads the model in other processes; None if they have to receive it."""
 
@@ -175,12 +157,7 @@ def open_setup(
 ) -> Setup:
     """Load the model, read every sample once and call the model once, to find problems before the work starts.
 
-    Args:
-        model: as for `evaluate`.
-        data: as for `evaluate`.
-        options: the options of the run.
-        device: device of a model given by its spec.
-        stored: the manifest of the existing run; the model is then not called.
+    With the manifest of an existing run the model is not called. `device` is for a model given by its spec.
     """
     everything = cached(_open_samples(data, model, options))
     arrays = isinstance(data, (tuple, list)) and not isinstance(data[0], Tensor)
@@ -361,12 +338,7 @@ def reopen(run: StoredRun, *, model: str | None = None, allow_code: bool = False
     """Load the model and open the samples of a run again, if both were given by their specs.
 
     The model must be the one that was evaluated; samples are matched by id. Code named in run.json, which may come
-    from anybody, is not loaded.
-
-    Args:
-        run: the run.
-        model: spec of its model; by default that in run.json, if it names a library model.
-        allow_code: as in `load_model`.
+    from anybody, is not loaded: pass the spec as `model`.
     """
     spec, weights = model_spec(run, model), run.manifest.source.weights
     loaded = load_again(run, spec, weights=weights, allow_code=allow_code)

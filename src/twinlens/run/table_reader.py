@@ -82,14 +82,7 @@ class TableReader:
         *,
         ids: Collection[str] | None = None,
     ) -> Curve:
-        """Read a metric's curve of a method, whose probes must be `readable`.
-
-        Args:
-            method: name of the method.
-            metric: the metric.
-            sweeps: its probes, such as those on exchanged maps; those on own maps by default.
-            ids: only these samples; all by default.
-        """
+        """Read a metric's curve of a method from its probes on own maps, or from `sweeps`; of all samples, or `ids`."""
         probes = metric.sweeps(self.features) if sweeps is None else sweeps
         tables = [self._table(method, sweep) for sweep in probes]
         if ids is not None:

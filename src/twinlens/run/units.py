@@ -5,7 +5,6 @@ A unit is one shard of the samples with one method. Units may be repeated: exist
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -24,19 +23,6 @@ class Unit:
     method: str | None = None
     stage: int = 0
     """Units of a later stage read files of earlier stages, of any shard."""
-
-
-def in_stages(units: Iterable[Unit]) -> list[list[Unit]]:
-    """Group units by stage, the first stage first.
-
-    Example:
-        >>> in_stages([Unit(0, "a"), Unit(0, "a", stage=1), Unit(1, "a")])
-        [[Unit(shard=0, method='a', stage=0), Unit(shard=1, method='a', stage=0)], [Unit(shard=0, method='a', stage=1)]]
-    """
-    stages: dict[int, list[Unit]] = {}
-    for unit in units:
-        stages.setdefault(unit.stage, []).append(unit)
-    return [stages[stage] for stage in sorted(stages)]
 
 
 class Worker(Protocol):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -33,7 +33,6 @@ class Finding:
 
     file: str
     """Its path within the run directory."""
-
     problem: str | None
     """What is wrong with it; None if it is intact."""
 
@@ -70,9 +69,8 @@ def verify_run(run: Run[Manifest]) -> list[Finding]:
         look(run.path / PAIRS, lambda: _check_pairs(stored))
     for path in check_files(run):
         look(path, partial(_check_check, path))
-    findings += [
-        Finding(file=str(path.relative_to(run.path)), problem="left by a killed process") for path in _left(run)
-    ]
+    for left in run.path.rglob(".*.unfinished"):
+        findings.append(Finding(file=str(left.relative_to(run.path)), problem="left by a killed process"))
     return findings
 
 
@@ -149,7 +147,3 @@ def _check_pairs(run: StoredRun) -> str | None:
 def _check_check(path: Path) -> str | None:
     read_check(path)
     return None
-
-
-def _left(run: Run[Manifest]) -> Iterator[Path]:
-    yield from run.path.rglob(".*.unfinished")

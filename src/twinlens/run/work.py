@@ -162,8 +162,8 @@ class EvaluationWork:
         for unit in units:
             if unit.method is not None and unit.stage != EXCHANGED:
                 files.setdefault(unit.method, []).append(self.run.maps_shard(unit.method, unit.shard))
-        made = [name for name in files if not isinstance(self.methods[name].source, StoredMaps)]
-        return [name for name in made if all(path.exists() for path in files[name])]
+        computed = [name for name in files if not isinstance(self.methods[name].source, StoredMaps)]
+        return [name for name in computed if all(path.exists() for path in files[name])]
 
     def shard_samples(self, shard: int) -> Samples:
         """Return the samples of one shard."""
@@ -308,15 +308,15 @@ class EvaluationWorker:
             return run.load_maps(method.name, shard)
         self.progress.advance(method.name, 0, "maps")
         loaded = self._shard(shard)
-        start, made = time.perf_counter(), {}
+        start, results = time.perf_counter(), {}
         for name, maps in self._explain(method, shard).items():
             ids, reading = loaded.samples.ids, dataclasses.asdict(method.reading)
             checked = check_maps(maps, loaded.prober.spatial, ids=ids, **reading)
-            made[name] = checked.float().cpu()  # as stored: a resumed run ranks the same numbers
-            run.save_maps(name, shard, made[name], ids)
+            results[name] = checked.float().cpu()  # as stored: a resumed run ranks the same numbers
+            run.save_maps(name, shard, results[name], ids)
             if name != method.name:  # each counts the time that it would have taken alone
                 self._add_seconds(f"{name}/maps", start)
-        return made[method.name]
+        return results[method.name]
 
     def _explain(self, method: Method, shard: int) -> dict[str, Tensor]:
         """Return the maps of a method, and missing maps of ensembles of the same noisy copies."""
@@ -340,8 +340,8 @@ class EvaluationWorker:
                 return {method.name: self._call(METHODS[method.source], samples, inputs, **options)}
             options.pop("ensemble", None)
             together = partial(explain_copies, METHODS[method.source])
-            made = self._call(together, samples, inputs, sorted({*kinds.values()}), **options)
-        return {name: made[kind] for name, kind in kinds.items()}
+            maps = self._call(together, samples, inputs, sorted({*kinds.values()}), **options)
+        return {name: maps[kind] for name, kind in kinds.items()}
 
     def _call(
         self, explain: Callable[..., T], samples: Samples, inputs: Tensor, /, *more: object, **options: object
