@@ -1,11 +1,11 @@
 """The Ray engine, which runs units of work on a Ray cluster.
 
-A worker is a Ray actor: a process on some node that fetches the work once and then runs one task after the other. A
-task is a number of units that take some seconds. This process, the driver, keeps two tasks queued at each worker and
-receives only their outcomes: samples, maps and tables stay with the workers and in the run directory.
+A worker is a Ray actor: a process on some node that fetches the work once and then does one unit after the other. This
+process, the driver, keeps two units queued at each worker, if possible of the shard that it has loaded, and receives
+only their outcomes: samples, maps and tables stay with the workers and in the run directory.
 
 Dead workers are replaced where the cluster has room, and their unfinished units return to the queue. An actor restarted
-by Ray itself would wait for room together with its tasks while others are idle.
+by Ray itself would wait for room together with its units while others are idle.
 """
 
 from __future__ import annotations
@@ -32,9 +32,7 @@ from twinlens.support.versions import installed_versions
 
 T = TypeVar("T")
 R = TypeVar("R")
-_TASK_SECONDS = 20.0  # after which a task ends, and its remaining units can go elsewhere
-_MOST_UNITS = 64  # in one task
-_IN_HAND = 2  # tasks per worker: the current one and the next
+_IN_HAND = 2  # units per worker: the current one and the next
 _ATTEMPTS = 3  # of each unit
 _COUNTED_EVERY = 2.0  # seconds between two counts of the nodes of the cluster
 _PATIENCE = 60.0  # seconds without any worker before a warning
@@ -147,7 +145,8 @@ class _Member:
     preparing: Any
     node: str = ""
     name: str = "a node"
-    tasks: dict[Any, list[Unit]] = field(default_factory=dict)
+    tasks: dict[Any, Unit] = field(default_factory=dict)
+    shard: int | None = None
 
 
 class _Driver:
@@ -176,14 +175,12 @@ class _Driver:
         self.unfit: list[str] = []
         self.stillborn = 0
         self.attempts: Counter[Unit] = Counter()
-        self.alone: set[Unit] = set()
         self.failed: dict[Unit, str] = {}
         self.went_well: set[str | None] = set()
         self.left_out: set[str | None] = set()
         self.said: set[str] = set()
         self.vectors: set[str] = set()
         self.seconds: dict[str, float] = {}
-        self.per_unit = _TASK_SECONDS
         self.capacity, self.counted, self.staffed = 0, -math.inf, time.monotonic()
 
     def finish(self, units: Iterable[Unit]) -> None:
@@ -256,25 +253,18 @@ class _Driver:
         for held in range(_IN_HAND):
             for member in ready:
                 if len(member.tasks) == held and self.waiting:
-                    units = self._take(len(ready))
-                    member.tasks[member.actor.do.remote(units, _TASK_SECONDS)] = units
-
-    def _take(self, workers: int) -> list[Unit]:
-        """Take the next task from the queue; tasks shrink towards the end, and all workers end together."""
-        share = math.ceil(len(self.waiting) / (2 * _IN_HAND * workers))
-        size = max(1, min(share, _MOST_UNITS, int(_TASK_SECONDS / self.per_unit)))
-        units = [self.waiting.popleft()]
-        while len(units) < size and self.waiting and not self.alone & {units[0], self.waiting[0]}:
-            units.append(self.waiting.popleft())
-        return units
+                    unit = next((u for u in self.waiting if u.shard == member.shard), self.waiting[0])
+                    self.waiting.remove(unit)
+                    member.tasks[member.actor.do.remote(unit)] = unit
+                    member.shard = unit.shard
 
     def _hear(self, member: _Member, ref: Any) -> None:
         try:
             report = self.ray.get(ref)
         except self.ray.exceptions.RayTaskError as error:
             # Exceptions of units arrive as outcomes: this node cannot even import what it receives.
-            for unit in member.tasks.pop(ref, ()):
-                self._fail(unit, first_line(error), files=False)
+            if ref in member.tasks:
+                self._fail(member.tasks.pop(ref), first_line(error), files=False)
             if ref == member.preparing:
                 self._reject(member, str(error.cause or error))
         except self.ray.exceptions.RayError:
@@ -283,7 +273,8 @@ class _Driver:
             if ref == member.preparing:
                 self._welcome(member, report)
             else:
-                self._count(member, member.tasks.pop(ref), report)
+                del member.tasks[ref]
+                self._count(member, report)
 
     def _welcome(self, member: _Member, ready: Ready) -> None:
         member.preparing, member.node, member.name = None, ready.node, f"{ready.host} ({ready.node[:6]})"
@@ -300,25 +291,22 @@ class _Driver:
         self.members.remove(member)
         self.ray.kill(member.actor)
 
-    def _count(self, member: _Member, units: list[Unit], outcomes: Sequence[Outcome]) -> None:
-        self.waiting.extendleft(reversed(units[len(outcomes) :]))  # time was up
-        for outcome in outcomes:
-            for message in outcome.warnings:
-                self._say(message)
-            if outcome.damaged is not None:
-                raise DamagedError(*outcome.damaged)
-            if outcome.error is not None:
-                self._fail(outcome.unit, outcome.error, files=outcome.files)
-                continue
-            self.went_well.add(outcome.unit.method)
-            if outcome.unit.method is None:
-                self.waiting.extend(self.held.pop(outcome.unit.shard, ()))
-            for task, rows, stage in outcome.rows:
-                self.progress.advance(task, rows, stage)
-            self.progress.finished_on(member.name, sum(rows for _, rows, _ in outcome.rows))
-            for name, seconds in outcome.seconds.items():
-                self.seconds[name] = self.seconds.get(name, 0.0) + seconds
-            self.per_unit += 0.3 * (max(1e-3, sum(outcome.seconds.values())) - self.per_unit)
+    def _count(self, member: _Member, outcome: Outcome) -> None:
+        for message in outcome.warnings:
+            self._say(message)
+        if outcome.damaged is not None:
+            raise DamagedError(*outcome.damaged)
+        if outcome.error is not None:
+            self._fail(outcome.unit, outcome.error, files=outcome.files)
+            return
+        self.went_well.add(outcome.unit.method)
+        if outcome.unit.method is None:
+            self.waiting.extend(self.held.pop(outcome.unit.shard, ()))
+        for task, rows, stage in outcome.rows:
+            self.progress.advance(task, rows, stage)
+        self.progress.finished_on(member.name, sum(rows for _, rows, _ in outcome.rows))
+        for name, seconds in outcome.seconds.items():
+            self.seconds[name] = self.seconds.get(name, 0.0) + seconds
 
     def _fail(self, unit: Unit, reason: str, *, files: bool) -> None:
         if unit.method in self.left_out:
@@ -341,7 +329,7 @@ class _Driver:
             self.held = {k: [other for other in units if other.method != unit.method] for k, units in self.held.items()}
 
     def _bury(self, member: _Member) -> None:
-        """Requeue the units of a dead worker. A unit that ran alone counts as failed, unless the whole node died."""
+        """Requeue the units of a dead worker. The one it was doing counts as failed, unless the whole node died."""
         self.members.remove(member)
         with suppress(Exception):
             self.ray.kill(member.actor)  # it may only be unreachable
@@ -350,21 +338,17 @@ class _Driver:
         self._say(f"{'A worker' if alive else 'The node'} died, and its units run elsewhere: {member.name}.")
         for ref in list(member.tasks):
             with suppress(self.ray.exceptions.RayError):  # finished before, but not fetched yet
-                outcomes = self.ray.get(ref, timeout=1.0)
-                self._count(member, member.tasks.pop(ref), outcomes)
-        in_hand = list(member.tasks.values())
-        doing = in_hand[0] if in_hand else []
-        self.waiting.extendleft(reversed([unit for units in in_hand[1:] for unit in units]))
+                outcome = self.ray.get(ref, timeout=1.0)
+                del member.tasks[ref]
+                self._count(member, outcome)
+        units = list(member.tasks.values())
         if member.preparing is not None:
             self.stillborn += 1
             if self.stillborn > _ATTEMPTS * max(1, self.capacity):
                 raise RunError("Workers die before they have the model, perhaps for want of memory.")
-        if alive and len(doing) == 1:
-            self._fail(doing[0], "the process that did it died, perhaps for want of memory", files=False)
-        else:
-            self.waiting.extendleft(reversed(doing))
-        if alive:
-            self.alone.update(doing)  # the next death shows which unit is to blame
+        if alive and units:
+            self._fail(units.pop(0), "the process that did it died, perhaps for want of memory", files=False)
+        self.waiting.extendleft(reversed(units))
 
     def _say(self, message: str) -> None:
         """Warn the user, once for each message."""

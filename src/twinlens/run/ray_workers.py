@@ -95,16 +95,8 @@ class RemoteWorker:
         node = ray.get_runtime_context().get_node_id()
         return Ready(node=node, host=socket.gethostname(), vectors=torch.backends.cpu.get_cpu_capability(), error=error)
 
-    def do(self, units: Sequence[Unit], seconds: float) -> list[Outcome]:
-        """Run units until the time is up, at least one."""
-        outcomes, end = list[Outcome](), time.monotonic() + seconds
-        for unit in units:
-            outcomes.append(self._do(unit))
-            if time.monotonic() > end:
-                break
-        return outcomes
-
-    def _do(self, unit: Unit) -> Outcome:
+    def do(self, unit: Unit) -> Outcome:
+        """Do one unit, and report how it went."""
         assert self.worker is not None  # after `prepare`
         self.notes.rows, self.notes.warnings = [], []
         before = dict(self.worker.seconds)
