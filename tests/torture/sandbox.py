@@ -14,7 +14,7 @@ from twinlens.outcome import open_evaluation
 
 UNCOMPARED = (".lock", "timings.json")
 _VARYING = re.compile(rb'"seconds":(?:null|[0-9.e+-]+)|\["Date","[^"]*"\]')
-PHASES = ("imports", "start", "untouched inputs", "maps and probes", "control", "results", "page", "end")
+PHASES = ("imports", "start", "original inputs", "maps and probes", "control", "results", "page", "end")
 UNFINISHED = "in the midst of writing"
 _NOT_READY = re.compile(r"holds no run: run\.json is missing|has no results yet")
 
