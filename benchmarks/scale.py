@@ -26,12 +26,12 @@ import torch
 from torch import Tensor, nn
 
 import twinlens as tl
+from twinlens.outcome import write_analysis
 from twinlens.probing.exchange import draw_controlled
 from twinlens.probing.probe_table import ProbeTable
 from twinlens.run.directory import Run
 from twinlens.run.execution_choice import choose_shard_size
 from twinlens.run.manifest import Manifest
-from twinlens.run.run_reader import write_analysis
 from twinlens.run.table_reader import TableReader
 from twinlens.support.tensor_files import load_tensors, save_tensors
 
@@ -75,9 +75,9 @@ def make_up(run: Run[Manifest], samples: int, size: int) -> None:
     chosen = set(draw_controlled(names, 0.5, seed=manifest.seed).tolist())
     shards = [range(start, min(start + size, samples)) for start in range(0, samples, size)]
     sweeps = {sweep.name: dataclasses.replace(sweep, exchanged=sweep.exchanged and 0.5) for sweep in manifest.sweeps}
-    question = dataclasses.replace(manifest.question, control_share=0.5, resamples=1000)
+    question = dataclasses.replace(manifest.settings, control_share=0.5, resamples=1000)
     data = dataclasses.replace(manifest.data, samples=samples)
-    run.write_manifest(dataclasses.replace(manifest, sweeps=tuple(sweeps.values()), data=data, question=question))
+    run.write_manifest(dataclasses.replace(manifest, sweeps=tuple(sweeps.values()), data=data, settings=question))
     for kind, k in ((kind, k) for kind in ("probes", "maps") for k in range(DISTINCT, METHODS)):
         shutil.rmtree(run.path / kind / f"method_{k}")
     for part in sorted(run.path.glob("probes/**/00000.parquet")):
@@ -101,7 +101,7 @@ def make_up(run: Run[Manifest], samples: int, size: int) -> None:
 def judge(folder: Path) -> None:
     """Compute the results and the report of a run, and print time and memory."""
     evaluation = tl.open_evaluation(folder)
-    question = evaluation.run.manifest.question
+    question = evaluation.run.manifest.settings
     start = time.perf_counter()
     evaluation, _ = write_analysis(TableReader(evaluation.run), question.values(), question, None)
     middle = time.perf_counter()

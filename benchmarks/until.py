@@ -99,7 +99,7 @@ def ends_of(evaluation):
 
 def ends_at_once(evaluation):
     """The same for a run in rounds, without the correction for its looks."""
-    reader, question, found = evaluation.reader, evaluation.results.question, {}
+    reader, question, found = evaluation.reader, evaluation.results.settings, {}
     for name, metric in evaluation.metric_values.items():
         curves = {method: evaluation.curve(method, name) for method in evaluation.methods}
         compared = tl.compare({method: {name: curve} for method, curve in curves.items()})

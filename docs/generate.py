@@ -42,6 +42,7 @@ LAYERS = (
     "options",
     "run",
     "report",
+    "outcome",
     "evaluation",
     "checks",
     "reproduction",

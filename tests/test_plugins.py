@@ -88,7 +88,7 @@ def test_whoever_has_not_the_metric_can_still_read_its_results(tmp_path, metric)
     stored = tl.open_evaluation(out)
     assert stored.results == evaluation.results
     assert stored.results.about("comprehensiveness") == metric.about
-    with pytest.raises(RunError, match="or is yours"):
+    with pytest.raises(RunError, match="is a custom metric"):
         stored.curve("random", "comprehensiveness")
     assert stored.ask(metric).results == evaluation.results
     (out / "report.html").unlink()
@@ -96,7 +96,7 @@ def test_whoever_has_not_the_metric_can_still_read_its_results(tmp_path, metric)
     assert "Comprehensiveness" in (out / "report.html").read_text(encoding="utf-8")
     # Without how it is shown, it is a name that nobody knows.
     damaged = json.loads((out / "results.json").read_text())
-    del damaged["question"]["metrics"]["comprehensiveness"]["about"]
+    del damaged["settings"]["metrics"]["comprehensiveness"]["about"]
     (out / "results.json").write_text(json.dumps(damaged))
     with pytest.raises(RunError, match=r"damaged: `metrics` must be one of soundness.*got 'comprehensiveness'"):
         tl.open_evaluation(out)

@@ -45,6 +45,7 @@ from .metrics.soundness_curve import SoundnessCurve
 from .models.loading import LoadedModel, load_model
 from .models.preprocessing import Preprocessing
 from .options import Options
+from .outcome import Evaluation, open_evaluation
 from .probing.exchange import exchange_maps
 from .probing.probe import probe
 from .probing.probe_table import ProbeTable
@@ -53,7 +54,6 @@ from .report import format_table, write_figures, write_report, write_sheet
 from .run.check_records import Check
 from .run.results import Results
 from .run.run_comparison import compare
-from .run.run_reader import Evaluation, open_evaluation
 from .run.units import Cluster
 from .statistics.bootstrap import Bootstrap, bootstrap
 from .statistics.contrasts import RunComparison

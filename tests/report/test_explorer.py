@@ -10,8 +10,8 @@ from tests.report.runs import METHODS, decoded, image_samples, make_run
 from tests.tiny import tiny_model
 from twinlens.data.samples import from_arrays
 from twinlens.models.loading import LoadedModel
+from twinlens.outcome import open_evaluation
 from twinlens.report.explorer import _set_scene, describe_samples, impute_at_levels, keep_at_levels
-from twinlens.run.run_reader import open_evaluation
 
 
 def own_imputer(inputs, keep, streams):

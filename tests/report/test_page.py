@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 import twinlens as tl
 from tests.report.runs import EVIL, METHODS, changed, content_of, image_samples, loaded, make_run
+from twinlens.outcome import open_evaluation
 from twinlens.report import write_report
 from twinlens.report.page import embed_json
 from twinlens.report.run_summary import describe_runs
-from twinlens.run.run_reader import open_evaluation
 
 
 def test_numbers_of_the_page_are_those_of_the_results(run, page):

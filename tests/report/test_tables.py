@@ -83,7 +83,7 @@ def test_metrics_with_names_of_ones_own_have_columns_of_their_own(run, tmp_path)
     ("evaluations", "kind", "message"),
     [
         ([], "csv", "`evaluations` must"),
-        ([1], "csv", "`evaluations` must be a list of Evaluation"),
+        ([1], "csv", "`evaluations` must be a list of StoredRun"),
         ([], "doc", "`kind` must"),
     ],
 )

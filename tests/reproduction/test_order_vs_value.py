@@ -14,10 +14,10 @@ from tests.golden_set import FILE
 from tests.reproduction.watching import Watch, check_figures
 from twinlens.laboratory.modifications import MODIFICATIONS
 from twinlens.laboratory.tasks import map_grid, sparse_linear
+from twinlens.outcome import open_evaluation
 from twinlens.reproduction import order_vs_value
 from twinlens.reproduction.method_comparison import open_photographs
 from twinlens.reproduction.order_runs import VARIANTS, Modified, Runs, modify
-from twinlens.run.run_reader import open_evaluation
 from twinlens.support.randomness import stream
 
 

@@ -19,9 +19,9 @@ from tests.tiny import image_folder, model_file, tiny_model
 from twinlens.cli.main import main
 from twinlens.errors import RunError
 from twinlens.evaluation import evaluate
+from twinlens.outcome import open_evaluation
 from twinlens.run import analysis
 from twinlens.run.ray_engine import connected, map_ray, run_ray
-from twinlens.run.run_reader import open_evaluation
 from twinlens.run.units import Cluster, Unit
 from twinlens.support.progress import Quiet
 
@@ -119,7 +119,7 @@ def test_methods_are_analysed_on_the_cluster(tmp_path, cluster, expected, monkey
     evaluate(tiny_model(), samples(), methods(), out=tmp_path / "run", engine="ray", **OPTIONS)
     assert (tmp_path / "run" / "results.json").read_bytes() == expected
     monkeypatch.undo()
-    monkeypatch.setattr(sys.modules["twinlens.evaluation"], "map_ray", lambda *_: {})
+    monkeypatch.setattr("twinlens.run.distribution.map_ray", lambda *_: {})
     evaluate(tiny_model(), samples(), methods(), out=tmp_path / "again", engine="ray", **OPTIONS)
     assert (tmp_path / "again" / "results.json").read_bytes() == expected
 
@@ -182,6 +182,19 @@ def test_a_poisoned_sample_is_reported(tmp_path, cluster, expected):
     assert (tmp_path / "run" / "results.json").read_bytes() == expected
 
 
+def test_a_damaged_file_is_made_again(tmp_path, cluster, expected):
+    out = tmp_path / "run"
+    evaluate(tiny_model(), samples(), methods(), out=out, engine="ray", **OPTIONS)
+    name = next(iter(methods()))
+    damaged = out / "maps" / name / "00001.safetensors"
+    damaged.write_bytes(damaged.read_bytes()[:-3])
+    for sweep in (out / "probes" / name).iterdir():
+        (sweep / "00001.parquet").unlink(missing_ok=True)
+    with pytest.warns(UserWarning, match=r"00001\.safetensors' is damaged .* and is made anew"):
+        evaluate(tiny_model(), samples(), methods(), out=out, engine="ray", **OPTIONS)
+    assert (out / "results.json").read_bytes() == expected
+
+
 def test_a_model_by_its_spec_and_a_bucket_from_the_command_line(tmp_path, cluster, capsys):
     """Relative paths mean the same on every node; results are put into the bucket, and read from there."""
     model, data = model_file(tmp_path), image_folder(tmp_path / "images")
@@ -234,7 +247,7 @@ def test_any_job_and_every_kind_of_failure(tmp_path, cluster):
         failures, _ = run_ray(job, units, Quiet(), Cluster())
     said = [str(warning.message) for warning in caught]
     assert {name: str(error) for name, error in failures.items()} == {
-        "untouched inputs": "errand 1 failed 3 times: no way",
+        "original inputs": "errand 1 failed 3 times: no way",
         "bad": f"{failures['bad']}",
         "deadly": "errand 2 failed 3 times: the process that did it died, perhaps for want of memory",
     }
@@ -274,7 +287,7 @@ def test_without_the_extra(tmp_path, monkeypatch, capsys):
 
 
 def test_an_address_at_which_nobody_answers(tmp_path):
-    with pytest.raises(ConnectionError, match=r"at '127\.0\.0\.1:9' nobody answers"):
+    with pytest.raises(ConnectionError, match=r"nothing answers at '127\.0\.0\.1:9'"):
         evaluate(tiny_model(), samples(), out=tmp_path / "run", engine="ray", address="127.0.0.1:9", **OPTIONS)
 
 

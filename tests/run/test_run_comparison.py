@@ -13,7 +13,7 @@ from tests.report.runs import make_run
 from twinlens.cli.main import main
 from twinlens.run.fingerprints import FILE, read_fingerprints
 from twinlens.run.run_comparison import _Resampling, compare_evaluations
-from twinlens.run.run_reader import run_labels
+from twinlens.run.stored_run import run_labels
 
 LEVELS = (0.9, 0.7, 0.5, 0.3, 0.1)
 METRICS = {

@@ -66,7 +66,7 @@ def test_results_that_are_not_what_the_probes_give(capsys, run):
     stored = json.loads((run / "results.json").read_text())
     stored["methods"]["random"]["metrics"]["deletion"]["area"] += 0.25
     (run / "results.json").write_text(json.dumps(stored))
-    assert problems(capsys, run) == {"results.json": "not what its parts give"}
+    assert problems(capsys, run) == {"results.json": "not what its probes give"}
     (run / "results.json").write_text("{")
     assert problems(capsys, run)["results.json"].startswith("damaged: ")
 
@@ -76,10 +76,10 @@ def test_results_of_before_what_a_killed_command_was_to_add(capsys, run):
     make_run(run, ["random", "centre", "saliency"])
     after = (run / "results.json").read_bytes()
     (run / "results.json").write_bytes(before)
-    assert problems(capsys, run) == {"results.json": "of before the last command, which has not ended"}
+    assert problems(capsys, run) == {"results.json": "older than the last command, which has not ended"}
     (run / "results.json").write_bytes(after)
     assert problems(capsys, run) == {}
     assert main(["ask", str(run), "--performance", "probability", "--quiet"]) == 0
     assert problems(capsys, run) == {}
     (run / "results.json").write_bytes(after)
-    assert problems(capsys, run) == {"results.json": "of before the last command, which has not ended"}
+    assert problems(capsys, run) == {"results.json": "older than the last command, which has not ended"}

@@ -16,8 +16,8 @@ from twinlens.checks.randomisation import (
 from twinlens.checks.remove_and_retrain import roar_check
 from twinlens.checks.stability import class_similarity_check, max_sensitivity_check
 from twinlens.errors import RunError, unknown
+from twinlens.outcome import Evaluation
 from twinlens.run.check_records import Check, CheckText, store_check
-from twinlens.run.run_reader import Evaluation
 from twinlens.support.arguments import checked
 from twinlens.support.fields import fields_of, to_json
 from twinlens.support.progress import Progress, Quiet

@@ -22,9 +22,9 @@ from twinlens.data.samples import Samples, subset
 from twinlens.data.sources import open_data
 from twinlens.errors import RunError, first_line
 from twinlens.models.loading import RANDOM, LoadedModel
+from twinlens.outcome import Evaluation, open_evaluation
 from twinlens.run.check_records import MethodCheck
 from twinlens.run.method_sources import find_methods
-from twinlens.run.run_reader import Evaluation, open_evaluation
 from twinlens.run.setup import load_again, model_spec, reopen
 from twinlens.run.work import load_reference
 from twinlens.support.estimate import Estimate

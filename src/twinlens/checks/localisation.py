@@ -22,9 +22,9 @@ from twinlens.checks.checked_run import CheckedRun
 from twinlens.checks.sample_scores import SampleScores
 from twinlens.data.boxes import Box, boxes_of_samples, draw_regions, read_boxes
 from twinlens.errors import DataError
+from twinlens.outcome import Evaluation
 from twinlens.probing.maps import Reading, check_ids, check_maps, warn_of_zeros
 from twinlens.run.check_records import CheckColumn, MethodCheck
-from twinlens.run.run_reader import Evaluation
 from twinlens.run.setup import reopen_samples
 from twinlens.support.arguments import checked
 from twinlens.support.arrays import ArrayLike, Floats, as_tensor
@@ -137,7 +137,7 @@ def localisation_check(run: CheckedRun) -> CheckResult:
     ids = evaluation.ids()
     boxes = boxes_of_samples(read_boxes(options.required("boxes")), ids)
     if not options.any_label:
-        boxes = _of_own_class(boxes, evaluation.run.load_untouched(manifest.shards).labels, manifest.model.classes)
+        boxes = _of_own_class(boxes, evaluation.run.load_original(manifest.shards).labels, manifest.model.classes)
     height, width = manifest.data.spatial
     region = draw_regions(boxes, _original_sizes(evaluation), manifest.model.preprocessing, (height, width))
 

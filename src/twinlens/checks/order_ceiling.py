@@ -251,7 +251,7 @@ def ceiling_check(run: CheckedRun) -> CheckResult:
     model, data = directory.manifest.model, directory.manifest.data
     own = data.segments if data.segments and data.segments.startswith(("slic", "grid")) else "grid"
     segments = options.segments or own
-    imputer = run.evaluation.imputer or restore_imputer(run.evaluation.results.question.imputer)
+    imputer = run.evaluation.imputer or restore_imputer(run.evaluation.results.settings.imputer)
     performance = "probability" if model.task == CLASSIFICATION else "score"
     metric = replaced(METRICS[options.metric], {"performance": performance}, "metric")
     metric = metric.bound(imputer, neighbours=data.has_neighbours)

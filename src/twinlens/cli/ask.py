@@ -12,8 +12,8 @@ from twinlens.errors import unknown
 from twinlens.imputation.imputers import Imputer, find_imputer
 from twinlens.metrics.metric import Metric
 from twinlens.options import Options
+from twinlens.outcome import open_evaluation
 from twinlens.report import write_report
-from twinlens.run.run_reader import open_evaluation
 from twinlens.support.fields import replaced
 
 QUERY_OPTIONS = ("metrics", "protocol", "levels", "epsilon", "performance", "imputer", "resamples")
@@ -43,7 +43,7 @@ def run_ask(namespace: argparse.Namespace) -> None:
     options = Options(**flags)  # type: ignore[arg-type] # wrong types are refused here, by the option's name
     metrics = evaluation.metric_values
     if "metrics" in flags:
-        metrics = {name: metrics.get(name, metric) for name, metric in options.metric_values().items()}
+        metrics = {name: metrics.get(name, metric) for name, metric in options.metric_values.items()}
     shared = {name: getattr(options, name) for name in flags if name not in ("metrics", "resamples", "imputer")}
     metrics = change_metrics(metrics, shared, [text for text in texts if split_option(text)[0] != "imputer"])
     if options.imputer is not None:

@@ -15,9 +15,9 @@ from twinlens.checks.check_definition import CheckOptions
 from twinlens.cli.flags import add_options, given_flags, names_of
 from twinlens.cli.printing import open_console, print_plain
 from twinlens.errors import printable_line, unknown
-from twinlens.options import SubjectOptions
+from twinlens.options import ModelDataOptions
+from twinlens.outcome import open_evaluation
 from twinlens.run.check_records import Check
-from twinlens.run.run_reader import open_evaluation
 from twinlens.support.estimate import Estimate
 from twinlens.support.fields import to_json
 from twinlens.support.progress import Bars
@@ -34,7 +34,7 @@ def add_check(parser: argparse.ArgumentParser) -> None:
         help="the run's model; required if it is code (FILE.py:FUNCTION or FILE.pt2), which is never loaded from "
         "run.json",
     )
-    add_options(parser, SubjectOptions, ["allow_code"])
+    add_options(parser, ModelDataOptions, ["allow_code"])
     add_options(parser, CheckOptions)
     parser.add_argument("--quiet", action="store_true", help="print errors only")
     parser.add_argument("--json", action="store_true", help="print only the stored record, as JSON")

@@ -19,8 +19,8 @@ from twinlens.errors import printable_line, unknown
 from twinlens.evaluation import evaluate, incomplete
 from twinlens.metrics.catalogue import DEFAULT_METRICS, METRICS
 from twinlens.options import Options
+from twinlens.outcome import Evaluation
 from twinlens.report.sheet import check_sheet_path, write_sheet
-from twinlens.run.run_reader import Evaluation
 from twinlens.support.progress import Bars
 
 # The demonstrations measure the paper's soundness at the levels of the two-sided one instead of steps of 1%. It then

@@ -12,9 +12,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from twinlens.errors import printable_line
+from twinlens.outcome import Evaluation
 from twinlens.run.check_records import CheckValue
 from twinlens.run.results import Results
-from twinlens.run.run_reader import Evaluation
 from twinlens.run.side_columns import join_columns, side_columns
 from twinlens.run.wording import describe_stopping, find_headlines, group_warnings, name_of, performance_of
 from twinlens.statistics.contrasts import RunComparison, RunPair

@@ -10,10 +10,11 @@ from collections.abc import Iterator
 
 from twinlens.cli.printing import print_differences, print_runs
 from twinlens.errors import RunError, printable_line, short_repr
+from twinlens.outcome import Evaluation, open_evaluation
 from twinlens.report import format_table, write_figures, write_report
 from twinlens.run.directory import tidy_run
 from twinlens.run.run_comparison import compare_evaluations
-from twinlens.run.run_reader import Evaluation, open_evaluation, run_labels
+from twinlens.run.stored_run import run_labels
 from twinlens.statistics.contrasts import RunComparison
 from twinlens.support.fields import JSON, to_json
 

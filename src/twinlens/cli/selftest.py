@@ -12,8 +12,8 @@ from twinlens.errors import unknown
 from twinlens.imputation.imputers import restore_imputer
 from twinlens.laboratory.degradation import selftest
 from twinlens.metrics.performance import Performance
-from twinlens.options import SubjectOptions
-from twinlens.run.run_reader import Evaluation, open_evaluation
+from twinlens.options import ModelDataOptions
+from twinlens.outcome import Evaluation, open_evaluation
 from twinlens.run.setup import reopen
 
 
@@ -29,7 +29,7 @@ def add_selftest(parser: argparse.ArgumentParser) -> None:
         help="the run's model; required if it is code (FILE.py:FUNCTION or FILE.pt2), which is never loaded from "
         "run.json",
     )
-    add_options(parser, SubjectOptions, ["allow_code"])
+    add_options(parser, ModelDataOptions, ["allow_code"])
     parser.add_argument("--limit", type=int, default=100, metavar="N", help="number of samples (default: 100)")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
@@ -50,7 +50,7 @@ def run_selftest(arguments: argparse.Namespace) -> None:
         part.labels,
         evaluation.maps(method)[positions],
         performance=_performance(evaluation),
-        imputer=restore_imputer(evaluation.results.question.imputer),
+        imputer=restore_imputer(evaluation.results.settings.imputer),
         ids=part.ids,
         seed=manifest.seed,
         batch_size=manifest.execution.batch_size,

@@ -34,6 +34,7 @@ from twinlens.support.randomness import drawn_order
 
 LARGEST_LABEL = 2**63 - 1
 FINGERPRINT = 16  # bytes of the fingerprint of a sample
+_CACHED_BYTES = 2**30  # of decoded images: 1,900 photographs of 500 × 375 pixels
 _WINDOW = 256  # samples that the pool reads ahead
 
 
@@ -144,6 +145,33 @@ def from_arrays(
         )
     class_names = None if classes is None else tuple(str(c) for c in classes)
     return make_samples(name, names, targets.reshape(-1), class_names, ArrayInputs(array, names))
+
+
+def cached(samples: Samples, budget: int = _CACHED_BYTES) -> Samples:
+    """Return samples that keep decoded images in memory, up to `budget` bytes; further images are decoded each time."""
+    return dataclasses.replace(samples, reader=_CachedReader(samples.reader, budget))
+
+
+class _CachedReader:
+    """Reads samples; decoded images are kept until the budget is used up. Arrays are in memory anyway."""
+
+    def __init__(self, read: Callable[[int], Image.Image | NDArray[Any]], budget: int) -> None:
+        self.read, self.budget = read, budget
+        self.images: dict[int, Image.Image] = {}
+
+    def __call__(self, position: int) -> Image.Image | NDArray[Any]:
+        if (image := self.images.get(position)) is not None:
+            return image
+        sample = self.read(position)
+        if isinstance(sample, Image.Image):
+            size = sample.width * sample.height * len(sample.getbands())
+            if size <= self.budget:
+                self.budget -= size
+                self.images[position] = sample
+        return sample
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _CachedReader, (self.read, self.budget)  # other processes read for themselves
 
 
 def subset(samples: Samples, limit: int, seed: int) -> Samples:

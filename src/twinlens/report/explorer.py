@@ -24,8 +24,8 @@ from twinlens.probing.probe_table import ProbeTable
 from twinlens.probing.ranking import Schedule, count_removed, keep_features, rank_features
 from twinlens.report.pictures import Picture, Shades, data_uri, false_picture, input_pictures, map_picture
 from twinlens.run.manifest import ModelRecord
-from twinlens.run.run_reader import Evaluation
 from twinlens.run.sample_selection import SelectedSamples, read_selection
+from twinlens.run.stored_run import StoredRun
 from twinlens.support.fields import JSON, to_json
 from twinlens.support.randomness import stream
 
@@ -39,7 +39,7 @@ _SIZES = ((224, 70), (192, 60), (160, 50), (128, 40), (96, 30))
 class _Scene:
     """What all selected samples of a run have in common."""
 
-    evaluation: Evaluation
+    evaluation: StoredRun
     selected: SelectedSamples
     metric: str
     imputer: Imputer | None
@@ -87,7 +87,7 @@ class _Scene:
         return "predicted" if self.evaluation.results.model.task == REGRESSION else "probability"
 
 
-def shades_of(evaluation: Evaluation, selected: SelectedSamples, place: int) -> Shades:
+def shades_of(evaluation: StoredRun, selected: SelectedSamples, place: int) -> Shades:
     """Return how the input of a selected sample is shown."""
     if not selected.images:
         return Shades.between_extremes(selected.inputs[place])
@@ -104,7 +104,7 @@ def class_name(model: ModelRecord, index: float) -> str:
     return model.classes[int(index)] if model.classes and int(index) < len(model.classes) else f"class {index:g}"
 
 
-def describe_samples(evaluation: Evaluation, *, budget: int) -> dict[str, JSON]:
+def describe_samples(evaluation: StoredRun, *, budget: int) -> dict[str, JSON]:
     """Describe the explorer of a run as plain values.
 
     Args:
@@ -132,7 +132,7 @@ def describe_samples(evaluation: Evaluation, *, budget: int) -> dict[str, JSON]:
     }
 
 
-def _set_scene(evaluation: Evaluation) -> _Scene | str:
+def _set_scene(evaluation: StoredRun) -> _Scene | str:
     selected = read_selection(evaluation.run)
     if selected is None:
         return (
@@ -170,7 +170,7 @@ def _set_scene(evaluation: Evaluation) -> _Scene | str:
     )
 
 
-def _measured(evaluation: Evaluation) -> list[str]:
+def _measured(evaluation: StoredRun) -> list[str]:
     """Return the metrics of which there is a curve, soundness first, then those that show most."""
     results = evaluation.results
 
@@ -184,11 +184,11 @@ def _measured(evaluation: Evaluation) -> list[str]:
     return sorted(there, key=preference)
 
 
-def load_selected_maps(evaluation: Evaluation, method: str, positions: list[int]) -> Tensor | None:
+def load_selected_maps(evaluation: StoredRun, method: str, positions: list[int]) -> Tensor | None:
     """Read the maps (E, *S) of some samples, or return None where they are not stored."""
-    run, places = evaluation.run, [evaluation.run.manifest.place(position) for position in positions]
+    run, places = evaluation.run, [evaluation.run.manifest.shard_row(position) for position in positions]
     shards = dict.fromkeys(shard for shard, _ in places)
-    if not all(run.maps_part(method, shard).exists() for shard in shards):
+    if not all(run.maps_shard(method, shard).exists() for shard in shards):
         return None
     maps = {shard: run.load_maps(method, shard) for shard in shards}
     return torch.stack([maps[shard][row] for shard, row in places])
@@ -215,8 +215,8 @@ def _note(scene: _Scene) -> str:
 def _sample(scene: _Scene, place: int, share: int) -> dict[str, JSON]:
     """Describe one sample, with pictures as large as its share of the page allows."""
     sample = scene.selected.samples[place]
-    shard, row = scene.evaluation.run.manifest.place(sample.position)
-    untouched = ProbeTable.load(scene.evaluation.run.untouched_part(shard))
+    shard, row = scene.evaluation.run.manifest.shard_row(sample.position)
+    untouched = ProbeTable.load(scene.evaluation.run.original_shard(shard))
     uris = {} if scene.tokens else _encode_pictures(scene, place, share)
     return {
         "id": sample.id,

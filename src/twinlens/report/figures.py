@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from twinlens.report.styles import MethodStyle, method_styles
 from twinlens.run.results import CurveResults
-from twinlens.run.run_reader import Evaluation, exchanged_point, run_labels
+from twinlens.run.stored_run import StoredRun, exchanged_point, run_labels
 from twinlens.run.wording import name_of, performance_of
 from twinlens.support.arguments import checked
 from twinlens.support.arrays import Floats
@@ -51,7 +51,7 @@ _STYLE: Any = {
 
 
 @checked
-def write_figures(evaluations: Sequence[Evaluation], directory: str | os.PathLike[str]) -> list[Path]:
+def write_figures(evaluations: Sequence[StoredRun], directory: str | os.PathLike[str]) -> list[Path]:
     """Write every chart as PDF, SVG and PNG, for one column and for two. The same results give the same bytes.
 
     Args:
@@ -108,7 +108,7 @@ def save_figure(figure: Figure, stem: Path) -> list[Path]:
     return paths
 
 
-def _charts(evaluation: Evaluation, styles: Mapping[str, MethodStyle]) -> dict[str, Callable[[Axes], None]]:
+def _charts(evaluation: StoredRun, styles: Mapping[str, MethodStyle]) -> dict[str, Callable[[Axes], None]]:
     """Return how to draw each chart, by the name of its file."""
     charts: dict[str, Callable[[Axes], None]] = {}
     if evaluation.results.plane:
@@ -120,7 +120,7 @@ def _charts(evaluation: Evaluation, styles: Mapping[str, MethodStyle]) -> dict[s
     return charts
 
 
-def draw_plane(axes: Axes, evaluation: Evaluation, styles: Mapping[str, MethodStyle]) -> None:
+def draw_plane(axes: Axes, evaluation: StoredRun, styles: Mapping[str, MethodStyle]) -> None:
     """Draw the area of completeness over that of soundness, with intervals and the Pareto front.
 
     Each method is an arrow from what its exchanged maps score, where that was measured; its marker is left empty
@@ -161,7 +161,7 @@ def _reach(curve: CurveResults | None) -> Floats | None:
     return np.asarray(np.maximum(reach, 0.0))
 
 
-def draw_metric(axes: Axes, evaluation: Evaluation, metric: str, styles: Mapping[str, MethodStyle]) -> None:
+def draw_metric(axes: Axes, evaluation: StoredRun, metric: str, styles: Mapping[str, MethodStyle]) -> None:
     """Draw the curves of all methods by one metric, with their bands."""
     results = evaluation.results
     about = results.about(metric)

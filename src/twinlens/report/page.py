@@ -19,7 +19,7 @@ from pathlib import Path
 from twinlens.report.explorer import describe_samples
 from twinlens.report.run_summary import describe_comparison, describe_runs
 from twinlens.report.styles import method_styles
-from twinlens.run.run_reader import Evaluation
+from twinlens.run.stored_run import StoredRun
 from twinlens.statistics.contrasts import RunComparison
 from twinlens.support.arguments import checked
 from twinlens.support.fields import JSON, to_json
@@ -40,7 +40,7 @@ _PICTURES = 5_500_000  # bytes of pictures in a page, which keeps it below 8 MB 
 
 @checked
 def write_report(
-    evaluations: Sequence[Evaluation], path: str | os.PathLike[str], *, comparison: RunComparison | None = None
+    evaluations: Sequence[StoredRun], path: str | os.PathLike[str], *, comparison: RunComparison | None = None
 ) -> Path:
     """Write the report of one run, or of several side by side, as one HTML file that needs nothing else.
 

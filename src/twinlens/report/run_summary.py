@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from twinlens.metrics.performance import is_share
 from twinlens.run.check_records import Check
 from twinlens.run.results import ControlResults, CurveResults, Results, StoppingResults
-from twinlens.run.run_reader import Evaluation, run_labels
 from twinlens.run.side_columns import side_columns
+from twinlens.run.stored_run import StoredRun, run_labels
 from twinlens.run.wording import (
     describe_stopping,
     find_headlines,
@@ -31,7 +31,7 @@ _NAMED = 3  # methods that a line names; of more it says how many they are
 _COMPARED = 16  # methods of which the page compares every pair in words
 
 
-def describe_runs(evaluations: Sequence[Evaluation]) -> list[dict[str, JSON]]:
+def describe_runs(evaluations: Sequence[StoredRun]) -> list[dict[str, JSON]]:
     """Describe what the page shows of each run, all but the sample explorer."""
     labels = run_labels(evaluations)
     return [describe_run(evaluation, label) for evaluation, label in zip(evaluations, labels, strict=True)]
@@ -47,7 +47,7 @@ def describe_comparison(comparison: RunComparison) -> dict[str, JSON]:
     }
 
 
-def describe_run(evaluation: Evaluation, label: str) -> dict[str, JSON]:
+def describe_run(evaluation: StoredRun, label: str) -> dict[str, JSON]:
     """Describe what the page shows of one run."""
     results, seconds, compared = evaluation.results, evaluation.seconds(), evaluation.comparison()
     return {
@@ -70,12 +70,12 @@ def describe_run(evaluation: Evaluation, label: str) -> dict[str, JSON]:
         "front": to_json(list(results.front)),
         "frontShares": to_json(results.front),
         "confidence": results.confidence,
-        "resamples": results.question.resamples,
+        "resamples": results.settings.resamples,
         "checks": [_check(check, results) for check in evaluation.checks().values()],
     }
 
 
-def _warnings(evaluation: Evaluation) -> list[JSON]:
+def _warnings(evaluation: StoredRun) -> list[JSON]:
     """Group warnings: a line for each group, and what stands behind it; diagnostics go by their kind."""
     results = evaluation.results
     kinds = {f"{name}: {d.message}": d.kind for name, m in results.methods.items() for d in m.diagnostics if d.message}
@@ -110,7 +110,7 @@ def _warning_line(title: str, texts: Sequence[str], methods: Sequence[str]) -> s
 
 def _terms(results: Results) -> list[JSON]:
     """Explain skill and what it is measured against, where it was measured."""
-    if not any(results.control(method, metric) for method in results.methods for metric in results.question.metrics):
+    if not any(results.control(method, metric) for method in results.methods for metric in results.settings.metrics):
         return []
     names = {"value": "exchanged maps (control)", "skill": "skill"}
     return [[names[field.name], field.help] for field in fields_of(ControlResults) if field.name in names]
@@ -201,7 +201,7 @@ def _check(check: Check, results: Results) -> dict[str, JSON]:
     }
 
 
-def _facts(evaluation: Evaluation) -> list[tuple[str, str]]:
+def _facts(evaluation: StoredRun) -> list[tuple[str, str]]:
     """List what was evaluated, as pairs of a heading and a text."""
     results, data = evaluation.results, evaluation.results.data
     skipped = f", {len(data.skipped)} left out" if data.skipped else ""
@@ -213,7 +213,7 @@ def _facts(evaluation: Evaluation) -> list[tuple[str, str]]:
         *([("Until", _stopping(results.stopping))] if results.stopping else []),
         *((name.capitalize(), f"{value} with nothing removed") for name, value in results.qualities()),
         *([("Features", f"segments, {data.segments}")] if data.segments else []),
-        *([("Protocol", _asked(results))] if results.question.metrics else []),
+        *([("Protocol", _asked(results))] if results.settings.metrics else []),
         ("Imputation", _imputation(results)),
         ("Model calls", _calls(evaluation)),
         ("Date", f"{written.day} {written:%B %Y}, {written:%H:%M} UTC"),
@@ -230,7 +230,7 @@ def _stopping(found: StoppingResults) -> str:
     )
 
 
-def _calls(evaluation: Evaluation) -> str:
+def _calls(evaluation: StoredRun) -> str:
     """Say how the model was called, and how well other precisions agreed with float32."""
     record = evaluation.run.manifest.execution
     how = f"{record.precision}, compiled" if record.compiled else record.precision
@@ -244,11 +244,11 @@ def _asked(results: Results) -> str:
     Names of metrics are left out where one text holds for all.
     """
     texts: dict[str, list[str]] = {}
-    sound = [name for name in results.question.metrics if results.about(name).side == "soundness"]
+    sound = [name for name in results.settings.metrics if results.about(name).side == "soundness"]
     for name in sound:
-        texts.setdefault(_fine_print(results, name) + _judging(results.question.metrics[name]), []).append(name)
+        texts.setdefault(_fine_print(results, name) + _judging(results.settings.metrics[name]), []).append(name)
     said = {_fine_print(results, name) for name in sound}
-    for name in results.question.metrics:
+    for name in results.settings.metrics:
         if (text := _fine_print(results, name)) not in said:
             texts.setdefault(text, []).append(name)
     if len(texts) == 1:
@@ -257,7 +257,7 @@ def _asked(results: Results) -> str:
 
 
 def _fine_print(results: Results, metric: str) -> str:
-    protocol = results.question.metrics[metric]["protocol"]
+    protocol = results.settings.metrics[metric]["protocol"]
     return f"{protocol['name'] if isinstance(protocol, dict) else protocol}, by {performance_of(results, metric)}"
 
 
@@ -268,9 +268,9 @@ def _judging(soundness: Mapping[str, JSON]) -> str:
 
 def _imputation(results: Results) -> str:
     """Name the run's imputer, and those of metrics with another one."""
-    main = dict(results.question.imputer)
+    main = dict(results.settings.imputer)
     others: dict[str, list[str]] = {}
-    for name, metric in results.question.metrics.items():
+    for name, metric in results.settings.metrics.items():
         if isinstance(own := metric["imputer"], dict) and own != main:
             others.setdefault(_imputer(own), []).append(name_of(results, name))
     return "; ".join([_imputer(main), *(f"{', '.join(names)}: {text}" for text, names in others.items())])

@@ -25,8 +25,8 @@ from twinlens.probing.probe_table import ProbeTable
 from twinlens.report.explorer import class_name, load_selected_maps, shades_of
 from twinlens.report.figures import METADATA, styled_figure
 from twinlens.report.pictures import Picture, input_pictures, map_picture
-from twinlens.run.run_reader import Evaluation
 from twinlens.run.sample_selection import SelectedSample, SelectedSamples, read_selection
+from twinlens.run.stored_run import StoredRun
 from twinlens.support.arguments import checked
 from twinlens.support.fields import check_count
 from twinlens.support.files import as_path, is_local, written_whole
@@ -56,7 +56,7 @@ class _Row:
 
 
 @checked
-def write_sheet(evaluation: Evaluation, path: str | os.PathLike[str], *, samples: int = 8) -> Path:
+def write_sheet(evaluation: StoredRun, path: str | os.PathLike[str], *, samples: int = 8) -> Path:
     """Draw the maps of every method of a run on a few of its samples, as one picture.
 
     Args:
@@ -96,10 +96,10 @@ def check_sheet_path(path: str | os.PathLike[str]) -> Path:
     return target
 
 
-def _row(evaluation: Evaluation, selected: SelectedSamples, place: int) -> _Row:
+def _row(evaluation: StoredRun, selected: SelectedSamples, place: int) -> _Row:
     sample, model = selected.samples[place], evaluation.results.model
     size = evaluation.run.manifest.execution.shard_size
-    table, row = ProbeTable.load(evaluation.run.untouched_part(sample.position // size)), sample.position % size
+    table, row = ProbeTable.load(evaluation.run.original_shard(sample.position // size)), sample.position % size
     predicted, own = class_name(model, table.predicted[row, 0]), class_name(model, sample.label)
     sure = "" if model.task == REGRESSION else f" {table.probability[row, 0]:.2f}"
     right = bool(table.correct[row, 0])
@@ -109,7 +109,7 @@ def _row(evaluation: Evaluation, selected: SelectedSamples, place: int) -> _Row:
     return _Row(name=sample.id, answer=answer, label=None if right else f"{own}{sure}", picture=picture)
 
 
-def _columns(evaluation: Evaluation, samples: Sequence[SelectedSample]) -> dict[str, list[Picture] | str]:
+def _columns(evaluation: StoredRun, samples: Sequence[SelectedSample]) -> dict[str, list[Picture] | str]:
     """Return the maps of each method, as pictures; the reason in words where it has none."""
     columns: dict[str, list[Picture] | str] = {}
     positions = [sample.position for sample in samples]

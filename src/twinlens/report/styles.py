@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from twinlens.run.run_reader import Evaluation
+from twinlens.run.stored_run import StoredRun
 from twinlens.support.plotting import COLOURS
 
 # The numbers of colours, dashes and symbols have few divisors in common, so that styles repeat late.
@@ -32,7 +32,7 @@ class MethodStyle:
     """Whether it is a control; these are grey."""
 
 
-def method_styles(evaluations: Sequence[Evaluation]) -> dict[str, MethodStyle]:
+def method_styles(evaluations: Sequence[StoredRun]) -> dict[str, MethodStyle]:
     """Return the style of every method, one for all runs; controls are grey, told apart by dashes and symbols."""
     names = sorted({method for evaluation in evaluations for method in evaluation.methods})
     found = [(name, result) for each in evaluations for name, result in each.results.methods.items()]

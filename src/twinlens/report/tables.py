@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from twinlens.errors import unknown
 from twinlens.run.check_records import CheckValue
 from twinlens.run.results import CurveResults, Results
-from twinlens.run.run_reader import Evaluation, run_labels
 from twinlens.run.side_columns import SideColumn, join_columns, side_columns
+from twinlens.run.stored_run import StoredRun, run_labels
 from twinlens.support.arguments import checked
 from twinlens.support.files import csv_text
 
@@ -50,7 +50,7 @@ class _Row:
 
 
 @checked
-def format_table(evaluations: Sequence[Evaluation], kind: str) -> str:
+def format_table(evaluations: Sequence[StoredRun], kind: str) -> str:
     r"""Format the areas of all curves as a table, one row per run and method.
 
     Soundness and completeness have their skill beside them, where it was measured. Sparseness of the maps comes last,
@@ -81,7 +81,7 @@ def _columns(runs: Sequence[Results]) -> list[_Column]:
     """Lay out the columns, with a second one for the skill of each headline metric that has it."""
     headings: dict[str, str] = {}
     for results in runs:
-        for metric in results.question.metrics:
+        for metric in results.settings.metrics:
             headings.setdefault(metric, results.about(metric).short)
     judged = {
         metric
@@ -97,7 +97,7 @@ def _columns(runs: Sequence[Results]) -> list[_Column]:
     return columns
 
 
-def _rows(evaluations: Sequence[Evaluation], beside: Sequence[Sequence[SideColumn]]) -> list[_Row]:
+def _rows(evaluations: Sequence[StoredRun], beside: Sequence[Sequence[SideColumn]]) -> list[_Row]:
     rows = []
     for evaluation, label, columns in zip(evaluations, run_labels(evaluations), beside, strict=True):
         results = evaluation.results

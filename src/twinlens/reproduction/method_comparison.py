@@ -13,12 +13,12 @@ from twinlens.data.sources import open_data
 from twinlens.errors import unknown
 from twinlens.evaluation import evaluate
 from twinlens.models.loading import PRETRAINED, LoadedModel, load_model
+from twinlens.outcome import Evaluation
 from twinlens.probing.model_call import best_device
 from twinlens.report.figures import draw_metric, draw_plane
 from twinlens.report.styles import method_styles
 from twinlens.reproduction.claims import Claim, area_of, list_values, too_few
 from twinlens.reproduction.experiment import ExperimentOptions, Outcome, require_both
-from twinlens.run.run_reader import Evaluation
 from twinlens.support.estimate import Estimate
 from twinlens.support.fields import to_json
 from twinlens.support.progress import Progress

@@ -25,12 +25,12 @@ from twinlens.metrics.curves import Curve
 from twinlens.metrics.removal import Completeness
 from twinlens.metrics.soundness import soundness_from_probes
 from twinlens.models.loading import LoadedModel
+from twinlens.outcome import Evaluation
 from twinlens.probing.maps import normalise
 from twinlens.probing.ranking import count_removed, kept_mass, rank_features
 from twinlens.reproduction.claims import mean_of
 from twinlens.reproduction.experiment import ExperimentOptions
 from twinlens.reproduction.method_comparison import FEW_LEVELS, compare_methods
-from twinlens.run.run_reader import Evaluation
 from twinlens.support.arrays import Floats
 from twinlens.support.correlation import pearson
 from twinlens.support.estimate import Estimate
@@ -187,7 +187,7 @@ class Modified:
 
     def originals(self, method: str, ids: Sequence[str]) -> Tensor:
         """Read the original maps (N, *S) of these samples."""
-        positions = [self.run.manifest.place(self.positions[name]) for name in ids]
+        positions = [self.run.manifest.shard_row(self.positions[name]) for name in ids]
         shards = {shard: self.run.load_maps(method, shard) for shard in dict.fromkeys(shard for shard, _ in positions)}
         return torch.stack([shards[shard][row] for shard, row in positions])
 

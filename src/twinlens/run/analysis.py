@@ -22,7 +22,7 @@ from twinlens.metrics.performance import measure
 from twinlens.metrics.protocols import find_protocol
 from twinlens.probing.answers import CLASSIFICATION
 from twinlens.probing.probe_table import ProbeTable
-from twinlens.run.manifest import ModelRecord, Question
+from twinlens.run.manifest import ModelRecord, Settings
 from twinlens.run.pairs_table import pairs_digest, pairs_text
 from twinlens.run.results import CONFIDENCE, ControlResults, CurveResults, Diagnostic, MethodResults, Results
 from twinlens.run.stopping import find_stopping
@@ -60,6 +60,9 @@ class Analysis:
     results: Results
     """What results.json holds."""
 
+    comparison: Comparison | None
+    """How the methods compare; None where nothing was compared."""
+
     pairs: str
     """What pairs.csv holds; empty where nothing was compared."""
 
@@ -70,7 +73,7 @@ class Analysis:
 def analyse(
     reader: TableReader,
     metrics: Mapping[str, Metric],
-    question: Question,
+    question: Settings,
     known: Mapping[str, MethodAnalysis] | None = None,
 ) -> Analysis:
     """Compute the results of all methods that have maps.
@@ -88,10 +91,10 @@ def analyse(
 
 
 def analyse_method(
-    reader: TableReader, method: str, metrics: Mapping[str, Metric], question: Question
+    reader: TableReader, method: str, metrics: Mapping[str, Metric], question: Settings
 ) -> MethodAnalysis:
     """Compute what can be said of one method whatever the others are."""
-    limits = area_limits(metrics, reader.untouched)
+    limits = area_limits(metrics, reader.original)
     maps = reader.run.load_maps(method, 0)
     found = {
         name: _analyse_curve(reader, method, metric, question, limits.get(name), len(maps))
@@ -126,7 +129,7 @@ class _CurveAnalysis:
 
 
 def _analyse_curve(
-    reader: TableReader, method: str, metric: Metric, question: Question, high: float | None, head: int
+    reader: TableReader, method: str, metric: Metric, question: Settings, high: float | None, head: int
 ) -> _CurveAnalysis:
     curve = reader.curve(method, metric)
     drawn = bootstrap(curve, resamples=question.resamples)
@@ -140,7 +143,7 @@ def _analyse_curve(
 
 
 def combine(
-    reader: TableReader, metrics: Mapping[str, Metric], question: Question, methods: Mapping[str, MethodAnalysis]
+    reader: TableReader, metrics: Mapping[str, Metric], question: Settings, methods: Mapping[str, MethodAnalysis]
 ) -> Analysis:
     """Compare the methods, and put everything together."""
     manifest = reader.manifest
@@ -148,10 +151,10 @@ def combine(
         model=manifest.model,
         data=manifest.data,
         seed=manifest.seed,
-        question=question,
-        accuracy=float(reader.untouched.correct.mean()) if reader.untouched.task == CLASSIFICATION else math.nan,
-        quality=_quality(reader.untouched, manifest.model),
-        soundness_up_to=area_limits(metrics, reader.untouched),
+        settings=question,
+        accuracy=float(reader.original.correct.mean()) if reader.original.task == CLASSIFICATION else math.nan,
+        quality=_quality(reader.original, manifest.model),
+        soundness_up_to=area_limits(metrics, reader.original),
         methods={name: found.results for name, found in methods.items()},
         incomplete=reader.incomplete(metrics),
     )
@@ -172,7 +175,7 @@ def combine(
         stopping=find_stopping(results, compared, manifest, headline(metrics)),
     )
     shares = {name: found.false_share for name, found in methods.items() if found.false_share is not None}
-    return Analysis(results=results, pairs=pairs, false_share=shares)
+    return Analysis(results=results, comparison=compared, pairs=pairs, false_share=shares)
 
 
 def _quality(untouched: ProbeTable, model: ModelRecord) -> dict[str, float]:
@@ -201,7 +204,7 @@ def area_limits(metrics: Mapping[str, Metric], untouched: ProbeTable) -> dict[st
     return limits
 
 
-def _skill(reader: TableReader, method: str, metric: Metric, question: Question, high: float | None) -> Skill | None:
+def _skill(reader: TableReader, method: str, metric: Metric, question: Settings, high: float | None) -> Skill | None:
     """Compare a method's own maps with exchanged ones, on the samples that were probed by both."""
     sweeps = question.exchanged(metric, reader.features)
     if question.control == "none" or not reader.readable(method, sweeps):

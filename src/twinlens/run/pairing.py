@@ -12,7 +12,7 @@ from twinlens.metrics.protocols import PROTOCOLS
 from twinlens.run.fingerprints import FILE, read_fingerprints
 from twinlens.run.manifest import differences
 from twinlens.run.results import Results
-from twinlens.run.run_reader import Evaluation
+from twinlens.run.stored_run import StoredRun
 from twinlens.run.wording import listed
 from twinlens.support.fields import JSON, to_json
 
@@ -36,11 +36,11 @@ class Shared:
     """What a reader has to know of it."""
 
 
-def shared_samples(names: tuple[str, str], runs: tuple[Evaluation, Evaluation]) -> Shared:
+def shared_samples(names: tuple[str, str], runs: tuple[StoredRun, StoredRun]) -> Shared:
     """Find the samples that two runs share."""
     one, other = runs
     if one.results.data.digest == other.results.data.digest:
-        return Shared(ids=frozenset(one.reader.untouched.ids), whole=True, note=None)
+        return Shared(ids=frozenset(one.reader.original.ids), whole=True, note=None)
     sizes = [run.results.data.samples for run in runs]
     apart = f"the runs are compared as independent ones, with {sizes[0]} and {sizes[1]} samples."
     prints = [read_fingerprints(run.run) for run in runs]
@@ -50,7 +50,7 @@ def shared_samples(names: tuple[str, str], runs: tuple[Evaluation, Evaluation]) 
             f"{'holds' if len(lacking) == 1 else 'hold'} no {FILE}: {apart} Evaluate there again, and it is written."
         )
         return Shared(ids=None, whole=False, note=note)
-    known = [dict(zip(own or (), run.reader.untouched.ids, strict=True)) for own, run in zip(prints, runs, strict=True)]
+    known = [dict(zip(own or (), run.reader.original.ids, strict=True)) for own, run in zip(prints, runs, strict=True)]
     common = frozenset(known[0][each] for each in known[0].keys() & known[1].keys())
     if len(common) == sizes[0] == sizes[1]:
         return Shared(ids=common, whole=True, note=None)
@@ -63,12 +63,12 @@ def shared_samples(names: tuple[str, str], runs: tuple[Evaluation, Evaluation]) 
         )
         return Shared(ids=common, whole=False, note=note)
     share = f"share {len(common)} samples, too few to pair" if common else "share no sample"
-    alike = len(set(one.reader.untouched.ids) & set(other.reader.untouched.ids)) - len(common)
+    alike = len(set(one.reader.original.ids) & set(other.reader.original.ids)) - len(common)
     mind = f" {alike} ids are the same in both, of other content or another label." if alike else ""
     return Shared(ids=None, whole=False, note=f"{listed(names)} {share}: {apart}{mind}")
 
 
-def unlike_questions(names: tuple[str, str], runs: tuple[Evaluation, Evaluation], metric: str) -> list[str]:
+def unlike_questions(names: tuple[str, str], runs: tuple[StoredRun, StoredRun], metric: str) -> list[str]:
     """List what two runs were asked otherwise under the name of a metric, by the names of the fields."""
     one, other = (_asked(run, metric) for run in runs)
     lists = {key for asked in (one, other) for key, value in asked.items() if isinstance(value, list)}
@@ -83,9 +83,9 @@ def _places(names: tuple[str, str]) -> tuple[str, str]:
     return f"in {names[0]}", f"in {names[1]}"
 
 
-def _asked(evaluation: Evaluation, name: str) -> dict[str, JSON]:
+def _asked(evaluation: StoredRun, name: str) -> dict[str, JSON]:
     """Describe a metric as it was asked, with the levels that it takes where none are named."""
-    asked = dict(evaluation.results.question.metrics[name])
+    asked = dict(evaluation.results.settings.metrics[name])
     metric = evaluation.metric_values.get(name)
     if "levels" in asked and asked["levels"] is None and metric is not None:
         asked["levels"] = list(metric.sweeps(evaluation.reader.features)[0].schedule.levels)
@@ -112,7 +112,7 @@ def _fine_print(protocol: JSON) -> JSON:
     return {key: value for key, value in spelled.items() if key not in ("name", "levels")}
 
 
-def unlike_runs(names: tuple[str, str], runs: tuple[Evaluation, Evaluation]) -> list[str]:
+def unlike_runs(names: tuple[str, str], runs: tuple[StoredRun, StoredRun]) -> list[str]:
     """List what else differs between two runs and can be compared nevertheless: inputs, methods, and what one lacks."""
     one, other = (run.results for run in runs)
     notes = []
@@ -126,7 +126,7 @@ def unlike_runs(names: tuple[str, str], runs: tuple[Evaluation, Evaluation]) -> 
         notes.append(
             f"Features are not the same in both: {_features(one)} in {names[0]}, {_features(other)} in {names[1]}."
         )
-    imputers = [dict(results.question.imputer) for results in (one, other)]
+    imputers = [dict(results.settings.imputer) for results in (one, other)]
     if imputers[0] != imputers[1] and all(map(_is_mean, imputers)):
         notes.append(f"Removed features have a mean of its own in each of {listed(names)}.")
     for method in one.methods:
@@ -136,7 +136,7 @@ def unlike_runs(names: tuple[str, str], runs: tuple[Evaluation, Evaluation]) -> 
                 notes.append(f"{method} is not the same in both: {'; '.join(found)}.")
     for kind, mine, theirs in (
         ("methods", list(one.methods), list(other.methods)),
-        ("metrics", list(one.question.metrics), list(other.question.metrics)),
+        ("metrics", list(one.settings.metrics), list(other.settings.metrics)),
     ):
         for name, own, others in ((names[0], mine, theirs), (names[1], theirs, mine)):
             if alone := [each for each in own if each not in others]:
@@ -148,7 +148,7 @@ def _features(results: Results) -> str:
     return "single places" if results.data.segments is None else f"segments ({results.data.segments})"
 
 
-def _record(evaluation: Evaluation, method: str) -> dict[str, JSON]:
+def _record(evaluation: StoredRun, method: str) -> dict[str, JSON]:
     """Describe where the maps of a method come from; maps made elsewhere differ from model to model in any case."""
     record: dict[str, JSON] = to_json(evaluation.run.manifest.methods[method])
     return {key: value for key, value in record.items() if key != "maps"}

@@ -12,7 +12,7 @@ from pathlib import Path
 from twinlens.metrics.catalogue import described_metric, first_of
 from twinlens.metrics.metric import About, ForeignMetric, Metric
 from twinlens.run.check_records import CheckValue
-from twinlens.run.manifest import FORMAT, DataRecord, ModelRecord, Question
+from twinlens.run.manifest import FORMAT, DataRecord, ModelRecord, Settings
 from twinlens.statistics.verdicts import Standing
 from twinlens.support.files import csv_text, written_whole
 
@@ -160,7 +160,7 @@ class Results:
     seed: int
     """Seed of all that is random."""
 
-    question: Question
+    settings: Settings
     """What was asked."""
 
     accuracy: float
@@ -261,11 +261,11 @@ class Results:
 
     def kind(self, metric: str) -> Metric | ForeignMetric:
         """Return the metric that was measured under this name, with default options."""
-        return described_metric(self.question.metrics[metric])
+        return described_metric(self.settings.metrics[metric])
 
     def first_of(self, side: str) -> str | None:
         """Return the name of the first metric of a side that has a control by default, or else of the first."""
-        return first_of({name: self.kind(name) for name in self.question.metrics}, side)
+        return first_of({name: self.kind(name) for name in self.settings.metrics}, side)
 
     def candidates(self, metric: str) -> dict[str, float]:
         """Return the areas of the methods that may be called best: no controls, none without skill."""

@@ -11,7 +11,7 @@ from typing import cast, overload
 
 from twinlens.metrics.curves import Curve
 from twinlens.run.pairing import FEWEST, Shared, shared_samples, unlike_questions, unlike_runs
-from twinlens.run.run_reader import Evaluation, open_evaluation, run_labels
+from twinlens.run.stored_run import StoredRun, run_labels
 from twinlens.run.wording import performance_of
 from twinlens.statistics.bootstrap import Score, bootstrap
 from twinlens.statistics.comparison import Curves, compare_curves
@@ -22,7 +22,7 @@ from twinlens.support.arguments import checked
 from twinlens.support.randomness import stream
 from twinlens.support.resampling import check_confidence
 
-AnyRun = Evaluation | str | os.PathLike[str]
+AnyRun = StoredRun | str | os.PathLike[str]
 Runs = Sequence[AnyRun] | Mapping[str, AnyRun]
 Limits = float | Mapping[str, float] | None
 
@@ -114,15 +114,15 @@ def compare(
     return found
 
 
-def _named(compared: Runs) -> dict[str, Evaluation]:
+def _named(compared: Runs) -> dict[str, StoredRun]:
     items = list(compared.values()) if isinstance(compared, Mapping) else list(compared)
-    runs = [item if isinstance(item, Evaluation) else open_evaluation(item) for item in items]
+    runs = [item if isinstance(item, StoredRun) else StoredRun.open(item) for item in items]
     names = list(compared) if isinstance(compared, Mapping) else run_labels(runs)
     return dict(zip(names, runs, strict=True))
 
 
 def compare_evaluations(
-    runs: Mapping[str, Evaluation],
+    runs: Mapping[str, StoredRun],
     *,
     confidence: float = 0.95,
     resamples: int = 1000,
@@ -158,7 +158,7 @@ def compare_evaluations(
     )
 
 
-def _refusal(names: tuple[str, str], runs: tuple[Evaluation, Evaluation], metric: str) -> str | None:
+def _refusal(names: tuple[str, str], runs: tuple[StoredRun, StoredRun], metric: str) -> str | None:
     """Say why a metric is not compared; None where it is."""
     between = f"{metric} is not compared between {names[0]} and {names[1]}"
     if unlike := unlike_questions(names, runs, metric):
@@ -170,7 +170,7 @@ def _refusal(names: tuple[str, str], runs: tuple[Evaluation, Evaluation], metric
 
 
 def _limit(
-    names: tuple[str, str], runs: tuple[Evaluation, Evaluation], metric: str, high: Limits
+    names: tuple[str, str], runs: tuple[StoredRun, StoredRun], metric: str, high: Limits
 ) -> tuple[float | None, list[str]]:
     """Return the predictive level up to which areas are taken in both runs, and what there is to say of it."""
     named = high.get(metric) if isinstance(high, Mapping) else high
@@ -199,7 +199,7 @@ class _Draw:
 class _Resampling:
     """Resamples the curves of several runs: runs of the same samples alike, others by draws of their own."""
 
-    def __init__(self, runs: Mapping[str, Evaluation], resamples: int, seed: int) -> None:
+    def __init__(self, runs: Mapping[str, StoredRun], resamples: int, seed: int) -> None:
         self.runs, self.resamples, self.seed = runs, resamples, seed
         self.shared = cache(self._shared)
         self.draw = cache(self._draw)
@@ -249,8 +249,8 @@ class _Resampling:
         """Return the samples of a run whose areas are known, or whose skill."""
         evaluation = self.runs[run]
         if quantity == "area":
-            return frozenset(evaluation.reader.untouched.ids)
-        return frozenset(evaluation.reader.controlled_ids(evaluation.results.question.control_share))
+            return frozenset(evaluation.reader.original.ids)
+        return frozenset(evaluation.reader.controlled_ids(evaluation.results.settings.control_share))
 
     def _seed_of(self, run: str) -> int:
         """Return the seed of a run's draws: that of the first run with the same samples."""
@@ -272,6 +272,6 @@ class _Resampling:
         own = reader.curve(method, asked, ids=ids)
         if quantity == "area":
             return bootstrap(own, resamples=self.resamples, seed=seed).score(high)
-        sweeps = evaluation.results.question.exchanged(asked, reader.features)
+        sweeps = evaluation.results.settings.exchanged(asked, reader.features)
         exchanged = reader.curve(method, asked, sweeps, ids=ids)
         return score_skill(own, exchanged, high=high, resamples=self.resamples, seed=seed)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from twinlens.run.check_records import Check, CheckValue
 
 if TYPE_CHECKING:
-    from twinlens.run.run_reader import Evaluation
+    from twinlens.run.stored_run import StoredRun
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +42,7 @@ class SideColumn:
         return self.heading.replace("-\n", "").replace("\n", " ")
 
 
-def side_columns(evaluation: Evaluation) -> tuple[SideColumn, ...]:
+def side_columns(evaluation: StoredRun) -> tuple[SideColumn, ...]:
     """Return the columns of a run: sparseness, and those of its checks that belong beside."""
     methods = evaluation.results.methods
     sparse = {name: found.properties["sparseness"] for name, found in methods.items() if found.properties}

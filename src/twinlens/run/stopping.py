@@ -22,7 +22,7 @@ def find_stopping(
         manifest: of the run, with its rounds.
         metrics: the headline, whose intervals decide.
     """
-    rounds, asked = manifest.rounds, results.question.until
+    rounds, asked = manifest.rounds, results.settings.until
     if rounds is None or asked is None:
         return None
     until, samples = Until.read(asked), manifest.data.samples

@@ -17,7 +17,7 @@ def name_of(results: Results, metric: str) -> str:
 
 def performance_of(results: Results, metric: str) -> str:
     """Return the name of the measure of performance that a metric was asked with."""
-    performance = results.question.metrics[metric]["performance"]
+    performance = results.settings.metrics[metric]["performance"]
     return str(performance["function"]) if isinstance(performance, dict) else str(performance)
 
 
@@ -135,10 +135,10 @@ def find_warnings(results: Results) -> list[str]:
         found.append("No method is complete yet: start the run again with the same command, and it goes on.")
     if len(methods) == 1:
         found.append("One method only: there is nothing to compare it with. Add the control `random`, at least.")
-    if not results.question.metrics:
+    if not results.settings.metrics:
         found.append("No metric was asked for: the run holds maps alone.")
-    sound = [name for name in results.question.metrics if results.about(name).side == "soundness"]
-    complete = [name for name in results.question.metrics if results.about(name).side == "completeness"]
+    sound = [name for name in results.settings.metrics if results.about(name).side == "soundness"]
+    complete = [name for name in results.settings.metrics if results.about(name).side == "completeness"]
     found += [warning for metric in (*sound, *complete) for warning in _control_on_top(results, metric)]
     found += [warning for metric in sound for warning in _unreached(results, metric)]
     return [*found, *(f"{name}: {d.message}" for name, m in methods.items() for d in m.diagnostics if d.message)]

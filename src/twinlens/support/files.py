@@ -132,7 +132,8 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
 def create_json(path: Path, content: Any) -> bool:
     """Write JSON unless the file exists, and return whether it was written.
 
-    Of several processes, also on several machines, exactly one writes it; no lock is needed.
+    Of several processes at once, also on several machines, one writes it. This needs no locks; object stores must
+    support conditional writes, as S3 does.
 
     Example:
         >>> import tempfile
@@ -141,6 +142,9 @@ def create_json(path: Path, content: Any) -> bool:
         [True, False]
     """
     try:
+        if not is_local(path):
+            _put(path, _json_text(content).encode(), mode="create")
+            return True
         with _written_beside(path, _link) as unfinished:
             unfinished.write_text(_json_text(content), encoding="utf-8")
     except FileExistsError:
@@ -199,11 +203,11 @@ def make_folder(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
 
 
-def _put(target: Any, content: bytes) -> None:
-    """Write an object in one request; a file written in several parts could end incomplete."""
+def _put(target: Any, content: bytes, mode: str = "overwrite") -> None:
+    """Put an object in one piece: closing a file that was written in several would keep the first of them."""
     make_folder(target.parent)
     try:
-        target.fs.pipe_file(target.path, content)
+        target.fs.pipe_file(target.path, content, mode=mode)
     except FileNotFoundError as error:
         raise FileNotFoundError(f"{str(target)!r} cannot be written: {error} Create the bucket first.") from error
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol
 
@@ -117,3 +118,13 @@ class Bars:
     def _rate(self, bar: TaskID) -> str:
         speed = self._bars.tasks[self._bars.task_ids.index(bar)].speed
         return f"{speed:,.0f}/s" if speed else ""
+
+
+@contextmanager
+def shown_progress(progress: bool | Progress) -> Iterator[Progress]:
+    """Yield what receives the progress: bars for True, nothing for False, or the object itself."""
+    if progress is True:
+        with Bars() as bars:
+            yield bars if bars.shown else Quiet()
+    else:
+        yield progress or Quiet()
