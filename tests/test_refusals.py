@@ -407,7 +407,7 @@ def explain(method, **changed):
         ("curve", lambda: tl.bootstrap(3)),
         ("resamples", lambda: tl.bootstrap(CURVE, resamples=HUGE)),
         ("exchanged", lambda: tl.skill(CURVE, None)),
-        ("controls", lambda: tl.compare({"a": {"c": CURVE}, "b": {"c": CURVE}}, controls=np.array(3))),
+        ("baselines", lambda: tl.compare({"a": {"c": CURVE}, "b": {"c": CURVE}}, baselines=np.array(3))),
         ("maps", lambda: tl.exchange_maps(3.0, LABELS)),
         ("labels", lambda: tl.exchange_maps(MAPS, LABELS * torch.nan)),
         ("maps", lambda: tl.remove_attribution(MAPS.to(torch.complex64))),

@@ -69,10 +69,10 @@ from .statistics.contrasts import RunComparison
 from .statistics.diagnostics import Finding, diagnose
 from .statistics.map_properties import map_entropy, sparseness
 from .statistics.sensitivity import sensitivity
-from .statistics.skill import Skill, skill
+from .statistics.skill import skill
 from .statistics.verdicts import Comparison
+from .support.estimate import Estimate
 from .support.progress import Progress
-from .support.resampling import Interval
 
 __version__: str
 
@@ -98,12 +98,12 @@ __all__ = [
     "ConstantImputer",
     "DataError",
     "Deletion",
+    "Estimate",
     "Evaluation",
     "Finding",
     "GeneratedFeatures",
     "Imputer",
     "Insertion",
-    "Interval",
     "LinearImputer",
     "LoadedModel",
     "Localisation",
@@ -127,7 +127,6 @@ __all__ = [
     "Samples",
     "Schedule",
     "SensitivityN",
-    "Skill",
     "Soundness",
     "SoundnessCurve",
     "TokenImputer",

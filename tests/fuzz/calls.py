@@ -143,7 +143,7 @@ CALLS: dict[str, Callable[[Subject], Call]] = {
     # statistics
     "sparseness": lambda s: Call(tl.sparseness, {"maps": s.maps}),
     "map_entropy": lambda s: Call(tl.map_entropy, {"maps": s.maps}),
-    "bootstrap": lambda s: Call(tl.bootstrap, {"curve": s.curve, "resamples": 9}, lambda made: made.area_interval()),
+    "bootstrap": lambda s: Call(tl.bootstrap, {"curve": s.curve, "resamples": 9}, lambda made: made.area()),
     "compare": lambda s: Call(
         tl.compare, {"compared": {"a": {"c": s.curve}, "b": {"c": s.other}}, "resamples": 9}, lambda made: made.pairs
     ),
@@ -278,12 +278,12 @@ CALLS: dict[str, Callable[[Subject], Call]] = {
         tl.SensitivityN, _fields(tl.sensitivity_n(**s.explained, maps=s.maps, shares=(0.5,), subsets=3))
     ),
     "Bootstrap": lambda s: Call(tl.Bootstrap, _fields(tl.bootstrap(s.curve, resamples=3))),
-    "Comparison": lambda s: Call(tl.Comparison, {"confidence": 0.9, "standings": (), "pairs": (), "pareto": {}}),
+    "Comparison": lambda s: Call(tl.Comparison, {"confidence": 0.9, "ranking": (), "pairs": (), "pareto": {}}),
     "RunComparison": lambda s: Call(tl.RunComparison, {"confidence": 0.9, "runs": (), "pairs": (), "notes": ()}),
     "CompletenessCurve": lambda s: Call(tl.CompletenessCurve, _fields(s.curve)),
     "Evaluation": lambda s: Call(tl.Evaluation, _fields(s.evaluation)),
     "Finding": lambda s: Call(tl.Finding, {"kind": "x", "value": 1.0}),
-    "Interval": lambda s: Call(tl.Interval, {"value": 0.5, "low": 0.1, "high": 0.9, "confidence": 0.95}),
+    "Estimate": lambda s: Call(tl.Estimate, {"value": 0.5, "low": 0.1, "high": 0.9, "samples": 9}),
     "LoadedModel": lambda s: Call(tl.LoadedModel, {"name": "x", "module": s.model}),
     "Localisation": lambda s: Call(tl.Localisation, _fields(tl.pointing_game(s.maps, s.keep))),
     "ProbeTable": lambda s: Call(tl.ProbeTable, _fields(s.table)),
@@ -296,7 +296,6 @@ CALLS: dict[str, Callable[[Subject], Call]] = {
         tl.RoarCurve, {"method": "a", "levels": np.ones(2), "performance": np.ones((1, 2)), "baseline": np.ones(1)}
     ),
     "Samples": lambda s: Call(tl.Samples, _fields(tl.from_arrays(s.inputs, s.labels))),
-    "Skill": lambda s: Call(tl.Skill, _fields(tl.skill(s.curve, s.other, resamples=3))),
     "SoundnessCurve": lambda s: Call(tl.SoundnessCurve, _fields(tl.soundness_from_probes(s.table))),
     # methods of attribution, which are called by name, too
     **{

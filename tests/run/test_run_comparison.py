@@ -97,7 +97,7 @@ def test_a_planted_difference_is_found(right, other):
             areas = [run.results.area("marks", metric) for run in (right, other)]
             assert pair.difference == pytest.approx(areas[0] - areas[1])
         else:
-            skills = [run.results.control("marks", metric).skill for run in (right, other)]
+            skills = [run.results.skill("marks", metric).value for run in (right, other)]
             assert pair.difference == pytest.approx(skills[0] - skills[1])
     assert result.verdicts[0].startswith("marks is more complete on right than on other by ")
     frame = result.to_frame()
@@ -152,7 +152,7 @@ def test_arrays_with_the_same_default_ids_are_not_paired(right, folder):
     )
     # The spread of both is in the difference.
     pair = by_name(result)["completeness", "area", "right", "elsewhere"]
-    reach = [run.results.methods["marks"].metrics["completeness"].area_interval for run in (right, elsewhere)]
+    reach = [run.results.methods["marks"].metrics["completeness"].area.interval for run in (right, elsewhere)]
     wanted = np.hypot(*(high - low for low, high in reach))
     assert pair.high - pair.low == pytest.approx(wanted, rel=0.25)
 
@@ -325,8 +325,8 @@ def test_refusals(right, other):
         tl.compare({"a": right, "b": curve})
     with pytest.raises(ValueError, match="at least two methods or runs to compare; got 1"):
         tl.compare([right])
-    with pytest.raises(ValueError, match="`controls` belongs to curves of methods"):
-        tl.compare([right, other], controls=["marks"])
+    with pytest.raises(ValueError, match="`baselines` can only be set for curves"):
+        tl.compare([right, other], baselines=["marks"])
     with pytest.raises(TypeError, match="`compared` must be"):
         tl.compare([right, 3])
     with pytest.raises(ValueError, match="holds no run"):

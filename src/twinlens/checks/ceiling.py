@@ -42,10 +42,11 @@ from twinlens.probing.probe import ProbeOptions, Prober
 from twinlens.probing.ranking import count_removed, rank_features
 from twinlens.support.arguments import checked
 from twinlens.support.arrays import ArrayLike, Floats, Integers, as_array
+from twinlens.support.estimate import Estimate
 from twinlens.support.fields import check_count
 from twinlens.support.progress import Bars, Progress, Quiet
 from twinlens.support.randomness import stream
-from twinlens.support.resampling import Interval, draw, interval_of
+from twinlens.support.resampling import draw
 from twinlens.support.signatures import lists_options
 
 RANKED = ("deletion", "insertion", "road_morf", "road_lerf")
@@ -99,7 +100,7 @@ class Ceiling:
         )
         return _measure(self.metric, prober, maps)
 
-    def share(self, curve: Curve, confidence: float = 0.95, *, resamples: int = 1000, seed: int = 0) -> Interval[float]:
+    def share(self, curve: Curve, confidence: float = 0.95, *, resamples: int = 1000, seed: int = 0) -> Estimate:
         """Return the share of what is attainable that a method attains, with its bootstrap interval.
 
         Args:
@@ -118,7 +119,7 @@ class Ceiling:
         below, sign = counts @ attainable, np.sign(attainable.sum())
         replicates = np.full(len(counts), np.nan)
         np.divide(counts @ gain, below, out=replicates, where=sign * below > 0)
-        return interval_of(value, replicates, confidence, samples=len(self.ids))
+        return Estimate.of(value, replicates, confidence=confidence, samples=len(self.ids))
 
 
 @checked

@@ -29,7 +29,8 @@ from twinlens.metrics.catalogue import METRICS, describe_metric
 from twinlens.models.training import Training, accuracy, train
 from twinlens.probing.answers import CLASSIFICATION
 from twinlens.probing.model_call import find_device
-from twinlens.run.check_records import FOLDER, CheckValue, MethodCheck
+from twinlens.run.check_records import FOLDER, MethodCheck
+from twinlens.support.estimate import Estimate
 from twinlens.support.fields import replaced
 
 
@@ -67,7 +68,7 @@ def localisation(subject: CheckSubject) -> Measured:
         maps = evaluation.maps(name)
         inside = attribution_inside(maps, region, ids=ids)
         pointing = pointing_game(maps, region, tolerance=options.tolerance, ids=ids)
-        return MethodCheck(values=tuple(CheckValue.of_mean(found.values, ids, seed) for found in (inside, pointing)))
+        return MethodCheck(values=tuple(Estimate.of_mean(found.values, ids, seed=seed) for found in (inside, pointing)))
 
     methods, notes = subject.each(measure)
     seen = region.flatten(1).double().mean(dim=1).numpy()
@@ -85,7 +86,7 @@ def model_randomisation(subject: CheckSubject) -> Measured:
         similarity = subject.options.similarity
         found = subject.measure(randomisation.model_randomisation, name, similarity=similarity)
         layers[:] = found.layers
-        course = tuple(CheckValue.of_mean(row, found.ids, subject.seed) for row in found.values)
+        course = tuple(Estimate.of_mean(row, found.ids, seed=subject.seed) for row in found.values)
         return MethodCheck(values=course[-1:], course=course)
 
     methods, notes = subject.each(measure)
@@ -98,7 +99,7 @@ def efficient_randomisation(subject: CheckSubject) -> Measured:
     def measure(name: str) -> MethodCheck:
         found = subject.measure(randomisation.efficient_randomisation, name)
         columns = (found.values, found.before, found.after)
-        return MethodCheck(values=tuple(CheckValue.of_mean(column, found.ids, subject.seed) for column in columns))
+        return MethodCheck(values=tuple(Estimate.of_mean(column, found.ids, seed=subject.seed) for column in columns))
 
     methods, notes = subject.each(measure)
     return Measured(methods=methods, samples=len(subject.samples), notes=notes)
@@ -117,7 +118,7 @@ def data_randomisation(subject: CheckSubject) -> Measured:
     def measure(name: str) -> MethodCheck:
         networks, similarity = {"permuted": permuted, "true": again}, subject.options.similarity
         found = subject.measure(randomisation.data_randomisation, name, networks=networks, similarity=similarity)
-        return MethodCheck(values=tuple(CheckValue.of_mean(row, found.ids, seed) for row in found.values))
+        return MethodCheck(values=tuple(Estimate.of_mean(row, found.ids, seed=seed) for row in found.values))
 
     methods, notes = subject.each(measure)
     trained = (
@@ -144,8 +145,8 @@ def sensitivity_n(subject: CheckSubject) -> Measured:
 
     def measure(name: str) -> MethodCheck:
         found = removals.correlate(subject.stored_maps(name))
-        course = tuple(CheckValue.of_mean(row, found.ids, seed) for row in found.values)
-        return MethodCheck(values=(CheckValue.of_mean(found.mean_values, found.ids, seed),), course=course)
+        course = tuple(Estimate.of_mean(row, found.ids, seed=seed) for row in found.values)
+        return MethodCheck(values=(Estimate.of_mean(found.mean_values, found.ids, seed=seed),), course=course)
 
     methods, notes = subject.each(measure)
     positive = "Stored maps have no negative values: what speaks against the target is missing from the sums."
@@ -170,7 +171,7 @@ def _on_generated_features(subject: CheckSubject, test: Callable[..., AxiomTest]
     def measure(name: str) -> MethodCheck:
         method, options = subject.method(name)
         found = test(subject.model, features, method, seed=seed, **options)
-        return MethodCheck(values=(CheckValue.of_mean(found.values, found.ids, seed),))
+        return MethodCheck(values=(Estimate.of_mean(found.values, found.ids, seed=seed),))
 
     methods, notes = subject.each(measure)
     made = f"{len(features.ids)} of {features.tried} pairs of features were found."
@@ -199,7 +200,7 @@ def _on_samples(subject: CheckSubject, test: Callable[..., MapChange], **asked: 
 
     def measure(name: str) -> MethodCheck:
         found = subject.measure(test, name, **asked)
-        return MethodCheck(values=(CheckValue.of_mean(found.values, found.ids, subject.seed),))
+        return MethodCheck(values=(Estimate.of_mean(found.values, found.ids, seed=subject.seed),))
 
     methods, notes = subject.each(measure)
     return Measured(methods=methods, samples=len(subject.samples), notes=notes)
@@ -234,8 +235,8 @@ def ceiling(subject: CheckSubject) -> Measured:
         curve = found.measure(*arguments, subject.stored_maps(name), **how)
         area = curve.area_per_sample()
         assert area is not None  # by the target's probability, or its score
-        share = CheckValue.of(found.share(curve, seed=subject.seed), len(samples))
-        return MethodCheck(values=(share, CheckValue.of_mean(area, samples.ids, subject.seed)))
+        share = found.share(curve, seed=subject.seed)
+        return MethodCheck(values=(share, Estimate.of_mean(area, samples.ids, seed=subject.seed)))
 
     methods, notes = subject.each(measure)
     few, most = (int(end) + 1 for end in found.segments.flatten(1).amax(dim=1).aminmax())
@@ -281,8 +282,8 @@ def roar(subject: CheckSubject) -> Measured:
     samples, methods = len(subject.samples), dict[str, MethodCheck]()
     for name, curve in curves.items():
         means = (curve.baseline.mean(), *curve.performance.mean(axis=0))
-        course = tuple(CheckValue(value=float(mean), defined=samples) for mean in means)
-        methods[name] = MethodCheck(values=(CheckValue(value=curve.area(), defined=samples),), course=course)
+        course = tuple(Estimate(value=float(mean), samples=samples) for mean in means)
+        methods[name] = MethodCheck(values=(Estimate(value=curve.area(), samples=samples),), course=course)
     steps = ("0", *(f"{level:g}" for level in next(iter(curves.values())).levels))
     notes.append("There are no intervals: what varies is the training. Pass --retrainings to average over several.")
     return Measured(methods=methods, samples=samples, steps=steps, notes=tuple(notes))

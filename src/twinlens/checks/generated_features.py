@@ -35,8 +35,8 @@ from twinlens.probing.maps import check_maps, normalise, spatial_shape
 from twinlens.probing.model_call import blaming, check_inputs, find_device
 from twinlens.support.arguments import checked
 from twinlens.support.arrays import ArrayLike, Floats
+from twinlens.support.estimate import Estimate
 from twinlens.support.randomness import check_seed, stream
-from twinlens.support.resampling import Interval, interval_of_mean
 
 SIDE, CHANGE = 0.38, 0.14
 """Side of a patch as share of the input's, and the most that a patch may change the other's class."""
@@ -103,9 +103,9 @@ class AxiomTest:
     def __repr__(self) -> str:
         return f"AxiomTest({self.axiom} {self.interval()}, {len(self.ids)} pairs)"
 
-    def interval(self, confidence: float = 0.95, *, resamples: int = 1000, seed: int = 0) -> Interval[float]:
+    def interval(self, confidence: float = 0.95, *, resamples: int = 1000, seed: int = 0) -> Estimate:
         """Return the mean with its bootstrap interval."""
-        return interval_of_mean(self.values, self.ids, confidence, resamples=resamples, seed=seed)
+        return Estimate.of_mean(self.values, self.ids, confidence, resamples=resamples, seed=seed)
 
 
 @checked

@@ -21,7 +21,7 @@ from torch import Tensor
 from twinlens.probing.maps import check_ids, check_maps, warn_of_zeros
 from twinlens.support.arguments import checked
 from twinlens.support.arrays import ArrayLike, Floats, as_tensor
-from twinlens.support.resampling import Interval, interval_of_mean
+from twinlens.support.estimate import Estimate
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -52,7 +52,7 @@ class Localisation:
         """Number of samples without a value."""
         return int(np.isnan(self.values).sum())
 
-    def interval(self, confidence: float = 0.95, *, resamples: int = 1000, seed: int = 0) -> Interval[float]:
+    def interval(self, confidence: float = 0.95, *, resamples: int = 1000, seed: int = 0) -> Estimate:
         """Return the mean with its bootstrap interval.
 
         Args:
@@ -60,7 +60,7 @@ class Localisation:
             resamples: number of resamples.
             seed: seed of the resampling; maps of the same samples are resampled alike.
         """
-        return interval_of_mean(self.values, self.ids, confidence, resamples=resamples, seed=seed)
+        return Estimate.of_mean(self.values, self.ids, confidence, resamples=resamples, seed=seed)
 
 
 @checked

@@ -28,8 +28,8 @@ from twinlens.probing.model_call import Labels, blaming, check_inputs, evaluatin
 from twinlens.support.arguments import checked
 from twinlens.support.arrays import ArrayLike, Floats, as_tensor
 from twinlens.support.correlation import pearson, spearman
+from twinlens.support.estimate import Estimate
 from twinlens.support.randomness import stream
-from twinlens.support.resampling import Interval, interval_of_mean
 
 _MOST_BINS = 10**6
 SIMILARITIES: dict[str, Callable[[Floats, Floats], Floats]] = {"spearman": spearman, "pearson": pearson}
@@ -58,9 +58,9 @@ class Randomisation:
             f"{self.intervals()[-1]})"
         )
 
-    def intervals(self, confidence: float = 0.95, *, resamples: int = 1000, seed: int = 0) -> list[Interval[float]]:
+    def intervals(self, confidence: float = 0.95, *, resamples: int = 1000, seed: int = 0) -> list[Estimate]:
         """Return the mean similarity after each step with its bootstrap interval."""
-        return [interval_of_mean(row, self.ids, confidence, resamples=resamples, seed=seed) for row in self.values]
+        return [Estimate.of_mean(row, self.ids, confidence, resamples=resamples, seed=seed) for row in self.values]
 
     def to_frame(self, confidence: float = 0.95) -> pd.DataFrame:
         """Return one row per step: layer, mean similarity, its interval, and the number of samples with a value."""
@@ -218,9 +218,9 @@ class ComplexityRise:
         np.divide(self.after - self.before, self.before, out=rise, where=self.before > 0)
         return rise
 
-    def interval(self, confidence: float = 0.95, *, resamples: int = 1000, seed: int = 0) -> Interval[float]:
+    def interval(self, confidence: float = 0.95, *, resamples: int = 1000, seed: int = 0) -> Estimate:
         """Return the mean rise with its bootstrap interval."""
-        return interval_of_mean(self.values, self.ids, confidence, resamples=resamples, seed=seed)
+        return Estimate.of_mean(self.values, self.ids, confidence, resamples=resamples, seed=seed)
 
 
 @checked

@@ -28,8 +28,8 @@ from twinlens.probing.ranking import Schedule, check_levels
 from twinlens.support.arguments import checked
 from twinlens.support.arrays import ArrayLike, Floats, as_tensor
 from twinlens.support.correlation import pearson
+from twinlens.support.estimate import Estimate
 from twinlens.support.randomness import stream
-from twinlens.support.resampling import Interval, interval_of_mean
 from twinlens.support.signatures import lists_options
 
 _MOST_SUBSETS = 10**6
@@ -54,7 +54,7 @@ class SensitivityN:
     """One name per sample."""
 
     def __repr__(self) -> str:
-        mean = interval_of_mean(self.mean_values, self.ids)
+        mean = Estimate.of_mean(self.mean_values, self.ids)
         return f"SensitivityN({mean} over n of {self.sizes[0]} to {self.sizes[-1]}, {len(self.ids)} samples)"
 
     @property
@@ -64,9 +64,9 @@ class SensitivityN:
         total, count = np.where(known, self.values, 0.0).sum(axis=0), known.sum(axis=0)
         return np.asarray(np.divide(total, count, out=np.full(len(self.ids), np.nan), where=count > 0))
 
-    def intervals(self, confidence: float = 0.95, *, resamples: int = 1000, seed: int = 0) -> list[Interval[float]]:
+    def intervals(self, confidence: float = 0.95, *, resamples: int = 1000, seed: int = 0) -> list[Estimate]:
         """Return the mean correlation for each n with its bootstrap interval."""
-        return [interval_of_mean(row, self.ids, confidence, resamples=resamples, seed=seed) for row in self.values]
+        return [Estimate.of_mean(row, self.ids, confidence, resamples=resamples, seed=seed) for row in self.values]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)

@@ -27,9 +27,9 @@ from twinlens.probing.maps import check_maps, spatial_shape
 from twinlens.probing.model_call import ANSWER, Labels, Model, Respondent, check_inputs, check_labels, evaluating
 from twinlens.support.arguments import checked
 from twinlens.support.arrays import ArrayLike, Floats
+from twinlens.support.estimate import Estimate
 from twinlens.support.fields import check_count
 from twinlens.support.randomness import check_seed, stream
-from twinlens.support.resampling import Interval, interval_of_mean
 
 _MOST = 1000
 _TRIES = 4  # draws for each perturbation that is wanted: of those that change the answer, none is taken
@@ -51,9 +51,9 @@ class MapChange:
     def __repr__(self) -> str:
         return f"MapChange({self.measure} {self.interval()}, {len(self.ids)} samples)"
 
-    def interval(self, confidence: float = 0.95, *, resamples: int = 1000, seed: int = 0) -> Interval[float]:
+    def interval(self, confidence: float = 0.95, *, resamples: int = 1000, seed: int = 0) -> Estimate:
         """Return the mean with its bootstrap interval."""
-        return interval_of_mean(self.values, self.ids, confidence, resamples=resamples, seed=seed)
+        return Estimate.of_mean(self.values, self.ids, confidence, resamples=resamples, seed=seed)
 
 
 @checked

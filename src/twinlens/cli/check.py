@@ -16,8 +16,9 @@ from twinlens.cli.flags import add_options, given_flags, names_of
 from twinlens.cli.printing import open_console, print_plain
 from twinlens.errors import printable_line, unknown
 from twinlens.options import SubjectOptions
-from twinlens.run.check_records import Check, CheckValue
+from twinlens.run.check_records import Check
 from twinlens.run.run_reader import open_evaluation
+from twinlens.support.estimate import Estimate
 from twinlens.support.fields import to_json
 from twinlens.support.progress import Bars
 
@@ -88,7 +89,7 @@ def _print_course(check: Check) -> None:
     open_console().print(table)
 
 
-def _in_two_lines(found: CheckValue) -> str:
+def _in_two_lines(found: Estimate) -> str:
     """Format a number with its interval below, so that many methods find room beside each other."""
     number, _, between = str(found).partition(" ")
     return _plain(number) + (f"\n[dim]{_plain(between)}[/dim]" if between else "")

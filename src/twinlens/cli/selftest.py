@@ -12,7 +12,6 @@ from twinlens.errors import unknown
 from twinlens.imputation.imputers import restore_imputer
 from twinlens.laboratory.selftest import selftest
 from twinlens.metrics.performance import Performance
-from twinlens.metrics.removal import Completeness
 from twinlens.options import SubjectOptions
 from twinlens.run.run_reader import Evaluation, open_evaluation
 from twinlens.run.setup import reopen
@@ -62,7 +61,7 @@ def run_selftest(given: argparse.Namespace) -> None:
 
 
 def _most_complete(evaluation: Evaluation) -> str:
-    metric = evaluation.results.first_of(Completeness)
+    metric = evaluation.results.first_of("completeness")
     areas = {} if metric is None else evaluation.results.areas(metric)
     if not areas:
         raise ValueError(f"`method` is missing: pass --method, one of {', '.join(evaluation.methods)}.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from twinlens.support.fields import check_types
 
@@ -37,6 +38,15 @@ class About:
 
     higher_is_better: bool = True
     """Whether a larger area speaks for the map."""
+
+    side: Literal["soundness", "completeness"] | None = None
+    """The side of the soundness–completeness plane that it measures, if any."""
+
+    stairs: bool = False
+    """Whether its curve is drawn as stairs over the performance reached, instead of lines over levels."""
+
+    decreasing: bool = False
+    """Whether the horizontal axis is drawn from the largest level to the smallest."""
 
     def __post_init__(self) -> None:
         check_types(self)

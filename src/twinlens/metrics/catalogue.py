@@ -77,10 +77,10 @@ def metric_named(name: str) -> Metric:
     return found
 
 
-def first_of(metrics: Mapping[str, Metric | ForeignMetric], kind: type[Metric]) -> str | None:
-    """Return the name of the first metric of a kind that has a control by default, or else of the first."""
-    named = [name for name, metric in metrics.items() if isinstance(metric, kind)]
-    return next((name for name in named if metrics[name].controlled), named[0] if named else None)
+def first_of(metrics: Mapping[str, Metric | ForeignMetric], side: str) -> str | None:
+    """Return the name of the first metric of a side that has an exchanged control by default, or of the first."""
+    names = [name for name, metric in metrics.items() if metric.about.side == side]
+    return next((name for name in names if metrics[name].controlled), names[0] if names else None)
 
 
 def headline(metrics: Mapping[str, Metric]) -> list[str]:
@@ -93,7 +93,7 @@ def headline(metrics: Mapping[str, Metric]) -> list[str]:
         >>> headline(find_metrics(DEFAULT_METRICS)), headline(find_metrics(["soundness", "deletion"]))
         (['soundness_two_sided', 'completeness'], ['deletion'])
     """
-    sides = [name for kind in (Soundness, Completeness) if (name := first_of(metrics, kind)) is not None]
+    sides = [name for side in ("soundness", "completeness") if (name := first_of(metrics, side)) is not None]
     sure = [name for name, metric in metrics.items() if metric.has_interval]
     return [name for name in sides if name in sure] or sure
 

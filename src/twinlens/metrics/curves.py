@@ -5,21 +5,25 @@ Shapes: N samples, L levels, R resamples.
 
 from __future__ import annotations
 
+import dataclasses
 import html
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 import pandas as pd
+from torch import Tensor
 
 from twinlens.metrics.performance import Performance, measure
 from twinlens.metrics.protocols import Protocol
 from twinlens.probing.probe_table import ProbeTable
-from twinlens.support.arrays import Floats
+from twinlens.support.arrays import ArrayLike, Floats
+from twinlens.support.estimate import Estimate
 from twinlens.support.plotting import draw_line, sketch_line
-from twinlens.support.resampling import Interval, band, check_confidence, draw
+from twinlens.support.resampling import Band, band, draw
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -85,6 +89,52 @@ class Curve(ABC):
     def at(self, level: float) -> float | None:
         """Return the value at a level: for soundness a predictive level, which may not be reached."""
 
+    def values_at(self, level: float, performance: Floats, values: Floats) -> Floats:
+        """Return the value (R,) at a level of each of several curves (R, L); NaN where it is undefined."""
+        del performance
+        return values[:, self.position(level)]
+
+    @property
+    @abstractmethod
+    def kind(self) -> str:
+        """What it measures, such as "soundness"; curves of one kind can be compared."""
+
+    @property
+    def conditions(self) -> str:
+        """How it was measured; comparable curves agree in this."""
+        levels = ", ".join(f"{level:g}" for level in self.levels)
+        return f"{self._conditions}, levels {levels}"
+
+    @property
+    def _conditions(self) -> str:
+        return f"{self.kind}, {self.measure}, protocol {self.protocol.name}, {self.table.settings.imputer}"
+
+    @property
+    def threshold(self) -> float | None:
+        """The epsilon by which steps were judged false; None for curves that judge nothing."""
+        return None
+
+    @property
+    def by_predictive_level(self) -> bool:
+        """Whether the area is taken over predictive levels."""
+        return False
+
+    @property
+    def false_share(self) -> Floats | None:
+        """(N,) share of each sample's attribution that was judged false; None for curves that judge nothing."""
+        return None
+
+    def take(self, positions: Sequence[int]) -> Self:
+        """Return the curve with the rows of some samples; its values stay those of the whole data set."""
+        return dataclasses.replace(self, table=self.table.take(positions))
+
+    def false_features(
+        self, maps: ArrayLike, *, level: float | None = None, segments: ArrayLike | None = None
+    ) -> Tensor | None:
+        """Return where features were judged false (N, *S); None for curves that judge nothing."""
+        del maps, level, segments
+        return None
+
     @abstractmethod
     def area(self) -> float | None:
         """Return the mean of the values over their range, one number for the whole curve."""
@@ -103,30 +153,52 @@ class Curve(ABC):
     def area_per_sample(self) -> Floats | None:
         """Return one number (N,) per sample, or None where the measure is one of the data set as a whole."""
 
-    def interval(
-        self, confidence: float = 0.95, *, resamples: int = 1000, seed: int = 0, simultaneous: bool = False
-    ) -> Interval[Floats]:
-        """Return a bootstrap interval for each value; samples are resampled, and every decision is taken anew.
+    def interval(self, confidence: float = 0.95, *, resamples: int = 1000, seed: int = 0) -> Estimate:
+        """Return the area with its bootstrap interval over samples.
 
-        It is symmetric about the value. In simulations 95% intervals hold the population's value in about 95% of cases,
-        see docs/concepts/statistics.md. Soundness by the paper's estimator and accuracy has none; see `has_interval`.
+        In simulations 95% intervals cover the population's value in about 95% of cases, see
+        docs/concepts/statistics.md. Soundness by the paper's estimator and accuracy has none; see `has_interval`.
 
         Args:
-            confidence: the share of cases in which an interval is to hold.
+            confidence: coverage of the interval.
             resamples: number of resamples.
             seed: seed of the resampling.
-            simultaneous: whether the band is to hold the whole curve at once, and not each level by itself.
+        """
+        return self.estimate_of(self.area(), self.areas(*self._replicates(resamples, seed)), confidence)
+
+    def band(
+        self, confidence: float = 0.95, *, resamples: int = 1000, seed: int = 0, simultaneous: bool = False
+    ) -> Band:
+        """Return a bootstrap interval of each value, symmetric about it.
+
+        Args:
+            confidence: coverage of the intervals.
+            resamples: number of resamples.
+            seed: seed of the resampling.
+            simultaneous: whether the band covers the whole curve, instead of each level separately.
 
         Returns:
-            The interval, which unpacks into lower and upper ends (L,); NaN where there is none.
+            Lower and upper ends (L,); NaN where there is no interval.
         """
+        return self.band_of(self._replicates(resamples, seed)[1], confidence, simultaneous=simultaneous)
+
+    def _replicates(self, resamples: int, seed: int) -> tuple[Floats, Floats]:
+        """Return performance and values (R, L) in each resample; NaN where these make no interval."""
         if not self.has_interval:
-            none = np.full_like(self.values, np.nan)
-            return Interval(value=self.values, low=none, high=none, confidence=check_confidence(confidence))
-        replicates = self.replicate(draw(self.table.ids, resamples, seed))[1]
-        ends = band(self.values, replicates, confidence, samples=len(self.table), simultaneous=simultaneous)
-        low, high = np.clip(ends, *self.limits)
-        return Interval(value=self.values, low=low, high=high, confidence=confidence)
+            return (np.full((resamples, len(self.values)), np.nan),) * 2
+        return self.replicate(draw(self.table.ids, resamples, seed))
+
+    def estimate_of(self, value: float | None, replicates: Floats, confidence: float) -> Estimate:
+        """Return a number of the curve with its interval, from its replicates (R,)."""
+        trusted = replicates if self.has_interval else np.full_like(replicates, np.nan)
+        estimate = Estimate.of(value, trusted, samples=len(self.table), confidence=confidence)
+        return estimate.clipped(*self.limits)
+
+    def band_of(self, replicates: Floats, confidence: float, *, simultaneous: bool) -> Band:
+        """Return intervals (L,) of the values from their replicates (R, L)."""
+        trusted = replicates if self.has_interval else np.full_like(replicates, np.nan)
+        ends = band(self.values, trusted, confidence, samples=len(self.table), simultaneous=simultaneous)
+        return Band(*np.clip(ends, *self.limits))
 
     @property
     def has_interval(self) -> bool:
@@ -213,6 +285,8 @@ class _DropCurve(Curve):
 class CompletenessCurve(_DropCurve):
     """How much performance is lost when the features above a threshold are removed: the more, the more complete."""
 
+    kind = "completeness"
+
     @property
     def points(self) -> tuple[Floats, Floats, tuple[str, str]]:
         """The loss of performance against the threshold."""
@@ -233,6 +307,11 @@ class CompletenessCurve(_DropCurve):
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class RemovalCurve(_DropCurve):
     """How much performance is lost as a growing share of features is removed by rank."""
+
+    @property
+    def kind(self) -> str:
+        """Removal in this order."""
+        return f"removal ({self.table.settings.schedule.order})"
 
     @property
     def points(self) -> tuple[Floats, Floats, tuple[str, str]]:

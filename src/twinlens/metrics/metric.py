@@ -46,6 +46,10 @@ class Metric(Protocol):
         """Whether its areas have an interval."""
 
     @property
+    def by_predictive_level(self) -> bool:
+        """Whether its area is taken over predictive levels, up to one that all methods share."""
+
+    @property
     def performance(self) -> Performance:
         """The measure of performance."""
 

@@ -55,12 +55,15 @@ class Completeness:
     shared = ("performance", "protocol")
     controlled = True
     has_interval = True
+    by_predictive_level = False
     about = About(
         title="Completeness",
         heading="complete-\nness",
         summary="how much performance is lost with the features that the map marks",
         purpose="where nothing may be missed",
         across="attribution threshold",
+        side="completeness",
+        decreasing=True,
     )
 
     def __post_init__(self) -> None:
@@ -116,6 +119,7 @@ class Road:
     shared = ("performance", "protocol")
     controlled = True
     has_interval = True
+    by_predictive_level = False
 
     def __post_init__(self) -> None:
         check_removal(self)
@@ -173,6 +177,7 @@ class Deletion:
     shared = ("performance", "protocol")
     controlled = True
     has_interval = True
+    by_predictive_level = False
     about = About(
         title="Deletion",
         heading="dele-\ntion",
@@ -218,6 +223,7 @@ class Insertion:
     shared = ("performance", "protocol")
     controlled = True
     has_interval = True
+    by_predictive_level = False
     about = About(
         title="Insertion",
         heading="inser-\ntion",

@@ -71,6 +71,11 @@ class Soundness:
             object.__setattr__(self, "levels", check_levels("levels", self.levels, decreasing=True))
 
     @property
+    def by_predictive_level(self) -> bool:
+        """Whether its area is taken over predictive levels."""
+        return self.estimator == "paper"
+
+    @property
     def controlled(self) -> bool:
         """Whether a run measures it on exchanged maps by default; the sweep of the paper's estimator is long."""
         return self.estimator != "paper"
@@ -99,6 +104,8 @@ class Soundness:
             along="soundness",
             scale="A share from 0 (all attribution judged false) to 1 (none), averaged over "
             + ("the share of features kept." if two_sided else "predictive levels."),
+            side="soundness",
+            stairs=True,
         )
 
     def bound(self, main: Imputer, *, neighbours: bool) -> Soundness:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import pandas as pd
@@ -73,6 +74,18 @@ class SoundnessCurve(Curve):
     """(N, L) whether the features that a sample gained at a level were judged false; of the steps as they are, also
     where the values are extrapolated."""
 
+    kind = "soundness"
+
+    @property
+    def conditions(self) -> str:
+        """How it was measured, without levels: a sweep may end early."""
+        return f"{self._conditions}, estimator {self.estimator}, epsilon {self.epsilon:g}"
+
+    @property
+    def threshold(self) -> float:
+        """The epsilon by which steps were judged false."""
+        return self.epsilon
+
     @property
     def defined(self) -> Integers:
         """(L,) number of samples with a defined value; `values` is the mean over these."""
@@ -128,6 +141,22 @@ class SoundnessCurve(Curve):
                 stacklevel=2,
             )
         return reached.value
+
+    def values_at(self, level: float, performance: Floats, values: Floats) -> Floats:
+        """Return the soundness (R,) at a predictive level of each of several curves (R, L); NaN where not reached."""
+        reached = performance >= level
+        first = np.take_along_axis(values, reached.argmax(axis=1)[:, None], axis=1)[:, 0]
+        return np.where(reached.any(axis=1), first, np.nan)
+
+    def take(self, positions: Sequence[int]) -> Self:
+        """Return the curve with the probes of some samples; its values stay those of all samples."""
+        return dataclasses.replace(
+            self,
+            table=self.table.take(positions),
+            judged_false=self.judged_false[positions],
+            per_sample=self.per_sample[positions],
+            opposite=self.opposite.take(positions) if self.opposite is not None else None,
+        )
 
     @property
     def by_predictive_level(self) -> bool:

@@ -12,7 +12,6 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import torch
@@ -20,8 +19,6 @@ from torch import Tensor
 
 from twinlens.imputation.imputers import Imputer, UnavailableImputer
 from twinlens.metrics.curves import Curve
-from twinlens.metrics.soundness import Soundness
-from twinlens.metrics.soundness_curve import SoundnessCurve
 from twinlens.probing.answers import REGRESSION
 from twinlens.probing.probe_table import ProbeTable
 from twinlens.probing.ranking import Schedule, count_removed, keep_features, rank_features
@@ -153,13 +150,13 @@ def _set_scene(evaluation: Evaluation) -> _Scene | str:
         )
     positions = [sample.position for sample in selected.samples]
     methods = [name for name, found in evaluation.results.methods.items() if metric in found.metrics]
-    curves = {method: _take(evaluation.curve(method, metric), positions) for method in methods}
+    curves = {method: evaluation.curve(method, metric).take(positions) for method in methods}
     stored = {method: load_selected_maps(evaluation, method, positions) for method in methods}
     maps = {method: values for method, values in stored.items() if values is not None}
     false = {
-        method: curve.false_features(maps[method], segments=selected.segments)
+        method: features
         for method, curve in curves.items()
-        if isinstance(curve, SoundnessCurve) and method in maps
+        if method in maps and (features := curve.false_features(maps[method], segments=selected.segments)) is not None
     }
     imputer = evaluation.metric_values[metric].imputer
     return _Scene(
@@ -179,24 +176,12 @@ def _measured(evaluation: Evaluation) -> list[str]:
 
     def preference(metric: str) -> int:
         kind = results.kind(metric)
-        if isinstance(kind, Soundness):
+        if kind.about.side == "soundness":
             return -1
         return _PREFERRED.index(kind.name) if kind.name in _PREFERRED else len(_PREFERRED)
 
     there = [name for name in evaluation.metrics if any(name in found.metrics for found in results.methods.values())]
     return sorted(there, key=preference)
-
-
-def _take(curve: Curve, positions: list[int]) -> Curve:
-    """Take a curve's rows of some samples; its decisions stay those of the whole data set."""
-    rows: dict[str, Any] = {"table": curve.table.take(positions)}
-    if isinstance(curve, SoundnessCurve):
-        rows |= {
-            "judged_false": curve.judged_false[positions],
-            "per_sample": curve.per_sample[positions],
-            "opposite": curve.opposite.take(positions) if curve.opposite is not None else None,
-        }
-    return dataclasses.replace(curve, **rows)
 
 
 def load_selected_maps(evaluation: Evaluation, method: str, positions: list[int]) -> Tensor | None:
@@ -210,7 +195,7 @@ def load_selected_maps(evaluation: Evaluation, method: str, positions: list[int]
 
 
 def _judges(scene: _Scene) -> bool:
-    return any(isinstance(curve, SoundnessCurve) for curve in scene.curves.values())
+    return any(curve.threshold is not None for curve in scene.curves.values())
 
 
 def _note(scene: _Scene) -> str:
@@ -288,7 +273,7 @@ def _answers(scene: _Scene, place: int, method: str, uris: Mapping[tuple[str, ..
     table = curve.table
     columns = [place_of(level) for level in scene.schedule.levels]
     frames = [uris.get((method, "frame", str(k))) for k in range(len(columns))]
-    false = curve.false_share[place] if isinstance(curve, SoundnessCurve) else np.nan
+    false = np.nan if curve.false_share is None else curve.false_share[place]
     return {
         "marks": _token_marks(scene, place, method) if scene.tokens and method in scene.maps else None,
         "map": uris.get((method, "map")),

@@ -80,7 +80,7 @@ def write_sheet(evaluation: Evaluation, path: str | os.PathLike[str], *, samples
     bands = [list(columns)[start : start + wide] for start in range(0, len(columns), wide)]
     with styled_figure(_size(wide, len(bands), len(rows))) as figure:
         figure.set_layout_engine("none")  # every cell has its place
-        _draw(figure, rows, columns, bands, wide, evaluation.results.controls)
+        _draw(figure, rows, columns, bands, wide, evaluation.results.baselines)
         kind = target.suffix[1:].lower()
         with written_whole(target) as unfinished, warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Glyph", category=UserWarning)  # a box stands for it
@@ -152,7 +152,7 @@ def _draw(
     columns: Mapping[str, list[Picture] | str],
     bands: Sequence[Sequence[str]],
     wide: int,
-    controls: Sequence[str],
+    baselines: Sequence[str],
 ) -> None:
     width, height = _size(wide, len(bands), len(rows))
 
@@ -174,7 +174,7 @@ def _draw(
     for band, methods in enumerate(bands):
         _write_heading(place(band, -1, 0), "input", "black")
         for k, method in enumerate(methods, start=1):
-            _write_heading(place(band, -1, k), method, _GREY if method in controls else "black")
+            _write_heading(place(band, -1, k), method, _GREY if method in baselines else "black")
         for number, row in enumerate(rows):
             _write_sample(place(band, number, -1), row)
             _show(place(band, number, 0), row.picture)

@@ -23,7 +23,7 @@ from twinlens.metrics.soundness_curve import SoundnessCurve
 from twinlens.reproduction.outcome import Claim, Verdict
 from twinlens.statistics.bootstrap import bootstrap
 from twinlens.support.arrays import Floats
-from twinlens.support.resampling import band, interval_of, resample_mean
+from twinlens.support.resampling import band, resample_mean
 
 CONFIDENCE, RESAMPLES = 0.95, 1000
 _RANKS: dict[Verdict, int] = {"does not hold": 0, "open": 1, "holds": 2}
@@ -67,7 +67,9 @@ class Estimate:
     @property
     def interval(self) -> tuple[float, float]:
         """Lower and upper end of its interval; NaN where there is none."""
-        return tuple(interval_of(self.value, self.replicates, CONFIDENCE, samples=self.samples))  # type: ignore[return-value]
+        value, replicates = np.array([self.value]), self.replicates[:, None]
+        low, high = band(value, replicates, CONFIDENCE, samples=self.samples, simultaneous=True)
+        return float(low[0]), float(high[0])
 
     def numbers(self) -> dict[str, float]:
         """Return the number with its interval, as results.json holds it."""

@@ -5,57 +5,19 @@ RUN/checks/NAME.json
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
-
 from twinlens.errors import RunError
 from twinlens.run.directory import Run, read_json
 from twinlens.run.manifest import Manifest
-from twinlens.support.arrays import Floats
+from twinlens.support.estimate import Estimate
 from twinlens.support.fields import JSON, check_types, from_json, to_json
-from twinlens.support.resampling import Interval, interval_of_mean
 
 FOLDER = "checks"
-_FORMAT = 1
-
-
-@dataclass(frozen=True, kw_only=True)
-class CheckValue:
-    """One number of a method, with its interval."""
-
-    value: float | None
-    """The number, a mean over samples; None where no sample has one."""
-
-    low: float | None = None
-    """Lower end of the 95% interval; None where there is none."""
-
-    high: float | None = None
-    """Upper end."""
-
-    defined: int
-    """Number of samples with a value."""
-
-    @staticmethod
-    def of(found: Interval[float], defined: int) -> CheckValue:
-        """Take a number over from its interval."""
-        known = found.low == found.low  # NaN where resamples say nothing
-        low, high = (found.low, found.high) if known else (None, None)
-        return CheckValue(value=found.value, low=low, high=high, defined=int(defined))
-
-    @staticmethod
-    def of_mean(values: Floats, ids: Sequence[str], seed: int = 0) -> CheckValue:
-        """Take the mean of values (N,), with its interval over samples; NaN is left out."""
-        return CheckValue.of(interval_of_mean(values, ids, seed=seed), int(np.isfinite(values).sum()))
-
-    def __str__(self) -> str:
-        if self.value is None:
-            return "–"
-        between = "" if self.low is None or self.high is None else f" [{self.low:z.3f}, {self.high:z.3f}]"
-        return f"{self.value:z.3f}{between}"
+_FORMAT = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,10 +48,10 @@ class CheckColumn:
 class MethodCheck:
     """What a check found of one method."""
 
-    values: tuple[CheckValue, ...]
+    values: tuple[Estimate, ...]
     """One number for each column."""
 
-    course: tuple[CheckValue, ...] = ()
+    course: tuple[Estimate, ...] = ()
     """One number for each step."""
 
 

@@ -28,7 +28,7 @@ from twinlens.probing.ranking import Schedule
 from twinlens.statistics.sequential import ONE_LOOK, Looks
 from twinlens.support.fields import JSON, to_json
 
-FORMAT = 4
+FORMAT = 5
 
 
 @dataclass(frozen=True, kw_only=True)

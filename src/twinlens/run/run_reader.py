@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import html
 import math
 import os
 import warnings
@@ -26,18 +25,15 @@ from twinlens.run.analysis import Analysis, analyse
 from twinlens.run.check_records import Check, check_files, read_check
 from twinlens.run.directory import Run, RunDirectory, read_json, read_run
 from twinlens.run.manifest import Manifest
-from twinlens.run.notebook_cells import check_cell, skill_cell, value_cell
 from twinlens.run.pairs_table import FILE as PAIRS
 from twinlens.run.pairs_table import pairs_digest, read_pairs
 from twinlens.run.results import CurveResults, Results
-from twinlens.run.side_columns import side_columns
 from twinlens.run.table_reader import TableReader
-from twinlens.run.wording import describe_stopping, find_headlines, name_of
+from twinlens.run.wording import find_headlines
 from twinlens.statistics.verdicts import Comparison
 from twinlens.support.arguments import checked
 from twinlens.support.fields import JSON, convert, from_json, to_json
 from twinlens.support.files import read_whole
-from twinlens.support.plotting import COLOURS, draw_arrow, html_table, marker_fill, new_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -65,30 +61,18 @@ class Evaluation:
     failures: Mapping[str, Exception] = field(default_factory=dict, repr=False)
     """Why methods failed that were to be evaluated just now, by name."""
 
+    compared: Comparison | None = field(default=None, repr=False)
+    """The comparison of its methods, where it was computed in this process; see `comparison`."""
+
     def __repr__(self) -> str:
         failed = f", {len(self.failures)} failed" if self.failures else ""
         samples = self.results.data.samples
         return f"Evaluation({len(self.methods)} methods{failed}, {samples} samples, in {str(self.path)!r})"
 
     def _repr_html_(self) -> str:
-        results, heads = self.results, ["method"]
-        judged = [metric for metric in results.sides if any(results.control(name, metric) for name in self.methods)]
-        for metric in self.metrics:
-            heads += [results.about(metric).short, *(["skill ↑"] if metric in judged else [])]
-        beside, body = side_columns(self), []
-        heads += [html.escape(column.short) for column in beside]
-        for method in results.best_first():
-            name = html.escape(method)
-            row = [f"<i>{name} (control)</i>" if results.methods[method].control else name]
-            for metric in self.metrics:
-                row += [
-                    value_cell(results, method, metric),
-                    *([skill_cell(results, method, metric)] if metric in judged else []),
-                ]
-            body.append([*row, *(check_cell(column.values.get(method)) for column in beside)])
-        stopped = [describe_stopping(results.stopping)] if results.stopping else []
-        said = "".join(f"<li>{html.escape(text)}</li>" for text in (*self.notes, *stopped, *find_headlines(results)))
-        return f"<p><b>{html.escape(self.title)}</b></p>{f'<ul>{said}</ul>' if said else ''}{html_table(heads, body)}"
+        from twinlens.report.table_formats import notebook_html  # noqa: PLC0415
+
+        return notebook_html(self)
 
     @property
     def title(self) -> str:
@@ -99,25 +83,12 @@ class Evaluation:
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw the soundness–completeness plane.
 
-        Each method is an arrow, from what its maps score when they are exchanged between the samples to what they score
-        themselves. A marker is left empty towards the side on which a method does no better than exchanged maps.
+        Each method is an arrow from the areas of its exchanged maps to its own. A marker is empty towards a side on
+        which a method is no better than exchanged maps.
         """
-        axes, plane = new_axes(ax), self.results.plane
-        if not plane:
-            raise ValueError("`metrics` must hold soundness and completeness for the plane; ask for both.")
-        for k, method in enumerate(self.methods):
-            x, y = (self.results.area(method, metric) for metric in plane)
-            if x is None or y is None:
-                continue
-            colour, exchanged = COLOURS[k % len(COLOURS)], exchanged_point(self.results, method)
-            fill = marker_fill([self.results.knows(method, metric) for metric in plane], colour)
-            axes.plot(x, y, "o", color=colour, label=method, **fill)
-            if exchanged is not None:
-                draw_arrow(axes, exchanged, (x, y), colour)
-        axes.set_xlabel(f"{name_of(self.results, plane[0])} (area)")
-        axes.set_ylabel(f"{name_of(self.results, plane[1])} (area)")
-        axes.legend()
-        return axes
+        from twinlens.report.figures import plot_plane  # noqa: PLC0415
+
+        return plot_plane(self, ax)
 
     @property
     def path(self) -> Path:
@@ -165,25 +136,28 @@ class Evaluation:
         return {path.stem: read_check(path) for path in check_files(self.run)}
 
     def comparison(self) -> Comparison | None:
-        """Read how each pair of methods compares, from pairs.csv; None where there was nothing to compare."""
+        """Return the comparison of each pair of methods; None where nothing was compared.
+
+        For a run opened from disk, it is read from pairs.csv.
+        """
         results = self.results
-        if results.pairs_digest is None:
-            return None
+        if results.pairs_digest is None or self.compared is not None:
+            return self.compared if results.pairs_digest else None
         path = self.path / PAIRS
         text = read_whole(path).decode(errors="replace") if path.exists() else ""
         pairs = read_pairs(text, self.metrics) if pairs_digest(text) == results.pairs_digest else ()
         ranked = {(row.metric, row.method) for row in results.ranking}
         if not pairs or not ranked >= {(pair.metric, name) for pair in pairs for name in (pair.first, pair.second)}:
             raise RunError(
-                f"{str(path)!r} is missing or damaged, or answers a question that was asked since. Take what `ask` "
-                "returned, or open the run again. Start the run again with the same command, and it is written anew."
+                f"{str(path)!r} is missing or damaged, or belongs to other settings. Use what `ask` returned, or open "
+                "the run again. To write the file again, start the run again with the same command."
             )
         return Comparison(
             confidence=results.confidence,
-            standings=results.ranking,
+            ranking=results.ranking,
             pairs=pairs,
             pareto=results.front,
-            controls=results.beside,
+            baselines=results.never_best,
         )
 
     @property
@@ -218,11 +192,11 @@ class Evaluation:
             "accuracy": to_json(results.accuracy),
             "incomplete": to_json(self.incomplete),
             "areas": {
-                method: {metric: curve.area for metric, curve in found.metrics.items()}
+                method: {metric: curve.area.value for metric, curve in found.metrics.items()}
                 for method, found in results.methods.items()
             },
             "skill": {
-                method: {metric: curve.control.skill for metric, curve in found.metrics.items() if curve.control}
+                method: {metric: curve.skill.value for metric, curve in found.metrics.items() if curve.skill}
                 for method, found in results.methods.items()
             },
             "properties": {
@@ -260,16 +234,20 @@ class Evaluation:
         as "max_sensitivity", "class_similarity" and "ceiling", what the table of the run shows of them. Columns:
         `value`, a mean over samples, with its interval `low` to `high`, and `samples`, the number of samples with one.
         """
-        found = [
-            (method, name, value)
+        from twinlens.report.results_table import side_columns  # noqa: PLC0415
+
+        numbers = [
+            (method, name, estimate)
             for method, own in self.results.methods.items()
-            for name, value in own.properties.items()
+            for name, estimate in own.properties.items()
         ]
-        made = [
-            (method, column.name, value) for column in side_columns(self) for method, value in column.values.items()
+        numbers += [
+            (method, column.key, estimate)
+            for column, estimates in side_columns(self).items()
+            for method, estimate in estimates.items()
+            if column.key != "sparseness"
         ]
-        found += [each for each in made if each[1] not in ("sparseness", "entropy")]
-        rows = [(method, name, value.value, value.low, value.high, value.defined) for method, name, value in found]
+        rows = [(method, name, e.value, e.low, e.high, e.samples) for method, name, e in numbers]
         frame = pd.DataFrame(rows, columns=["method", "property", "value", "low", "high", "samples"])
         return frame.astype(dict.fromkeys(("value", "low", "high"), float) | {"samples": int})
 
@@ -321,17 +299,10 @@ _NUMBERS = ("value", "low", "high", "control", "skill", "skill_low", "skill_high
 
 
 def _numbers(curve: CurveResults) -> dict[str, float | None]:
-    control = curve.control
-    ends = curve.area_interval or (None, None)
-    skill = (control.value, control.skill, control.low, control.high, control.p) if control else (None,) * 5
-    return dict(zip(_NUMBERS, (curve.area, *ends, *skill), strict=True))
-
-
-def exchanged_point(results: Results, method: str) -> tuple[float, float] | None:
-    """Return a method's place on the plane with exchanged maps; None where that is not known on both sides."""
-    controls = [results.control(method, metric) for metric in results.plane]
-    values = [control.value for control in controls if control is not None and control.value is not None]
-    return (values[0], values[1]) if len(values) == 2 else None
+    area, skill = curve.area, curve.skill
+    control = None if curve.control is None else curve.control.value
+    numbers = (skill.value, skill.low, skill.high, skill.p) if skill else (None,) * 4
+    return dict(zip(_NUMBERS, (area.value, area.low, area.high, control, *numbers), strict=True))
 
 
 @checked
@@ -385,7 +356,7 @@ def write_analysis(
     run.write_text(PAIRS, analysis.pairs)  # before the results that hold its digest
     run.write_json("results.json", to_json(analysis.results))
     analysis.results.write_csv(run.path / "results.csv")
-    return Evaluation(run, analysis.results, reader, dict(metrics), imputer)
+    return Evaluation(run, analysis.results, reader, dict(metrics), imputer, compared=analysis.comparison)
 
 
 def unfinished_evaluation(

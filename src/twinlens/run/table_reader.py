@@ -19,11 +19,11 @@ from twinlens.metrics.metric import Metric
 from twinlens.metrics.sweeps import Sweep
 from twinlens.probing.exchange import draw_controlled
 from twinlens.probing.probe_table import ProbeTable
-from twinlens.run.check_records import CheckValue
 from twinlens.run.directory import Run
 from twinlens.run.manifest import Manifest, SweepRecord
 from twinlens.statistics.map_properties import MAP_PROPERTIES
 from twinlens.support.arrays import Floats, Integers
+from twinlens.support.estimate import Estimate
 
 _KEPT_ROWS = 3_000_000  # rows of probe tables that are kept for the next reader: 150 MB
 
@@ -38,7 +38,7 @@ class TableReader:
         self._controlled: dict[float, Integers] = {}
         self._seen: set[Path] = set()
         """Folders whose parts are all there."""
-        self.properties: dict[str, Mapping[str, CheckValue]] = {}
+        self.properties: dict[str, Mapping[str, Estimate]] = {}
         """What the maps of methods are like, as far as it is known: no question to the probes changes it."""
         levels = sum(len(sweep.schedule.levels) for sweep in self.manifest.sweeps)
         self._keeps = self.manifest.data.samples * levels * len(self.manifest.methods) <= _KEPT_ROWS
@@ -64,13 +64,13 @@ class TableReader:
             self._controlled[share] = draw_controlled(self.untouched.ids, share, seed=seed, within=within)
         return self._controlled[share]
 
-    def describe_maps(self, method: str) -> Mapping[str, CheckValue]:
+    def describe_maps(self, method: str) -> Mapping[str, Estimate]:
         """Compute what a method's maps are like by themselves, one shard at a time; each is read once."""
         if method not in self.properties:
             parts = [_measure_maps(self.run.load_maps(method, shard)) for shard in range(self.manifest.shards)]
             each = np.concatenate(parts, axis=1)
             self.properties[method] = {
-                name: CheckValue.of_mean(values, self.untouched.ids)
+                name: Estimate.of_mean(values, self.untouched.ids)
                 for name, values in zip(MAP_PROPERTIES, each, strict=True)
             }
         return self.properties[method]

@@ -15,7 +15,6 @@ from twinlens.metrics.curves import Curve
 from twinlens.metrics.exhaustion import exhausted_samples, find_exhaustion
 from twinlens.metrics.performance import Measured, measure
 from twinlens.metrics.protocols import find_protocol
-from twinlens.metrics.soundness_curve import SoundnessCurve
 from twinlens.probing.maps import check_maps
 from twinlens.probing.probe_table import ProbeTable
 from twinlens.probing.ranking import Schedule, count_removed, rank_features
@@ -69,21 +68,20 @@ def diagnose(
         tied values
         resolved levels
     """
-    curve = result if isinstance(result, Curve) else None
+    curve = None if isinstance(result, ProbeTable) else result
     table = result if isinstance(result, ProbeTable) else result.table
     fallback = "accuracy" if table.task == "classification" else "r2"
     requested, protocol = (curve.requested, curve.protocol) if curve else (fallback, find_protocol("paper"))
+    threshold = None if curve is None else curve.threshold
     if epsilon is None:
-        epsilon = curve.epsilon if isinstance(curve, SoundnessCurve) else 0.01
+        epsilon = 0.01 if threshold is None else threshold
     measured = measure(table, requested, protocol)
     findings = [_degenerate(table), _base(table, measured)]
     schedule = table.settings.schedule
     if (schedule.by, schedule.order) == ("area", "lerf") and schedule.levels[0] > schedule.levels[-1]:
-        decided_by_accuracy = measured.gain.ndim == 1 and getattr(curve, "estimator", "paper") == "paper"
-        findings += _steps(measured, len(table), epsilon, judged=decided_by_accuracy)
-        findings.append(
-            _exhausted(table, measured, axis=not isinstance(curve, SoundnessCurve) or curve.by_predictive_level)
-        )
+        by_level = curve is None or threshold is None or curve.by_predictive_level
+        findings += _steps(measured, len(table), epsilon, judged=measured.gain.ndim == 1 and by_level)
+        findings.append(_exhausted(table, measured, axis=by_level))
     if maps is not None:
         findings += diagnose_ties(table, maps)
     return tuple(findings)
