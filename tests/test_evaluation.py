@@ -131,7 +131,8 @@ def test_the_control_is_that_of_the_library(tmp_path, share):
             assert (found.low, found.high, found.p) == pytest.approx(ends, abs=1e-5)
         assert found.samples == len(chosen) == round(10 * share)
         sign = 1 if curves[0].higher_is_better else -1
-        assert evaluation.results.area("saliency", name) - sign * found.skill == pytest.approx(found.value)
+        control = evaluation.results.methods["saliency"].metrics[name].control
+        assert evaluation.results.area("saliency", name) - sign * found.value == pytest.approx(control.value)
 
 
 @pytest.mark.slow
@@ -376,7 +377,7 @@ def test_a_run_of_another_format_is_refused(tmp_path):
     out.mkdir()
     (out / "run.json").write_text(json.dumps({"format": 1, "model": {}}))
     with pytest.raises(
-        RunError, match=r"holds a run of format 1, and this twinlens reads 4. Use the version that made it"
+        RunError, match=r"holds a run of format 1, and this twinlens reads 5. Use the version that made it"
     ):
         evaluate(tiny_model(), samples(), ["random"], out=out, **OPTIONS)
 
@@ -664,7 +665,7 @@ def test_a_directory_in_use_or_of_another_kind_is_refused(tmp_path):
     with pytest.raises(RunError, match=r"run.json' is damaged"):
         evaluate(tiny_model(), samples(4), out=run.path, **asked)
     (run.path / "run.json").write_text('{"format": 99}')
-    with pytest.raises(RunError, match="a run of format 99, and this twinlens reads 4"):
+    with pytest.raises(RunError, match="a run of format 99, and this twinlens reads 5"):
         read_run(run.path)
     with pytest.raises(RunError, match="holds no run"):
         open_evaluation(tmp_path / "full")

@@ -136,7 +136,7 @@ def test_quiet_is_quiet_and_a_second_time_is_quick(tmp_path, capsys, subject):
 def test_attribute_makes_maps_alone(tmp_path, capsys, subject):
     code, shown, _ = run(capsys, "attribute", *subject, "--methods", "random,centre", "--out", tmp_path / "run")
     assert code == 0
-    assert "Everything is in" in shown
+    assert "All files are in" in shown
     assert sorted(path.parent.name for path in (tmp_path / "run" / "maps").rglob("*.safetensors")) == [
         "centre",
         "random",
@@ -350,7 +350,7 @@ def test_compare_tests_how_runs_differ(tmp_path, capsys, subject):
     code, shown, said = run(capsys, "compare", *runs, *page, "--verdicts", "--resamples", "50")
     assert (code, said) == (0, "")
     assert "one − two" in shown
-    assert "Note: one and two share 10 samples and are compared on these alone, paired; 2 of one are left out." in shown
+    assert "Note: one and two share 10 samples and are compared on these, paired; 2 of one are left out." in shown
     refused = (
         "Note: soundness_two_sided is not compared between one and three: epsilon is 0.01 in one and 0.05 in three."
     )

@@ -143,5 +143,5 @@ def test_differences_between_runs_are_on_the_page(run, tmp_path):
     assert len(found.pairs) >= len(columns) * len(cells) > 10
     assert shown["verdicts"] == list(found.verdicts)
     assert shown["notes"] == list(found.notes)
-    assert "share no sample" in shown["notes"][0]
+    assert "share no samples" in shown["notes"][0]
     assert content_of(write_report([run], tmp_path / "one.html"))["between"] is None

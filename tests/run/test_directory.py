@@ -231,7 +231,7 @@ def test_pairs_have_a_file_of_their_own(tmp_path, whole):
     assert before.comparison() == compared
     after = before.ask([tl.Deletion(performance="probability")])
     assert after.comparison() is not None
-    with pytest.raises(RunError, match="Take what `ask` returned"):
+    with pytest.raises(RunError, match="Use what `ask` returned"):
         before.comparison()
 
 

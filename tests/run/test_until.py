@@ -94,7 +94,7 @@ def test_a_run_stops_when_every_interval_of_the_headline_is_narrow_enough(stoppe
     assert sentence in capsys.readouterr().out
     assert sentence in stopped._repr_html_()
     assert (
-        f"{sentence} Intervals of all looks hold at once: each is one of 98"
+        f"{sentence} Intervals hold simultaneously for all looks: each has a confidence of 98"
         in (stopped.path / "report.html").read_text()
     )
     assert stopped.overview()["stopping"]["samples"] == 128

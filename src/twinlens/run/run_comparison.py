@@ -10,7 +10,7 @@ from itertools import combinations
 from typing import cast, overload
 
 from twinlens.metrics.curves import Curve
-from twinlens.run.pairing import FEWEST, Shared, shared_samples, unlike_questions, unlike_runs
+from twinlens.run.pairing import FEWEST, Shared, shared_samples, unlike_runs, unlike_settings
 from twinlens.run.run_reader import Evaluation, open_evaluation, run_labels
 from twinlens.run.wording import performance_of
 from twinlens.statistics.bootstrap import bootstrap
@@ -161,7 +161,7 @@ def compare_evaluations(
 def _refusal(names: tuple[str, str], runs: tuple[Evaluation, Evaluation], metric: str) -> str | None:
     """Return why a metric is not compared; None where it is."""
     between = f"{metric} is not compared between {names[0]} and {names[1]}"
-    if unlike := unlike_questions(names, runs, metric):
+    if unlike := unlike_settings(names, runs, metric):
         return f"{between}: {'; '.join(unlike)}. Use the same settings in both, by evaluation.ask(…) or twinlens ask."
     for name, run in zip(names, runs, strict=True):
         if metric not in run.metric_values:

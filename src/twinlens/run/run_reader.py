@@ -150,7 +150,7 @@ class Evaluation:
         if not pairs or not ranked >= {(pair.metric, name) for pair in pairs for name in (pair.first, pair.second)}:
             raise RunError(
                 f"{str(path)!r} is missing or damaged, or belongs to other settings. Use what `ask` returned, or open "
-                "the run again. To write the file again, start the run again with the same command."
+                "the run again. Start the run again with the same command to write the file again."
             )
         return Comparison(
             confidence=results.confidence,
