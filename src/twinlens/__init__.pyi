@@ -68,7 +68,6 @@ from .statistics.bootstrap import Bootstrap, bootstrap
 from .statistics.contrasts import RunComparison
 from .statistics.diagnostics import Finding, diagnose
 from .statistics.map_properties import map_entropy, sparseness
-from .statistics.sensitivity import sensitivity
 from .statistics.skill import skill
 from .statistics.verdicts import Comparison
 from .support.estimate import Estimate
@@ -171,7 +170,6 @@ __all__ = [
     "roar",
     "run_check",
     "selftest",
-    "sensitivity",
     "sensitivity_n",
     "skill",
     "soundness",

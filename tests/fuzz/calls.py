@@ -148,7 +148,6 @@ CALLS: dict[str, Callable[[Subject], Call]] = {
         tl.compare, {"compared": {"a": {"c": s.curve}, "b": {"c": s.other}}, "resamples": 9}, lambda made: made.pairs
     ),
     "skill": lambda s: Call(tl.skill, {"own": s.curve, "exchanged": s.other, "resamples": 9}),
-    "sensitivity": lambda s: Call(tl.sensitivity, {"table": s.table, "opposite": s.opposite}),
     "diagnose": lambda s: Call(tl.diagnose, {"result": s.curve, "maps": s.maps}),
     # attribution
     "attribute": lambda s: Call(tl.attribute, s.explained | {"method": "saliency"}),

@@ -440,7 +440,7 @@ def test_pages_of_runs_with_gaps_say_so(browser, tmp_path):
     browser.open(write_report([alone], tmp_path / "r.html"))
     text = browser.run("return document.body.innerText")
     assert "Its map is not stored." in text
-    assert "No maps are stored of saliency" in text
+    assert "No maps are stored for saliency" in text
     assert browser.complaints() == []
 
 

@@ -179,7 +179,7 @@ def test_maps_alone_say_so(tmp_path):
     [shown] = content_of(write_report([evaluation], tmp_path / "r.html"))["runs"]
     assert "No metrics were requested" in [group["line"] for group in shown["warnings"]]
     assert shown["explorer"] == {
-        "note": "Nothing was measured, so that there is nothing to show about samples.",
+        "note": "No metric was measured: there is nothing to show about samples.",
         "samples": [],
     }
 

@@ -50,9 +50,9 @@ def test_differences_ranks_and_words(measured):
     insertion = frame.loc[("insertion", "truth", "false")]
     assert insertion["difference"] < 0
     assert insertion["wins"] == 1.0
-    ranks = result.ranking_frame().set_index(["metric", "method"])
-    assert ranks.loc[("insertion", "truth"), "rank"] == 1
-    assert ranks.loc[("soundness", "false"), ["rank", "best_rank", "worst_rank"]].tolist() == [3, 3, 3]
+    ranks = {(row.metric, row.method): (row.rank, row.best_rank, row.worst_rank) for row in result.ranking}
+    assert ranks["insertion", "truth"][0] == 1
+    assert ranks["soundness", "false"] == (3, 3, 3)
     assert [row.rank for row in result.ranking if row.metric == "soundness"] == [1, 2, 3]
     verdict = result.verdicts[1]
     assert verdict.startswith(f"truth is sounder than false by {sound['difference']:.3f} ")

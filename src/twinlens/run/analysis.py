@@ -24,7 +24,7 @@ from twinlens.probing.answers import CLASSIFICATION
 from twinlens.probing.probe_table import ProbeTable
 from twinlens.run.manifest import ModelRecord, Question
 from twinlens.run.pairs_table import pairs_digest, pairs_text
-from twinlens.run.results import CONFIDENCE, CurveResults, Diagnostic, MethodResults, Results
+from twinlens.run.results import CONFIDENCE, CurveResults, MethodResults, Results
 from twinlens.run.stopping import find_stopping
 from twinlens.run.table_reader import TableReader
 from twinlens.run.wording import find_warnings
@@ -262,7 +262,7 @@ def _curve_results(resampled: Bootstrap, area: Estimate, skill: Estimate | None,
     )
 
 
-def _diagnostics(judged: Sequence[_CurveAnalysis], maps: torch.Tensor) -> tuple[Diagnostic, ...]:
+def _diagnostics(judged: Sequence[_CurveAnalysis], maps: torch.Tensor) -> tuple[Finding, ...]:
     """Collect the diagnostics of a method: those of its soundness curves, or else of its first curve.
 
     Zeros and ties are counted in the maps of the first shard, to keep memory small.
@@ -273,12 +273,12 @@ def _diagnostics(judged: Sequence[_CurveAnalysis], maps: torch.Tensor) -> tuple[
     # A finding of several curves is reported once, as a warning if it is one for any of them.
     last = {f.kind: f for f in sorted(findings, key=lambda finding: finding.message is not None)}
     kinds = dict.fromkeys(f.kind for f in findings)
-    return tuple(Diagnostic(kind=k, value=_number(last[k].value), message=last[k].message) for k in kinds)
+    return tuple(dataclasses.replace(last[kind], value=_number(last[kind].value)) for kind in kinds)
 
 
 def _numbers(array: Floats) -> tuple[float | None, ...]:
     return tuple(_number(value) for value in array.tolist())
 
 
-def _number(value: float) -> float | None:
-    return None if math.isnan(value) else float(value)
+def _number(value: float | None) -> float | None:
+    return None if value is None or math.isnan(value) else float(value)

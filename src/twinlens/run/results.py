@@ -13,6 +13,7 @@ from twinlens.metrics.about import About
 from twinlens.metrics.catalogue import described_metric, first_of
 from twinlens.metrics.metric import ForeignMetric, Metric
 from twinlens.run.manifest import FORMAT, DataRecord, ModelRecord, Question
+from twinlens.statistics.diagnostics import Finding
 from twinlens.statistics.verdicts import Rank
 from twinlens.support.estimate import Estimate
 from twinlens.support.files import csv_text, written_whole
@@ -60,20 +61,6 @@ class CurveResults:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Diagnostic:
-    """The outcome of one diagnostic; see `twinlens.diagnose`."""
-
-    kind: str
-    """Name of the diagnostic."""
-
-    value: float | None
-    """The measured value."""
-
-    message: str | None
-    """A warning with its remedy."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class MethodResults:
     """Everything about one method."""
 
@@ -83,7 +70,7 @@ class MethodResults:
     metrics: Mapping[str, CurveResults]
     """Its curves."""
 
-    diagnostics: tuple[Diagnostic, ...]
+    diagnostics: tuple[Finding, ...]
     """Outcomes of the diagnostics."""
 
     properties: Mapping[str, Estimate] = dataclasses.field(default_factory=dict)

@@ -92,22 +92,8 @@ class RunPair(Contrast):
 
     def row(self) -> dict[str, object]:
         """Return the difference as a row of a table."""
-        difference = self.difference
-        return {
-            "metric": self.metric,
-            "method": self.method,
-            "quantity": self.quantity,
-            "first": self.first,
-            "second": self.second,
-            "difference": difference.value,
-            "low": difference.low,
-            "high": difference.high,
-            "p_value": self.p_alone,
-            "p_adjusted": difference.p,
-            "paired": self.paired,
-            "samples": self.samples,
-            "higher_is_better": self.higher_is_better,
-        }
+        own = {"paired": self.paired, "samples": self.samples, "higher_is_better": self.higher_is_better}
+        return {"metric": self.metric, "method": self.method, "quantity": self.quantity} | super().row() | own
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -46,6 +46,21 @@ class Contrast:
         """Whether the interval excludes 0."""
         return self.difference.decided
 
+    def row(self) -> dict[str, object]:
+        """Return the contrast as a row of a table; `p_value` is for it alone, `p_adjusted` for all contrasts."""
+        difference = self.difference
+        return {
+            "metric": self.metric,
+            "first": self.first,
+            "second": self.second,
+            "difference": difference.value,
+            "low": difference.low,
+            "high": difference.high,
+            "samples": difference.samples,
+            "p_value": self.p_alone,
+            "p_adjusted": difference.p,
+        }
+
 
 @dataclass(frozen=True, kw_only=True)
 class Pair(Contrast):
@@ -58,22 +73,9 @@ class Pair(Contrast):
     """Share of the samples on which the first method is better, ties counting half; None if the metric has no value per
     sample."""
 
-    def row(self) -> dict[str, str | float | None]:
-        """Return the pair as a row of a table; `p_value` is for this pair alone, `p_adjusted` for all pairs."""
-        difference = self.difference
-        return {
-            "metric": self.metric,
-            "first": self.first,
-            "second": self.second,
-            "difference": difference.value,
-            "low": difference.low,
-            "high": difference.high,
-            "samples": difference.samples,
-            "p_value": self.p_alone,
-            "p_adjusted": difference.p,
-            "wins": self.wins,
-            "sample_wins": self.sample_wins,
-        }
+    def row(self) -> dict[str, object]:
+        """Return the pair as a row of a table."""
+        return super().row() | {"wins": self.wins, "sample_wins": self.sample_wins}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,12 +181,6 @@ class Comparison:
         """Return one row per metric and pair of methods."""
         frame = pd.DataFrame([pair.row() for pair in self.pairs])
         return frame.astype({name: float for name in frame.columns[3:] if name != "samples"})
-
-    def ranking_frame(self) -> pd.DataFrame:
-        """Return one row per metric and method."""
-        return pd.DataFrame(
-            [vars(row) | {"area": row.area.value, "low": row.area.low, "high": row.area.high} for row in self.ranking]
-        )
 
 
 def _verdict(pairs: Sequence[Pair], ranks: Mapping[tuple[str, str], Rank]) -> str:
