@@ -84,7 +84,7 @@ def test_shares_go_from_chance_to_the_ceiling():
     assert of_maps(found, task, truth) == pytest.approx(1)
     assert of_maps(found, task, truth.max() - truth) < -0.5
     random = np.random.default_rng(0).random(truth.shape)
-    low, high = found.share(found.measure(task.model, task.inputs, task.labels, random))
+    low, high = found.share(found.measure(task.model, task.inputs, task.labels, random)).interval
     assert low < 0 < high
     half = found.share(found.measure(task.model, task.inputs, task.labels, task.information))
     assert 0.5 < half.low < half.value < half.high < 1.2  # blind to evidence against the label

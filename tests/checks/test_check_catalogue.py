@@ -75,7 +75,7 @@ def test_localisation_reads_stored_maps_alone(made, evaluation, tmp_path, capsys
         shares = [maps[k][0:5, 0:6].sum() / maps[k].sum() for k in (ids.index("bee/0.png"), ids.index("bee/1.png"))]
         inside, pointing = check.methods[name].values
         assert inside.value == pytest.approx(np.mean(shares))
-        assert (inside.defined, pointing.defined) == (2, 2)
+        assert (inside.samples, pointing.samples) == (2, 2)
     assert check.samples == 12
     assert any("10 of 12 samples have no box" in note for note in check.notes)
 
@@ -88,7 +88,7 @@ def test_any_label_takes_all_boxes_and_foreign_labels_are_refused(made, tmp_path
     assert "boxes.csv', line 2" in said
     code, shown, _ = command(capsys, "localisation", out, "--boxes", boxes, "--any-label", "--json")
     assert code == 0
-    assert json.loads(shown)["methods"]["random"]["values"][0]["defined"] == 3
+    assert json.loads(shown)["methods"]["random"]["values"][0]["samples"] == 3
 
 
 def test_the_record_is_replaced_and_survives_a_round(evaluation, tmp_path):
@@ -122,7 +122,7 @@ def test_verify_reads_the_checks(evaluation, made, tmp_path, capsys):
     assert main(["verify", str(made[0])]) == 0
     stored = made[0] / "checks" / "localisation.json"
     whole = stored.read_text()
-    for text in (whole[:-20], whole.replace('"format": 1', '"format": 7'), whole.replace('"localisation"', '"x"')):
+    for text in (whole[:-20], whole.replace('"format": 2', '"format": 7'), whole.replace('"localisation"', '"x"')):
         stored.write_text(text)
         capsys.readouterr()
         assert main(["verify", str(made[0])]) == 2
@@ -230,7 +230,7 @@ def test_axioms_on_generated_features(evaluation, made, name, monkeypatch):
     check = checked(evaluation, made, name)
     assert check.samples == 2
     assert "2 of 2 pairs" in check.notes[0]
-    assert check.methods["saliency"].values[0].defined == 2
+    assert check.methods["saliency"].values[0].samples == 2
 
 
 def test_maps_from_elsewhere_cannot_be_made_again_and_are_noted(tmp_path):
@@ -311,11 +311,13 @@ def test_what_checks_found_stands_beside_soundness_and_completeness(evaluation, 
         [evaluation], "markdown"
     )
     page = tl.write_report([evaluation], tmp_path / "page.html")
-    shown = content_of(page)["runs"][0]["beside"]
-    assert [column["name"] for column in shown] == names
+    table = content_of(page)["runs"][0]["table"]
+    shown = [column for column in table["columns"] if column["kind"] == "side"]
+    assert [column["key"] for column in shown] == names
     assert [column["descending"] for column in shown] == [True, True, False, False]
     value = checks["max-sensitivity"].methods["saliency"].values[0]
-    assert shown[3]["values"]["saliency"]["value"] == value.value
+    [row] = [row for row in table["rows"] if row["method"] == "saliency"]
+    assert row["cells"][table["columns"].index(shown[3])]["estimate"]["value"] == value.value
     assert main(["ask", str(made[0])]) == 0
     printed = capsys.readouterr().out
     assert f"{value.value:.3f}" in printed
@@ -336,7 +338,7 @@ def test_boxes_need_images(tmp_path):
 
 def test_stored_checks_that_do_not_fit_are_refused(evaluation, made):
     check = checked(evaluation, made, "sensitivity-n")
-    with pytest.raises(ValueError, match="`format` must be 1; got 2"):
-        dataclasses.replace(check, format=2)
+    with pytest.raises(ValueError, match="`format` must be 2; got 3"):
+        dataclasses.replace(check, format=3)
     with pytest.raises(ValueError, match=r"`methods\.saliency\.values` must hold \d numbers; got \d"):
         dataclasses.replace(check, columns=(*check.columns, check.columns[0]))

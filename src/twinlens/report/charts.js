@@ -47,10 +47,10 @@ matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => setH
 
 /** A range around values that ends at tick marks. */
 function range(values, { floor, ceiling } = {}) {
-  const known = [...values, floor, ceiling].filter(isNumber);
-  if (!known.length) return { min: 0, max: 1, interval: 0.2 };
-  const high = Math.max(...known);
-  let low = Math.min(...known);
+  const numbers = [...values, floor, ceiling].filter(isNumber);
+  if (!numbers.length) return { min: 0, max: 1, interval: 0.2 };
+  const high = Math.max(...numbers);
+  let low = Math.min(...numbers);
   // A loss that is slightly negative by chance is drawn over the edge instead of stretching the axis.
   if (floor !== undefined && low > floor - 0.05) low = floor;
   const interval =
