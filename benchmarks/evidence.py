@@ -65,10 +65,8 @@ def recovered(results, area, metric, method):
 
 
 def skill(results, metric, method):
-    found = results.control(method, metric)
-    if found is None or found.skill is None:
-        return "–"
-    return f"{found.skill:z.3f}" + (f" [{found.low:z.3f}, {found.high:z.3f}]" if found.low is not None else "")
+    estimate = results.skill(method, metric)
+    return "–" if estimate is None else str(estimate)
 
 
 def place(results, metric):

@@ -23,8 +23,8 @@ from scipy.ndimage import uniform_filter1d
 import twinlens as tl
 from twinlens.laboratory.tasks import interaction, map_grid, sparse_linear
 from twinlens.metrics.removal import SHARES, THRESHOLDS
-from twinlens.statistics.contrasts import Contrast, compare_runs
-from twinlens.support.resampling import interval_of
+from twinlens.statistics.contrasts import RunValues, compare_runs
+from twinlens.support.estimate import Estimate
 
 SWEEP = tl.Schedule(by="area", order="lerf", levels=tl.PROTOCOLS["paper"].levels)
 STEPS, OPPOSITE = (sweep.schedule for sweep in tl.METRICS["soundness_two_sided"].sweeps(200))
@@ -81,10 +81,10 @@ def coverage(metric, population, options):
         found = tl.bootstrap(
             metric(draw(population, rng.integers(size, size=options.samples))), resamples=options.resamples
         )
-        area = found.area_interval()
-        low, high = found.interval()
-        below, above = found.interval(simultaneous=True)
-        # Values that are equal for all samples are rounded differently in a larger data set.
+        area = found.area()
+        low, high = found.band()
+        below, above = found.band(simultaneous=True)
+        # What is exactly the same for all samples is computed with other roundings in a larger data set.
         point = ((low <= truth.values + 1e-9) & (truth.values <= high + 1e-9)).mean()
         band = ((below <= truth.values + 1e-9) & (truth.values <= above + 1e-9)).all()
         rows.append((area.value, area.low, area.high, point, band))
@@ -98,7 +98,7 @@ def false_alarms(metric, both, options):
     for _ in range(options.sets):
         index, swapped = rng.integers(size, size=options.samples), rng.random(options.samples) < 0.5
         one, other = (metric(draw(both, index + size * (swapped == side))) for side in (True, False))
-        p_values.append(tl.skill(one, other, resamples=options.resamples).p_value)
+        p_values.append(tl.skill(one, other, resamples=options.resamples).p)
     return np.mean(np.array(p_values) < 0.05)
 
 
@@ -125,11 +125,19 @@ def two_sample_alarms(metric, population, sizes, options):
     size, rng, p_values = len(next(iter(population.values()))), np.random.default_rng(3), []
     for _ in range(options.sets):
         curves = [metric(draw(population, rng.integers(size, size=count))) for count in sizes]
-        scores = tuple(
-            tl.bootstrap(curve, resamples=options.resamples, seed=seed).score() for seed, curve in enumerate(curves)
+        areas = tuple(
+            tl.bootstrap(curve, resamples=options.resamples, seed=seed).area() for seed, curve in enumerate(curves)
         )
-        contrast = Contrast(metric="m", method="m", quantity="area", runs=("one", "other"), scores=scores, paired=False)
-        p_values.append(compare_runs([contrast])[0].p_value)
+        values = RunValues(
+            metric="m",
+            method="m",
+            quantity="area",
+            runs=("one", "other"),
+            values=areas,
+            paired=False,
+            higher_is_better=True,
+        )
+        p_values.append(compare_runs([values])[0].p_alone)
     return np.mean(np.array(p_values) < 0.05)
 
 
@@ -230,8 +238,8 @@ def area_of(table, options=None, high=0.9):
 def side(one, other, options):
     """1 if the paired interval of a difference lies above zero, -1 if below, 0 otherwise."""
     value, replicates = one[0] - other[0], one[1] - other[1]
-    low, high = interval_of(value, replicates, 0.95, samples=options.samples)
-    return int(low > 0) - int(high < 0)
+    difference = Estimate.of(value, replicates, samples=options.samples)
+    return int(np.sign(value)) if difference.decided else 0
 
 
 def main():

@@ -51,15 +51,15 @@ def main() -> None:
             print(f"{metric}: predictions agree on {sum(same) / len(same):.1%} of the probes")
     print(f"| method | metric | float32 | {given.precision} | 95% interval in float32 | within |\n|{6 * '---|'}")
     for metric in METRICS:
-        areas = [{name: run.results.methods[name].metrics[metric] for name in METHODS} for run in runs]
+        areas = [{name: run.results.methods[name].metrics[metric].area for name in METHODS} for run in runs]
         for name in METHODS:
             plain, lower = (found[name] for found in areas)
             ends = "none"
-            if plain.area_interval is not None:
-                low, high = plain.area_interval
-                ends = f"{low:.3f} to {high:.3f} | {'yes' if low <= lower.area <= high else '**no**'}"
-            print(f"| {name} | {metric} | {plain.area:.3f} | {lower.area:.3f} | {ends} |")
-        orders = [sorted(METHODS, key=lambda name, found=found: -found[name].area) for found in areas]
+            if plain.interval is not None:
+                low, high = plain.interval
+                ends = f"{low:.3f} to {high:.3f} | {'yes' if low <= lower.value <= high else '**no**'}"
+            print(f"| {name} | {metric} | {plain.value:.3f} | {lower.value:.3f} | {ends} |")
+        orders = [sorted(METHODS, key=lambda name, found=found: -found[name].value) for found in areas]
         print(f"Order by {metric}: {', '.join(orders[0])}; {'the same' if orders[0] == orders[1] else orders[1]}.")
 
 

@@ -21,10 +21,10 @@ from safetensors.torch import load_file
 
 import twinlens as tl
 from twinlens.laboratory.tasks import sparse_linear
-from twinlens.statistics.bootstrap import Score
-from twinlens.statistics.comparison import compare_scores
+from twinlens.statistics.bootstrap import Area
+from twinlens.statistics.comparison import compare_areas
 from twinlens.statistics.sequential import ONE_LOOK, Looks, round_sizes
-from twinlens.support.resampling import interval_of
+from twinlens.support.estimate import Estimate
 
 sys.path += [str(Path(__file__).parents[1] / "examples"), str(Path(__file__).parent)]
 
@@ -89,11 +89,10 @@ def measure_savings(images, weights, *, samples=1000, until="decided:0.1", say=p
 def ends_of(evaluation):
     """Intervals of all comparisons: of each two methods, and of each method with its exchanged maps."""
     results = evaluation.results
-    found = {(p.metric, p.first, p.second): (p.low, p.high) for p in evaluation.comparison().pairs}
+    found = {(p.metric, p.first, p.second): p.difference.interval for p in evaluation.comparison().pairs}
     for method in results.methods:
         for metric in evaluation.metrics:
-            control = results.control(method, metric)
-            found[metric, method, "exchanged"] = control.low, control.high
+            found[metric, method, "exchanged"] = results.skill(method, metric).interval
     return found
 
 
@@ -103,12 +102,12 @@ def ends_at_once(evaluation):
     for name, metric in evaluation.metric_values.items():
         curves = {method: evaluation.curve(method, name) for method in evaluation.methods}
         compared = tl.compare({method: {name: curve} for method, curve in curves.items()})
-        found |= {(name, p.first, p.second): (p.low, p.high) for p in compared.pairs}
+        found |= {(name, p.first, p.second): p.difference.interval for p in compared.pairs}
         ids = reader.controlled_ids(question.control_share)
         for method in curves:
             own, exchanged = reader.curve(method, metric, ids=ids), question.exchanged(metric, reader.features)
             skill = tl.skill(own, reader.curve(method, metric, exchanged))
-            found[name, method, "exchanged"] = skill.low, skill.high
+            found[name, method, "exchanged"] = skill.interval
     return found
 
 
@@ -137,19 +136,16 @@ def areas_of_population(size):
     return found
 
 
-def scores_of(areas, resamples, rng):
-    """Scores whose areas are the means of those of the samples (N, M), resampled together."""
+def areas_of(areas, resamples, rng):
+    """Areas of methods, the means of those of the samples (N, M), resampled together."""
     again = areas[rng.integers(len(areas), size=(resamples, len(areas)))].mean(axis=1)
     return {
-        f"method {k}": Score(
-            kind="completeness",
-            area=float(areas[:, k].mean()),
+        f"method {k}": Area(
+            estimate=Estimate.of(areas[:, k].mean(), again[:, k], samples=len(areas)),
             replicates=again[:, k],
             per_sample=None,
-            samples=len(areas),
+            kind="completeness",
             higher_is_better=True,
-            has_interval=True,
-            limits=(-np.inf, np.inf),
         )
         for k in range(areas.shape[1])
     }
@@ -158,7 +154,7 @@ def scores_of(areas, resamples, rng):
 RULES = {
     "intervals within {margin}": lambda reaches, pairs, margin: max(reaches) <= margin,
     "comparisons decided or within {margin}": lambda reaches, pairs, margin: all(
-        pair.decided or max(-pair.low, pair.high) <= margin for pair in pairs
+        pair.decided or max(-pair.difference.low, pair.difference.high) <= margin for pair in pairs
     ),
     "as soon as any pair is decided": lambda reaches, pairs, margin: any(pair.decided for pair in pairs),
 }
@@ -173,11 +169,14 @@ def study(areas, looks, margin, resamples, rng):
     """
     stopped, wanted = {}, 2 * len(RULES)
     for size in looks.sizes:
-        scores = scores_of(areas[:size], resamples, rng)
+        methods = areas_of(areas[:size], resamples, rng)
         for paid, level in ((False, ONE_LOOK), (True, looks)):
-            pairs = compare_scores({"completeness": scores}, looks=level).pairs
+            pairs = compare_areas({"completeness": methods}, looks=level).pairs
             confidence = level.confidence(0.95)
-            ends = [interval_of(each.area, each.replicates, confidence, samples=size) for each in scores.values()]
+            ends = [
+                Estimate.of(each.estimate.value, each.replicates, samples=size, confidence=confidence)
+                for each in methods.values()
+            ]
             reaches = [(end.high - end.low) / 2 for end in ends]
             for rule, enough in RULES.items():
                 if (rule, paid) not in stopped and (size == looks.sizes[-1] or enough(reaches, pairs, margin)):

@@ -61,7 +61,7 @@ def draw_curves(path: Path) -> None:
             axes.plot(1 - curve.levels, curve.values, label=label)
         best = tl.soundness(*arguments, imputer=task.imputer, estimator="two_sided")
         line = axes.plot(1 - best.levels, best.values, label="two-sided")[0]
-        axes.fill_between(1 - best.levels, *best.interval(resamples=300), color=line.get_color(), alpha=0.3)
+        axes.fill_between(1 - best.levels, *best.band(resamples=300), color=line.get_color(), alpha=0.3)
         axes.plot(1 - best.levels, best.in_steps().values, ":", color=line.get_color(), label="two-sided, plain")
         true = true_soundness_curve(maps, task.predictive, paper.table)
         axes.plot(1 - paper.levels, np.nanmean(true, axis=0), "k--", label="truth")

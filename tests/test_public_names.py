@@ -17,7 +17,7 @@ PROMISED = """
     soundness completeness road deletion insertion probe soundness_from_probes completeness_from_probes
     removal_from_probes Soundness Completeness Road Deletion Insertion METRICS LinearImputer ConstantImputer MeanImputer
     BlurImputer impute_linear attribute METHODS evaluate open_evaluation Evaluation ProbeTable Schedule SoundnessCurve
-    CompletenessCurve RemovalCurve DataError ModelError RunError Interval Imputer Preprocessing Cluster selftest
+    CompletenessCurve RemovalCurve DataError ModelError RunError Estimate Imputer Preprocessing Cluster selftest
     write_report opposite_schedule
 """
 

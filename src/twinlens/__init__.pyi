@@ -59,11 +59,10 @@ from .statistics.bootstrap import Bootstrap, bootstrap
 from .statistics.contrasts import RunComparison
 from .statistics.diagnostics import Finding, diagnose
 from .statistics.map_properties import map_entropy, sparseness
-from .statistics.sensitivity import sensitivity
-from .statistics.skill import Skill, skill
+from .statistics.skill import skill
 from .statistics.verdicts import Comparison
+from .support.estimate import Estimate
 from .support.progress import Progress
-from .support.resampling import Interval
 
 __version__: str
 
@@ -87,12 +86,12 @@ __all__ = [
     "ConstantImputer",
     "DataError",
     "Deletion",
+    "Estimate",
     "Evaluation",
     "Finding",
     "GeneratedFeatures",
     "Imputer",
     "Insertion",
-    "Interval",
     "LinearImputer",
     "LoadedModel",
     "MeanImputer",
@@ -112,7 +111,6 @@ __all__ = [
     "RunError",
     "Samples",
     "Schedule",
-    "Skill",
     "Soundness",
     "SoundnessCurve",
     "TokenImputer",
@@ -157,7 +155,6 @@ __all__ = [
     "roar",
     "run_check",
     "selftest",
-    "sensitivity",
     "sensitivity_n",
     "skill",
     "soundness",

@@ -12,17 +12,18 @@ import pandas as pd
 from twinlens.errors import RunError
 from twinlens.imputation.imputers import describe_imputer, restore_imputer
 from twinlens.metrics.catalogue import MetricRequests, describe_metric, find_metrics
+from twinlens.report.figures import plot_plane
+from twinlens.report.results_table import side_columns
+from twinlens.report.table_formats import notebook_html
 from twinlens.run.analysis import analyse
 from twinlens.run.directory import RunDirectory
 from twinlens.run.manifest import Manifest
 from twinlens.run.results import CurveResults
-from twinlens.run.side_columns import side_columns
-from twinlens.run.stored_run import StoredRun, exchanged_point, write_results
+from twinlens.run.stored_run import StoredRun, write_results
 from twinlens.run.table_reader import TableReader
-from twinlens.run.wording import find_headlines, name_of
+from twinlens.run.wording import find_headlines
 from twinlens.support.arguments import checked
 from twinlens.support.fields import JSON, to_json
-from twinlens.support.plotting import COLOURS, draw_arrow, marker_fill, new_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -37,28 +38,16 @@ class Evaluation(StoredRun):
         samples = self.results.data.samples
         return f"Evaluation({len(self.methods)} methods{failed}, {samples} samples, in {str(self.path)!r})"
 
+    def _repr_html_(self) -> str:
+        return notebook_html(self)
+
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw the soundness–completeness plane.
 
-        Each method is an arrow, from what its maps score when they are exchanged between the samples to what they score
-        themselves. A marker is left empty towards the side on which a method does no better than exchanged maps.
+        Each method is an arrow from the areas of its exchanged maps to its own. A marker is empty towards a side on
+        which a method is no better than exchanged maps.
         """
-        axes, plane = new_axes(ax), self.results.plane
-        if not plane:
-            raise ValueError("`metrics` must hold soundness and completeness for the plane; ask for both.")
-        for k, method in enumerate(self.methods):
-            x, y = (self.results.area(method, metric) for metric in plane)
-            if x is None or y is None:
-                continue
-            colour, exchanged = COLOURS[k % len(COLOURS)], exchanged_point(self.results, method)
-            fill = marker_fill([self.results.knows(method, metric) for metric in plane], colour)
-            axes.plot(x, y, "o", color=colour, label=method, **fill)
-            if exchanged is not None:
-                draw_arrow(axes, exchanged, (x, y), colour)
-        axes.set_xlabel(f"{name_of(self.results, plane[0])} (area)")
-        axes.set_ylabel(f"{name_of(self.results, plane[1])} (area)")
-        axes.legend()
-        return axes
+        return plot_plane(self, ax)
 
     def overview(self) -> dict[str, JSON]:
         """Return the most important numbers as plain values: the accuracy, areas and skill, and what they say."""
@@ -73,15 +62,15 @@ class Evaluation(StoredRun):
             "accuracy": to_json(results.accuracy),
             "incomplete": to_json(self.incomplete),
             "areas": {
-                method: {metric: curve.area for metric, curve in row.metrics.items()}
+                method: {metric: curve.area.value for metric, curve in row.metrics.items()}
                 for method, row in results.methods.items()
             },
             "skill": {
-                method: {metric: curve.control.skill for metric, curve in row.metrics.items() if curve.control}
+                method: {metric: curve.skill.value for metric, curve in row.metrics.items() if curve.skill}
                 for method, row in results.methods.items()
             },
             "properties": {
-                method: {name: found.value for name, found in own.properties.items()}
+                method: {name: estimate.value for name, estimate in own.properties.items()}
                 for method, own in results.methods.items()
             },
             "headlines": to_json(find_headlines(results)),
@@ -115,16 +104,18 @@ class Evaluation(StoredRun):
         as "max_sensitivity", "class_similarity" and "ceiling", what the table of the run shows of them. Columns:
         `value`, a mean over samples, with its interval `low` to `high`, and `samples`, the number of samples with one.
         """
-        found = [
-            (method, name, value)
+        numbers = [
+            (method, name, estimate)
             for method, own in self.results.methods.items()
-            for name, value in own.properties.items()
+            for name, estimate in own.properties.items()
         ]
-        made = [
-            (method, column.name, value) for column in side_columns(self) for method, value in column.values.items()
+        numbers += [
+            (method, column.key, estimate)
+            for column, estimates in side_columns(self).items()
+            for method, estimate in estimates.items()
+            if column.key != "sparseness"
         ]
-        found += [each for each in made if each[1] not in ("sparseness", "entropy")]
-        rows = [(method, name, value.value, value.low, value.high, value.samples) for method, name, value in found]
+        rows = [(method, name, e.value, e.low, e.high, e.samples) for method, name, e in numbers]
         frame = pd.DataFrame(rows, columns=["method", "property", "value", "low", "high", "samples"])
         return frame.astype(dict.fromkeys(("value", "low", "high"), float) | {"samples": int})
 
@@ -174,10 +165,10 @@ _NUMBERS = ("value", "low", "high", "control", "skill", "skill_low", "skill_high
 
 
 def _numbers(curve: CurveResults) -> dict[str, float | None]:
-    control = curve.control
-    ends = curve.area_interval or (None, None)
-    skill = (control.value, control.skill, control.low, control.high, control.p) if control else (None,) * 5
-    return dict(zip(_NUMBERS, (curve.area, *ends, *skill), strict=True))
+    area, skill = curve.area, curve.skill
+    control = None if curve.control is None else curve.control.value
+    numbers = (skill.value, skill.low, skill.high, skill.p) if skill else (None,) * 4
+    return dict(zip(_NUMBERS, (area.value, area.low, area.high, control, *numbers), strict=True))
 
 
 @checked

@@ -309,11 +309,13 @@ def test_what_checks_found_stands_beside_soundness_and_completeness(evaluation, 
         [evaluation], "markdown"
     )
     page = tl.write_report([evaluation], tmp_path / "page.html")
-    shown = content_of(page)["runs"][0]["beside"]
-    assert [column["name"] for column in shown] == names
+    table = content_of(page)["runs"][0]["table"]
+    shown = [column for column in table["columns"] if column["kind"] == "side"]
+    assert [column["key"] for column in shown] == names
     assert [column["descending"] for column in shown] == [True, True, False, False]
     value = checks["max-sensitivity"].methods["saliency"].values[0]
-    assert shown[3]["values"]["saliency"]["value"] == value.value
+    [row] = [row for row in table["rows"] if row["method"] == "saliency"]
+    assert row["cells"][table["columns"].index(shown[3])]["estimate"]["value"] == value.value
     assert main(["ask", str(made[0])]) == 0
     printed = capsys.readouterr().out
     assert f"{value.value:.3f}" in printed

@@ -143,12 +143,11 @@ CALLS: dict[str, Callable[[Subject], Call]] = {
     # statistics
     "sparseness": lambda s: Call(tl.sparseness, {"maps": s.maps}),
     "map_entropy": lambda s: Call(tl.map_entropy, {"maps": s.maps}),
-    "bootstrap": lambda s: Call(tl.bootstrap, {"curve": s.curve, "resamples": 9}, lambda made: made.area_interval()),
+    "bootstrap": lambda s: Call(tl.bootstrap, {"curve": s.curve, "resamples": 9}, lambda made: made.area()),
     "compare": lambda s: Call(
         tl.compare, {"compared": {"a": {"c": s.curve}, "b": {"c": s.other}}, "resamples": 9}, lambda made: made.pairs
     ),
     "skill": lambda s: Call(tl.skill, {"own": s.curve, "exchanged": s.other, "resamples": 9}),
-    "sensitivity": lambda s: Call(tl.sensitivity, {"table": s.table, "opposite": s.opposite}),
     "diagnose": lambda s: Call(tl.diagnose, {"result": s.curve, "maps": s.maps}),
     # attribution
     "attribute": lambda s: Call(tl.attribute, s.explained | {"method": "saliency"}),
@@ -270,12 +269,12 @@ CALLS: dict[str, Callable[[Subject], Call]] = {
         tl.RandomRemovals, _fields(tl.random_removals(**s.explained, shares=(0.5,), subsets=3))
     ),
     "Bootstrap": lambda s: Call(tl.Bootstrap, _fields(tl.bootstrap(s.curve, resamples=3))),
-    "Comparison": lambda s: Call(tl.Comparison, {"confidence": 0.9, "standings": (), "pairs": (), "pareto": {}}),
+    "Comparison": lambda s: Call(tl.Comparison, {"confidence": 0.9, "ranking": (), "pairs": (), "pareto": {}}),
     "RunComparison": lambda s: Call(tl.RunComparison, {"confidence": 0.9, "runs": (), "pairs": (), "notes": ()}),
     "CompletenessCurve": lambda s: Call(tl.CompletenessCurve, _fields(s.curve)),
     "Evaluation": lambda s: Call(tl.Evaluation, _fields(s.evaluation)),
     "Finding": lambda s: Call(tl.Finding, {"kind": "x", "value": 1.0}),
-    "Interval": lambda s: Call(tl.Interval, {"value": 0.5, "low": 0.1, "high": 0.9, "confidence": 0.95}),
+    "Estimate": lambda s: Call(tl.Estimate, {"value": 0.5, "low": 0.1, "high": 0.9, "samples": 9}),
     "LoadedModel": lambda s: Call(tl.LoadedModel, {"name": "x", "module": s.model}),
     "ProbeTable": lambda s: Call(tl.ProbeTable, _fields(s.table)),
     "RemovalCurve": lambda s: Call(tl.RemovalCurve, _fields(tl.removal_from_probes(s.by_rank))),
@@ -284,7 +283,6 @@ CALLS: dict[str, Callable[[Subject], Call]] = {
         tl.RoarCurve, {"method": "a", "levels": np.ones(2), "performance": np.ones((1, 2)), "baseline": np.ones(1)}
     ),
     "Samples": lambda s: Call(tl.Samples, _fields(tl.from_arrays(s.inputs, s.labels))),
-    "Skill": lambda s: Call(tl.Skill, _fields(tl.skill(s.curve, s.other, resamples=3))),
     "SoundnessCurve": lambda s: Call(tl.SoundnessCurve, _fields(tl.soundness_from_probes(s.table))),
     # methods of attribution, which are called by name, too
     **{

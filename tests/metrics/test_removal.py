@@ -115,7 +115,7 @@ def test_the_curve_of_absolute_thresholds_is_resampled_like_any_other():
     matrix = torch.from_numpy(weights)
     curve = tl.completeness(lambda x: x @ matrix, torch.from_numpy(inputs), labels, maps, thresholds=THRESHOLDS,
                             relative=False, imputer=tl.ConstantImputer(0.0))  # fmt: skip
-    low, high = curve.interval(resamples=200)
+    low, high = curve.band(resamples=200)
     assert ((low <= curve.values) & (curve.values <= high)).all()
     index = np.sort(np.random.default_rng(0).integers(40, size=40))
     counts = np.bincount(index, minlength=40).astype(float)

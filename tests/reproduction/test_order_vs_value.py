@@ -21,14 +21,6 @@ from twinlens.reproduction.order_runs import VARIANTS, Modified, Runs, modify
 from twinlens.support.randomness import stream
 
 
-def hausdorff(*curves):
-    """The Hausdorff distance between two curves."""
-    across = [curve.performance if isinstance(curve, tl.SoundnessCurve) else curve.levels for curve in curves]
-    one, other = (np.stack([x, curve.values], axis=1) for x, curve in zip(across, curves, strict=True))
-    one, other = (points[np.isfinite(points[:, 1])] for points in (one, other))
-    return max(directed_hausdorff(one, other)[0], directed_hausdorff(other, one)[0])
-
-
 @pytest.mark.slow
 def test_a_small_run(tiny, monkeypatch):
     monkeypatch.setattr(order_vs_value, "METHODS", {"gradcam": {}, "saliency": {}})
@@ -103,6 +95,12 @@ def test_literal_maps_are_clipped_in_8_bits_and_changes_draw_different_numbers()
         assert bool((high - low)[inside].std() < 0.01) is alike
     gap = versions["literal", "original"] - versions["literal", "remove"]
     assert ((gap >= -1 / 255) & (gap <= 0.6 + 1 / 255)).all()
+
+
+def hausdorff(one, other):
+    """The Hausdorff distance between two curves as they are drawn."""
+    points = [np.stack(curve.points[:2], axis=1)[np.isfinite(curve.values)] for curve in (one, other)]
+    return max(directed_hausdorff(*points)[0], directed_hausdorff(*points[::-1])[0])
 
 
 def test_distances_are_those_of_hausdorff(monkeypatch):

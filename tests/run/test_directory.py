@@ -222,7 +222,7 @@ def test_pairs_have_a_file_of_their_own(tmp_path, whole):
     compared = open_evaluation(out).comparison()
     [pair] = {(pair.first, pair.second) for pair in compared.pairs}
     assert sorted(pair) == ["centre", "random"]
-    assert compared.standings == open_evaluation(out).results.ranking
+    assert compared.ranking == open_evaluation(out).results.ranking
     for content in (compared.to_frame().to_csv().encode(), b"", (out / "pairs.csv").read_bytes()[:-2], b"\xff" * 9):
         (out / "pairs.csv").write_bytes(content)
         with pytest.raises(RunError, match=r"pairs\.csv' is missing or damaged.*Start the run again"):

@@ -95,7 +95,7 @@ def test_a_run_stops_when_every_interval_of_the_headline_is_narrow_enough(stoppe
     assert sentence in capsys.readouterr().out
     assert sentence in stopped._repr_html_()
     assert (
-        f"{sentence} Intervals of all looks hold at once: each is one of 98"
+        f"{sentence} Intervals hold simultaneously for all looks: each has a confidence of 98"
         in (stopped.path / "report.html").read_text()
     )
     assert stopped.overview()["stopping"]["samples"] == 128
@@ -186,12 +186,12 @@ def test_comparisons_are_enough_where_they_are_what_is_asked(caplog):
     assert found.stopping.met
     looks = [record.getMessage() for record in caplog.records if record.getMessage().startswith("Look")]
     assert looks == [f"Look 1 of 4, 64 of 260 samples: {found.stopping.widest:.3f} open"]
-    pairs = [(row.low, row.high) for row in evaluation.comparison().pairs]
+    pairs = [pair.difference.interval for pair in evaluation.comparison().pairs]
     skills = [
-        (control.low, control.high)
+        skill.interval
         for method in ("good", "blurred")
         for metric in found.sides
-        if (control := found.control(method, metric))
+        if (skill := found.skill(method, metric))
     ]
     left = [0.0 if low > 0 or high < 0 else max(-low, high) for low, high in [*pairs, *skills]]
     assert found.stopping.widest == pytest.approx(max(left))
@@ -211,7 +211,7 @@ def test_it_goes_on_while_a_comparison_is_open(tmp_path):
     assert open_pair.results.stopping.look == 4
     assert not open_pair.results.stopping.met
     text = (tmp_path / "run" / "report.html").read_text()
-    assert "All 260 samples were measured, and are not enough for ±0.0001: differences up to 0." in text
+    assert "All 260 samples were measured, not enough for ±0.0001: differences up to 0." in text
 
 
 def test_few_samples_are_one_look_and_cost_nothing():
@@ -253,7 +253,7 @@ def test_results_stay_readable_while_the_next_round_is_measured(tmp_path, monkey
     assert (again.until, again.met, again.samples) == ("0.07", True, 128)
     never = dataclasses.replace(again, until="1e-09", met=False, widest=0.0664)
     assert describe_stopping(never) == (
-        "128 of 260 samples were measured, and are not enough for ±1e-09: the widest interval is ±0.066, 2 looks."
+        "128 of 260 samples were measured, not enough for ±1e-09: the widest interval is ±0.066, 2 looks."
     )
     assert [finding for finding in verify_run(read_run(tmp_path / "run")) if finding.problem] == []
 

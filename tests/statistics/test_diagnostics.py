@@ -7,10 +7,17 @@ import torch
 import twinlens as tl
 from tests.tiny import tiny_model
 from twinlens.laboratory.tasks import map_grid, sparse_linear
-from twinlens.statistics.diagnostics import diagnose, resolved_levels, tie_share
+from twinlens.statistics.diagnostics import _cuts, diagnose, tie_share
 
 LEVELS = tuple(p / 100 for p in range(98, 0, -2))
 SWEEP = tl.Schedule(by="area", order="lerf", levels=LEVELS)
+
+
+def resolved_levels(maps, schedule):
+    """For each level, the share of maps that order what it keeps above what it removes; NaN without such maps."""
+    within, between = _cuts(maps, schedule)
+    with np.errstate(invalid="ignore"):
+        return (within & between).sum(axis=0) / within.sum(axis=0)
 
 
 @pytest.fixture(scope="module")
@@ -124,8 +131,6 @@ def test_ties_of_quantised_maps():
     assert 0.1 < rough.mean() < 0.4  # about one in four levels meets one of 256 borders
     back = dataclasses.replace(sweep, order="morf", levels=tuple(1 - level for level in sweep.levels))
     assert np.allclose(resolved_levels(coarse, back), rough)
-    with pytest.raises(ValueError, match="`schedule` must be by area; got one by value"):
-        resolved_levels(fine, tl.Schedule(by="value", order="morf", levels=(0.5,)))
 
 
 def test_ties_by_a_slow_count():
@@ -215,8 +220,8 @@ def test_maps_that_end_before_performance_is_reached():
     found = by_kind(diagnose(tl.soundness_from_probes(table)))["exhausted maps"]
     assert found.value == 0.6
     assert found.message == (
-        "Of 10 maps, 6 have run out of attribution when the accuracy comes to 90% of its best: what is gained beyond "
-        "is not the map's doing. More than half have run out by the level 0.2, and the accuracy before it is 0.40. "
+        "Of 10 maps, 6 have run out of attribution when the accuracy reaches 90% of its best: further gains are not "
+        "due to the map. More than half have run out by the level 0.2, and the accuracy before it is 0.40. "
         "Read soundness up to the predictive level 0.40, which is reached before 10% of the maps run out, or use maps "
         "with a value at every feature."
     )
@@ -231,7 +236,7 @@ def test_maps_of_zeros_end_at_once_and_constant_ones_never():
     zero = by_kind(diagnose(sweep_of([0, 0, *[10] * 8], [1, 2, 3, 4, 5])))["exhausted maps"]
     assert zero.value == 0.2
     assert "Of 10 maps, 2 have run out" in zero.message
-    assert zero.message.endswith("is not the map's doing. Use maps with a value at every feature.")
+    assert zero.message.endswith("are not due to the map. Use maps with a value at every feature.")
     x = torch.ones(10, 4)
     constant = tl.soundness(lambda x: x, x, [0] * 10, x, imputer=tl.ConstantImputer(0.0), levels=(0.5, 0.25, 0.0))
     assert by_kind(diagnose(constant))["exhausted maps"].value == 0

@@ -252,7 +252,7 @@ def draw(figure: Figure, curves: Mapping[str, Mapping[str, Mapping[str, RemovalC
             for colour, marker, (method, own) in zip(COLOURS, "os^D", methods.items(), strict=False):
                 curve = own[order]
                 x, y = np.append(0.0, curve.levels), np.append(curve.baseline, curve.performance)
-                low, high = curve.interval()
+                low, high = curve.band()
                 ends = curve.baseline - high, curve.baseline - low
                 axes.plot(100 * x, y, label=method, color=colour, marker=marker, markersize=3)
                 axes.fill_between(100 * curve.levels, *ends, color=colour, alpha=0.12, linewidth=0)

@@ -19,8 +19,6 @@ from twinlens.support.fields import JSON, check_types, from_json, to_json
 FOLDER = "checks"
 _FORMAT = 2
 
-CheckValue = Estimate
-
 
 @dataclass(frozen=True, kw_only=True)
 class CheckColumn:

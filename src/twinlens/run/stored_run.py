@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import html
 import math
 import os
 from collections.abc import Mapping, Sequence
@@ -22,17 +21,13 @@ from twinlens.run.analysis import Analysis
 from twinlens.run.check_records import Check, check_files, read_check
 from twinlens.run.directory import Run, read_json, read_run
 from twinlens.run.manifest import Manifest
-from twinlens.run.notebook_cells import check_cell, skill_cell, value_cell
 from twinlens.run.pairs_table import FILE as PAIRS
 from twinlens.run.pairs_table import pairs_digest, read_pairs
 from twinlens.run.results import Results
-from twinlens.run.side_columns import side_columns
 from twinlens.run.table_reader import TableReader
-from twinlens.run.wording import describe_stopping, find_headlines
 from twinlens.statistics.verdicts import Comparison
 from twinlens.support.fields import from_json, to_json
 from twinlens.support.files import read_whole
-from twinlens.support.plotting import html_table
 
 _REMEDY = "Start the run again with the same command to write it anew."
 
@@ -151,10 +146,10 @@ class StoredRun:
             )
         return Comparison(
             confidence=results.confidence,
-            standings=results.ranking,
+            ranking=results.ranking,
             pairs=pairs,
             pareto=results.front,
-            controls=results.beside,
+            baselines=results.never_best,
         )
 
     @property
@@ -175,26 +170,6 @@ class StoredRun:
             )
             for method, metrics in self.incomplete.items()
         )
-
-    def _repr_html_(self) -> str:
-        results, heads = self.results, ["method"]
-        judged = [metric for metric in results.sides if any(results.control(name, metric) for name in self.methods)]
-        for metric in self.metrics:
-            heads += [results.about(metric).short, *(["skill ↑"] if metric in judged else [])]
-        beside, body = side_columns(self), []
-        heads += [html.escape(column.short) for column in beside]
-        for method in results.best_first():
-            name = html.escape(method)
-            row = [f"<i>{name} (control)</i>" if results.methods[method].control else name]
-            for metric in self.metrics:
-                row += [
-                    value_cell(results, method, metric),
-                    *([skill_cell(results, method, metric)] if metric in judged else []),
-                ]
-            body.append([*row, *(check_cell(column.values.get(method)) for column in beside)])
-        stopped = [describe_stopping(results.stopping)] if results.stopping else []
-        said = "".join(f"<li>{html.escape(text)}</li>" for text in (*self.notes, *stopped, *find_headlines(results)))
-        return f"<p><b>{html.escape(self.title)}</b></p>{f'<ul>{said}</ul>' if said else ''}{html_table(heads, body)}"
 
     def seconds(self) -> dict[str, float]:
         """Return the seconds that each method took, maps and probes together."""
@@ -235,13 +210,6 @@ def unfinished_results(manifest: Manifest, reason: str) -> Results:
         incomplete={name: tuple(manifest.settings.metrics) for name in manifest.methods},
         warnings=(reason,),
     )
-
-
-def exchanged_point(results: Results, method: str) -> tuple[float, float] | None:
-    """Return a method's point on the plane with exchanged maps; None unless both sides are known."""
-    controls = [results.control(method, metric) for metric in results.plane]
-    values = [control.value for control in controls if control is not None and control.value is not None]
-    return (values[0], values[1]) if len(values) == 2 else None
 
 
 def run_labels(runs: Sequence[StoredRun]) -> list[str]:

@@ -19,11 +19,11 @@ from twinlens.metrics.metric import Metric
 from twinlens.metrics.sweeps import Sweep
 from twinlens.probing.exchange import draw_controlled
 from twinlens.probing.probe_table import ProbeTable
-from twinlens.run.check_records import CheckValue
 from twinlens.run.directory import Run
 from twinlens.run.manifest import Manifest, SweepRecord
 from twinlens.statistics.map_properties import MAP_PROPERTIES
 from twinlens.support.arrays import Floats, Integers
+from twinlens.support.estimate import Estimate
 
 _KEPT_ROWS = 3_000_000  # rows of probe tables that stay in memory: 150 MB
 
@@ -38,7 +38,7 @@ class TableReader:
         self._controlled: dict[float, Integers] = {}
         self._seen: set[Path] = set()
         """Folders whose shards are all there."""
-        self.properties: dict[str, Mapping[str, CheckValue]] = {}
+        self.properties: dict[str, Mapping[str, Estimate]] = {}
         """Properties of the methods' maps, once computed; no settings change them."""
         levels = sum(len(sweep.schedule.levels) for sweep in self.manifest.sweeps)
         self._keeps = self.manifest.data.samples * levels * len(self.manifest.methods) <= _KEPT_ROWS
@@ -63,13 +63,13 @@ class TableReader:
             self._controlled[share] = draw_controlled(self.original.ids, share, seed=self.manifest.seed)
         return self._controlled[share]
 
-    def describe_maps(self, method: str) -> Mapping[str, CheckValue]:
+    def describe_maps(self, method: str) -> Mapping[str, Estimate]:
         """Compute the properties of a method's maps, one shard at a time."""
         if method not in self.properties:
             parts = [_measure_maps(self.run.load_maps(method, shard)) for shard in range(self.manifest.shards)]
             each = np.concatenate(parts, axis=1)
             self.properties[method] = {
-                name: CheckValue.of_mean(values, self.original.ids)
+                name: Estimate.of_mean(values, self.original.ids)
                 for name, values in zip(MAP_PROPERTIES, each, strict=True)
             }
         return self.properties[method]

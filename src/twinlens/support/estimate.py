@@ -1,6 +1,6 @@
 """Estimates: numbers with their intervals.
 
-Shapes: N samples, R resamples.
+Shapes: N samples, R resamples, K numbers.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from twinlens.support.arrays import Floats
-from twinlens.support.resampling import band, resample_mean
+from twinlens.support.arrays import Floats, Integers
+from twinlens.support.resampling import around, band, resample_mean
 
 _KEPT_IN_MEMORY = {"stored": False}
 
@@ -48,10 +48,10 @@ class Estimate:
     """Number of samples behind it."""
 
     p: float | None = None
-    """Two-sided p-value of zero; None where it was not computed."""
+    """Two-sided p-value of the number being zero; None where it was not computed."""
 
     replicates: Floats | None = field(default=None, repr=False, compare=False, metadata=_KEPT_IN_MEMORY)
-    """(R,) the same number in each resample, where they are kept."""
+    """(R,) the same number in each resample; None where they are not kept."""
 
     confidence: float = field(default=0.95, repr=False, compare=False, metadata=_KEPT_IN_MEMORY)
     """Nominal coverage of the interval."""
@@ -88,7 +88,7 @@ class Estimate:
     def of_mean(
         values: Floats, ids: Sequence[str], confidence: float = 0.95, *, resamples: int = 1000, seed: int = 0
     ) -> Estimate:
-        """Compute the mean of values (N,) with its bootstrap interval over samples; NaN is left out.
+        """Compute the mean of values (N,) with its bootstrap interval; NaN is left out.
 
         Example:
             >>> print(Estimate.of_mean(np.linspace(0, 1, 21), [str(k) for k in range(21)]))
@@ -96,6 +96,34 @@ class Estimate:
         """
         mean, replicates = resample_mean(values, ids, resamples, seed)
         return Estimate.of(mean, replicates, samples=int(np.isfinite(values).sum()), confidence=confidence)
+
+    @staticmethod
+    def of_differences(
+        values: Floats, replicates: Floats, *, samples: int | Integers, confidence: float = 0.95
+    ) -> list[Estimate]:
+        """Test several differences (K,) simultaneously, by their replicates (R, K).
+
+        Intervals and p-values are adjusted for all of them: p is below 1 - confidence where an interval excludes 0.
+
+        Example:
+            >>> replicates = np.random.default_rng(0).normal(size=(999, 2)) + [0.1, 4.0]
+            >>> [estimate.p for estimate in Estimate.of_differences(np.array([0.1, 4.0]), replicates, samples=50)]
+            [0.992, 0.001]
+        """
+        together, counts = around(values, replicates, samples), np.broadcast_to(samples, values.shape)
+        low, high = together.ends(confidence)
+        return [
+            Estimate(
+                value=_defined(values[k]),
+                low=_defined(low[k]),
+                high=_defined(high[k]),
+                samples=int(counts[k]),
+                p=_defined(p),
+                replicates=replicates[:, k],
+                confidence=confidence,
+            )
+            for k, p in enumerate(together.p_values())
+        ]
 
     def __str__(self) -> str:
         if self.value is None:
@@ -112,6 +140,14 @@ class Estimate:
     def decided(self) -> bool:
         """Whether the interval excludes zero."""
         return self.interval is not None and not self.interval[0] <= 0 <= self.interval[1]
+
+    @property
+    def magnitude(self) -> Estimate:
+        """The estimate without its sign: the interval of a negative number is mirrored."""
+        if self.value is None or self.value >= 0:
+            return self
+        low, high = (None, None) if self.low is None or self.high is None else (-self.high, -self.low)
+        return dataclasses.replace(self, value=-self.value, low=low, high=high, replicates=None)
 
     def clipped(self, least: float, largest: float) -> Estimate:
         """Return the estimate with the ends of its interval within the limits of the number."""

@@ -43,18 +43,18 @@ def draw_line(ax: Axes | None, x: Floats, y: Floats, labels: tuple[str, str]) ->
     return axes
 
 
-def marker_fill(knows: Sequence[bool | None], colour: str) -> dict[str, Any]:
-    """Return the fill style of a marker: white towards an axis whose condition is False.
+def marker_fill(skilled: Sequence[bool], colour: str) -> dict[str, Any]:
+    """Return how a marker on the plane is filled: white towards a side without skill.
 
     Args:
-        knows: the conditions of the horizontal and the vertical axis.
-        colour: colour of the rest.
+        skilled: whether there is skill in the horizontal and in the vertical metric.
+        colour: the colour of the rest.
 
     Example:
         >>> marker_fill([False, True], "blue")["fillstyle"], marker_fill([True, False], "blue")["fillstyle"]
         ('left', 'bottom')
     """
-    across, along = (each is not False for each in knows)
+    across, along = skilled
     style = {(False, True): "left", (True, False): "bottom"}.get((across, along), "full")
     face = colour if across or along else "white"
     return {"fillstyle": style, "markerfacecolor": face, "markerfacecoloralt": "white"}

@@ -1,10 +1,14 @@
 import csv
+import html
 import io
 
+import numpy as np
 import pytest
 
-from tests.report.runs import SKILLS, changed, make_run, with_curve, with_skills, without_control
+from tests.report.runs import METHODS, SKILLS, changed, make_run, with_curve, with_skills, without_control
 from twinlens.report import format_table
+from twinlens.statistics.comparison import compare_curves
+from twinlens.support.estimate import Estimate
 
 
 def test_tables_hold_the_numbers_of_the_results(run):
@@ -12,10 +16,10 @@ def test_tables_hold_the_numbers_of_the_results(run):
     assert [row["method"] for row in rows] == run.results.best_first()
     for row in rows:
         for metric, curve in run.results.methods[row["method"]].metrics.items():
-            assert float(row[metric]) == curve.area
-            assert (float(row[f"{metric}_low"]), float(row[f"{metric}_high"])) == curve.area_interval
-            control = curve.control
-            stored = (control.value, control.skill, control.low, control.high, control.p) if control else [""] * 5
+            assert float(row[metric]) == curve.area.value
+            assert (float(row[f"{metric}_low"]), float(row[f"{metric}_high"])) == curve.area.interval
+            skill = curve.skill
+            stored = (curve.control.value, skill.value, skill.low, skill.high, skill.p) if skill else [""] * 5
             shown = [row[f"{metric}_{end}"] for end in ("control", "skill", "skill_low", "skill_high", "p")]
             assert [float(text) if text else "" for text in shown] == ["" if n is None else n for n in stored]
         sparse = run.results.methods[row["method"]].properties["sparseness"]
@@ -42,7 +46,7 @@ def test_skill_stands_beside_both_sides_with_its_sign(judged):
     assert "skill" not in format_table([without_control(judged)], "markdown")
 
 
-def test_only_what_is_best_beyond_doubt_is_bold_and_never_a_control(judged):
+def test_only_what_is_significantly_best_is_bold_and_never_a_baseline(judged):
     methods = {**judged.results.methods, "other": judged.results.methods["saliency"]}
     for decided in (True, False):
         odd = changed(judged, methods=methods, rivals={"completeness": () if decided else ("other",)})
@@ -53,8 +57,8 @@ def test_only_what_is_best_beyond_doubt_is_bold_and_never_a_control(judged):
 
 
 def test_tables_show_intervals_and_gaps(run):
-    odd = with_curve(run, "random", "deletion", area=-0.00001, area_interval=(-0.1, 0.25))
-    odd = with_curve(with_skills(odd), "random", "insertion", area=None)
+    odd = with_curve(run, "random", "deletion", area=Estimate(value=-0.00001, low=-0.1, high=0.25, samples=10))
+    odd = with_curve(with_skills(odd), "random", "insertion", area=Estimate(value=None, samples=10))
     methods = {"ig_sg|<b>" if name == "sobel" else name: found for name, found in odd.results.methods.items()}
     odd = changed(odd, methods=methods)
     markdown = format_table([odd], "markdown")
@@ -90,3 +94,45 @@ def test_metrics_with_names_of_ones_own_have_columns_of_their_own(run, tmp_path)
 def test_tables_refuse_what_they_cannot(evaluations, kind, message):
     with pytest.raises((ValueError, TypeError), match=message):
         format_table(evaluations, kind)
+
+
+def test_notebooks_show_results(run):
+    shown = run._repr_html_()
+    assert "tiny on 10 samples of" in shown
+    for method in METHODS:
+        assert f"{run.results.area(method, 'deletion'):z.3f}" in shown
+
+
+def test_notebooks_show_curves(run):
+    for metric in run.metrics:
+        curve = run.curve("random", metric)
+        drawn = curve._repr_html_()
+        assert drawn.count("<circle") == np.isfinite(curve.values).sum()
+        assert html.escape(repr(curve)) in drawn
+
+
+def test_notebooks_show_comparisons(run):
+    comparison = compare_curves(
+        {m: {k: run.curve(m, k) for k in ("soundness", "completeness")} for m in METHODS}, resamples=20
+    )
+    assert html.escape(comparison.verdicts[0]) in comparison._repr_html_()
+    axes = comparison.plot()
+    assert {label.get_text() for label in axes.get_yticklabels()} == set(METHODS)
+
+
+def test_notebooks_show_skill_beside_both_sides_and_mark_baselines(run):
+    shown = with_skills(run)._repr_html_()
+    assert shown.count("skill ↑") == 2
+    for sign, text in (("▲", "+0.210"), ("▲", "+0.120"), ("≈", "-0.030"), ("≈", "+0.000"), ("▼", "-0.050")):
+        assert f"{sign} {text}<" in shown
+    assert "-0.000" not in shown.replace("-0.0000", "")
+    assert "sobel (baseline)" in shown
+    assert "<li>random is no better than maps from other inputs" in shown
+    assert "skill" not in without_control(run)._repr_html_().partition("<table>")[2]
+
+
+def test_a_skill_without_an_interval_has_no_sign(run):
+    skill = Estimate(value=0.25, samples=5)
+    bare = with_curve(with_skills(run), "saliency", "completeness", skill=skill)
+    assert ">+0.250</td>" in bare._repr_html_()
+    assert bare.results.has_skill("saliency", "completeness") is None
