@@ -80,7 +80,7 @@ def sweep() -> list[Row]:
 
     loaded, samples = tl.load_model("efficientnet-lite0"), tl.open_data("imagenet20")
     module, inputs = loaded.module.eval(), load_inputs(samples, loaded, workers=1)
-    schedule = tl.Schedule(by="area", order="lerf", levels=tl.PROTOCOLS["paper"].levels[::4])
+    schedule = tl.probing.Schedule(by="area", order="lerf", levels=tl.metrics.PROTOCOLS["paper"].levels[::4])
     maps = tl.attribute(module, inputs[:2], samples.labels[:2], "gradcam")
     tl.impute_linear(inputs[:1], maps[:1] > 0)
     rows = 2 * len(schedule.levels)

@@ -32,7 +32,7 @@ def run(samples, features, levels):
     shares = tuple(np.linspace(0.98, 0.02, levels))
 
     start = time.perf_counter()
-    schedule = tl.Schedule(by="area", order="lerf", levels=shares)
+    schedule = tl.probing.Schedule(by="area", order="lerf", levels=shares)
     table = probe(lambda x: answer[: len(x)], inputs, labels, maps, schedule=schedule, imputer=nothing)
     probed = time.perf_counter()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

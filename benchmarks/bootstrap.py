@@ -27,7 +27,7 @@ def random_table(samples, levels, order="lerf"):
     counts = np.linspace(20, 980, levels).round().astype(int)
     removed = features - counts if order == "lerf" else np.r_[0, counts[:-1]]
     settings = ProbeSettings(
-        schedule=tl.Schedule(by="area", order=order, levels=tuple(removed / features)),
+        schedule=tl.probing.Schedule(by="area", order=order, levels=tuple(removed / features)),
         imputer="none",
         seed=0,
         spatial=(features,),
@@ -96,7 +96,7 @@ def describe_spread(tables):
 
 
 def spread(folder, seeds):
-    schedule = tl.Schedule(by="area", order="lerf", levels=tl.PROTOCOLS["paper"].levels)
+    schedule = tl.probing.Schedule(by="area", order="lerf", levels=tl.metrics.PROTOCOLS["paper"].levels)
     tables = []
     case = cifar(folder)
     for seed in range(seeds):

@@ -26,14 +26,14 @@ from twinlens.metrics.removal import SHARES, THRESHOLDS
 from twinlens.statistics.contrasts import RunValues, compare_runs
 from twinlens.support.estimate import Estimate
 
-SWEEP = tl.Schedule(by="area", order="lerf", levels=tl.PROTOCOLS["paper"].levels)
+SWEEP = tl.probing.Schedule(by="area", order="lerf", levels=tl.metrics.PROTOCOLS["paper"].levels)
 STEPS, OPPOSITE = (sweep.schedule for sweep in tl.METRICS["soundness_two_sided"].sweeps(200))
 SCHEDULES = {
     "sweep": SWEEP,
     "steps": STEPS,
     "opposite": OPPOSITE,
-    "value": tl.Schedule(by="value", order="morf", levels=(1.0, *THRESHOLDS)),
-    "area": tl.Schedule(by="area", order="morf", levels=(0.0, *SHARES)),
+    "value": tl.probing.Schedule(by="value", order="morf", levels=(1.0, *THRESHOLDS)),
+    "area": tl.probing.Schedule(by="area", order="morf", levels=(0.0, *SHARES)),
 }
 METRICS = {
     "completeness": lambda t: tl.completeness_from_probes(t["value"]),

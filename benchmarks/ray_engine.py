@@ -27,7 +27,7 @@ from twinlens.support.progress import Quiet
 
 IMAGES = 24
 ROUNDS = 3
-LEVELS = tl.PROTOCOLS["paper"].levels
+LEVELS = tl.metrics.PROTOCOLS["paper"].levels
 
 
 class Clock(Quiet):
@@ -138,7 +138,7 @@ def costs() -> None:
     samples, model = noise(4, 224, 10), Glance().eval()
     inputs = torch.from_numpy(np.stack([samples.read(i) for i in range(len(samples))]))
     maps = tl.attribute(model, inputs, samples.labels, "random", ids=samples.ids)
-    schedule = tl.Schedule(by="area", order="lerf", levels=LEVELS)
+    schedule = tl.probing.Schedule(by="area", order="lerf", levels=LEVELS)
     tl.impute_linear(inputs[:1], maps[:1] > 0.5)
     with using_threads(1), tempfile.TemporaryDirectory() as folder:
         rows = len(inputs) * len(LEVELS)

@@ -28,9 +28,11 @@ EVERY = tuple(p / 100 for p in range(98, 0, -1) if p % 2 == 0 or p % 3 == 1)
 FORMS = ("plain", "h, 2h", "h, 2h, 4h", "root, one phase", "root, both pairs (default)")
 
 
-def tables(prober: Callable[[tl.Schedule], tl.ProbeTable], features: int) -> tuple[tl.ProbeTable, tl.ProbeTable]:
+def tables(
+    prober: Callable[[tl.probing.Schedule], tl.ProbeTable], features: int
+) -> tuple[tl.ProbeTable, tl.ProbeTable]:
     """Probe both sweeps at every level that any of the steps needs."""
-    steps = tl.Schedule(by="area", order="lerf", levels=EVERY)
+    steps = tl.probing.Schedule(by="area", order="lerf", levels=EVERY)
     return prober(steps), prober(opposite_schedule(steps, features))
 
 

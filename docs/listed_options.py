@@ -51,7 +51,10 @@ class ListedOptions(griffe.Extension):
             there = importlib.import_module(module.path)
             for name, value in vars(there).items():
                 listed = "__signature__" in getattr(value, "__dict__", {})
-                if listed and name in module.members and value.__module__ == module.path:
+                if listed and value.__module__ == module.path and not name.startswith("_"):
+                    if name not in module.members:  # generated, as the classes of the integrations are
+                        kind = griffe.Class if inspect.isclass(value) else griffe.Function
+                        module.set_member(name, kind(name, lineno=1, endlineno=1, parent=module))
                     _replace(module, name, value)
 
 

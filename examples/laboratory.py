@@ -76,7 +76,7 @@ def degraded() -> pd.DataFrame:
     columns = {}
     for name, make in TASKS.items():
         task = make(150)
-        found = tl.selftest(task.model, task.inputs, task.labels, task.information, imputer=task.imputer)
+        found = tl.laboratory.selftest(task.model, task.inputs, task.labels, task.information, imputer=task.imputer)
         columns[name] = found.set_index("metric")["correlation"]
     return pd.DataFrame(columns).rename_axis("metric")
 

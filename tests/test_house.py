@@ -98,25 +98,18 @@ def layer(module: str) -> int:
     return LAYERS.index(module.split(".", maxsplit=1)[0]) if module else len(LAYERS)
 
 
-TEMPORARY = {("run.run_reader", "report.table_formats"), ("run.run_reader", "report.figures"),
-             ("run.run_reader", "report.results_table")}  # fmt: skip
-"""Until `Evaluation` lives in evaluation.py."""
-
-
 def against_the_layers(root: Path) -> list[str]:
     return [
         f"{importer} imports {imported} (line {line})"
         for importer, imported, line in imports(root)
-        if importer.split(".")[0] != imported.split(".")[0]
-        and layer(imported) >= layer(importer)
-        and (importer, imported) not in TEMPORARY
+        if importer.split(".")[0] != imported.split(".")[0] and layer(imported) >= layer(importer)
     ]
 
 
 def cycle(root: Path) -> list[str]:
     graph: dict[str, set[str]] = {}
     for importer, imported, _ in imports(root):
-        if importer != imported and (importer, imported) not in TEMPORARY:
+        if importer != imported:
             graph.setdefault(importer, set()).add(imported)
     try:
         TopologicalSorter(graph).prepare()

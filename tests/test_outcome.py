@@ -22,7 +22,7 @@ def test_results_say_what_maps_are_like(tmp_path, monkeypatch):
     assert list(frame.columns) == ["method", "property", "value", "low", "high", "samples"]
     assert set(frame["property"]) == {"sparseness", "entropy"}
     for method in evaluation.methods:
-        for name, function in (("sparseness", tl.sparseness), ("entropy", tl.map_entropy)):
+        for name, function in (("sparseness", tl.statistics.sparseness), ("entropy", tl.statistics.map_entropy)):
             [row] = frame[(frame["method"] == method) & (frame["property"] == name)].itertuples()
             assert row.value == pytest.approx(function(evaluation.maps(method)).mean())
             assert row.low < row.value < row.high

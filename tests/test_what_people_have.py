@@ -179,7 +179,7 @@ def test_labels_of_a_data_set_are_those_that_an_estimator_was_fitted_to():
     x, y = load_wine(return_X_y=True)
     forest = RandomForestClassifier(5, random_state=0).fit(x, y + 1)  # classes 1, 2, 3
     dataset = TensorDataset(torch.tensor(x[::4]).float(), torch.tensor(y[::4] + 1))
-    for data in (dataset, tl.from_arrays(x[::4], y[::4] + 1), (x[::4], y[::4] + 1)):
+    for data in (dataset, tl.data.from_arrays(x[::4], y[::4] + 1), (x[::4], y[::4] + 1)):
         found = tl.evaluate(forest, data, ["random"], **QUICK)
         assert found.results.accuracy == pytest.approx(forest.score(x[::4], y[::4] + 1))
 

@@ -172,7 +172,9 @@ def test_model_randomisation_is_that_of_the_laboratory(evaluation, made):
     assert check.steps == ("4", "0")
     model, samples = reopen(evaluation, model=made[1])
     part = subset(samples, 6, 0)
-    scores = tl.model_randomisation(model.module, load_inputs(part, model, 1), part.labels, "saliency", ids=part.ids)
+    scores = tl.checks.model_randomisation(
+        model.module, load_inputs(part, model, 1), part.labels, "saliency", ids=part.ids
+    )
     expected = [step.estimate() for step in scores.values()]
     found = check.methods["saliency"]
     assert [step.value for step in found.course] == pytest.approx([step.value for step in expected])
@@ -252,8 +254,8 @@ def test_imported_maps_cannot_be_computed_again_and_are_noted(tmp_path):
 @pytest.mark.parametrize(
     ("name", "test", "options"),
     [
-        ("max-sensitivity", tl.max_sensitivity, {"radius": 0.02, "perturbations": 2, "change": 0.5}),
-        ("class-similarity", tl.class_similarity, {"similarity": "pearson"}),
+        ("max-sensitivity", tl.checks.max_sensitivity, {"radius": 0.02, "perturbations": 2, "change": 0.5}),
+        ("class-similarity", tl.checks.class_similarity, {"similarity": "pearson"}),
     ],
 )
 def test_stability_is_that_of_the_laboratory(evaluation, made, name, test, options):
@@ -275,7 +277,7 @@ def test_the_ceiling_is_that_of_the_laboratory_and_its_search_is_kept(evaluation
     arguments = (model.module, load_inputs(part, model, 1), part.labels)
     parts = equal_parts((10, 10), 4).expand(6, 10, 10)
     metric = tl.Road(order="lerf", performance="probability", imputer=tl.LinearImputer())
-    expected = tl.ceiling(*arguments, metric=metric, width=1, segments=parts, ids=part.ids)
+    expected = tl.checks.ceiling(*arguments, metric=metric, width=1, segments=parts, ids=part.ids)
     maps = evaluation.maps("saliency")[[evaluation.ids().index(name) for name in part.ids]]
     share, area = check.methods["saliency"].values
     assert share.value == pytest.approx(expected.share(expected.measure(*arguments, maps)).value, abs=1e-4)

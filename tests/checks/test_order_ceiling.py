@@ -40,7 +40,7 @@ def best_of_all(task, order, levels=LEVELS):
 def search(task, metric="deletion", levels=LEVELS, **given):
     kinds = {"deletion": tl.Deletion, "insertion": tl.Insertion}
     asked = kinds[metric](levels=levels, performance="probability", imputer=tl.ConstantImputer(0.0))
-    return tl.ceiling(task.model, task.inputs, task.labels, metric=asked, **given)
+    return tl.checks.ceiling(task.model, task.inputs, task.labels, metric=asked, **given)
 
 
 def of_maps(found, task, maps):
@@ -97,9 +97,9 @@ def test_batches_and_company_change_nothing():
     model, inputs = tiny_model(), torch.rand(3, 3, 8, 8, generator=torch.Generator().manual_seed(0))
     given = {"metric": "road_morf", "width": 2, "orders": 2, "seed": 3}
     parts = equal_parts((8, 8), 9).expand(3, 8, 8)
-    whole = tl.ceiling(model, inputs, [0, 1, 2], ids=["a", "b", "c"], segments=parts, **given)
-    small = tl.ceiling(model, inputs, [0, 1, 2], ids=["a", "b", "c"], segments=parts, batch_size=3, **given)
-    alone = tl.ceiling(model, inputs[1:2], [1], ids=["b"], segments=parts[:1], **given)
+    whole = tl.checks.ceiling(model, inputs, [0, 1, 2], ids=["a", "b", "c"], segments=parts, **given)
+    small = tl.checks.ceiling(model, inputs, [0, 1, 2], ids=["a", "b", "c"], segments=parts, batch_size=3, **given)
+    alone = tl.checks.ceiling(model, inputs[1:2], [1], ids=["b"], segments=parts[:1], **given)
     assert torch.equal(whole.maps, small.maps)
     assert torch.equal(whole.maps[1], alone.maps[0])
     assert whole.chance[1] == pytest.approx(alone.chance[0], abs=1e-6)
@@ -109,7 +109,9 @@ def test_batches_and_company_change_nothing():
 
 def test_inputs_are_cut_into_squares_by_default():
     model, inputs = tiny_model(), torch.rand(1, 3, 8, 8, generator=torch.Generator().manual_seed(0))
-    found = tl.ceiling(model, inputs, [0], metric=tl.Deletion(levels=(0.02,), performance="logit"), width=1, orders=1)
+    found = tl.checks.ceiling(
+        model, inputs, [0], metric=tl.Deletion(levels=(0.02,), performance="logit"), width=1, orders=1
+    )
     assert found.segments.unique().tolist() == list(range(49))
     assert found.calls.tolist() == [49]  # one square is removed, and each of them was tried
 
@@ -123,7 +125,7 @@ def test_places_that_are_no_feature_always_stay():
         seen.append(x[:, 4].clone())
         return task.model(x)
 
-    found = tl.ceiling(model, task.inputs, task.labels, width=1, orders=1, segments=segments)
+    found = tl.checks.ceiling(model, task.inputs, task.labels, width=1, orders=1, segments=segments)
     assert all(bool(torch.isin(values, task.inputs[:, 4]).all()) for values in seen)
     assert (found.maps[:, 4] == 0).all()
     assert (found.maps[:, 0] == found.maps[:, 1]).all()
@@ -142,7 +144,7 @@ def test_a_search_goes_on_where_it_was_interrupted(tmp_path):
         return task.model(x)
 
     with pytest.raises(KeyboardInterrupt):
-        tl.ceiling(failing, task.inputs, task.labels, metric=whole.metric, width=1, out=file)
+        tl.checks.ceiling(failing, task.inputs, task.labels, metric=whole.metric, width=1, out=file)
     done = len(json.loads(file.read_text())["results"])
     assert 0 < done < 4
     again = search(task, width=1, out=file)
@@ -155,7 +157,9 @@ def test_orders_of_another_search_or_model_are_not_used(tmp_path):
     task, file = laboratory.linear(3, features=5, seed=1), tmp_path / "orders.json"
     first = search(task, width=1, out=file)
     assert (search(task, width=2, out=file).calls > 0).all()
-    other = tl.ceiling(lambda x: task.model(x) * 2, task.inputs, task.labels, metric=first.metric, width=1, out=file)
+    other = tl.checks.ceiling(
+        lambda x: task.model(x) * 2, task.inputs, task.labels, metric=first.metric, width=1, out=file
+    )
     assert (other.calls > 0).all()
     assert (search(task, width=1, out=file).calls == 0).all()
     file.write_text("{}")
@@ -173,7 +177,7 @@ def test_what_cannot_be_searched_is_refused():
         ({"orders": 0}, ValueError, "`orders` must be at least 1"),
     ):
         with pytest.raises(error, match=message):
-            tl.ceiling(task.model, task.inputs, task.labels, **given)
+            tl.checks.ceiling(task.model, task.inputs, task.labels, **given)
     found = search(task, width=1)
     with pytest.raises(ValueError, match="`curve` must have the ceiling's samples"):
         found.share(tl.deletion(task.model, task.inputs[:2], task.labels[:2], task.inputs[:2].abs()))

@@ -19,7 +19,9 @@ def ending(*_, **__):
     sys.exit(7)
 
 
-TABLE = tl.probe(tiny_model(), INPUTS, LABELS, MAPS, schedule=tl.Schedule(by="area", order="lerf", levels=(0.9, 0.5)))
+TABLE = tl.probe(
+    tiny_model(), INPUTS, LABELS, MAPS, schedule=tl.probing.Schedule(by="area", order="lerf", levels=(0.9, 0.5))
+)
 
 
 CURVE = tl.completeness(tiny_model(), INPUTS, LABELS, MAPS, thresholds=(0.5,), performance="probability")
@@ -60,15 +62,15 @@ def explain(method, **changed):
         ("model", lambda: explain("rise", model=torch.nn.Sequential(torch.nn.Flatten(), torch.nn.LazyLinear(3)))),
         ("model", lambda: explain("random", model=tiny_model().to("meta"))),
         ("model", lambda: tl.deletion(lambda: None, INPUTS, LABELS, MAPS)),
-        ("model", lambda: tl.model_randomisation(tiny_model(), INPUTS[..., None], LABELS)),
+        ("model", lambda: tl.checks.model_randomisation(tiny_model(), INPUTS[..., None], LABELS)),
         ("method", lambda: tl.attribute(tiny_model(), INPUTS, LABELS, lambda *_, **__: MAPS * torch.nan)),
-        ("method", lambda: tl.model_randomisation(tiny_model(), INPUTS, LABELS, lambda *_, **__: MAPS[:1])),
+        ("method", lambda: tl.checks.model_randomisation(tiny_model(), INPUTS, LABELS, lambda *_, **__: MAPS[:1])),
         ("imputer", lambda: tl.deletion(tiny_model(), INPUTS, LABELS, MAPS, imputer=lambda: None)),
         ("performance", lambda: tl.soundness_from_probes(TABLE, performance=ending)),
         ("performance", lambda: tl.soundness_from_probes(TABLE, performance=lambda a, b: a)),
-        ("build", lambda: tl.roar(lambda: 3, (INPUTS, LABELS), (INPUTS, LABELS), "random")),
-        ("test_data", lambda: tl.roar(tiny_model, (INPUTS, LABELS), 3, "random")),
-        ("retrainings", lambda: tl.roar(tiny_model, (INPUTS, LABELS), (INPUTS, LABELS), "random", retrainings=2**64)),
+        ("build", lambda: tl.checks.roar(lambda: 3, (INPUTS, LABELS), (INPUTS, LABELS), "random")),
+        ("test_data", lambda: tl.checks.roar(tiny_model, (INPUTS, LABELS), 3, "random")),
+        ("retrainings", lambda: tl.checks.roar(tiny_model, *[(INPUTS, LABELS)] * 2, "random", retrainings=2**64)),
         # imputers, schedules, protocols
         ("sigma", lambda: tl.BlurImputer(sigma="x")),
         ("sigma", lambda: tl.BlurImputer(sigma=1e300)),
@@ -78,26 +80,26 @@ def explain(method, **changed):
         ("mean", lambda: tl.MeanImputer(b"x")),
         ("mean", lambda: tl.MeanImputer(torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8))),
         ("keep", lambda: tl.impute_linear(INPUTS, (MAPS > 0).to_sparse())),
-        ("levels", lambda: tl.Schedule(by="area", order="lerf", levels=3)),
-        ("mass_offset", lambda: dataclasses.replace(tl.PROTOCOLS["soco"], mass_offset=[1])),
-        ("score", lambda: dataclasses.replace(tl.PROTOCOLS["soco"], score="x")),
-        ("cpus_per_unit", lambda: tl.Cluster(cpus_per_unit="x")),
-        ("features", lambda: tl.opposite_schedule(TABLE.settings.schedule, -HUGE)),
+        ("levels", lambda: tl.probing.Schedule(by="area", order="lerf", levels=3)),
+        ("mass_offset", lambda: dataclasses.replace(tl.metrics.PROTOCOLS["soco"], mass_offset=[1])),
+        ("score", lambda: dataclasses.replace(tl.metrics.PROTOCOLS["soco"], score="x")),
+        ("cpus_per_unit", lambda: tl.run.Cluster(cpus_per_unit="x")),
+        ("features", lambda: tl.metrics.opposite_schedule(TABLE.settings.schedule, -HUGE)),
         # tables, curves and statistics
         ("table", lambda: tl.soundness_from_probes(None)),
         ("curve", lambda: tl.bootstrap(3)),
         ("resamples", lambda: tl.bootstrap(CURVE, resamples=HUGE)),
         ("exchanged", lambda: tl.skill(CURVE, None)),
         ("controls", lambda: tl.compare({"a": {"c": CURVE}, "b": {"c": CURVE}}, controls=np.array(3))),
-        ("maps", lambda: tl.exchange_maps(3.0, LABELS)),
-        ("labels", lambda: tl.exchange_maps(MAPS, LABELS * torch.nan)),
-        ("maps", lambda: tl.remove_attribution(MAPS.to(torch.complex64))),
+        ("maps", lambda: tl.probing.exchange_maps(3.0, LABELS)),
+        ("labels", lambda: tl.probing.exchange_maps(MAPS, LABELS * torch.nan)),
+        ("maps", lambda: tl.laboratory.remove_attribution(MAPS.to(torch.complex64))),
         ("maps", lambda: tl.deletion(tiny_model(), INPUTS, LABELS, np.full((4, 8, 8), 2**64 - 1, dtype=np.uint64))),
         # models, data and runs
         ("preprocessing", lambda: load_model("mnist-cnn", weights="none", preprocessing=3.0)),
         ("data", lambda: tl.evaluate(tiny_model(), 3, ["random"])),
-        ("ids", lambda: tl.from_arrays(INPUTS, LABELS, ids=len)),
-        ("labels", lambda: tl.from_arrays(INPUTS, LABELS.float().to(torch.float8_e4m3fn))),
+        ("ids", lambda: tl.data.from_arrays(INPUTS, LABELS, ids=len)),
+        ("labels", lambda: tl.data.from_arrays(INPUTS, LABELS.float().to(torch.float8_e4m3fn))),
         ("path", lambda: tl.open_evaluation("\0")),
     ],
 )  # fmt: skip
@@ -154,9 +156,9 @@ def regress(performance):
         (lambda: regress("neg_mse"), "'r2' and 'neg_mse' need labels that differ; all labels are equal"),
         (lambda: tl.deletion(tiny_model(), INPUTS, LABELS, MAPS, protocol="papre"),
          "`protocol` must be one of paper, soco, or a Protocol; got 'papre'. Did you mean 'paper'?"),
-        (lambda: dataclasses.replace(tl.PROTOCOLS["soco"], count_offset=1.0),
+        (lambda: dataclasses.replace(tl.metrics.PROTOCOLS["soco"], count_offset=1.0),
          r"`count_offset` must lie within \[0, 1\); got 1.0"),
-        (lambda: dataclasses.replace(tl.PROTOCOLS["soco"], mass_offset=-1e-9), "`mass_offset` must lie within"),
+        (lambda: dataclasses.replace(tl.metrics.PROTOCOLS["soco"], mass_offset=-1e-9), "`mass_offset` must lie within"),
     ],
 )  # fmt: skip
 def test_what_a_person_can_do_about_it_is_said(call, message):
@@ -166,6 +168,6 @@ def test_what_a_person_can_do_about_it_is_said(call, message):
 
 def test_numbers_of_unusual_types_are_taken():
     wide = MAPS.numpy().astype(np.longdouble)
-    assert torch.equal(tl.exchange_maps(wide, LABELS), tl.exchange_maps(MAPS.double(), LABELS))
-    assert tl.from_arrays(INPUTS.bfloat16(), LABELS).read(0).dtype == np.float32
+    assert torch.equal(tl.probing.exchange_maps(wide, LABELS), tl.probing.exchange_maps(MAPS.double(), LABELS))
+    assert tl.data.from_arrays(INPUTS.bfloat16(), LABELS).read(0).dtype == np.float32
     assert explain("integrated_gradients", steps=np.int8(3), baseline=0).shape == MAPS.shape

@@ -9,7 +9,7 @@ import twinlens as tl
 from twinlens.metrics.catalogue import DEFAULT_METRICS, METRICS, describe_metric, find_metrics, rebuild_metric
 from twinlens.support.fields import fields_of
 
-LATE = dataclasses.replace(tl.PROTOCOLS["paper"], name="late", start_level=0.3)
+LATE = dataclasses.replace(tl.metrics.PROTOCOLS["paper"], name="late", start_level=0.3)
 IMPUTERS = [
     None,
     tl.LinearImputer(noise=0.5),

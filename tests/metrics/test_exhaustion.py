@@ -19,7 +19,7 @@ def model(x):
 
 def sweep(maps, levels):
     maps = np.asarray(maps, dtype=float)
-    schedule = tl.Schedule(by="area", order="lerf", levels=levels)
+    schedule = tl.probing.Schedule(by="area", order="lerf", levels=levels)
     return tl.probe(model, torch.ones(maps.shape), [0] * len(maps), maps, schedule=schedule, imputer=SILENT)
 
 

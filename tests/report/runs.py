@@ -24,7 +24,7 @@ OPTIONS = {
     "memory_format": "contiguous",
     "shard_size": 4,
     "resamples": 60,
-    "protocol": dataclasses.replace(tl.PROTOCOLS["paper"], levels=LEVELS),
+    "protocol": dataclasses.replace(tl.metrics.PROTOCOLS["paper"], levels=LEVELS),
 }
 METHODS = ("saliency", "sobel", "random")
 EVIL = "<script>alert('x')</script>\u202e\u2028\"&\\ 🐈 \u05d0"

@@ -140,7 +140,7 @@ def test_the_metric_that_is_shown_goes_by_its_kind(tmp_path):
     metrics = {"a": tl.Insertion(), "b": tl.Completeness(), "c": tl.Road(order="morf")}
     evaluation = make_run(tmp_path / "run", samples=image_samples(4), methods=["random"], metrics=metrics)
     assert describe_samples(evaluation, budget=10**6)["metric"] == "c"
-    few = dataclasses.replace(tl.PROTOCOLS["paper"], levels=(0.9, 0.5, 0.1))
+    few = dataclasses.replace(tl.metrics.PROTOCOLS["paper"], levels=(0.9, 0.5, 0.1))
     metrics |= {"d": tl.Soundness(estimator="two_sided", protocol=few)}
     evaluation = make_run(tmp_path / "run", samples=image_samples(4), methods=["random"], metrics=metrics)
     shown = describe_samples(evaluation, budget=10**6)

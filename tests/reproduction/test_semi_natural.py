@@ -83,7 +83,7 @@ def removal(answers, order="morf"):
         torch.zeros(len(answers), 20),
         [0] * len(answers),
         maps,
-        schedule=tl.Schedule(by="area", order=order, levels=levels),
+        schedule=tl.probing.Schedule(by="area", order=order, levels=levels),
         imputer=tl.ConstantImputer(0.0),
         ids=ids,
     )

@@ -3,7 +3,7 @@ from twinlens.metrics.catalogue import DEFAULT_METRICS, METRICS
 from twinlens.run.manifest import Settings
 from twinlens.run.plan import needed_sweeps, plan_sweeps
 
-PAPER = tl.PROTOCOLS["paper"]
+PAPER = tl.metrics.PROTOCOLS["paper"]
 FEATURES = 784
 
 

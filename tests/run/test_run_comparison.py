@@ -56,7 +56,7 @@ def marks(rows, labels):
 
 def evaluated(out, data=None, weights=WEIGHTS, *, ids=None, maps=marks, methods=(), **options):
     rows, labels = rows_of() if data is None else data
-    samples = tl.from_arrays(rows, labels, ids=ids)
+    samples = tl.data.from_arrays(rows, labels, ids=ids)
     given = {"metrics": METRICS, "maps": {"marks": maps(rows, labels)}, **OPTIONS, **options}
     return tl.evaluate(Reads(weights), samples, methods, out=out, **given)
 
@@ -84,7 +84,7 @@ def by_name(result):
 
 def test_a_planted_difference_is_found(right, other):
     result = tl.compare([right, other])
-    assert isinstance(result, tl.RunComparison)
+    assert isinstance(result, tl.statistics.RunComparison)
     assert result.runs == ("right", "other")
     assert result.notes == ()
     found = by_name(result)
@@ -234,7 +234,7 @@ def test_another_question_is_not_compared(right, other):
     assert "levels is [0.9, 0.7, 0.5, 0.3, 0.1] in right and [0.7, 0.5, 0.3] in asked" in note
     [note] = tl.compare([right, asked(performance="logit")]).notes
     assert "performance is 'probability' in right and 'logit' in asked" in note
-    lenient = dataclasses.replace(tl.PROTOCOLS["paper"], name="mine", levels=(0.5,), strict=False)
+    lenient = dataclasses.replace(tl.metrics.PROTOCOLS["paper"], name="mine", levels=(0.5,), strict=False)
     [note] = tl.compare([right, asked(extrapolate=False, protocol=lenient)]).notes
     assert "extrapolate is True in right and False in asked; protocol.strict is True in right and False in as" in note
 
@@ -341,7 +341,7 @@ def test_refusals(right, other):
 def test_curves_are_compared_as_before(right, other):
     curves = {"one": right.curve("marks", "completeness"), "two": other.curve("marks", "completeness")}
     found = tl.compare(curves)
-    assert isinstance(found, tl.Comparison)
+    assert isinstance(found, tl.statistics.Comparison)
     pair = by_name(tl.compare([right, other]))["completeness", "area", "right", "other"]
     assert found.pairs[0].difference == pair.difference
     assert found.pairs[0].p_alone == pair.p_alone

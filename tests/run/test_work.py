@@ -26,12 +26,12 @@ def test_the_control_is_that_of_the_library(tmp_path, share):
         **QUICK,
     )  # fmt: skip
     ids = evaluation.ids()
-    exchanged = tl.exchange_maps(evaluation.maps("saliency"), labels, ids=ids, seed=3)
+    exchanged = tl.probing.exchange_maps(evaluation.maps("saliency"), labels, ids=ids, seed=3)
     chosen = draw_controlled(ids, share, seed=3)
     for name in DEFAULT_METRICS:
         metric = METRICS[name].bound(tl.ConstantImputer(0.1), neighbours=True)
         curves = [
-            tl.measure_metric(
+            tl.metrics.measure_metric(
                 metric,
                 model,
                 torch.from_numpy(inputs)[chosen],

@@ -91,7 +91,7 @@ def test_a_class_may_be_missing_in_a_resample():
 
 def test_the_start_level_is_looked_for_in_each_resample():
     """Samples judge for themselves, but from where on depends on the mean over all."""
-    late = dataclasses.replace(tl.PROTOCOLS["paper"], start_level=0.5)
+    late = dataclasses.replace(tl.metrics.PROTOCOLS["paper"], start_level=0.5)
     curve = curves(protocol=late, performance="probability", epsilon=0.05)[0]
     sure = (curve.table.probability[:, -1] > 0.5).astype(float)
     expected = again(curve, curve.table.take(np.flatnonzero(sure)))

@@ -21,7 +21,7 @@ def shape():
     return tl.probe(
         *(task.model, task.inputs, task.labels, maps),
         imputer=task.imputer,
-        schedule=tl.Schedule(by="value", order="morf", levels=(1.0, 0.7, 0.4, 0.1)),
+        schedule=tl.probing.Schedule(by="value", order="morf", levels=(1.0, 0.7, 0.4, 0.1)),
     )
 
 

@@ -10,7 +10,7 @@ from twinlens.laboratory.tasks import map_grid, sparse_linear
 from twinlens.statistics.diagnostics import _cuts, diagnose, tie_share
 
 LEVELS = tuple(p / 100 for p in range(98, 0, -2))
-SWEEP = tl.Schedule(by="area", order="lerf", levels=LEVELS)
+SWEEP = tl.probing.Schedule(by="area", order="lerf", levels=LEVELS)
 
 
 def resolved_levels(maps, schedule):
@@ -125,7 +125,7 @@ def test_ties_of_quantised_maps():
     coarse = np.round(fine * 255).astype(np.uint8)
     assert tie_share(fine).tolist() == [0.0] * 5
     assert (tie_share(coarse) > 0.9).all()
-    sweep = tl.Schedule(by="area", order="lerf", levels=tl.PROTOCOLS["paper"].levels)
+    sweep = tl.probing.Schedule(by="area", order="lerf", levels=tl.metrics.PROTOCOLS["paper"].levels)
     assert resolved_levels(fine, sweep).tolist() == [1.0] * 98
     rough = resolved_levels(coarse, sweep)
     assert 0.1 < rough.mean() < 0.4  # about one in four levels meets one of 256 borders
@@ -139,7 +139,7 @@ def test_ties_by_a_slow_count():
     for row, share in zip(maps, tie_share(maps), strict=True):
         assert share == np.mean([(row == value).sum() > 1 for value in row if value])
     shares = (0.8, 0.5, 0.2)
-    resolved = resolved_levels(maps, tl.Schedule(by="area", order="lerf", levels=shares))
+    resolved = resolved_levels(maps, tl.probing.Schedule(by="area", order="lerf", levels=shares))
     for share, found in zip(shares, resolved, strict=True):
         cut = round(9 * share)
         ordered = [row for row in np.sort(maps, axis=1) if row[cut] > 0]
@@ -149,12 +149,12 @@ def test_ties_by_a_slow_count():
 def test_zeros_are_no_ties():
     sparse = np.array([[0.0, 0.0, 0.0, 0.0, 1.0, 2.0], [0.0, 0.0, 0.0, 3.0, 3.0, 4.0]])
     assert tie_share(sparse).tolist() == [0.0, 2 / 3]
-    sweep = tl.Schedule(by="area", order="lerf", levels=(5 / 6, 4 / 6, 3 / 6, 2 / 6, 0.0))
+    sweep = tl.probing.Schedule(by="area", order="lerf", levels=(5 / 6, 4 / 6, 3 / 6, 2 / 6, 0.0))
     # Kept are 1, 2, 3, 4, 6: the first map has two features with attribution; in the second the level 4/6 parts the 3s.
     assert np.array_equal(resolved_levels(sparse, sweep), [1, 0.5, 1, np.nan, np.nan], equal_nan=True)
     assert np.isnan(tie_share(np.zeros((1, 6)))).all()
     assert np.isnan(resolved_levels(np.zeros((1, 6)), sweep)).all()
-    full = tl.Schedule(by="area", order="lerf", levels=(1.0, 0.0))
+    full = tl.probing.Schedule(by="area", order="lerf", levels=(1.0, 0.0))
     assert resolved_levels(np.ones((1, 6)), full).tolist() == [
         1.0,
         1.0,
@@ -209,8 +209,10 @@ def test_degenerate_maps_have_no_part_in_ties():
 def sweep_of(values, hits):
     """Ten maps of ten features, steps of two; `values` of each map are not zero, so many of them are hit per level."""
     maps = (np.arange(10) < np.array(values)[:, None]) / np.arange(1.0, 11.0)
-    table = tl.probe(lambda x: x, torch.ones(10, 10), [0] * 10, maps, imputer=tl.ConstantImputer(0.0),
-                     schedule=tl.Schedule(by="area", order="lerf", levels=(0.8, 0.6, 0.4, 0.2, 0.0)))  # fmt: skip
+    schedule = tl.probing.Schedule(by="area", order="lerf", levels=(0.8, 0.6, 0.4, 0.2, 0.0))
+    table = tl.probe(
+        lambda x: x, torch.ones(10, 10), [0] * 10, maps, imputer=tl.ConstantImputer(0.0), schedule=schedule
+    )
     return with_hits(table, np.arange(10)[:, None] < np.array(hits))
 
 

@@ -16,13 +16,13 @@ PROBING = {
     function.__name__: function
     for function in (
         tl.probe,
-        tl.measure_metric,
+        tl.metrics.measure_metric,
         tl.soundness,
         tl.completeness,
         tl.road,
         tl.deletion,
         tl.insertion,
-        tl.selftest,
+        tl.laboratory.selftest,
     )
 }
 
