@@ -2,8 +2,8 @@
 
 Prints CPU seconds per image for every method on a small CNN (32 × 32) and on EfficientNet-lite0 (224 × 224, where its
 packages are installed), each also as a multiple of one forward pass and of its own passes of the bare model: the same
-batches, forward, and backward where gradients reach the input. Next to it Captum's time, where Captum has the method.
-Then, how much faster per image the optimising methods are for sixteen images than for one, on three small CNNs.
+batches, forward, and backward where gradients reach the input. It also prints Captum's time if Captum has the method,
+and the speed-up of the optimising methods for sixteen images over one, on three small CNNs.
 
     python benchmarks/attribution.py [--images 4] [--methods gradcam …] [--only efficientnet-lite0] [--short]
 """
@@ -20,8 +20,8 @@ from twinlens.attribution.feature_maps import find_layer
 from twinlens.models.mnist_cnn import DigitCNN
 
 BATCHED = ("extremal_perturbation", "iba", "input_iba")
-ON_ATTENTION = ("attention_rollout", "gradient_attention")  # which convolutional networks do not have
-PATIENCE = 2.0  # seconds for which a method is timed again and again
+ON_ATTENTION = ("attention_rollout", "gradient_attention")  # not for convolutional networks
+PATIENCE = 2.0  # seconds for repeated timings of a method
 
 
 def small_cnn(channels=3, width=16):
@@ -54,11 +54,11 @@ SHORT = {
     **{name: {"samples": 2, "steps": 8} for name in ("ig_sg", "ig_sq", "ig_var")},
     "input_iba": {"rounds": 2, "steps": 6},
 }
-"""Fewer passes of the methods that take many, for their cost as a multiple of these."""
+"""Options with fewer passes, for methods whose cost is measured as a multiple of them."""
 
 
 def seconds(function):
-    """Return the least CPU time of those that fit into `PATIENCE`; what takes longer is timed once, without warm-up."""
+    """Return the smallest CPU time of the calls that fit into `PATIENCE`; slow ones are timed once, without warm-up."""
     times = []
     while not times or (sum(times) + times[-1] < PATIENCE and len(times) < 10):
         start = time.process_time()
@@ -86,7 +86,7 @@ def passes_of(model, explain):
 
 
 def run_bare(model, passes):
-    """Run the same passes of the bare model, in the layout in which methods hand images to it."""
+    """Run the same passes of the bare model, in the memory layout that methods use."""
     weights = [weight for weight in model.parameters() if weight.requires_grad]
     for weight in weights:
         weight.requires_grad_(False)
@@ -162,7 +162,7 @@ def table(title, model, inputs, targets, methods, short=False):
         ours = seconds(explain) / len(inputs)
         bare = seconds(lambda passes=passes: run_bare(model, passes)) / len(inputs) if passes else 0
         line = f"{name:24}{ours:12.4f}{ours / forward:11.0f}{ours / bare if bare else float('nan'):14.2f}"
-        if name in theirs and not options:  # with the same settings alone
+        if name in theirs and not options:  # with the same settings only
             try:
                 other = seconds(lambda name=name: theirs[name](model, inputs.clone().requires_grad_(), targets))
                 line += f"{other / len(inputs):11.4f}{other / len(inputs) / ours:15.2f}"
@@ -188,7 +188,7 @@ def main():
     parser.add_argument("--images", type=int, default=2, help="images for EfficientNet-lite0")
     parser.add_argument("--methods", nargs="+", default=[name for name in tl.METHODS if name not in ON_ATTENTION])
     parser.add_argument("--only", choices=["small-cnn", "efficientnet-lite0"], help="one of the networks alone")
-    parser.add_argument("--short", action="store_true", help="few passes of those that take many")
+    parser.add_argument("--short", action="store_true", help="fewer passes for slow methods")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     generator = torch.Generator().manual_seed(0)

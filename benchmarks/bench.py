@@ -3,8 +3,8 @@
     make bench                                  # all of them, within a quarter of an hour
     python benchmarks/bench.py sweep deletion   # some of them, printed only
 
-Each part runs in a process of its own, on one thread, and compares CPU seconds (user and system) within itself, so
-that a busy machine disturbs it little. A part that does not end in time, or whose data are not there, has no number.
+Each benchmark runs in its own process, on one thread, and compares CPU seconds (user and system) within itself; a busy
+machine affects it little. A benchmark that times out, or whose data are missing, has no number.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ HERE = Path(__file__).resolve().parent
 PAGE = HERE.parent / "docs" / "performance.md"
 DATA = Path(os.environ.get("TWINLENS_DATA", HERE.parents[1] / "shared" / "data"))  # CIFAR-10, ImageNet images
 START, END = "<!-- measured -->", "<!-- end of measured -->"
-SECONDS = 14 * 60  # of all parts together
-MOST = 600  # of one of them
+SECONDS = 14 * 60  # for all benchmarks together
+MOST = 600  # for one of them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +51,7 @@ class Row:
 
     @property
     def holds(self) -> str:
-        """Whether the value keeps to it, in words."""
+        """Whether the value is within the limit, in words."""
         if self.at_most is None and self.at_least is None:
             return ""
         low, high = self.at_least or float("-inf"), float("inf") if self.at_most is None else self.at_most
@@ -70,7 +70,7 @@ def cpu(call: Callable[[], object], repeats: int = 1) -> float:
 
 def sweep() -> list[Row]:
     """A soundness sweep of EfficientNet-lite0, over as many bare forward passes in float32 at the best batch size."""
-    import torch  # noqa: PLC0415 (each part loads what it needs)
+    import torch  # noqa: PLC0415 (each benchmark imports what it needs)
 
     import twinlens as tl  # noqa: PLC0415
     from twinlens.data.inputs import load_inputs  # noqa: PLC0415
@@ -80,7 +80,7 @@ def sweep() -> list[Row]:
 
     loaded, samples = tl.load_model("efficientnet-lite0"), tl.open_data("imagenet20")
     module, inputs = loaded.module.eval(), load_inputs(samples, loaded, workers=1)
-    schedule = tl.Schedule(by="area", order="lerf", levels=tl.PROTOCOLS["paper"].levels[::4])
+    schedule = tl.probing.Schedule(by="area", order="lerf", levels=tl.metrics.PROTOCOLS["paper"].levels[::4])
     maps = tl.attribute(module, inputs[:2], samples.labels[:2], "gradcam")
     tl.impute_linear(inputs[:1], maps[:1] > 0)
     rows = 2 * len(schedule.levels)
@@ -110,7 +110,7 @@ def sweep() -> list[Row]:
     fastest = min(before, bare(4))
     found.append(Row(what=f"{what}precision auto, compiled", value=seconds / fastest, at_most=0.55, note=note))
     lower = probe(replace(eager, precision="bfloat16"))
-    note = "for comparison; refused by auto where it does not agree"
+    note = "for comparison; auto refuses it if it does not agree"
     found.append(Row(what=f"{what}bfloat16, eager", value=lower / fastest, note=note))
     return found
 
@@ -176,7 +176,7 @@ def command() -> list[Row]:
 
 
 def imputation() -> list[Row]:
-    """Linear imputation against lil_matrix and spsolve, and its first call on a machine."""
+    """Linear imputation against lil_matrix and spsolve, and the time to its first result."""
     import numpy as np  # noqa: PLC0415
 
     ours = importlib.import_module("imputation")
@@ -238,7 +238,7 @@ PARTS = {part.__name__: part for part in (deletion, command, imputation, attribu
 
 
 def run_part(name: str, seconds: float) -> list[Row] | str:
-    """Run one part in a process of its own; return its rows, or why there are none."""
+    """Run one benchmark in its own process; return its rows, or the reason for a failure."""
     environment = os.environ | {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
     call = [sys.executable, __file__, "--part", name]
     try:
@@ -251,7 +251,7 @@ def run_part(name: str, seconds: float) -> list[Row] | str:
 
 
 def machine() -> str:
-    """Name the kind of machine, and nothing by which one is known."""
+    """Describe the kind of machine, without identifying it."""
     path, kind = Path("/proc/cpuinfo"), platform.processor()
     if path.exists():
         models = [line.partition(":")[2].strip() for line in path.read_text().splitlines() if "model name" in line]
@@ -264,7 +264,7 @@ def machine() -> str:
 
 
 def table(parts: list[str]) -> str:
-    """Run parts, and return the table with the machine's kind and its load meanwhile."""
+    """Run benchmarks, and return the table with the kind of machine and its load."""
     began, loads, lines = time.perf_counter(), [os.getloadavg()[0]], []
     for name in parts:
         left = SECONDS - (time.perf_counter() - began)

@@ -1,8 +1,8 @@
 """What does everything but the model and the imputer cost?
 
-Ranks 1,000 maps of 200 features, builds the keep-masks of 97 levels, fills a probe table by a model that answers at
-once, and computes every metric from it. Then repeats that with ten and thirty times the levels and compares the growth
-of peak memory with the growth of the table itself.
+Ranks 1,000 maps of 200 features, builds the keep-masks of 97 levels, fills a probe table with a trivial model, and
+computes every metric from it. Then repeats that with ten and thirty times the levels and compares the growth of peak
+memory with the growth of the table itself.
 
     python benchmarks/bookkeeping.py
 """
@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 import twinlens as tl
-from twinlens import probe, soundness_from_probes  # loaded before the clock starts
+from twinlens import probe, soundness_from_probes  # imported before timing starts
 
 COLUMNS = ("removed", "kept_mass", "predicted", "probability", "logit", "target_rank")
 
@@ -32,7 +32,7 @@ def run(samples, features, levels):
     shares = tuple(np.linspace(0.98, 0.02, levels))
 
     start = time.perf_counter()
-    schedule = tl.Schedule(by="area", order="lerf", levels=shares)
+    schedule = tl.probing.Schedule(by="area", order="lerf", levels=shares)
     table = probe(lambda x: answer[: len(x)], inputs, labels, maps, schedule=schedule, imputer=nothing)
     probed = time.perf_counter()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -1,10 +1,10 @@
-"""How long do intervals take, and how far do results move with the seed?
+"""How long do intervals take, and how much do results vary with the seed?
 
     python benchmarks/bootstrap.py                       # 1,000 resamples of 5,000 samples × 97 levels
     python benchmarks/bootstrap.py --spread FOLDER       # ten seeds on CIFAR-10, a quarter of an hour on one core
 
 FOLDER holds the reference values of the paper's authors' code (golden/cifar10) and the weights of a ResNet-20
-(data/cifar10), of which the README there tells.
+(data/cifar10); see the README there.
 """
 
 import argparse
@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 import twinlens as tl
-from twinlens import bootstrap  # loaded before the clock starts
+from twinlens import bootstrap  # imported before timing starts
 from twinlens.probing.probe_table import ProbeSettings
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the network of the tests
@@ -27,7 +27,7 @@ def random_table(samples, levels, order="lerf"):
     counts = np.linspace(20, 980, levels).round().astype(int)
     removed = features - counts if order == "lerf" else np.r_[0, counts[:-1]]
     settings = ProbeSettings(
-        schedule=tl.Schedule(by="area", order=order, levels=tuple(removed / features)),
+        schedule=tl.probing.Schedule(by="area", order=order, levels=tuple(removed / features)),
         imputer="none",
         seed=0,
         spatial=(features,),
@@ -82,7 +82,7 @@ def cifar(folder):
 
 
 def describe_spread(tables):
-    """Mean of the soundness over levels, for each seed, by each way to ask."""
+    """Mean of the soundness over levels, for each seed, by each estimator."""
     ways = {
         "soco, accuracy": {"protocol": "soco"},
         "soco, logit": {"protocol": "soco", "performance": "score"},
@@ -96,7 +96,7 @@ def describe_spread(tables):
 
 
 def spread(folder, seeds):
-    schedule = tl.Schedule(by="area", order="lerf", levels=tl.PROTOCOLS["paper"].levels)
+    schedule = tl.probing.Schedule(by="area", order="lerf", levels=tl.metrics.PROTOCOLS["paper"].levels)
     tables = []
     case = cifar(folder)
     for seed in range(seeds):

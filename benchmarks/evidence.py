@@ -1,14 +1,14 @@
 """Which metric can be believed on real data? Degraded maps, a random map, other seeds and exchanged maps.
 
-The maps of good methods are replaced by noise step by step, so that their true order is known; a random map has to come
-last; another seed must not change the answer; and a method has to do better than its own maps exchanged between the
-samples, where a random map must not.
+The maps of good methods are replaced by noise step by step, so their true order is known. A random map must come last,
+another seed must not change the answer, and a method must do better than its own maps exchanged between the samples,
+while a random map must not.
 
     python benchmarks/evidence.py --model mnist-cnn --data mnist --limit 300 --out runs/evidence-digits
     python benchmarks/evidence.py --model FILE.py:FUNCTION --weights FILE --data FILE.npz --limit 500 --out DIR
     python benchmarks/evidence.py --model efficientnet-lite0 --data FILE.csv --limit 100 --coarse --out DIR
 
-Prints a Markdown table. Stopped and started again, it goes on.
+Prints a Markdown table. An interrupted run resumes.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from scipy.stats import spearmanr
 
 import twinlens as tl
 from twinlens.data.samples import subset
-from twinlens.laboratory.selftest import DEGRADED, degrade
+from twinlens.laboratory.degradation import DEGRADED, degrade
 
 GOOD = {
     "integrated_gradients": {"method": "integrated_gradients", "steps": 16},
@@ -33,7 +33,7 @@ def metrics_of(coarse):
     levels = two_sided.sweeps(10_000)[0].schedule.levels if coarse else None
     return {
         "soundness, two-sided": two_sided,
-        "soundness, two-sided, steps as they are": tl.Soundness(estimator="two_sided", extrapolate=False),
+        "soundness, two-sided, without extrapolation": tl.Soundness(estimator="two_sided", extrapolate=False),
         "soundness, paper": tl.Soundness(levels=levels),
         "soundness, paper, by probability": tl.Soundness(levels=levels, performance="probability"),
         "completeness": "completeness",
@@ -56,7 +56,7 @@ def stored(evaluation, method, folder):
 
 
 def recovered(results, area, metric, method):
-    """Spearman's correlation of a metric with what is left of the maps of a method."""
+    """Spearman's correlation of a metric with the share of a method's maps that is left."""
     sign = 1 if results.about(metric).higher_is_better else -1
     areas = [area(metric, method, share) for share in DEGRADED]
     if None in areas or np.ptp(areas) == 0:
@@ -65,14 +65,12 @@ def recovered(results, area, metric, method):
 
 
 def skill(results, metric, method):
-    found = results.control(method, metric)
-    if found is None or found.skill is None:
-        return "–"
-    return f"{found.skill:z.3f}" + (f" [{found.low:z.3f}, {found.high:z.3f}]" if found.low is not None else "")
+    estimate = results.skill(method, metric)
+    return "–" if estimate is None else str(estimate)
 
 
 def place(results, metric):
-    """Where the random map comes in, among it and the good methods."""
+    """The rank of the random map among the good methods."""
     areas, sign = results.areas(metric), 1 if results.about(metric).higher_is_better else -1
     if "random" not in areas:
         return "not reached"

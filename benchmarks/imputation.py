@@ -1,12 +1,12 @@
 """How long does linear imputation take, next to a sparse direct solve and to the model's forward pass?
 
-Prints one table; every ratio comes from this one run, so that it holds on a noisy machine too; times are
-processor time on one thread, but for the gain of several threads, which is wall time. The direct
+Prints one table. Every ratio comes from this one run, so it is valid on a noisy machine; times are
+processor time on one thread, except for the gain of several threads, which is wall time. The direct
 solvers are timed on a few of the levels, evenly spread over the schedule, and so is ours for that ratio.
 
     python benchmarks/imputation.py --images 4 --levels 8 --threads 2
 
-Images come from the folder given as --data, or are synthetic.
+Images come from the folder --data, or are synthetic.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def forward_seconds() -> float:
 def solve_once(height: int, width: int) -> tuple[float, float]:
     """Solve one image of that size, half of it removed; return processor seconds and megabytes beyond the result.
 
-    In a process of its own, whose memory has not yet been larger.
+    Runs in its own process, to measure peak memory.
     """
     torch.set_num_threads(1)
     image = interpolate(torch.randn(1, 3, 32, 32), size=(height, width), mode="bilinear")
@@ -160,7 +160,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Times linear imputation against direct solves and a model.")
     parser.add_argument("--images", type=int, default=4, help="images per size, half of them with noisy maps")
     parser.add_argument("--levels", type=int, default=7, help="levels on which the direct solvers are timed")
-    parser.add_argument("--threads", type=int, default=2, help="threads of the second timing of ours")
+    parser.add_argument("--threads", type=int, default=2, help="threads for the second timing of our solver")
     parser.add_argument("--data", type=Path, default=Path(__file__).parents[2] / "shared/data/imagenet/images")
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -185,7 +185,7 @@ def main() -> None:
         usual = time_direct(lil_spsolve, images, keep[:, chosen])
         between = time_ours(images, keep[:, chosen])
         better = time_direct(vectorised_spsolve, images, keep[:, chosen])
-        same = min(before, between, time_ours(images, keep[:, chosen]))  # the machine's pace may change meanwhile
+        same = min(before, between, time_ours(images, keep[:, chosen]))  # the machine's speed may change
         print(f"| {name} | {keep.shape[1]} | {one * 1e3:.2f} | {wall[0] / wall[1]:.2f}× | {usual * 1e3:.1f} |", end="")
         print(f" {usual / same:.0f}× | {better * 1e3:.1f} | {better / same:.0f}× |")
         if name == "224×224 soundness":

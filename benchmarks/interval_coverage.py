@@ -1,7 +1,7 @@
-"""Do 95% intervals hold the truth in 95% of cases, and does the paired test raise false alarms in 5%?
+"""Do 95% intervals cover the truth in 95% of cases, and does the paired test raise false alarms in 5%?
 
 A population of samples is probed once; its values are the truth. Data sets are drawn from it, and each interval is
-asked whether it holds that truth. For the paired test two methods of equal quality are made by swapping two maps at
+checked against that truth. For the paired test two methods of equal quality are made by swapping two maps at
 random, sample by sample.
 
     python benchmarks/interval_coverage.py                      # 500 data sets of 200 samples, a few minutes
@@ -23,17 +23,17 @@ from scipy.ndimage import uniform_filter1d
 import twinlens as tl
 from twinlens.laboratory.tasks import interaction, map_grid, sparse_linear
 from twinlens.metrics.removal import SHARES, THRESHOLDS
-from twinlens.statistics.contrasts import Contrast, compare_runs
-from twinlens.support.resampling import interval_of
+from twinlens.statistics.contrasts import RunValues, compare_runs
+from twinlens.support.estimate import Estimate
 
-SWEEP = tl.Schedule(by="area", order="lerf", levels=tl.PROTOCOLS["paper"].levels)
+SWEEP = tl.probing.Schedule(by="area", order="lerf", levels=tl.metrics.PROTOCOLS["paper"].levels)
 STEPS, OPPOSITE = (sweep.schedule for sweep in tl.METRICS["soundness_two_sided"].sweeps(200))
 SCHEDULES = {
     "sweep": SWEEP,
     "steps": STEPS,
     "opposite": OPPOSITE,
-    "value": tl.Schedule(by="value", order="morf", levels=(1.0, *THRESHOLDS)),
-    "area": tl.Schedule(by="area", order="morf", levels=(0.0, *SHARES)),
+    "value": tl.probing.Schedule(by="value", order="morf", levels=(1.0, *THRESHOLDS)),
+    "area": tl.probing.Schedule(by="area", order="morf", levels=(0.0, *SHARES)),
 }
 METRICS = {
     "completeness": lambda t: tl.completeness_from_probes(t["value"]),
@@ -52,7 +52,7 @@ USED = {
 
 
 def flawed(task, seed):
-    """A map with some of its attribution gone and some on features that are not predictive."""
+    """A map with some attribution removed and some on features that are not predictive."""
     rng, truth = np.random.default_rng(seed), task.information
     kept = truth * (rng.random(truth.shape) > 0.3)
     false = 0.4 * truth.max(axis=1, keepdims=True) * rng.random(truth.shape) * ~task.predictive
@@ -81,9 +81,9 @@ def coverage(metric, population, options):
         found = tl.bootstrap(
             metric(draw(population, rng.integers(size, size=options.samples))), resamples=options.resamples
         )
-        area = found.area_interval()
-        low, high = found.interval()
-        below, above = found.interval(simultaneous=True)
+        area = found.area()
+        low, high = found.band()
+        below, above = found.band(simultaneous=True)
         # What is exactly the same for all samples is computed with other roundings in a larger data set.
         point = ((low <= truth.values + 1e-9) & (truth.values <= high + 1e-9)).mean()
         band = ((below <= truth.values + 1e-9) & (truth.values <= above + 1e-9)).all()
@@ -98,7 +98,7 @@ def false_alarms(metric, both, options):
     for _ in range(options.sets):
         index, swapped = rng.integers(size, size=options.samples), rng.random(options.samples) < 0.5
         one, other = (metric(draw(both, index + size * (swapped == side))) for side in (True, False))
-        p_values.append(tl.skill(one, other, resamples=options.resamples).p_value)
+        p_values.append(tl.skill(one, other, resamples=options.resamples).p)
     return np.mean(np.array(p_values) < 0.05)
 
 
@@ -121,15 +121,23 @@ def measure_metrics(options):
 
 
 def two_sample_alarms(metric, population, sizes, options):
-    """Share of pairs of data sets, of these sizes and drawn independently, that are taken for different."""
+    """Share of pairs of data sets, of these sizes and drawn independently, that are declared different."""
     size, rng, p_values = len(next(iter(population.values()))), np.random.default_rng(3), []
     for _ in range(options.sets):
         curves = [metric(draw(population, rng.integers(size, size=count))) for count in sizes]
-        scores = tuple(
-            tl.bootstrap(curve, resamples=options.resamples, seed=seed).score() for seed, curve in enumerate(curves)
+        areas = tuple(
+            tl.bootstrap(curve, resamples=options.resamples, seed=seed).area() for seed, curve in enumerate(curves)
         )
-        contrast = Contrast(metric="m", method="m", quantity="area", runs=("one", "other"), scores=scores, paired=False)
-        p_values.append(compare_runs([contrast])[0].p_value)
+        values = RunValues(
+            metric="m",
+            method="m",
+            quantity="area",
+            runs=("one", "other"),
+            values=areas,
+            paired=False,
+            higher_is_better=True,
+        )
+        p_values.append(compare_runs([values])[0].p_alone)
     return np.mean(np.array(p_values) < 0.05)
 
 
@@ -152,7 +160,7 @@ def smoothed_accuracy(table):
 
 
 def try_intervals(table, protocol, options):
-    """Half-widths of intervals about the area by accuracy, by the way they were made, and the area itself."""
+    """Half-widths of intervals of the area by accuracy, by kind of interval, and the area itself."""
     curve = tl.soundness_from_probes(table, protocol=protocol)
     area, areas = curve.area(), tl.bootstrap(curve, resamples=options.resamples).areas
     smooth = tl.soundness_from_probes(table, protocol=protocol, performance=smoothed_accuracy)
@@ -207,7 +215,7 @@ def measure_pairs(options):
             found = {key: area_of(draw({"sweep": tables[key]}, index)["sweep"], options) for key in known}
             for one, other in combinations(known, 2):
                 sides.append(side(found[one], found[other], options) * np.sign(truth[one] - truth[other]))
-            # Two methods of equal quality: which of two maps a sample has under which name is drawn.
+            # Two methods of equal quality: the two maps of a sample are assigned to their names at random.
             one, other = (tables[key] for key in known[:2])
             both, swapped = tl.ProbeTable.concatenate([one, renamed(other)]), rng.random(options.samples) < 0.5
             pair = [draw({"sweep": both}, index + options.population * (swapped == s))["sweep"] for s in (True, False)]
@@ -222,16 +230,16 @@ def renamed(table):
 
 
 def area_of(table, options=None, high=0.9):
-    """The area up to a predictive level, with its replicates where options say how many."""
+    """The area up to a predictive level, with its replicates if options request them."""
     curve = tl.soundness_from_probes(table)
     return tl.bootstrap(curve, resamples=options.resamples if options else 2).areas_up_to(high)
 
 
 def side(one, other, options):
-    """1 where the paired interval of a difference lies above zero, -1 where it lies below, 0 otherwise."""
+    """1 if the paired interval of a difference lies above zero, -1 if below, 0 otherwise."""
     value, replicates = one[0] - other[0], one[1] - other[1]
-    low, high = interval_of(value, replicates, 0.95, samples=options.samples)
-    return int(low > 0) - int(high < 0)
+    difference = Estimate.of(value, replicates, samples=options.samples)
+    return int(np.sign(value)) if difference.decided else 0
 
 
 def main():

@@ -1,10 +1,10 @@
-"""Do results stay within their intervals where the model computes probes in a lower precision?
+"""Do results stay within their intervals if probes are computed in a lower precision?
 
     python benchmarks/precision.py digits                                # the demonstration's network and digits
     python benchmarks/precision.py photographs --images FOLDER_OR_CSV    # EfficientNet-lite0
     … --precision float16 --limit 100
 
-Evaluates methods twice, in float32 and in the precision in question, with the same maps, and prints for each method and
+Evaluates methods twice, in float32 and in the other precision, with the same maps, and prints for each method and
 metric both areas with the interval in float32, and whether the methods keep their order.
 """
 
@@ -51,15 +51,15 @@ def main() -> None:
             print(f"{metric}: predictions agree on {sum(same) / len(same):.1%} of the probes")
     print(f"| method | metric | float32 | {given.precision} | 95% interval in float32 | within |\n|{6 * '---|'}")
     for metric in METRICS:
-        areas = [{name: run.results.methods[name].metrics[metric] for name in METHODS} for run in runs]
+        areas = [{name: run.results.methods[name].metrics[metric].area for name in METHODS} for run in runs]
         for name in METHODS:
             plain, lower = (found[name] for found in areas)
             ends = "none"
-            if plain.area_interval is not None:
-                low, high = plain.area_interval
-                ends = f"{low:.3f} to {high:.3f} | {'yes' if low <= lower.area <= high else '**no**'}"
-            print(f"| {name} | {metric} | {plain.area:.3f} | {lower.area:.3f} | {ends} |")
-        orders = [sorted(METHODS, key=lambda name, found=found: -found[name].area) for found in areas]
+            if plain.interval is not None:
+                low, high = plain.interval
+                ends = f"{low:.3f} to {high:.3f} | {'yes' if low <= lower.value <= high else '**no**'}"
+            print(f"| {name} | {metric} | {plain.value:.3f} | {lower.value:.3f} | {ends} |")
+        orders = [sorted(METHODS, key=lambda name, found=found: -found[name].value) for found in areas]
         print(f"Order by {metric}: {', '.join(orders[0])}; {'the same' if orders[0] == orders[1] else orders[1]}.")
 
 

@@ -1,11 +1,11 @@
-"""What does Ray cost on one machine, and what does a row cost, from which jobs on clusters are sized?
+"""What is the overhead of Ray on one machine, and what does a row cost?
 
     python benchmarks/ray_engine.py             # both
     python benchmarks/ray_engine.py overhead    # the local engine with one and two threads against two workers of Ray
     python benchmarks/ray_engine.py costs       # the costs in docs/guide/clusters.md
 
-Ratios within one run are what counts; engines take turns, as machines are noisy. The clock of Ray's runs starts when
-the workers have the model, since a cluster is started once.
+Compare ratios within one run; engines alternate, because machines are noisy. Timing of Ray starts when
+the workers have the model, because a cluster is started once.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from twinlens.support.progress import Quiet
 
 IMAGES = 24
 ROUNDS = 3
-LEVELS = tl.PROTOCOLS["paper"].levels
+LEVELS = tl.metrics.PROTOCOLS["paper"].levels
 
 
 class Clock(Quiet):
-    """A clock that runs from the first rows that are done to the last."""
+    """Measures the time from the first finished rows to the last."""
 
     def __init__(self) -> None:
         self.began = self.first = self.last = 0.0
         self.rows = self.rows_at_first = 0
 
     def begin(self, rows: Mapping[str, int], note: str = "") -> None:
-        """Note when the engine is called."""
+        """Record when the engine is called."""
         self.began = time.perf_counter()
 
     def advance(self, task: str, rows: int, stage: str = "") -> None:
-        """Count rows; the first to be done are those of the untouched inputs."""
+        """Count rows; the first ones are those of the original inputs."""
         self.rows += rows
         self.last = time.perf_counter()
         if rows and not self.first:
@@ -55,13 +55,13 @@ class Clock(Quiet):
 
 def noise(count: int, side: int, classes: int) -> Samples:
     rng = np.random.default_rng(0)
-    # Within the range of normalised images: the solver takes float64 where values differ by more than eight.
+    # Within the range of normalised images: the solver uses float64 if values differ by more than eight.
     images = rng.uniform(-2, 2, size=(count, 3, side, side)).astype(np.float32)
     return from_arrays(images, rng.integers(0, classes, count), name="noise")
 
 
 class Network(nn.Module):
-    """A small convolutional network, so that a run of some thousand rows takes about a minute."""
+    """A small convolutional network: a run of a few thousand rows takes about a minute."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -109,7 +109,7 @@ def overhead() -> None:
 
 
 class Glance(nn.Module):
-    """A model that costs next to nothing: it reads the mean colour of every 32nd pixel."""
+    """A nearly free model: it reads the mean colour of every 32nd pixel."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -123,7 +123,7 @@ class Glance(nn.Module):
 
 
 def seconds_of(work: Callable[[], object], rounds: int = ROUNDS) -> float:
-    """Return the processor time of some work, the median of a few rounds: others may use the machine, too."""
+    """Return the processor time of a function, the median of a few rounds."""
     times = []
     for _ in range(rounds):
         start = time.process_time()
@@ -133,12 +133,12 @@ def seconds_of(work: Callable[[], object], rounds: int = ROUNDS) -> float:
 
 
 def costs() -> None:
-    """Measure on one core what a row costs beside the model, and what the driver does alone."""
+    """Measure on one core what a row costs without the model, and the work of the driver."""
     torch.set_num_threads(1)
     samples, model = noise(4, 224, 10), Glance().eval()
     inputs = torch.from_numpy(np.stack([samples.read(i) for i in range(len(samples))]))
     maps = tl.attribute(model, inputs, samples.labels, "random", ids=samples.ids)
-    schedule = tl.Schedule(by="area", order="lerf", levels=LEVELS)
+    schedule = tl.probing.Schedule(by="area", order="lerf", levels=LEVELS)
     tl.impute_linear(inputs[:1], maps[:1] > 0.5)
     with using_threads(1), tempfile.TemporaryDirectory() as folder:
         rows = len(inputs) * len(LEVELS)

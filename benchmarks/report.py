@@ -2,8 +2,8 @@
 
     python benchmarks/report.py
 
-One shard is probed for real; its probes are copied under new ids to make up the rest. The report then does what it
-always does: it reads all tables, chooses levels, imputes the samples that it shows, and writes one file.
+One shard is probed for real; the others are copies of its probes under new ids. The report then reads all tables,
+chooses levels, imputes the samples that it shows, and writes one file.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 import twinlens as tl
-from twinlens import write_report  # loaded before the clock starts
+from twinlens import write_report  # imported before timing starts
 from twinlens.imputation.imputers import describe_imputer
 from twinlens.probing.probe_table import ProbeTable
 from twinlens.support.fields import JSON, to_json
@@ -53,13 +53,13 @@ def one_shard(folder: Path) -> None:
         batch_size=64,
         memory_format="contiguous",
         shard_size=SHARD,
-        control="none",  # whose samples would not be those of the copies
+        control="none",  # its samples would differ from those of the copies
         resamples=20,
     )
 
 
 def exchanged(stored: JSON) -> JSON:
-    """Put the linear imputer wherever the quick one was asked for."""
+    """Replace the fast imputer by the linear one in the manifest."""
     if stored == describe_imputer(QUICK):
         return describe_imputer(tl.LinearImputer())
     if isinstance(stored, dict):
@@ -86,7 +86,7 @@ def main() -> None:
         folder = Path(place, "run")
         one_shard(folder)
         make_up(folder)
-        tl.impute_linear(torch.rand(1, 3, 224, 224), torch.rand(1, 224, 224) > 0.5)  # compiled before the clock starts
+        tl.impute_linear(torch.rand(1, 3, 224, 224), torch.rand(1, 224, 224) > 0.5)  # compiled before timing starts
         start = time.perf_counter()
         path = write_report([tl.open_evaluation(folder)], Path(place, "report.html"))
         seconds, size = time.perf_counter() - start, path.stat().st_size / 1e6

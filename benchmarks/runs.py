@@ -1,4 +1,4 @@
-"""Does the memory of a run stay flat as the data grow? What a sweep costs is measured by benchmarks/bench.py.
+"""Does the memory of a run stay constant as the data grow? benchmarks/bench.py measures the cost of a sweep.
 
 python benchmarks/runs.py
 """
@@ -19,7 +19,7 @@ from twinlens.data.samples import Samples
 
 
 class Small(nn.Module):
-    """Cheap enough for thousands of images of full size."""
+    """A model cheap enough for thousands of full-size images."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -31,7 +31,7 @@ class Small(nn.Module):
 
 
 def peak(count: int) -> None:
-    """Run `count` images of 224 × 224 through everything, and print the peak of this process's memory in MB."""
+    """Run `count` images of 224 × 224 through a whole run, and print the peak memory of this process in MB."""
 
     def read(position: int):
         return np.random.default_rng(position).normal(size=(3, 224, 224)).astype(np.float32)

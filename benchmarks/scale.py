@@ -3,8 +3,8 @@
     python benchmarks/scale.py                          # 5,000, 15,000 and 50,000 samples, 12 methods
     python benchmarks/scale.py --samples 5000 --out DIR
 
-One shard is probed for real, 98 levels of soundness among the rest; the others are made up from it: new ids, and
-answers with noise. What comes then is what every evaluation does after its last probe, in a process of its own.
+One shard is probed for real, 98 levels of soundness among the rest; the others are generated from it, with new
+ids and noisy answers. Then results and report are computed as at the end of every evaluation, in a separate process.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ import torch
 from torch import Tensor, nn
 
 import twinlens as tl
+from twinlens.outcome import write_analysis
 from twinlens.probing.exchange import draw_controlled
 from twinlens.probing.probe_table import ProbeTable
 from twinlens.run.directory import Run
 from twinlens.run.execution_choice import choose_shard_size
 from twinlens.run.manifest import Manifest
-from twinlens.run.run_reader import write_analysis
 from twinlens.run.table_reader import TableReader
 from twinlens.support.tensor_files import load_tensors, save_tensors
 
 SAMPLES, METHODS = (5_000, 15_000, 50_000), 12
-DISTINCT = 3  # methods that are made up; the others are copies
+DISTINCT = 3  # generated methods; the others are copies
 METRICS = ["soundness_two_sided", "completeness", "soundness"]
 SIDE, CLASSES = 16, 10
-PHOTOGRAPH = 3 * 224 * 224  # values of an input; there are as many parts as there would be of these
+PHOTOGRAPH = 3 * 224 * 224  # values of an input, which determine the number of shards
 
 
 def method(number: int) -> Callable[..., Tensor]:
@@ -63,21 +63,21 @@ def one_shard(folder: Path, size: int) -> Run[Manifest]:
 
 
 def noisy(table: ProbeTable, ids: tuple[str, ...], rng: np.random.Generator) -> ProbeTable:
-    """Return the same probes of other samples, whose answers differ a little."""
+    """Return the same probes for other samples, with slightly different answers."""
     logit = table.logit + rng.normal(scale=0.3, size=table.logit.shape)
     rank = np.where(rng.random(logit.shape) < 0.05, 1, table.target_rank)
     return dataclasses.replace(table, ids=ids, logit=logit, probability=1 / (1 + np.exp(-logit)), target_rank=rank)
 
 
 def make_up(run: Run[Manifest], samples: int, size: int) -> None:
-    """Fill a run with parts until there are enough samples; the control has half of them, as by default."""
+    """Fill a run with shards until there are enough samples; the control has half of them, as by default."""
     manifest, names = run.manifest, [f"{position:05d}" for position in range(samples)]
     chosen = set(draw_controlled(names, 0.5, seed=manifest.seed).tolist())
     shards = [range(start, min(start + size, samples)) for start in range(0, samples, size)]
     sweeps = {sweep.name: dataclasses.replace(sweep, exchanged=sweep.exchanged and 0.5) for sweep in manifest.sweeps}
-    question = dataclasses.replace(manifest.question, control_share=0.5, resamples=1000)
+    question = dataclasses.replace(manifest.settings, control_share=0.5, resamples=1000)
     data = dataclasses.replace(manifest.data, samples=samples)
-    run.write_manifest(dataclasses.replace(manifest, sweeps=tuple(sweeps.values()), data=data, question=question))
+    run.write_manifest(dataclasses.replace(manifest, sweeps=tuple(sweeps.values()), data=data, settings=question))
     for kind, k in ((kind, k) for kind in ("probes", "maps") for k in range(DISTINCT, METHODS)):
         shutil.rmtree(run.path / kind / f"method_{k}")
     for part in sorted(run.path.glob("probes/**/00000.parquet")):
@@ -99,9 +99,9 @@ def make_up(run: Run[Manifest], samples: int, size: int) -> None:
 
 
 def judge(folder: Path) -> None:
-    """Compute the results and the report of a run, and print what that took."""
+    """Compute the results and the report of a run, and print time and memory."""
     evaluation = tl.open_evaluation(folder)
-    question = evaluation.run.manifest.question
+    question = evaluation.run.manifest.settings
     start = time.perf_counter()
     evaluation, _ = write_analysis(TableReader(evaluation.run), question.values(), question, None)
     middle = time.perf_counter()
@@ -115,7 +115,7 @@ def judge(folder: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--samples", type=int, nargs="+", default=SAMPLES)
-    parser.add_argument("--out", type=Path, help="where runs are kept; they are removed by default")
+    parser.add_argument("--out", type=Path, help="directory for runs; they are removed by default")
     parser.add_argument("--judge", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     torch.set_num_threads(1)

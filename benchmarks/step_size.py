@@ -1,6 +1,6 @@
 """How much does two-sided soundness depend on the step, and how far is it from the truth? Forms of extrapolation.
 
-python benchmarks/step_size.py                        # error in the laboratory, on tasks and seeds that chose nothing
+python benchmarks/step_size.py                        # error in the laboratory, on new tasks and seeds
 python benchmarks/step_size.py --images ../shared     # CIFAR-10, ResNet-20: own and exchanged maps, by step
 
 Every map is probed once; coarser sweeps are read from the same table.
@@ -28,9 +28,11 @@ EVERY = tuple(p / 100 for p in range(98, 0, -1) if p % 2 == 0 or p % 3 == 1)
 FORMS = ("plain", "h, 2h", "h, 2h, 4h", "root, one phase", "root, both pairs (default)")
 
 
-def tables(prober: Callable[[tl.Schedule], tl.ProbeTable], features: int) -> tuple[tl.ProbeTable, tl.ProbeTable]:
+def tables(
+    prober: Callable[[tl.probing.Schedule], tl.ProbeTable], features: int
+) -> tuple[tl.ProbeTable, tl.ProbeTable]:
     """Probe both sweeps at every level that any of the steps needs."""
-    steps = tl.Schedule(by="area", order="lerf", levels=EVERY)
+    steps = tl.probing.Schedule(by="area", order="lerf", levels=EVERY)
     return prober(steps), prober(opposite_schedule(steps, features))
 
 
@@ -44,7 +46,7 @@ def thinned(
 
 
 def joined(table: tl.ProbeTable, effects: Floats, count: int, *, root: bool) -> Floats:
-    """Soundness (N, L) of steps that are joined by `count`, from the first one on."""
+    """Soundness (N, L) of groups of `count` steps, starting with the first."""
     starts = np.arange(0, effects.shape[1], count)
     sums = np.add.reduceat(effects, starts, axis=1)
     features = int(np.prod(table.settings.spatial))
@@ -63,7 +65,7 @@ def estimate(table: tl.ProbeTable, opposite: tl.ProbeTable, form: str) -> Floats
     counts = (1, 2, 4) if "4h" in form else (1, 2)
     per_step = max(1.0, (np.prod(table.settings.spatial) - table.removed[0, -1]) / table.removed.shape[1])
     x = (per_step * np.array(counts, dtype=float)) ** (0.5 if root else 1)
-    # Weights of the polynomial through all sizes, taken at one feature.
+    # Weights of the polynomial through all sizes, evaluated at one feature.
     weights = [np.prod([(1 - other) / (each - other) for other in x if other != each]) for each in x]
     effects = step_effects(table, opposite)
     return sum(w * joined(table, effects, count, root=root) for w, count in zip(weights, counts, strict=True))
@@ -95,7 +97,7 @@ def laboratory(samples: int, seeds: list[int]) -> pd.DataFrame:
 
 
 def images(shared: Path, first: int, samples: int, methods: list[str]) -> pd.DataFrame:
-    """Areas of own and exchanged maps on CIFAR-10 by form and step, and how far skill stands from zero."""
+    """Areas of own and exchanged maps on CIFAR-10 by form and step, and the skill in standard errors."""
     from safetensors.torch import load_file  # noqa: PLC0415
 
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))

@@ -1,12 +1,12 @@
-"""What does `until` save, and do intervals hold although results are looked at several times?
+"""What does `until` save, and do intervals hold although results are examined several times?
 
     python benchmarks/until.py --images cifar10_dev.npz --weights resnet20.safetensors      # 1,000 images, 5 methods
     python benchmarks/until.py --images … --weights … --samples 300                         # fewer
     python benchmarks/until.py --simulate                                                   # 500 studies, two minutes
 
-The first evaluates methods until every comparison is decided, and goes on to all images in the same directory: how many
+The first evaluates methods until every comparison is decided, and then all images in the same directory: how many
 inputs did the model see, and are the verdicts those of all images at once? The second draws studies from a population
-that was probed as a whole, and counts how often a stopped study is wrong, with and without paying for its looks.
+that was probed as a whole, and counts how often a stopped study is wrong, with and without correction for its looks.
 """
 
 import argparse
@@ -21,10 +21,10 @@ from safetensors.torch import load_file
 
 import twinlens as tl
 from twinlens.laboratory.tasks import sparse_linear
-from twinlens.statistics.bootstrap import Score
-from twinlens.statistics.comparison import compare_scores
+from twinlens.statistics.bootstrap import Area
+from twinlens.statistics.comparison import compare_areas
 from twinlens.statistics.sequential import ONE_LOOK, Looks, round_sizes
-from twinlens.support.resampling import interval_of
+from twinlens.support.estimate import Estimate
 
 sys.path += [str(Path(__file__).parents[1] / "examples"), str(Path(__file__).parent)]
 
@@ -36,11 +36,11 @@ METHODS = {
     "random": "random",
 }
 LEVELS = (0.98, 0.94, 0.88, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.02)
-METRICS = {  # soundness in steps as they are: of a comparison extrapolation changes little but the noise
+METRICS = {  # soundness without extrapolation, which would mostly add noise to a comparison
     "soundness_two_sided": tl.Soundness(estimator="two_sided", levels=LEVELS, extrapolate=False),
     "completeness": tl.Completeness(thresholds=(0.9, 0.7, 0.5, 0.3, 0.1)),
 }
-NEVER = 1e-9  # a half-width that no interval comes down to
+NEVER = 1e-9  # a half-width that no interval reaches
 
 
 class Task:
@@ -61,13 +61,13 @@ class Task:
         self.seen += len(given[0])
 
     def evaluate(self, until):
-        """Evaluate the methods, or go on with what was evaluated before."""
+        """Evaluate the methods, or resume an earlier evaluation."""
         fixed = {"batch_size": 64, "threads": 1, "memory_format": "contiguous", "progress": False}
         return tl.evaluate(self.model, self.data, METHODS, metrics=METRICS, until=until, out=self.out, **fixed)
 
 
 def measure_savings(images, weights, *, samples=1000, until="decided:0.1", say=print):
-    """Evaluate CIFAR-10 images until they are enough, then all of them, and return what was saved.
+    """Evaluate CIFAR-10 images with `until`, then all of them, and return the savings.
 
     Returns:
         Why the run stopped; the share of its model calls in those of all images; by comparison, the verdict with all
@@ -89,36 +89,35 @@ def measure_savings(images, weights, *, samples=1000, until="decided:0.1", say=p
 def ends_of(evaluation):
     """Intervals of all comparisons: of each two methods, and of each method with its exchanged maps."""
     results = evaluation.results
-    found = {(p.metric, p.first, p.second): (p.low, p.high) for p in evaluation.comparison().pairs}
+    found = {(p.metric, p.first, p.second): p.difference.interval for p in evaluation.comparison().pairs}
     for method in results.methods:
         for metric in evaluation.metrics:
-            control = results.control(method, metric)
-            found[metric, method, "exchanged"] = control.low, control.high
+            found[metric, method, "exchanged"] = results.skill(method, metric).interval
     return found
 
 
 def ends_at_once(evaluation):
-    """The same of a run in rounds as if it had measured all its samples at once, with nothing to pay for."""
-    reader, question, found = evaluation.reader, evaluation.results.question, {}
+    """The same for a run in rounds, without the correction for its looks."""
+    reader, question, found = evaluation.reader, evaluation.results.settings, {}
     for name, metric in evaluation.metric_values.items():
         curves = {method: evaluation.curve(method, name) for method in evaluation.methods}
         compared = tl.compare({method: {name: curve} for method, curve in curves.items()})
-        found |= {(name, p.first, p.second): (p.low, p.high) for p in compared.pairs}
+        found |= {(name, p.first, p.second): p.difference.interval for p in compared.pairs}
         ids = reader.controlled_ids(question.control_share)
         for method in curves:
             own, exchanged = reader.curve(method, metric, ids=ids), question.exchanged(metric, reader.features)
             skill = tl.skill(own, reader.curve(method, metric, exchanged))
-            found[name, method, "exchanged"] = skill.low, skill.high
+            found[name, method, "exchanged"] = skill.interval
     return found
 
 
 def side(low, high):
-    """1 or -1 where a difference is decided, and 0 where it is open."""
+    """1 or -1 if a difference is decided, and 0 if it is open."""
     return int(low > 0) - int(high < 0)
 
 
 def contradicts(early, late, margin):
-    """Whether all images say otherwise: another side, nothing decided, or a difference beyond the margin."""
+    """Whether all images contradict: another side, nothing decided, or a difference beyond the margin."""
     if side(*early):
         return side(*early) != side(*late)
     return side(*late) != 0 and not (-margin <= late[0] and late[1] <= margin)
@@ -126,7 +125,7 @@ def contradicts(early, late, margin):
 
 def areas_of_population(size):
     """Areas (N, M) of each sample by completeness and by two-sided soundness, of four flawed methods."""
-    from interval_coverage import METRICS as WAYS  # noqa: PLC0415 (a script beside this one)
+    from interval_coverage import METRICS as WAYS  # noqa: PLC0415 (a script in this folder)
     from interval_coverage import SCHEDULES, USED, flawed, probe_population  # noqa: PLC0415
 
     task, found = sparse_linear(size), {}
@@ -137,19 +136,16 @@ def areas_of_population(size):
     return found
 
 
-def scores_of(areas, resamples, rng):
-    """Scores whose areas are the means of those of the samples (N, M), resampled alike."""
+def areas_of(areas, resamples, rng):
+    """Areas of methods, the means of those of the samples (N, M), resampled together."""
     again = areas[rng.integers(len(areas), size=(resamples, len(areas)))].mean(axis=1)
     return {
-        f"method {k}": Score(
-            kind="completeness",
-            area=float(areas[:, k].mean()),
+        f"method {k}": Area(
+            estimate=Estimate.of(areas[:, k].mean(), again[:, k], samples=len(areas)),
             replicates=again[:, k],
             per_sample=None,
-            samples=len(areas),
+            kind="completeness",
             higher_is_better=True,
-            has_interval=True,
-            limits=(-np.inf, np.inf),
         )
         for k in range(areas.shape[1])
     }
@@ -158,26 +154,29 @@ def scores_of(areas, resamples, rng):
 RULES = {
     "intervals within {margin}": lambda reaches, pairs, margin: max(reaches) <= margin,
     "comparisons decided or within {margin}": lambda reaches, pairs, margin: all(
-        pair.decided or max(-pair.low, pair.high) <= margin for pair in pairs
+        pair.decided or max(-pair.difference.low, pair.difference.high) <= margin for pair in pairs
     ),
     "as soon as any pair is decided": lambda reaches, pairs, margin: any(pair.decided for pair in pairs),
 }
 
 
 def study(areas, looks, margin, resamples, rng):
-    """Look at growing rounds of a study (N, M) until each rule stops it, with and without paying for the looks.
+    """Look at growing rounds of a study (N, M) until each rule stops it, with and without the correction for the looks.
 
     Returns:
-        By rule and whether looks are paid for: the samples, whether the first method's interval holds its true area,
-        which is 0, and whether any two methods are taken for different.
+        By rule and whether looks are corrected for: the samples, whether the first method's interval covers its true
+        area, which is 0, and whether any two methods are declared different.
     """
     stopped, wanted = {}, 2 * len(RULES)
     for size in looks.sizes:
-        scores = scores_of(areas[:size], resamples, rng)
+        methods = areas_of(areas[:size], resamples, rng)
         for paid, level in ((False, ONE_LOOK), (True, looks)):
-            pairs = compare_scores({"completeness": scores}, looks=level).pairs
+            pairs = compare_areas({"completeness": methods}, looks=level).pairs
             confidence = level.confidence(0.95)
-            ends = [interval_of(each.area, each.replicates, confidence, samples=size) for each in scores.values()]
+            ends = [
+                Estimate.of(each.estimate.value, each.replicates, samples=size, confidence=confidence)
+                for each in methods.values()
+            ]
             reaches = [(end.high - end.low) / 2 for end in ends]
             for rule, enough in RULES.items():
                 if (rule, paid) not in stopped and (size == looks.sizes[-1] or enough(reaches, pairs, margin)):
@@ -189,12 +188,12 @@ def study(areas, looks, margin, resamples, rng):
 
 
 def simulate(population, *, sets, samples, methods, margin, resamples):
-    """Count how often stopped studies are wrong, by rule and whether looks are paid for.
+    """Count how often stopped studies are wrong, by rule and whether looks are corrected for.
 
-    All methods are equal by construction: which sample has which method's area under which name is drawn.
+    All methods are equal by construction: the areas of a sample are assigned to the methods at random.
 
     Returns:
-        From both to the mean number of samples, the coverage, and the share of false alarms.
+        The mean number of samples by both, the coverage, and the share of false alarms.
     """
     looks, rng, studies = Looks(round_sizes(samples)), np.random.default_rng(1), []
     centred = population[:, :methods] - population[:, :methods].mean()

@@ -1,20 +1,28 @@
-"""Write what the documentation holds of the code: options, commands, and the drawing of the layers.
+"""Write the files that are made from the code.
 
-`make docs` runs this; a test fails where a page is not what it would write.
+These are the lists of options and commands, the drawing of the layers, and the list that shell completion reads.
+`make docs` runs this; a test fails if a file is out of date.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
-import importlib
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from twinlens.cli.flags import describe_flag
-from twinlens.cli.main import COMMANDS
-from twinlens.metrics.catalogue import KINDS
+from twinlens.attribution import METHODS
+from twinlens.checks.check_catalogue import CHECKS
+from twinlens.cli.evaluate import DEMOS
+from twinlens.cli.main import COMMANDS, command_parser
+from twinlens.data.sources import DATA_SETS
+from twinlens.imputation.imputers import IMPUTERS
+from twinlens.metrics.catalogue import KINDS, METRICS
+from twinlens.metrics.performance import MEASURES
+from twinlens.models.preprocessing import Preprocessing
 from twinlens.options import Options
+from twinlens.reproduction import EXPERIMENTS
 from twinlens.support.fields import fields_of
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -34,12 +42,35 @@ LAYERS = (
     "options",
     "run",
     "report",
+    "outcome",
     "evaluation",
     "checks",
     "reproduction",
     "cli",
 )
-"""The packages and modules of the house: each may import only from those before it."""
+"""The packages and modules below twinlens, each of which may import only from those before it."""
+
+NAMES = {"methods": METHODS, "metrics": METRICS, "imputers": IMPUTERS}
+"""Names that shell completion offers, by kind; plug-ins add to them when it runs."""
+
+WORDS = {
+    "methods": ["@methods"],
+    "method": ["@methods"],
+    "leave_out": ["@methods"],
+    "metrics": ["@metrics"],
+    "methods name": ["@methods", "@metrics", "@imputers"],
+    "metrics name": ["@metrics"],
+    "performance": MEASURES,
+    "data": DATA_SETS,
+    "demo which": DEMOS,
+    "check name": CHECKS,
+    "reproduce name": (*EXPERIMENTS, "all"),
+}
+"""What an argument takes and its parser does not list, by the argument's name, or by command and name."""
+
+LISTS = ("methods", "metrics", "leave_out")
+FILES = ("config", "out", "figures", "weights", "classes", "model", "data", "boxes", "train", "sheet")
+DIRECTORIES = ("run", "runs")
 
 
 def modules() -> dict[str, Path]:
@@ -54,7 +85,7 @@ def layer_of(module: str) -> str:
 
 
 def imports_of(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield the line and the full name of everything that a module imports from twinlens, wherever it does so."""
+    """Yield the line and the full name of each import from twinlens, at the top of a module or inside a function."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     types_only = {
         id(inner)
@@ -86,32 +117,34 @@ def draw_layers() -> str:
         if path.parent == PACKAGE or (path.name == "__init__.py" and path.parent.parent == PACKAGE):
             text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
             purposes[layer] = text.splitlines()[0].rstrip(".")
-    there = [layer for layer in LAYERS if layer in purposes]
-    width = max(map(len, there))
+    layers = [layer for layer in LAYERS if layer in purposes]
+    width = max(map(len, layers))
     lines = []
-    for place, layer in enumerate(there):
-        marks = "".join("●" if other in uses[layer] else "·" for other in there[:place])
-        lines.append(f"{layer:<{width}}  {marks + '╲':<{len(there)}}  {purposes[layer]}")
+    for position, layer in enumerate(layers):
+        marks = "".join("●" if other in uses[layer] else "·" for other in layers[:position])
+        lines.append(f"{layer:<{width}}  {marks + '╲':<{len(layers)}}  {purposes[layer]}")
     return "\n".join(lines)
 
 
 def list_options() -> str:
-    """List the options of a run and of every metric, as docs/reference/options.md holds them."""
+    """Return docs/reference/options.md: the options of a run and of every metric."""
     parts = [
         "# Options",
-        "Every option has one name: the argument of `tl.evaluate`, the key in run.toml, and the flag with hyphens.\n"
-        "This page is made from their declarations by `make docs`.",
+        "An option has one name: the argument of `tl.evaluate`, the key in run.toml, and the flag (with hyphens).\n"
+        "`make docs` writes this page from the declarations.",
     ]
     groups: dict[type, list[str]] = {}
+    flags = _flags_by_option()
     for field in fields_of(Options):
-        row = f"| `{field.name}` | `{_cell(describe_flag(field))}` | {_default(field.default)} | {_cell(field.help)} |"
+        flag = f"`{_cell(flags[field.name])}`" if field.name in flags else "–"
+        row = f"| `{field.name}` | {flag} | {_default(field.default)} | {_cell(field.help)} |"
         groups.setdefault(field.group, []).append(row)
     for group, rows in groups.items():
         title = (group.__doc__ or "").strip().rstrip(".")
         parts.append("\n".join([f"## {title}", "", "| option | flag | default | |", "|---|---|---|---|", *rows]))
     parts.append(
-        "## Options of metrics\n\nIn Python fields of the value, as in `tl.Soundness(epsilon=0.02)`; in run.toml keys "
-        "of\n`[metrics.NAME]`; on the command line `--option NAME.KEY=VALUE`, as in `--option soundness.epsilon=0.02`."
+        "## Options of metrics\n\nIn Python they are arguments of the metric, as in `tl.Soundness(epsilon=0.02)`. In "
+        "run.toml they are keys\nof `[metrics.NAME]`. On the command line, pass `--option soundness.epsilon=0.02`."
     )
     for kind in KINDS.values():
         rows = [f"| `{field.name}` | {_default(field.default)} | {_cell(field.help)} |" for field in fields_of(kind)]
@@ -123,26 +156,26 @@ def list_options() -> str:
 
 
 def list_commands() -> str:
-    """List every command with its arguments and flags, as docs/reference/commands.md holds them."""
+    """Return docs/reference/commands.md: every command with its arguments and flags."""
     parts = [
         "# Commands",
-        "Made from the commands as they are by `make docs`; `twinlens COMMAND --help` prints the same.\n"
-        "`python -m twinlens` is `twinlens`, and `twinlens --version` says what is installed.",
+        "`twinlens COMMAND --help` prints what this page shows; `make docs` writes it.\n"
+        "`python -m twinlens` works like `twinlens`, and `twinlens --version` prints the versions.",
         "\n".join(
             ["| command | |", "|---|---|"]
             + [f"| [`twinlens {name}`](#twinlens-{name}) | {command.summary} |" for name, command in COMMANDS.items()]
         ),
-        "A command ends with exit code 0, with 2 and one line where something is to be mended, and with 130 when it\n"
-        "is interrupted: what is done is kept, and the same command goes on. With TWINLENS_DEBUG=1 in the environment\n"
-        "an error has its traceback.",
+        "The exit code is 0 for success, 2 for an error, which is one line, and 130 when the command is interrupted.\n"
+        "Finished work is kept; run the same command again to resume. Set TWINLENS_DEBUG=1 to get a traceback.",
     ]
-    of_a_run = {flag: entry for flag, entry in _flags("evaluate").items() if entry[0]}
+    own_of_evaluate = ("--model SPEC", "--data SPEC")
+    of_a_run = {flag: row for flag, row in _flags("evaluate").items() if row[0] and flag not in own_of_evaluate}
     for name, command in COMMANDS.items():
         own = _flags(name)
         parts += [
             f"## twinlens {name}",
             f"{command.summary[0].upper()}{command.summary[1:]}.",
-            f"    twinlens {name} {command.usage}\n    {command.example}",
+            "\n".join([f"    twinlens {name} {command.usage}", *(f"    {example}" for example in command.examples)]),
         ]
         shared = name != "evaluate" and of_a_run.items() <= own.items()
         rows = {flag: entry for flag, entry in own.items() if not (shared and flag in of_a_run)}
@@ -151,23 +184,60 @@ def list_commands() -> str:
             parts += [f"**{title[0].upper()}{title[1:]}**"] if title else []
             lines = [f"| `{_cell(flag)}` | {_cell(text)} |" for flag, (group, text) in rows.items() if group == title]
             parts.append("\n".join(["| argument | |", "|---|---|", *lines]))
-        parts += ["And every option of a run, as [`twinlens evaluate`](#twinlens-evaluate) has them."] if shared else []
+        parts += (
+            ["It also takes the options of a run, listed at [`twinlens evaluate`](#twinlens-evaluate)."]
+            if shared
+            else []
+        )
     return "\n\n".join(parts) + "\n"
 
 
 def _flags(command: str) -> dict[str, tuple[str, str]]:
-    """Return what a command can be given, from its parser: the title of the group and the help by the flag as shown."""
-    parser = argparse.ArgumentParser(add_help=False)
-    getattr(importlib.import_module(f"twinlens.cli.{COMMANDS[command].module}"), f"add_{command}")(parser)
-    found = {}
-    for group in parser._action_groups:
+    """Return the arguments of a command: the title of the group and the help text, by the flag as shown."""
+    rows = {}
+    for group in command_parser(command)._action_groups:
         title = "" if group.title in ("positional arguments", "options") else group.title or ""
         for action in group._group_actions:
-            shown = action.metavar or "|".join(map(str, action.choices or ())) or action.dest
-            names = ", ".join(action.option_strings)
-            flag = shown if not names else names if action.nargs == 0 else f"{names} {shown}"
-            found[str(flag)] = (title, " ".join((action.help or "").replace("%%", "%").split()))
-    return found
+            if action.dest != "help":
+                rows[_shown(action)] = (title, " ".join((action.help or "").replace("%%", "%").split()))
+    return rows
+
+
+def _shown(action: argparse.Action) -> str:
+    value = str(action.metavar or "|".join(map(str, action.choices or ())) or action.dest)
+    names = ", ".join(action.option_strings)
+    return value if not names else names if action.nargs == 0 else f"{names} {value}"
+
+
+def _flags_by_option() -> dict[str, str]:
+    """Return the flag of each option of a run, as shown."""
+    actions = {action.dest: action for action in command_parser("evaluate")._actions}
+    flags = {
+        name: _shown(action).split(",")[0] if action.nargs == 0 else _shown(action) for name, action in actions.items()
+    }
+    return flags | {"preprocessing": " ".join(f"--{field.name}" for field in fields_of(Preprocessing))}
+
+
+def list_completions() -> str:
+    """Return src/twinlens/cli/completion.json: the arguments of every command, as shell completion needs them."""
+    names = json.dumps({kind: list(names) for kind, names in NAMES.items()})
+    commands = []
+    for command in COMMANDS:
+        actions = [action for action in command_parser(command)._actions if action.dest != "help"]
+        rows = ",\n    ".join(json.dumps(_completion(command, action)) for action in actions)
+        commands.append(f'  "{command}": [\n    {rows}\n  ]')
+    return f'{{"names": {names},\n"commands": {{\n' + ",\n".join(commands) + "\n}}\n"
+
+
+def _completion(command: str, action: argparse.Action) -> list[object]:
+    """Return the flags, or the name, of an argument, how many values it takes, and what to offer."""
+    key = action.dest if action.option_strings else f"{command} {action.dest}"
+    metavar = str(action.metavar or "")
+    listed = [word for word in metavar.split("|") if not word.isupper()] if "|" in metavar else []
+    words = [] if action.nargs == 0 else [*map(str, action.choices or WORDS.get(key) or listed)]
+    words += [","] if action.dest in LISTS and action.option_strings else []
+    words += ["@directories"] if action.dest in DIRECTORIES else ["@files"] if action.dest in FILES else []
+    return [[*action.option_strings] or [action.dest], action.nargs, words]
 
 
 def _default(value: object) -> str:
@@ -183,7 +253,7 @@ def _cell(text: str) -> str:
 
 
 def pages() -> dict[Path, str]:
-    """Return every page that is made here, with what it has to hold."""
+    """Return every generated file with its content."""
     contributing = ROOT / "CONTRIBUTING.md"
     before, start, rest = contributing.read_text(encoding="utf-8").partition("<!-- layers -->\n")
     _, end, after = rest.partition("<!-- end of layers -->")
@@ -193,6 +263,7 @@ def pages() -> dict[Path, str]:
         contributing: drawing,
         reference / "options.md": list_options(),
         reference / "commands.md": list_commands(),
+        PACKAGE / "cli" / "completion.json": list_completions(),
     }
 
 

@@ -21,7 +21,7 @@ TOP = {
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages that are no files of docs."""
+    """Add the pages whose files are outside docs."""
     for name, page in TOP.items():
         text = (ROOT / name).read_text(encoding="utf-8")
         files.append(File.generated(config, page, content=relink(text, name, page)))
@@ -29,9 +29,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Let links to files at the top of the repository lead to their pages, and code in tables have its bars.
+    """Point links to files at the top of the repository to their pages, and unescape bars of code in tables.
 
-    GitHub wants bars escaped within code in a table, and shows them as they are; Python-Markdown shows the backslash.
+    GitHub requires escaped bars in code in a table, and hides the backslash; Python-Markdown shows it.
     """
     own = page.file.src_uri
     text = markdown if own in TOP.values() else relink(markdown, f"docs/{own}", own)
@@ -41,12 +41,12 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 def on_post_page(output: str, **_: Any) -> str:
-    """Leave out what mkdocs-jupyter would fetch for a notebook with diagrams, of which there is none."""
+    """Remove the script that mkdocs-jupyter would download for notebooks with diagrams."""
     return re.sub(r'<script type="module">(?:(?!</script>).)*?//cdnjs\..*?</script>', "", output, flags=re.DOTALL)
 
 
 def relink(text: str, source: str, page: str) -> str:
-    """Rewrite relative links of a file in the repository for its page in the site; what is in neither stays.
+    """Rewrite relative links of a file in the repository for its page in the site; other links are kept.
 
     Example:
         >>> relink("[a](docs/guide/start.md#next), [b](CHANGELOG.md)", "SECURITY.md", "security.md")

@@ -1,9 +1,9 @@
-"""For the API reference: functions and classes whose options are declared elsewhere, as `help` shows them.
+"""For the API reference: list the options of functions and classes that are declared elsewhere.
 
 mkdocstrings reads the source and does not run it. There `evaluate` takes `options`, `soundness` takes `**how`, and a
-method takes a request; the options stand where they are declared, once. At run time the signature and the docstring
-list all of them (`twinlens.support.signatures`). This extension of griffe, the reader of mkdocstrings, takes
-both from there.
+method takes a request; each option is declared once. At run time the signature and the docstring
+list all of them (`twinlens.support.signatures`). This extension of griffe, the reader of mkdocstrings, uses
+both.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _KINDS = {kind.value: griffe.ParameterKind(kind.description) for kind in inspect
 
 
 class ListedOptions(griffe.Extension):
-    """Put signatures and docstrings of run time in the place of those in the source, where they differ."""
+    """Replace signatures and docstrings in the source by those of run time, if they differ."""
 
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
         """Let examples be code: griffe knows the section by its plural."""
@@ -51,7 +51,10 @@ class ListedOptions(griffe.Extension):
             there = importlib.import_module(module.path)
             for name, value in vars(there).items():
                 listed = "__signature__" in getattr(value, "__dict__", {})
-                if listed and name in module.members and value.__module__ == module.path:
+                if listed and value.__module__ == module.path and not name.startswith("_"):
+                    if name not in module.members:  # generated, as the classes of the integrations are
+                        kind = griffe.Class if inspect.isclass(value) else griffe.Function
+                        module.set_member(name, kind(name, lineno=1, endlineno=1, parent=module))
                     _replace(module, name, value)
 
 

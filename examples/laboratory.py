@@ -1,4 +1,4 @@
-"""How wrong are the measures themselves? The tables and figures of docs/concepts/estimators.md, made anew.
+"""How wrong are the metrics themselves? Writes the tables and figures of docs/concepts/estimators.md.
 
 python examples/laboratory.py          # a few minutes; writes docs/laboratory*.png and the tables of that page
 """
@@ -49,7 +49,7 @@ def draw_errors(errors: pd.DataFrame, path: Path) -> None:
 
 
 def draw_curves(path: Path) -> None:
-    """Draw the true soundness and what the estimators find, for maps with introduced attribution."""
+    """Draw the true soundness and that of the estimators, for maps with introduced attribution."""
     task = sparse_linear(300)
     figure, panels = plt.subplots(1, 3, figsize=(9, 3), sharey=True, layout="constrained")
     for axes, name in zip(panels, ("truth", "introduced 0.5", "random"), strict=True):
@@ -61,7 +61,7 @@ def draw_curves(path: Path) -> None:
             axes.plot(1 - curve.levels, curve.values, label=label)
         best = tl.soundness(*arguments, imputer=task.imputer, estimator="two_sided")
         line = axes.plot(1 - best.levels, best.values, label="two-sided")[0]
-        axes.fill_between(1 - best.levels, *best.interval(resamples=300), color=line.get_color(), alpha=0.3)
+        axes.fill_between(1 - best.levels, *best.band(resamples=300), color=line.get_color(), alpha=0.3)
         axes.plot(1 - best.levels, best.in_steps().values, ":", color=line.get_color(), label="two-sided, plain")
         true = true_soundness_curve(maps, task.predictive, paper.table)
         axes.plot(1 - paper.levels, np.nanmean(true, axis=0), "k--", label="truth")
@@ -76,7 +76,7 @@ def degraded() -> pd.DataFrame:
     columns = {}
     for name, make in TASKS.items():
         task = make(150)
-        found = tl.selftest(task.model, task.inputs, task.labels, task.information, imputer=task.imputer)
+        found = tl.laboratory.selftest(task.model, task.inputs, task.labels, task.information, imputer=task.imputer)
         columns[name] = found.set_index("metric")["correlation"]
     return pd.DataFrame(columns).rename_axis("metric")
 
@@ -88,7 +88,7 @@ def replace(page: str, name: str, text: str) -> str:
 
 
 def main() -> None:
-    """Run the laboratory and write what it found."""
+    """Run the laboratory and write its results."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--docs", type=Path, default=DOCS, help="folder of the documentation")
     folder = parser.parse_args().docs

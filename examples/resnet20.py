@@ -1,4 +1,4 @@
-"""ResNet-20 for CIFAR-10 with parameter-free shortcuts (He et al. 2016, option A), as commands take it.
+"""ResNet-20 for CIFAR-10 with parameter-free shortcuts (He et al. 2016, option A), for use on the command line.
 
     twinlens evaluate --model examples/resnet20.py:build --weights resnet20.safetensors --data cifar10:DIR
 
@@ -11,7 +11,7 @@ from torch.nn import functional as F  # noqa: N812
 
 
 class Block(nn.Module):
-    """Two convolutions, and what goes around them."""
+    """Two convolutions with a shortcut."""
 
     def __init__(self, inside, outside, stride):
         super().__init__()
@@ -22,7 +22,7 @@ class Block(nn.Module):
         self.stride, self.extra = stride, (outside - inside) // 2
 
     def forward(self, x):
-        """Compute the features behind this block."""
+        """Compute the features after this block."""
         hidden = self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x)))))
         short = x[:, :, :: self.stride, :: self.stride]
         return F.relu(hidden + F.pad(short, (0, 0, 0, 0, self.extra, self.extra)))
@@ -50,14 +50,14 @@ MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 def build():
-    """Make the network, with what its images go through."""
+    """Build the network, with its preprocessing."""
     model = ResNet20()
     model.preprocessing = {"mean": MEAN, "std": DEVIATION}
     return model
 
 
 def normalise(pixels):
-    """From (N, H, W, 3) in 0..255 to what the network was trained on."""
+    """Convert (N, H, W, 3) in 0..255 to normalised inputs."""
     x = torch.as_tensor(pixels).permute(0, 3, 1, 2).float() / 255
     mean, deviation = (torch.tensor(v).reshape(1, 3, 1, 1) for v in (MEAN, DEVIATION))
     return (x - mean) / deviation

@@ -1,4 +1,4 @@
-"""Words that decide: a small transformer, trained on the spot, and how far explanations of it can be trusted.
+"""Text: train a small transformer, and measure how far explanations of it can be trusted.
 
 python examples/text.py
 
@@ -39,7 +39,7 @@ class Transformer(nn.Module):
 
 
 def sentences(count: int, seed: int) -> tuple[dict[str, Tensor], Tensor]:
-    """Make up sentences as a tokenizer returns them, and whether they praise."""
+    """Generate sentences in the form of a tokenizer's output, and whether they praise."""
     draw = torch.Generator().manual_seed(seed)
 
     def pick(some: list[str]) -> str:
@@ -58,7 +58,7 @@ def sentences(count: int, seed: int) -> tuple[dict[str, Tensor], Tensor]:
 
 
 def train(steps: int = 500) -> Transformer:
-    """Train on sentences of which any share of the words is masked, so that the network knows what a mask is."""
+    """Train on sentences with a random share of masked words; the network learns what a mask is."""
     torch.manual_seed(0)
     model = Transformer()
     optimiser = torch.optim.Adam(model.parameters(), lr=2e-3)

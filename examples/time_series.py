@@ -1,4 +1,4 @@
-"""Signals (N, C, T): where in time, and how far explanations of a network for them can be trusted.
+"""Signals (N, C, T): train a network, and measure how far explanations of it can be trusted.
 
 python examples/time_series.py
 
@@ -15,7 +15,7 @@ COLUMNS = ["method", "metric", "value", "low", "high", "skill"]
 
 
 def signals(count: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Make up signals (N, 2, T), their classes, and where their wave begins."""
+    """Generate signals (N, 2, T), their classes, and the start of their wave."""
     draw = torch.Generator().manual_seed(seed)
     inputs = 0.3 * torch.randn(count, 2, LENGTH, generator=draw)
     labels = torch.randint(2, (count,), generator=draw)
@@ -44,7 +44,7 @@ def train() -> nn.Module:
 
 
 def main() -> None:
-    """Print soundness and completeness, by single moments and by pieces of six of them."""
+    """Print soundness and completeness, by single time steps and by segments of six."""
     inputs, labels, starts = signals(150, seed=0)
     model, methods = train(), ["integrated_gradients", "saliency", "random"]
     asked = {"metrics": ["soundness_two_sided", "completeness"], "performance": "probability"}

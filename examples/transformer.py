@@ -1,4 +1,4 @@
-"""A small vision transformer learns handwritten digits; every method that looks into it, as one picture.
+"""Train a small vision transformer on handwritten digits, and draw the maps of every suitable method.
 
     python examples/transformer.py --out transformer-sheet.png [--epochs 8] [--digits 6]
 
@@ -75,7 +75,7 @@ def draw(images: torch.Tensor, maps: dict[str, torch.Tensor]) -> Figure:
 
 
 def main() -> None:
-    """Train, explain, and make the picture."""
+    """Train, explain, and draw the figure."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("transformer-sheet.png"))
     parser.add_argument("--epochs", type=int, default=8)

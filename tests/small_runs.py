@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from torch import nn
 
 from tests.tiny import tiny_model
 from twinlens.evaluation import evaluate
@@ -21,8 +22,21 @@ PARTS = (
     "maps/centre/00000.safetensors",
     "maps/centre/00001.safetensors",
     "probes/centre/area-morf-constant/00001.parquet",
-    "probes/_untouched/00000.parquet",
+    "probes/_original/00000.parquet",
 )
+
+
+class CountingModel(nn.Module):
+    """The tiny model, which counts the inputs that it receives."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = tiny_model()
+        self.inputs = 0
+
+    def forward(self, x):
+        self.inputs += len(x)
+        return self.inner(x)
 
 
 def samples(n=10, size=9):

@@ -1,4 +1,4 @@
-"""The examples, made smaller: what they build works, and they come to the conclusions that they print."""
+"""Smaller versions of the examples: the models train, and the conclusions hold."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def test_text():
         assert (praises != ("not" in sentence)) == bool(label)
     imputer = tl.TokenImputer(text.WORDS.index("[MASK]"), special=(0, 1, 2, 3))
     methods = {"leave_one_out": text.leave_one_out, "random": "random"}
-    found = tl.evaluate(text.train(steps=150), (tokens, labels), methods, imputer=imputer, **QUICK)
-    assert not found.failures
-    value = found.summary().set_index("method")["value"]
+    evaluation = tl.evaluate(text.train(steps=150), (tokens, labels), methods, imputer=imputer, **QUICK)
+    assert not evaluation.failures
+    value = evaluation.summary().set_index("method")["value"]
     assert value["leave_one_out"] > value["random"]
 
 
@@ -45,9 +45,9 @@ def test_time_series():
     assert (model(inputs).argmax(dim=1) == labels).double().mean() > 0.95
     pieces = (torch.arange(series.LENGTH) // 6).expand(40, -1)
     methods = ["integrated_gradients", "random"]
-    found = tl.evaluate(model, (inputs, labels), methods, segments=pieces, **QUICK)
-    best = found.summary().set_index("method")
+    evaluation = tl.evaluate(model, (inputs, labels), methods, segments=pieces, **QUICK)
+    best = evaluation.summary().set_index("method")
     assert best["skill_low"]["integrated_gradients"] > 0
     assert best["value"]["integrated_gradients"] > best["value"]["random"] + 0.2
-    assert (found.curve("random", "soundness_two_sided").table.counts == 16).all()
+    assert (evaluation.curve("random", "soundness_two_sided").table.counts == 16).all()
     assert starts.max() <= series.LENGTH - series.WAVE

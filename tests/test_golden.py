@@ -15,14 +15,14 @@ from tests.authors import FILE, WHOLE, excerpt
 from twinlens.probing.probe_table import ProbeSettings
 from twinlens.probing.ranking import count_removed, kept_mass, rank_features
 
-SOCO, PAPER = tl.PROTOCOLS["soco"], tl.PROTOCOLS["paper"]
+SOCO, PAPER = tl.metrics.PROTOCOLS["soco"], tl.metrics.PROTOCOLS["paper"]
 
 
 def table_of(maps, levels, labels, logits):
     """A probe table from stored logits (L, N, K), the model's part of the work being done."""
     maps, labels = torch.from_numpy(maps), np.asarray(labels, dtype=np.int64)
     ids = tuple(str(i) for i in range(len(maps)))
-    schedule = tl.Schedule(by="area", order="lerf", levels=tuple(levels), rounding="floor")
+    schedule = tl.probing.Schedule(by="area", order="lerf", levels=tuple(levels), rounding="floor")
     ranking = rank_features(maps, ids=ids, seed=0)
     removed = count_removed(ranking, schedule)
     logits = torch.from_numpy(logits).double().transpose(0, 1)

@@ -35,7 +35,7 @@ def test_soundness(stored, case, protocol, mode):
 
 
 def test_soundness_from_another_start(stored, case):
-    late = dataclasses.replace(tl.PROTOCOLS["soco"], start_level=START)
+    late = dataclasses.replace(tl.metrics.PROTOCOLS["soco"], start_level=START)
     curve = tl.soundness(*case, levels=LEVELS, epsilon=EPSILON, protocol=late, imputer=IMPUTER)
     _, values = np.array(stored["curves"][f"soco soundness from {START}"]).T
     np.testing.assert_allclose(curve.values, values, atol=1e-5)

@@ -151,6 +151,16 @@ def test_imports_point_to_earlier_layers():
     assert against_the_layers(SOURCE) == []
 
 
+@pytest.mark.parametrize(("package", "importers"), [("checks", {"reproduction", "cli"}), ("reproduction", {"cli"})])
+def test_outbuildings_are_imported_by_the_command_line_and_experiments_only(package, importers):
+    rooms = {
+        each.importer.split(".")[0]
+        for each in imports(SOURCE)
+        if each.imported.split(".")[0] == package and each.importer.split(".")[0] != package
+    }
+    assert rooms <= importers
+
+
 def test_every_module_has_a_layer():
     assert {name.split(".")[0] for name in modules(SOURCE) if name} <= set(LAYERS)
 

@@ -14,9 +14,7 @@ from twinlens.errors import RunError
 from twinlens.metrics.catalogue import describe_metric, find_metrics, rebuild_metric
 
 PAGE = ROOT / "docs" / "reference" / "metrics.md"
-METRIC = (
-    PAGE.read_text(encoding="utf-8").partition("## A metric of your own")[2].split("```python\n")[1].split("```")[0]
-)
+METRIC = PAGE.read_text(encoding="utf-8").partition("## Your own metric")[2].split("```python\n")[1].split("```")[0]
 """The example of the documentation."""
 
 METHOD = '''
@@ -90,7 +88,7 @@ def test_whoever_has_not_the_metric_can_still_read_its_results(tmp_path, metric)
     stored = tl.open_evaluation(out)
     assert stored.results == evaluation.results
     assert stored.results.about("comprehensiveness") == metric.about
-    with pytest.raises(RunError, match="or is yours"):
+    with pytest.raises(RunError, match="is a custom metric"):
         stored.curve("random", "comprehensiveness")
     assert stored.ask(metric).results == evaluation.results
     (out / "report.html").unlink()
@@ -98,7 +96,7 @@ def test_whoever_has_not_the_metric_can_still_read_its_results(tmp_path, metric)
     assert "Comprehensiveness" in (out / "report.html").read_text(encoding="utf-8")
     # Without how it is shown, it is a name that nobody knows.
     damaged = json.loads((out / "results.json").read_text())
-    del damaged["question"]["metrics"]["comprehensiveness"]["about"]
+    del damaged["settings"]["metrics"]["comprehensiveness"]["about"]
     (out / "results.json").write_text(json.dumps(damaged))
     with pytest.raises(RunError, match=r"damaged: `metrics` must be one of soundness.*got 'comprehensiveness'"):
         tl.open_evaluation(out)
@@ -189,7 +187,7 @@ def test_names_of_ours_stay_ours(installed):
     class Mine(tl.Deletion):
         pass
 
-    with pytest.raises(ValueError, match="one of yours called 'deletion'"):
+    with pytest.raises(ValueError, match="custom metric called 'deletion'"):
         find_metrics([Mine()])
 
 

@@ -1,4 +1,4 @@
-"""What stands around the code: citation, changelog, hooks, workflows and the forms of issues."""
+"""Around the code: citation, changelog, hooks, workflows and the forms of issues."""
 
 import re
 import subprocess
@@ -55,22 +55,24 @@ def steps(path):
 def test_workflows_run_the_commands_of_the_makefile(path):
     workflow = yaml.safe_load(path.read_text())
     assert workflow["permissions"] == {"contents": "read"}  # jobs that need more say so themselves
-    made = [match for step in steps(path) for match in re.findall(r"^make ([a-z]+)", step.get("run", ""), flags=re.M)]
-    assert made
-    assert set(made) <= TARGETS
+    targets = [
+        match for step in steps(path) for match in re.findall(r"^make ([a-z]+)", step.get("run", ""), flags=re.M)
+    ]
+    assert targets
+    assert set(targets) <= TARGETS
     assert not [step for step in steps(path) if re.search(r"pytest|ruff|mypy|mkdocs|-m build", step.get("run", ""))]
 
 
 def test_the_tests_run_with_every_python_that_the_metadata_names():
     matrix = yaml.safe_load((ROOT / ".github/workflows/tests.yml").read_text())["jobs"]["test"]["strategy"]["matrix"]
-    named = {each.rpartition(" ")[2] for each in PROJECT["classifiers"] if re.search(r":: 3\.\d+$", each)}
-    assert set(matrix["python"]) == named == {"3.11", "3.12", "3.13"}
+    versions = {each.rpartition(" ")[2] for each in PROJECT["classifiers"] if re.search(r":: 3\.\d+$", each)}
+    assert set(matrix["python"]) == versions == {"3.11", "3.12", "3.13"}
 
 
 def test_hooks_are_the_checks_of_the_makefile():
     [repository] = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
     assert repository["repo"] == "local"
-    assert {hook["language"] for hook in repository["hooks"]} == {"system"}  # so that nothing is fetched
+    assert {hook["language"] for hook in repository["hooks"]} == {"system"}  # nothing is downloaded
     hooked = " ".join(hook["entry"] for hook in repository["hooks"])
     recipe = MAKEFILE.partition("\ncheck:")[2].partition("\n\n")[0]
     checks = re.findall(r"\$\(BIN\)/((?:ruff \w+)|mypy|(?:python -m [\w.]+))", recipe)

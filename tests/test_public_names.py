@@ -3,8 +3,11 @@
 import ast
 import importlib
 import inspect
+import re
 import subprocess
 import sys
+from inspect import ismodule
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
@@ -15,10 +18,11 @@ STUB = Path(tl.__file__).with_suffix(".pyi")
 HEAVY = ("torch", "pandas", "matplotlib", "ray", "rich")
 PROMISED = """
     soundness completeness road deletion insertion probe soundness_from_probes completeness_from_probes
-    removal_from_probes Soundness Completeness Road Deletion Insertion METRICS LinearImputer ConstantImputer MeanImputer
-    BlurImputer impute_linear attribute METHODS evaluate open_evaluation Evaluation ProbeTable Schedule SoundnessCurve
-    CompletenessCurve RemovalCurve DataError ModelError RunError Interval Imputer Preprocessing Cluster selftest
-    write_report opposite_schedule
+    removal_from_probes Metric Soundness Completeness Road Deletion Insertion METRICS LinearImputer ConstantImputer
+    MeanImputer BlurImputer TokenImputer impute_linear attribute METHODS evaluate open_evaluation Evaluation compare
+    ProbeTable SoundnessCurve CompletenessCurve RemovalCurve DataError ModelError RunError Estimate bootstrap skill
+    load_model open_data format_table write_report write_figures Options
+    attribution checks data imputation laboratory metrics models probing report run statistics
 """
 
 
@@ -41,8 +45,23 @@ def test_every_public_name_resolves(name):
     assert getattr(tl, name) is not None
 
 
-def test_the_names_of_the_contract_are_there():
-    assert set(PROMISED.split()) <= set(tl.__all__)
+def test_the_top_level_has_the_names_of_the_contract_and_no_more():
+    assert {*PROMISED.split(), "__version__"} == set(tl.__all__)
+
+
+@pytest.mark.parametrize("name", sorted(tl._MOVED))
+def test_a_name_that_moved_is_refused_with_its_new_path(name):
+    with pytest.raises(AttributeError, match=rf"twinlens\.{name} is now twinlens\.{re.escape(tl._MOVED[name])}$"):
+        getattr(tl, name)
+    assert attrgetter(tl._MOVED[name])(tl) is not None
+    assert name not in dir(tl)
+
+
+@pytest.mark.parametrize("room", [name for name in tl.__all__ if name.islower() and ismodule(getattr(tl, name))])
+def test_every_name_of_a_namespace_resolves(room):
+    namespace = getattr(tl, room)
+    names = getattr(namespace, "__all__", ["BASELINES", "METHODS"])
+    assert [name for name in names if getattr(namespace, name) is None] == []
 
 
 def test_names_that_do_not_exist_are_refused_as_python_does():

@@ -1,4 +1,4 @@
-"""What README.md shows is what a person gets who types it."""
+"""The examples of README.md run and print what it shows."""
 
 import re
 from pathlib import Path
@@ -28,14 +28,14 @@ def first_example(tmp_path_factory):
 
 @pytest.mark.slow
 def test_the_first_example_prints_what_it_says(first_example):
-    shown = [line.split() for line in blocks("text")[0].splitlines() if line.strip()]
-    expected = pd.DataFrame(shown[1:], columns=shown[0]).set_index(["method", "metric"]).astype(float)
-    found = first_example["evaluation"].summary().set_index(["method", "metric"])
-    assert list(found.columns) == list(expected.columns)
+    rows = [line.split() for line in blocks("text")[0].splitlines() if line.strip()]
+    expected = pd.DataFrame(rows[1:], columns=rows[0]).set_index(["method", "metric"]).astype(float)
+    summary = first_example["evaluation"].summary().set_index(["method", "metric"])
+    assert list(summary.columns) == list(expected.columns)
     # Another kind of processor trains a network with other last bits; p is the finest of all these numbers.
     numbers = [name for name in expected.columns if name != "p"]
-    assert (found.loc[expected.index, numbers] - expected[numbers]).abs().max().max() < 0.06
-    skill = found["skill_low"].unstack()
+    assert (summary.loc[expected.index, numbers] - expected[numbers]).abs().max().max() < 0.06
+    skill = summary["skill_low"].unstack()
     assert (skill.loc["captum"] > 0).all()
     assert (skill.loc["random"] < 0).all()
 

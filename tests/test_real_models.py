@@ -146,4 +146,4 @@ def test_contact_sheet(tmp_path, efficientnet, imagenet):
     }
     # Behind global pooling and a linear layer GradCAM is CAM; with one baseline, as in the paper, DeepSHAP is DeepLIFT.
     assert alike == {("cam", "gradcam"), ("deeplift", "deepshap")}
-    assert tl.write_sheet(evaluation, tmp_path / "contact-sheet.png").stat().st_size > 10_000
+    assert tl.report.write_sheet(evaluation, tmp_path / "contact-sheet.png").stat().st_size > 10_000

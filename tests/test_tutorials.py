@@ -22,9 +22,9 @@ def outputs(path: Path) -> list[dict]:
 
 
 def problems(path: Path) -> list[str]:
-    """Return whatever a cell wrote to its error stream, or raised."""
-    found = [output for output in outputs(path) if output["output_type"] == "error" or output.get("name") == "stderr"]
-    return [json.dumps(output) for output in found]
+    """Return errors, and what cells wrote to their error stream."""
+    errors = [output for output in outputs(path) if output["output_type"] == "error" or output.get("name") == "stderr"]
+    return [json.dumps(output) for output in errors]
 
 
 def test_there_are_tutorials():

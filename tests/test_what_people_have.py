@@ -68,7 +68,7 @@ def test_a_loader_with_a_collate_of_its_own_is_read_once(cnn, images, labels, by
     assert found.equals(by_arrays)
     assert seen == [5, 5, 2]
     with pytest.raises(
-        tl.DataError, match=r"`data` is a loader that shuffles and has a collate_fn.*Pass shuffle=False"
+        tl.DataError, match=r"`data` is a loader that shuffles and has its own collate_fn.*Pass shuffle=False"
     ):
         tl.evaluate(cnn, DataLoader(dataset, collate_fn=halved, shuffle=True), ["saliency"], **QUICK)
 
@@ -115,7 +115,7 @@ def test_a_data_set_that_lists_its_labels_is_not_read_for_them(cnn):
     drawn = set(listed.reads) - {0, 1, 2}  # the first are read twice, to see that they stay the same
     assert len(drawn) <= 2
     wrong = Folder(targets=[0, 1, 0, 0, 0, 1])
-    with pytest.raises(tl.DataError, match="'00003' has label 1, and `targets` of the data set say 0"):
+    with pytest.raises(tl.DataError, match="'00003' has label 1, and `targets` of the data set has 0"):
         tl.evaluate(model, wrong, ["saliency"], preprocessing={"resize": 9, "crop": 8}, **QUICK)
 
 
@@ -179,7 +179,7 @@ def test_labels_of_a_data_set_are_those_that_an_estimator_was_fitted_to():
     x, y = load_wine(return_X_y=True)
     forest = RandomForestClassifier(5, random_state=0).fit(x, y + 1)  # classes 1, 2, 3
     dataset = TensorDataset(torch.tensor(x[::4]).float(), torch.tensor(y[::4] + 1))
-    for data in (dataset, tl.from_arrays(x[::4], y[::4] + 1), (x[::4], y[::4] + 1)):
+    for data in (dataset, tl.data.from_arrays(x[::4], y[::4] + 1), (x[::4], y[::4] + 1)):
         found = tl.evaluate(forest, data, ["random"], **QUICK)
         assert found.results.accuracy == pytest.approx(forest.score(x[::4], y[::4] + 1))
 

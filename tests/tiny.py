@@ -1,5 +1,6 @@
 """A model and images so small that whole runs take moments."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -87,3 +88,8 @@ def image_folder(folder, per_class=4, size=10, classes=("ant", "bee", "cow"), se
             pixels[..., k % 3] += 130
             Image.fromarray(pixels).save(Path(folder) / name / f"{i}.png")
     return str(folder)
+
+
+def read_results(path):
+    """The content of a run's results.json."""
+    return json.loads((Path(path) / "results.json").read_text())

@@ -17,21 +17,19 @@ import sys
 from pathlib import Path
 
 from twinlens.reproduction import EXPERIMENTS
+from twinlens.reproduction.claims import count_verdicts
 from twinlens.reproduction.experiment_storage import read_stored
-from twinlens.reproduction.order_figures import PAPER_DISTANCES
-from twinlens.reproduction.outcome import count_verdicts
+from twinlens.reproduction.order_vs_value import PAPER_DISTANCES
 
 HERE = Path(__file__).parent
 DATA = {"cifar10": "CIFAR-10", "imagenet": "ImageNet"}
-"""What tables call the data of a label; those of others have the name that the run gave them."""
+"""Names of the data in tables, by label; others have the name in the results."""
 
 
 def find(directory, name):
-    """The experiment of this name in a directory; None where there is none."""
-    for path in (directory / name, directory):
-        if (path / "claims.json").exists() and (stored := read_stored(path)).name == name:
-            return stored
-    return None
+    """The experiment of this name in a directory; None if there is none."""
+    candidates = [stored for path in (directory / name, directory) if (stored := read_stored(path)) is not None]
+    return next((stored for stored in candidates if stored.name == name), None)
 
 
 def cell(text):
@@ -63,37 +61,36 @@ def distances(stored, label):
     data, metrics = DATA.get(label, results["data"]), list(PAPER_DISTANCES)
     lines = [f"| mean least distance | {' | '.join(metrics)} |", "|---|" + "---|" * len(metrics)]
     rows = {"the paper: VGG16, 5,000 images": PAPER_DISTANCES}
-    for variant, found in results["distances"].items():
+    for variant, distances in results["distances"].items():
         name = {"ours": "our variant", "literal": "to the letter"}[variant]
-        rows[f"{name}: {data}, {results['samples']:,} images"] = found["mean"]
-        rows |= {f"– {scheme}, {name}": means for scheme, means in found["by_scheme"].items()}
+        rows[f"{name}: {data}, {results['samples']:,} images"] = distances["mean"]
+        rows |= {f"– {scheme}, {name}": means for scheme, means in distances["by_scheme"].items()}
     for name, means in rows.items():
         lines.append(f"| {name} | {' | '.join(f'{means[metric]:z.3f}' for metric in metrics)} |")
     return "\n".join(lines)
 
 
 def between(text, opening, closing, inside):
-    """Replace what stands between two marks."""
+    """Replace the text between two marks."""
     pattern = re.compile(f"{re.escape(opening)}\n.*?{re.escape(closing)}", re.DOTALL)
     return pattern.sub(lambda _: f"{opening}\n{inside}\n{closing}", text)
 
 
 def count_row(stored):
-    """The row of an experiment in README.md: what it was on, and what became of its claims."""
-    counts = [count_verdicts(claim for claim in stored.claims if claim.ours is ours) for ours in (False, True)]
+    """The row of an experiment in README.md: its data, and the verdicts on its claims."""
+    counts = [count_verdicts(stored.claims, ours=ours) for ours in (False, True)]
     over = ", ".join(sorted({claim.over for claim in stored.claims if claim.over}))
-    minutes = "" if stored.seconds is None else f"{stored.seconds / 60:.1f}"
-    return [f"[{stored.name}]({stored.name}.md)", stored.title, over, minutes, *counts]
+    return [f"[{stored.name}]({stored.name}.md)", stored.title, over, f"{stored.seconds / 60:.1f}", *counts]
 
 
-def update_counts(text, label, found):
+def update_counts(text, label, experiments):
     """Write the rows of these experiments into the table of a label, and leave the others."""
     opening, closing = f"<!-- experiments {label} -->", "<!-- end of experiments -->"
     if opening not in text:
         return text
     before = text.split(opening, 1)[1].split(closing, 1)[0]
     rows = {name: row for row in before.splitlines() for name in EXPERIMENTS if row.startswith(f"| [{name}]")}
-    rows |= {name: f"| {' | '.join(map(cell, count_row(stored)))} |" for name, stored in found.items()}
+    rows |= {name: f"| {' | '.join(map(cell, count_row(stored)))} |" for name, stored in experiments.items()}
     heads = ["| name | what it asks | on | minutes | the paper's claims | our own |", "|---|---|---|---|---|---|"]
     lines = [*heads, *(rows[name] for name in EXPERIMENTS if name in rows)]
     return between(text, opening, closing, "\n".join(lines))
@@ -104,8 +101,8 @@ def write_pages(directories):
     readme = HERE / "README.md"
     counts = readme.read_text(encoding="utf-8")
     for label, directory in directories.items():
-        found = {name: stored for name in EXPERIMENTS if (stored := find(directory, name)) is not None}
-        for name, stored in found.items():
+        experiments = {name: stored for name in EXPERIMENTS if (stored := find(directory, name)) is not None}
+        for name, stored in experiments.items():
             page = HERE / f"{name}.md"
             text = between(
                 page.read_text(encoding="utf-8"), f"<!-- claims {label} -->", "<!-- end of claims -->", table(stored)
@@ -118,9 +115,9 @@ def write_pages(directories):
                 shown = f"{figure}.png" if label == "smoke" else f"{figure}-{label}.png"
                 if f"({shown})" in text:
                     shutil.copy(stored.path / "figures" / f"{figure}.png", HERE / shown)
-        counts = update_counts(counts, label, found)
+        counts = update_counts(counts, label, experiments)
     readme.write_text(counts, encoding="utf-8")
 
 
 if __name__ == "__main__":
-    write_pages({label: Path(path) for label, _, path in (given.partition("=") for given in sys.argv[1:])})
+    write_pages({label: Path(path) for label, _, path in (argument.partition("=") for argument in sys.argv[1:])})

@@ -1,184 +1,94 @@
 """The public names of twinlens: the one list that type checkers, editors and `__init__.py` read."""
 
-from . import laboratory
-from .attribution import CONTROLS, METHODS
-from .checks.ceiling import Ceiling, ceiling
-from .checks.check_catalogue import CHECKS, run_check
-from .checks.check_setup import CheckOptions
-from .checks.generated_features import (
-    AxiomTest,
-    GeneratedFeatures,
-    class_sensitivity,
-    generate_features,
-    null_player,
-)
-from .checks.localisation import Localisation, attribution_inside, pointing_game
-from .checks.randomisation import (
-    ComplexityRise,
-    Randomisation,
-    data_randomisation,
-    efficient_randomisation,
-    model_randomisation,
-    train_on_permuted_labels,
-)
-from .checks.roar import RoarCurve, roar
-from .checks.sensitivity_n import RandomRemovals, SensitivityN, random_removals, sensitivity_n
-from .checks.stability import MapChange, class_similarity, max_sensitivity
-from .data.samples import Samples, from_arrays
+from . import attribution, checks, data, imputation, laboratory, metrics, models, probing, report, run, statistics
+from .attribution import METHODS
 from .data.sources import open_data
 from .errors import DataError, ModelError, RunError
 from .evaluation import evaluate
 from .imputation.imputers import (
-    IMPUTERS,
     BlurImputer,
     ConstantImputer,
-    Imputer,
     LinearImputer,
     MeanImputer,
     TokenImputer,
     impute_linear,
 )
 from .integrations.explanations import attribute
-from .laboratory.modifications import introduce_attribution, remove_attribution
-from .laboratory.selftest import selftest
 from .metrics.catalogue import METRICS
 from .metrics.curves import CompletenessCurve, RemovalCurve
-from .metrics.estimators import opposite_schedule
-from .metrics.measuring import completeness, deletion, insertion, measure_metric, road, soundness
-from .metrics.metric import About, Metric
-from .metrics.protocols import PROTOCOLS, Protocol
+from .metrics.measuring import completeness, deletion, insertion, road, soundness
+from .metrics.metric import Metric
 from .metrics.removal import Completeness, Deletion, Insertion, Road, completeness_from_probes, removal_from_probes
 from .metrics.soundness import Soundness, soundness_from_probes
 from .metrics.soundness_curve import SoundnessCurve
-from .models.loading import LoadedModel, load_model
-from .models.preprocessing import Preprocessing
+from .models.loading import load_model
 from .options import Options
-from .probing.exchange import exchange_maps
+from .outcome import Evaluation, open_evaluation
 from .probing.probe import probe
 from .probing.probe_table import ProbeTable
-from .probing.ranking import Schedule
-from .report import format_table, write_figures, write_report, write_sheet
-from .run.check_records import Check
-from .run.results import Results
+from .report import format_table, write_figures, write_report
 from .run.run_comparison import compare
-from .run.run_reader import Evaluation, open_evaluation
-from .run.units import Cluster
-from .statistics.bootstrap import Bootstrap, bootstrap
-from .statistics.contrasts import RunComparison
-from .statistics.diagnostics import Finding, diagnose
-from .statistics.map_properties import map_entropy, sparseness
-from .statistics.sensitivity import sensitivity
-from .statistics.skill import Skill, skill
-from .statistics.verdicts import Comparison
-from .support.progress import Progress
-from .support.resampling import Interval
+from .statistics.bootstrap import bootstrap
+from .statistics.skill import skill
+from .support.estimate import Estimate
 
 __version__: str
 
 __all__ = [
-    "CHECKS",
-    "CONTROLS",
-    "IMPUTERS",
     "METHODS",
     "METRICS",
-    "PROTOCOLS",
-    "About",
-    "AxiomTest",
     "BlurImputer",
-    "Bootstrap",
-    "Ceiling",
-    "Check",
-    "CheckOptions",
-    "Cluster",
-    "Comparison",
     "Completeness",
     "CompletenessCurve",
-    "ComplexityRise",
     "ConstantImputer",
     "DataError",
     "Deletion",
+    "Estimate",
     "Evaluation",
-    "Finding",
-    "GeneratedFeatures",
-    "Imputer",
     "Insertion",
-    "Interval",
     "LinearImputer",
-    "LoadedModel",
-    "Localisation",
-    "MapChange",
     "MeanImputer",
     "Metric",
     "ModelError",
     "Options",
-    "Preprocessing",
     "ProbeTable",
-    "Progress",
-    "Protocol",
-    "RandomRemovals",
-    "Randomisation",
     "RemovalCurve",
-    "Results",
     "Road",
-    "RoarCurve",
-    "RunComparison",
     "RunError",
-    "Samples",
-    "Schedule",
-    "SensitivityN",
-    "Skill",
     "Soundness",
     "SoundnessCurve",
     "TokenImputer",
     "__version__",
     "attribute",
-    "attribution_inside",
+    "attribution",
     "bootstrap",
-    "ceiling",
-    "class_sensitivity",
-    "class_similarity",
+    "checks",
     "compare",
     "completeness",
     "completeness_from_probes",
-    "data_randomisation",
+    "data",
     "deletion",
-    "diagnose",
-    "efficient_randomisation",
     "evaluate",
-    "exchange_maps",
     "format_table",
-    "from_arrays",
-    "generate_features",
+    "imputation",
     "impute_linear",
     "insertion",
-    "introduce_attribution",
     "laboratory",
     "load_model",
-    "map_entropy",
-    "max_sensitivity",
-    "measure_metric",
-    "model_randomisation",
-    "null_player",
+    "metrics",
+    "models",
     "open_data",
     "open_evaluation",
-    "opposite_schedule",
-    "pointing_game",
     "probe",
-    "random_removals",
+    "probing",
     "removal_from_probes",
-    "remove_attribution",
+    "report",
     "road",
-    "roar",
-    "run_check",
-    "selftest",
-    "sensitivity",
-    "sensitivity_n",
+    "run",
     "skill",
     "soundness",
     "soundness_from_probes",
-    "sparseness",
-    "train_on_permuted_labels",
+    "statistics",
     "write_figures",
     "write_report",
-    "write_sheet",
 ]

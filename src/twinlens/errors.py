@@ -1,7 +1,7 @@
-"""Errors of runs, models and data, and sentences that help a person to mend one.
+"""Errors of runs, models and data, and helpers for error messages.
 
-Callers get `ValueError` and `TypeError`. The three classes here are for what lies outside a call: files, models and run
-directories. All of them are `ValueError`s, which the command line prints as one line.
+Wrong arguments raise `ValueError` and `TypeError`. The classes here are for files, models and run directories; all are
+`ValueError`s, which the command line prints in one line.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ import os
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-_NEAR = 0.7  # how much alike a name is that was perhaps meant; "gradcam" and "random" are alike by 0.62
+_NEAR = 0.7  # similarity of a suggested name; "gradcam" and "random" have 0.62
 
 
 def printable_line(text: str) -> str:
-    r"""Return text with escapes for whatever a terminal would obey: line breaks, colours, titles, other directions.
+    r"""Return text with control characters escaped: line breaks, colours, titles, text direction.
 
-    Names of files, and of methods in a run from elsewhere, may hold any of them.
+    Names of files and methods may contain any of them.
 
     Example:
         >>> print(printable_line("a" + chr(27) + "[2Jb" + chr(0x202E)))
@@ -26,7 +26,7 @@ def printable_line(text: str) -> str:
 
 
 class DataError(ValueError):
-    """A file of the user's that cannot be used; the message is one line that any terminal can print."""
+    """An input file that cannot be used; the message is one printable line."""
 
     def __init__(self, message: str) -> None:
         super().__init__(printable_line(str(message)))
@@ -41,37 +41,34 @@ class RunError(ValueError):
 
 
 class DamagedError(RunError):
-    """A part of a run directory whose content is not what was written.
+    """A file of a run directory whose content is not what was written.
 
     Example:
         >>> print(DamagedError("run/maps/rise/0.safetensors"))
-        'run/maps/rise/0.safetensors' is damaged: its content does not fit its checksum. Remove it and start the run
-        again with the same command: what is missing is made anew.
+        'run/maps/rise/0.safetensors' is damaged: its content does not match its checksum. Remove it and run the same
+        command again to recreate it.
     """
 
-    def __init__(self, path: str | os.PathLike[str], reason: str = "its content does not fit its checksum") -> None:
+    def __init__(self, path: str | os.PathLike[str], reason: str = "its content does not match its checksum") -> None:
         super().__init__(path, reason)
         self.path = path
         self.reason = reason.rstrip(".")
 
     def __str__(self) -> str:
-        return (
-            f"{str(self.path)!r} is damaged: {self.reason}. Remove it and start the run again with the same command: "
-            "what is missing is made anew."
-        )
+        return f"{str(self.path)!r} is damaged: {self.reason}. Remove it and run the same command again to recreate it."
 
 
-def unknown(argument: str, given: object, known: Iterable[str], *, or_else: str = "") -> ValueError:
-    """Build the error for a name that is not among the known ones, with the near miss if there is one.
+def unknown(argument: str, value: object, names: Iterable[str], *, or_else: str = "") -> ValueError:
+    """Return the error for a value that is not among the names, with a suggestion if one is close.
 
     Example:
         >>> unknown("methods", "gradcm", ["gradcam", "random"])
         ValueError("`methods` must be one of gradcam, random; got 'gradcm'. Did you mean 'gradcam'?")
     """
-    names = list(known)
-    near = get_close_matches(str(given), names, n=1, cutoff=_NEAR)
+    names = list(names)
+    near = get_close_matches(str(value), names, n=1, cutoff=_NEAR)
     hint = f" Did you mean {near[0]!r}?" if near else ""
-    return ValueError(f"`{argument}` must be one of {', '.join(names)}{or_else}; got {short_repr(given)}.{hint}")
+    return ValueError(f"`{argument}` must be one of {', '.join(names)}{or_else}; got {short_repr(value)}.{hint}")
 
 
 def short_repr(value: object) -> str:

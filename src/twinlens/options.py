@@ -1,4 +1,4 @@
-"""What a run can be asked: each option declared once, at its field.
+"""Options of a run, each declared once, at its field.
 
 The arguments of `evaluate`, the flags of the command line, the keys of run.toml, what run.json stores and the table in
 docs/reference/options.md all come from these declarations. Options of a metric are declared at the metric, those of a
@@ -13,6 +13,7 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal, ParamSpec, Protocol, TypeVar
 
 from torch import nn
@@ -34,13 +35,14 @@ from twinlens.support.progress import Progress
 from twinlens.support.signatures import show_options
 
 ModelSource = str | nn.Module | LoadedModel | Callable[[Any], Any] | Any
-"""A spec, a module, a function from a batch to its answers, or a fitted estimator of scikit-learn."""
+"""A spec, a module, a function from a batch to its outputs, or a fitted scikit-learn estimator."""
 
 DataSource = str | os.PathLike[str] | Samples | tuple[Any, Any] | Any
-"""A spec, samples, inputs and labels as two arrays, or a data set or loader of torch."""
+"""A spec, samples, inputs and labels as two arrays, or a torch data set or loader."""
 
 Methods = str | Sequence[str] | Mapping[str, str | Callable[..., Any] | Mapping[str, Any]]
-"""Names; or from names of the user's to a name, a function or an object of another library, or a table of both."""
+"""Names of methods; or a mapping from your own names to a method, a function, an object of another library, or a
+mapping with a "method" and its options."""
 
 DEFAULT_METHODS = ("integrated_gradients", "gradcam", "saliency", "random")
 _COUNTS = {
@@ -51,42 +53,42 @@ _COUNTS = {
     "shard_size": 2**31,
     "workers": 1024,
 }
-"""Options that count something, and the most that each can be: beyond it are memory errors and overflows."""
-_FEWEST_RESAMPLES = 500  # that tell one in two hundred, the level of one of many looks
+"""Options that are counts, each with its maximum: larger values end in memory errors and overflows."""
+_FEWEST_RESAMPLES = 500  # needed to resolve 1 in 200, the level of one of many looks
 _MARGIN = 0.02  # difference between methods that does not matter, unless `until` names another
 
 
 @dataclass(frozen=True)
-class Part:
-    """One of several processes that share the units of a run.
+class Job:
+    """One of N processes that share the work of a run.
 
     Example:
-        >>> Part.read("3/16")
-        Part(number=3, of=16)
+        >>> Job.read("3/16")
+        Job(number=3, of=16)
     """
 
     number: int
-    """Which one, from 1."""
+    """Its number, from 1 to N."""
 
     of: int
-    """How many there are."""
+    """N, the number of processes."""
 
     def __str__(self) -> str:
         return f"{self.number}/{self.of}"
 
     @staticmethod
-    def read(text: str) -> Part:
-        """Read K/N, refusing whatever is not the K-th of N."""
-        found = re.fullmatch(r"([0-9]{1,6})/([0-9]{1,6})", text)
-        part = Part(int(found[1]), int(found[2])) if found else None
-        if part is None or not 1 <= part.number <= part.of:
+    def read(text: str) -> Job:
+        """Parse K/N."""
+        match = re.fullmatch(r"([0-9]{1,6})/([0-9]{1,6})", text)
+        job = Job(int(match[1]), int(match[2])) if match else None
+        if job is None or not 1 <= job.number <= job.of:
             raise ValueError(f"`part` must be K/N with 1 <= K <= N, such as 3/16; got {short_repr(text)}.")
-        return part
+        return job
 
 
 @dataclass(frozen=True)
 class Until:
-    """When a run has samples enough.
+    """The stopping rule of a run that draws its samples in rounds.
 
     Example:
         >>> Until.read(0.02), Until.read("decided:0.05")
@@ -96,192 +98,193 @@ class Until:
     """
 
     margin: float
-    """Half-width that no interval of the headline may exceed, or the difference that does not matter."""
+    """Largest half-width of the headline's intervals, or the difference between methods that does not matter."""
 
     decided: bool
-    """Whether it is enough that all comparisons are decided, or differ by less than the margin."""
+    """Whether to stop once every comparison is decided or within the margin."""
 
     def __str__(self) -> str:
         return f"decided:{self.margin:g}" if self.decided else f"{self.margin:g}"
 
     @staticmethod
-    def read(given: float | str) -> Until:
-        """Read a half-width, "decided" or "decided:MARGIN", refusing whatever is none of them."""
-        word, colon, margin = str(given).partition(":")
+    def read(rule: float | str) -> Until:
+        """Parse a half-width, "decided" or "decided:MARGIN"."""
+        word, colon, margin = str(rule).partition(":")
         if decided := word == "decided":
             word = margin if colon else f"{_MARGIN:g}"
         try:
             value = float(word)
         except ValueError:
             value = math.nan
-        if isinstance(given, bool) or not 0 < value < 1:
+        if isinstance(rule, bool) or not 0 < value < 1:
             raise ValueError(
                 "`until` must be a half-width within (0, 1), such as 0.02, or 'decided', or 'decided:0.05' with the "
-                f"difference that does not matter; got {short_repr(given)}."
+                f"difference that does not matter; got {short_repr(rule)}."
             )
         return Until(value, decided)
 
 
 @dataclass(frozen=True, kw_only=True)
-class SubjectOptions:
+class ModelDataOptions:
     """Model and data."""
 
     weights: str = PRETRAINED
-    """Weights for a model given by its spec: a file (.safetensors or a state dict), "default", or "none" for an
-    untrained model."""
+    """Weights of a model given by its spec: a file (.safetensors or a state dict), "default", or "none" for random
+    weights."""
 
     classes: str | None = None
-    """File with the index of each class name: .json, .txt or .csv."""
+    """File that maps class names to indices: .json, .txt or .csv."""
 
     preprocessing: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of `Preprocessing` that replace the model's own: resize, crop, squash, interpolation, mean, std."""
+    """Overrides of the model's preprocessing: resize, crop, squash, interpolation, mean, std."""
 
     output: Literal["auto", "logits", "probabilities", "multi_label"] = "auto"
-    """What the model returns: logits, probabilities, or multi_label, a logit for each class that may be present beside
-    others, of which labels name the one that is explained; probabilities of an estimator of scikit-learn or a function
-    on NumPy arrays, and logits of everything else by default."""
+    """What the model returns: logits, probabilities, or multi_label, one independent logit per class. By default
+    probabilities for scikit-learn estimators and functions on NumPy arrays, logits otherwise."""
 
     target: Target | None = None
-    """In Python, a function from what the model returns to one score per sample, for detection, segmentation and
-    whatever else has no class; labels then play no part, and `performance` is "score"."""
+    """Python only: a function from the model's output to one score per sample, for detection, segmentation and other
+    tasks without classes. Labels are then ignored, and `performance` is "score"."""
 
     limit: int | None = None
-    """Evaluate this many samples, drawn by the seed, or with `until` at most as many; all by default."""
+    """Number of samples, drawn by the seed; with `until`, the maximum. All samples by default."""
 
     skip_bad: bool = False
-    """Leave out samples that cannot be read; otherwise they are an error."""
+    """Skip samples that cannot be read instead of stopping with an error."""
 
     allow_code: bool = False
-    """Open a model of torch.export (FILE.pt2), which can run code that the file holds; otherwise it is refused."""
+    """Allow torch.export models (FILE.pt2), which can run code stored in the file."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class QuestionOptions(ReadingOptions):
-    """What to evaluate."""
-
-    metrics: MetricRequests = DEFAULT_METRICS
-    """Names of metrics, metrics as values, or a table from names of your own to either; none makes the maps alone."""
+class MapsOptions(ReadingOptions):
+    """Maps."""
 
     maps: Mapping[str, Any] = field(default_factory=dict)
-    """Maps made elsewhere: from a name to a folder, .npy, .npz or .safetensors file, or in Python to an array (N, *S)
-    in the order of the samples; or to a table of "maps" and how they are read, by sign, channels and resize."""
+    """Your own maps: from a name to a folder, a .npy, .npz or .safetensors file, or in Python an array (N, *S) in the
+    order of the samples; or to a mapping of "maps" and how to read them (sign, channels, resize)."""
 
     segments: Any = None
-    """Features that are more than single places: "slic" or "slic:100" for superpixels of images, "grid:49" for parts of
-    equal size, or in Python (N, *S) integers in the order of the samples, negative where a place always stays. Maps are
-    averaged over each segment, levels count segments, and they are imputed as a whole."""
+    """Group positions into features: "slic" or "slic:100" for superpixels, "grid:49" for equal tiles, or in Python an
+    integer array (N, *S) in the order of the samples, negative where a position is never removed. Maps are averaged
+    over each segment, and segments are removed and imputed as a whole."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationOptions(MapsOptions):
+    """Evaluation."""
+
+    metrics: MetricRequests = DEFAULT_METRICS
+    """Names of metrics, metrics as values, or a mapping from your own names to either; [] makes maps only."""
 
     protocol: str | FinePrint = "paper"
-    """Fine print of metrics given by name: "paper" follows the paper's text, "soco" the code that its authors
-    published."""
+    """Details of metrics given by name: "paper" follows the paper's text, "soco" its authors' published code."""
 
     levels: Sequence[float] | None = None
-    """Shares removed in the sweep of soundness, decreasing; those of the protocol by default."""
+    """Shares of features removed by soundness, in decreasing order; the protocol's by default."""
 
     epsilon: float = 0.01
-    """Gain of performance below which a step of soundness adds false attribution."""
+    """Smallest gain in performance for which soundness counts a step as predictive."""
 
     performance: Performance = "accuracy"
-    """Measure of performance for metrics given by name: accuracy, probability, logit, score, top5,
-    balanced_accuracy; r2, neg_mse or score for regression and for a `target`."""
+    """Performance measure of metrics given by name: accuracy, probability, logit, score, top5 or balanced_accuracy;
+    r2, neg_mse or score for regression and with `target`."""
 
     imputer: str | Mapping[str, Any] | Imputer | None = None
-    """What stands in the place of removed features: linear, constant, mean or blur; linear for images, the mean
-    of the samples for tabular rows by default. On images deletion and insertion have their own."""
+    """How removed features are filled in: linear, constant, mean or blur. By default linear for images and the mean
+    of the samples for tabular rows. Deletion and insertion on images have their own."""
 
     control: Literal["shuffled", "all", "none"] = "shuffled"
-    """Measure each metric on maps exchanged between the samples, too, and with it the skill: what a method knows of
-    *this* input. "shuffled" does so for all metrics but the paper's soundness, whose sweep is long, "all" for that as
-    well, "none" for none."""
+    """Also measure metrics on maps exchanged between samples, and report the skill: how much better a method's own maps
+    are. "shuffled" covers all metrics except the paper's soundness, which takes long; "all" includes it."""
 
     control_share: float = 0.5
-    """Share of the samples on which exchanged maps are measured; 1 makes skill more certain and takes longer."""
+    """Share of the samples measured with exchanged maps; 1 narrows the interval of the skill and takes longer."""
 
     seed: int = 0
-    """Seed of all that is random."""
+    """Random seed."""
 
     resamples: int = 1000
-    """Resamples behind intervals and comparisons."""
+    """Number of bootstrap resamples for intervals and comparisons."""
 
     until: float | str | None = None
-    """Draw samples in growing rounds until they are enough: a number such as 0.02 is the half-width that no interval of
-    the headline may exceed; "decided" waits until every pair of methods, and every method against its exchanged maps,
-    is decided or differs by less than 0.02, "decided:0.05" by less than 0.05. Intervals are wider, because they are
-    looked at several times. All samples by default."""
+    """Draw samples in growing rounds until the results are precise enough. A number such as 0.02 is the largest
+    half-width of the headline's intervals; "decided" stops once all pairs of methods, and each method and its exchanged
+    maps, differ clearly or by less than 0.02 ("decided:0.05": by less than 0.05). Intervals are wider to allow for
+    several looks. All samples at once by default."""
 
     show: Sequence[str] = ()
-    """Ids of samples that the report shows in any case, beside those that it selects itself."""
+    """Ids of samples to show in the report in addition to those it selects."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExecutionOptions:
-    """How."""
+    """Execution."""
 
     out: str | os.PathLike[str] | None = None
-    """Run directory, or an address such as s3://bucket/run; a run that is there goes on. A temporary directory by
+    """Run directory, or an address such as s3://bucket/run. An existing run is resumed. A temporary directory by
     default."""
 
     batch_size: int | None = None
-    """Inputs per call of the model; by the size of an input and the device by default."""
+    """Inputs per call of the model; chosen by input size and device by default."""
 
     memory_format: Literal["contiguous", "channels_last"] | None = None
-    """Order of an image's values in memory; channels_last for a model that convolves by default."""
+    """Memory layout of images; channels_last for convolutional models by default."""
 
     precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    """What the model computes probes in; maps are always made in float32. "auto" takes what the device computes in
-    natively, if a trial on real probes agrees with float32 on 99.5% of the predictions and within 0.02 of every
-    probability, and float32 otherwise and for short runs."""
+    """Number format for probes; maps are always computed in float32. "auto" uses the device's native format if a trial
+    agrees with float32 on 99.5% of the predictions and within 0.02 of every probability, and float32 otherwise and for
+    short runs."""
 
     compile: bool | Literal["auto"] = "auto"
-    """Call the model through torch.compile; "auto" does so where the probes ahead pay for it."""
+    """Call the model through torch.compile; "auto" does so for runs long enough to pay for compilation."""
 
     device: str | None = None
-    """Where to compute: cpu, cuda, cuda:1, …; a GPU where there is one by default, and a module stays where it is."""
+    """Device: cpu, cuda, cuda:1, …; a GPU if there is one by default. A module stays on its device."""
 
     threads: int | None = None
-    """Threads within one operation of torch on the CPU, which may change last bits; as many as torch has by default."""
+    """CPU threads per torch operation, which can change the last bits of results; torch's own setting by default."""
 
     shard_size: int | None = None
-    """Samples per part of the run; by the size of an input by default."""
+    """Samples per shard, the unit of storage and resume; chosen by input size by default."""
 
     workers: int = 2
     """Threads that read images."""
 
     strict: bool = False
-    """Raise an error if any method fails; otherwise the results hold those that did not, and `failures` why the others
-    did."""
+    """Raise an error if any method fails; otherwise the results hold the others, and `failures` the reasons."""
 
     progress: bool | Progress = True
-    """Whether to show progress bars on a terminal or in a notebook, or what receives the progress."""
+    """Show progress bars in a terminal or notebook; or an object that receives the progress."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class EngineOptions:
-    """Where."""
+class DistributionOptions:
+    """Distribution."""
 
     engine: Literal["local", "ray"] = "local"
-    """Where units of work run: in this process, or on all machines of a Ray cluster."""
+    """Where to run: in this process, or on a Ray cluster."""
 
     address: str | None = None
-    """Address of a running Ray cluster, such as auto or HOST:PORT; a cluster of this machine alone by default."""
+    """Address of a running Ray cluster: auto or HOST:PORT; a new cluster on this machine by default."""
 
     cpus_per_unit: float | None = None
-    """CPUs of each worker of a cluster; one by default."""
+    """CPUs per Ray worker; one by default."""
 
     gpus_per_unit: float | None = None
-    """GPUs of each worker of a cluster; shares such as 0.25 are possible. None by default."""
+    """GPUs per Ray worker, such as 1 or 0.25; none by default."""
 
     part: str | None = None
-    """Do one part of a run, such as 3/16 for the third of sixteen, beside other processes that do theirs in the same
-    directory: job arrays. Whoever finishes last makes the results."""
+    """Run job K of N in a directory shared with the other jobs, as in a job array: 3/16 is the third of sixteen. The
+    last job to finish writes the results."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(EngineOptions, ExecutionOptions, QuestionOptions, SubjectOptions):
-    """Everything that `evaluate` can be asked beside the model, the data and the methods; checked when it is made.
+class Options(DistributionOptions, ExecutionOptions, EvaluationOptions, ModelDataOptions):
+    """All options of `evaluate`, checked on construction.
 
     Example:
-        >>> Options(metrics="completeness").metric_values()
+        >>> Options(metrics="completeness").metric_values
         {'completeness': Completeness(thresholds=(0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1), relative=True,
         performance='accuracy', imputer=None, protocol='paper')}
         >>> Options(skip_bad="no")
@@ -310,19 +313,18 @@ class Options(EngineOptions, ExecutionOptions, QuestionOptions, SubjectOptions):
                 raise ValueError(
                     f"`{name}` belongs to engine 'ray', and `engine` is 'local'; got {value!r}. Leave it out."
                 )
-        self._check_part()
-        self._check_until(self.metric_values())
+        self._check_job()
+        self._check_until(self.metric_values)
 
-    def _check_part(self) -> None:
-        if self.part is None:
+    def _check_job(self) -> None:
+        if self.job is None:
             return
-        Part.read(self.part)
         if self.engine != "local":
             raise ValueError(
                 f"`part` belongs to engine 'local', and `engine` is {self.engine!r}. Leave one of them out."
             )
         if self.out is None:
-            raise ValueError("`part` needs `out`, a directory that all parts of the run share; got none.")
+            raise ValueError("`part` needs `out`, a directory that all jobs of the run share; got none.")
 
     def _check_until(self, metrics: Mapping[str, Metric]) -> None:
         if self.until is None:
@@ -330,8 +332,8 @@ class Options(EngineOptions, ExecutionOptions, QuestionOptions, SubjectOptions):
         object.__setattr__(self, "until", str(Until.read(self.until)))
         if self.part is not None:
             raise ValueError(
-                "`until` looks at the results of each round before it draws the next, and `part` does a share of the "
-                "work without the others. Leave one of them out; engine 'ray' can do with `until`."
+                "`until` looks at the results of each round before it draws the next, and `part` runs one job without "
+                "the others. Leave one of them out, or use engine 'ray'."
             )
         if not headline(metrics):
             raise ValueError(
@@ -344,13 +346,14 @@ class Options(EngineOptions, ExecutionOptions, QuestionOptions, SubjectOptions):
                 f"look; got {self.resamples}."
             )
 
-    @property
-    def own_part(self) -> Part | None:
-        """The part of the run that this process does; None for all of it."""
-        return None if self.part is None else Part.read(self.part)
+    @cached_property
+    def job(self) -> Job | None:
+        """The job of this process; None if it does the whole run."""
+        return None if self.part is None else Job.read(self.part)
 
+    @cached_property
     def metric_values(self) -> dict[str, Metric]:
-        """Return the metrics by their names; those given by name take the options that they share."""
+        """The metrics by name; those given by name use the shared options."""
         shared = {name: getattr(self, name) for name in ("protocol", "levels", "epsilon", "performance")}
         return find_metrics(self.metrics, shared)
 
@@ -360,7 +363,7 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class TakesOptions(Protocol[P, R_co]):
-    """A function of a model, data and methods, whose keywords are the fields of `Options`."""
+    """A function of a model, data and methods with the fields of `Options` as keywords."""
 
     def __call__(
         self, model: ModelSource, data: DataSource, methods: Methods = ..., *args: P.args, **options: P.kwargs
@@ -371,10 +374,10 @@ class TakesOptions(Protocol[P, R_co]):
 def takes_options(
     kind: Callable[P, Options],
 ) -> Callable[[Callable[[ModelSource, DataSource, Methods, Options], R_co]], TakesOptions[P, R_co]]:
-    """Give a function that takes `Options` their fields as keyword arguments, checked by mypy and shown by `help`."""
+    """Turn the `options` argument of a function into keyword arguments, checked by mypy and shown by `help`."""
 
     def decorate(function: Callable[[ModelSource, DataSource, Methods, Options], R_co]) -> TakesOptions[P, R_co]:
-        known = [option.name for option in fields_of(Options)]
+        names = [option.name for option in fields_of(Options)]
 
         @functools.wraps(function)
         def call(
@@ -385,8 +388,8 @@ def takes_options(
             **options: P.kwargs,
         ) -> R_co:
             for name in options:
-                if name not in known:
-                    raise TypeError(str(unknown("options", name, known)))
+                if name not in names:
+                    raise TypeError(str(unknown("options", name, names)))
             return function(model, data, methods, kind(*args, **options))
 
         show_options(call, fields_of(Options), instead_of="options")

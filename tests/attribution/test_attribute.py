@@ -13,7 +13,7 @@ from twinlens.attribution.deeplift import _contributions
 from twinlens.attribution.feature_maps import find_layer
 from twinlens.attribution.gradients import _integrate
 from twinlens.attribution.harness import make_request, undisturbed
-from twinlens.attribution.rules import excitation_rules
+from twinlens.attribution.rules import TopLayer, excitation_rules
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -126,7 +126,7 @@ def test_deepshap_agrees_with_captum_and_averages_over_the_background(batch):
     explained = tl.attribute(model, inputs, targets, "deepshap", background=background)
     expected = positive(quietly(captum.DeepLiftShap(model).attribute, inputs, background, target=targets))
     assert torch.allclose(explained, expected, atol=1e-4)
-    with pytest.raises(ValueError, match=r"`background` must hold baselines shaped like one input \(3, 16, 16\)"):
+    with pytest.raises(ValueError, match=r"`background` must hold inputs of shape \(3, 16, 16\)"):
         tl.attribute(model, inputs, targets, "deepshap", background=background[:, :2])
 
 
@@ -164,7 +164,7 @@ def test_excitation_rules_reach_programs_of_torch_export(batch):
     found = []
     for one in (model, torch.export.export(model, (inputs,)).module()):
         leaf = inputs.clone().requires_grad_()
-        with excitation_rules() as rules:
+        with excitation_rules(TopLayer()) as rules:
             logits = one(leaf)
         found.append(torch.autograd.grad(logits[:, 0].sum(), leaf)[0])
         assert rules.used == 5

@@ -18,7 +18,7 @@ from tests.attribution.planted import (
 )
 from twinlens.attribution import bottleneck, feature_point
 from twinlens.attribution.bottleneck import _information, iba, input_iba
-from twinlens.attribution.feature_point import Moments, StandIn
+from twinlens.attribution.feature_point import LayerRun, Moments, StandIn
 from twinlens.attribution.harness import make_request
 
 quick_input_iba = functools.partial(
@@ -109,8 +109,8 @@ def test_a_model_that_counts_its_rows_is_given_corners_of_copies(monkeypatch):
     images, _, _ = planted_images(1, 26)
     monkeypatch.setattr(feature_point, "_CORNER", 4)
     model, strict = Counting(), Counting(images.shape[2:])
-    assert feature_point._find_stand_in(model, model.stem, 1, images) == StandIn(every_row=True, whole=False)
-    assert feature_point._find_stand_in(strict, strict.stem, 1, images) == StandIn(every_row=True, whole=True)
+    assert feature_point._find_stand_in(LayerRun(model, model.stem, 1), images) == StandIn(every_row=True, whole=False)
+    assert feature_point._find_stand_in(LayerRun(strict, strict.stem, 1), images) == StandIn(every_row=True, whole=True)
 
 
 @pytest.mark.parametrize(("channels", "rows"), [(4, 20), (400, 5)])
@@ -144,9 +144,11 @@ def test_layers_within_a_shortcut(monkeypatch):
     monkeypatch.setattr(feature_point, "_CORNER", 4)
     # Of a constant image, too, whose rows are all the same.
     for image in (images[:1], torch.zeros_like(images[:1])):
-        found = feature_point._find_stand_in(model, model.branch, 1, image)
+        found = feature_point._find_stand_in(LayerRun(model, model.branch, 1), image)
         assert found == StandIn(every_row=True, whole=True)
-    assert feature_point._find_stand_in(model, model.stem, 1, images[:1]) == StandIn(every_row=False, whole=False)
+    assert feature_point._find_stand_in(LayerRun(model, model.stem, 1), images[:1]) == StandIn(
+        every_row=False, whole=False
+    )
     for layer in ("branch", "stem"):
         together = iba(model, images, classes, layer=layer, batch_size=3)
         alone = iba(model, images, classes, layer=layer, batch_size=1)
@@ -226,7 +228,7 @@ def test_seeds_change_the_noise(method):
         (iba, {"noise": 0}, "`noise` must be at least 1; got 0"),
         (iba, {"batch_size": 0}, "`batch_size` must be at least 1; got 0"),
         (iba, {"min_std": 0.0}, "`min_std` must be positive; got 0"),
-        (iba, {"layer": "6"}, r"`layer` must give a convolutional feature map .* it gives \(1, 16\)"),
+        (iba, {"layer": "6"}, r"`layer` must return a convolutional feature map .* it returns \(1, 16\)"),
         (iba, {"reference": torch.ones(2, 1, 8, 8)}, r"`reference` must hold inputs of shape \(3, 32, 32\)"),
         (input_iba, {"rounds": 0}, "`rounds` must be at least 1; got 0"),
         (input_iba, {"critic_noise": 0}, "`critic_noise` must be at least 1; got 0"),

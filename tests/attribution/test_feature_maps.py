@@ -1,4 +1,4 @@
-"""Feature maps are found by their place in a pass: of modules that run several times, of programs without modules."""
+"""Feature maps are identified by their location in a pass: of modules that run several times, of programs."""
 
 import warnings
 
@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional
 
 import twinlens as tl
-from twinlens.attribution.feature_maps import choose, find_layer, watching
+from twinlens.attribution.feature_maps import choose, find_layer, recording
 
 
 class Shared(nn.Module):
@@ -85,13 +85,12 @@ def plain():
     )  # fmt: skip
 
 
-def program(model, images, kind):
+def program(model, images, *, decomposed=False):
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        if kind == "exported":
-            sizes = {0: torch.export.Dim("batch", min=1, max=64)}
-            return torch.export.export(model.eval(), (images,), dynamic_shapes=(sizes,)).module()
-        return torch.jit.trace(model.eval(), images) if kind == "traced" else torch.jit.script(model.eval())
+        warnings.simplefilter("ignore")
+        sizes = {0: torch.export.Dim("batch", min=1, max=64)}
+        exported = torch.export.export(model.eval(), (images,), dynamic_shapes=(sizes,))
+        return (exported.run_decompositions() if decomposed else exported).module()
 
 
 @pytest.fixture(scope="module")
@@ -102,29 +101,28 @@ def images():
 TARGETS = [0, 1, 2, 3, 1]
 
 
-@pytest.mark.parametrize("kind", ["exported", "traced", "scripted"])
+@pytest.mark.parametrize("decomposed", [False, True])
 @pytest.mark.parametrize("build", [plain, Shared, Patches, ChannelsLast])
-def test_gradcam_of_a_program_is_that_of_its_model(images, build, kind):
+def test_gradcam_of_a_program_is_that_of_its_model(images, build, decomposed):
     model = build()
-    wanted = tl.attribute(model, images, TARGETS, "gradcam")
-    assert (wanted.amax(dim=(1, 2)) > 0).sum() >= 3
-    found = program(model, images, kind)
-    before, hooks = {name: value.clone() for name, value in found.state_dict().items()}, dict(found._forward_hooks)
+    expected = tl.attribute(model, images, TARGETS, "gradcam")
+    assert (expected.amax(dim=(1, 2)) > 0).sum() >= 3
+    exported = program(model, images, decomposed=decomposed)
+    before = {name: value.clone() for name, value in exported.state_dict().items()}
+    hooks = dict(exported._forward_hooks)
     for size in (1, 5):
-        for _ in range(3):  # TorchScript optimises what runs again
-            maps = tl.attribute(found, images, TARGETS, "gradcam", batch_size=size)
-            torch.testing.assert_close(maps, wanted, rtol=1e-4, atol=1e-5)
-    assert all(torch.equal(value, before[name]) for name, value in found.state_dict().items())
-    assert dict(found._forward_hooks) == hooks
+        maps = tl.attribute(exported, images, TARGETS, "gradcam", batch_size=size)
+        torch.testing.assert_close(maps, expected, rtol=1e-4, atol=1e-5)
+    assert all(torch.equal(value, before[name]) for name, value in exported.state_dict().items())
+    assert dict(exported._forward_hooks) == hooks
 
 
-@pytest.mark.parametrize("kind", ["exported", "traced", "scripted"])
-def test_cam_of_a_program_is_that_of_its_model(images, kind):
+def test_cam_of_a_program_is_that_of_its_model(images):
     model = plain()
-    wanted = tl.attribute(model, images, TARGETS, "cam")
-    torch.testing.assert_close(tl.attribute(program(model, images, kind), images, TARGETS, "cam"), wanted)
+    expected = tl.attribute(model, images, TARGETS, "cam")
+    torch.testing.assert_close(tl.attribute(program(model, images), images, TARGETS, "cam"), expected)
     with pytest.raises(ValueError, match="`model` must pool its last feature map globally into its last linear layer"):
-        tl.attribute(program(Shared(), images, kind), images, [3] * 5, "cam")
+        tl.attribute(program(Shared(), images), images, [3] * 5, "cam")
 
 
 def test_cam_reads_a_convolution_of_one_pixel(images):
@@ -132,18 +130,6 @@ def test_cam_reads_a_convolution_of_one_pixel(images):
     apart = nn.Sequential(*model[:6], nn.Conv2d(8, 4, 1), nn.Flatten())
     apart[6].load_state_dict({"weight": model[7].weight[:, :, None, None], "bias": model[7].bias})
     torch.testing.assert_close(tl.attribute(apart, images, TARGETS, "cam"), tl.attribute(model, images, TARGETS, "cam"))
-
-
-def test_layers_of_an_exported_program_are_named_as_in_its_model(images):
-    model = Shared()
-    found = program(model, images, "exported")
-    for layer in ("stem", "late"):
-        wanted = tl.attribute(model, images, TARGETS, "gradcam", layer=layer)
-        torch.testing.assert_close(tl.attribute(found, images, TARGETS, "gradcam", layer=layer), wanted)
-    with pytest.raises(ValueError, match=r"`layer` must name a module that was exported; got 'nine'.* head"):
-        tl.attribute(found, images, TARGETS, "gradcam", layer="nine")
-    with pytest.raises(ValueError, match="`layer` cannot be named in a program of TorchScript; got 'stem'"):
-        tl.attribute(program(model, images, "traced"), images, TARGETS, "gradcam", layer="stem")
 
 
 @pytest.mark.parametrize("activation", [nn.ReLU6, nn.SiLU])
@@ -156,10 +142,10 @@ def test_a_shared_activation_is_read_at_the_run_that_is_a_feature_map(images, ac
     wanted = (gradient.mean(dim=(2, 3), keepdim=True) * features).sum(dim=1).clamp(min=0)
     wanted = functional.interpolate(wanted[:, None], size=(16, 16), mode="bilinear")[:, 0].detach()
     torch.testing.assert_close(tl.attribute(model, images, TARGETS, "gradcam"), wanted)
-    with torch.no_grad(), watching(model, None) as seen:
+    with torch.no_grad(), recording(model) as outputs:
         model(images[:1])
-    place = choose(seen, activated=False).place
-    assert (place.source, place.run) == (model.act, 1)
+    location = choose(outputs, activated=False).location
+    assert (location.source, location.run) == (model.act, 1)
 
 
 def test_a_layer_that_never_runs_is_refused(images):
@@ -169,7 +155,15 @@ def test_a_layer_that_never_runs_is_refused(images):
         tl.attribute(model, images, TARGETS, "gradcam", layer="unused")
 
 
-def test_other_methods_with_layers_say_what_to_do_with_a_program(images):
-    with pytest.raises(ValueError, match=r"`model` must consist of modules for this method; .* Take gradcam"):
-        tl.attribute(program(plain(), images, "exported"), images, TARGETS, "excitation_backprop")
+def test_programs_are_refused_where_a_module_is_needed(images):
+    exported = program(plain(), images)
+    for method, options in (("excitation_backprop", {}), ("gradcam", {"layer": "3"})):
+        with pytest.raises(ValueError, match=r"`model` must consist of modules for this method; .* Use gradcam"):
+            tl.attribute(exported, images, TARGETS, method, **options)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        scripted = torch.jit.trace(plain().eval(), images)
+    for method in ("gradcam", "excitation_backprop"):
+        with pytest.raises(ValueError, match=r"`model` is a TorchScript program, .* integrated_gradients"):
+            tl.attribute(scripted, images, TARGETS, method)
     assert find_layer(plain(), images)

@@ -100,7 +100,7 @@ def test_expected_gradients_are_complete(batch):
 
 def test_gradient_shap_refuses_baselines_that_do_not_fit(batch):
     model, (inputs, targets) = smooth_network(), batch
-    with pytest.raises(ValueError, match=r"`reference` must hold baselines shaped like one input \(3, 8, 8\)"):
+    with pytest.raises(ValueError, match=r"`reference` must hold inputs of shape \(3, 8, 8\)"):
         tl.attribute(model, inputs, targets, "gradient_shap", reference=inputs[:, :2])
     with pytest.raises(ValueError, match="`reference` must be finite"):
         tl.attribute(model, inputs, targets, "gradient_shap", reference=inputs * torch.nan)

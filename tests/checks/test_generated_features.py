@@ -3,7 +3,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.laboratory.colours import SIZE, Colours, examples, known
+from tests.checks.colours import SIZE, Colours, examples, known
 from twinlens.checks.generated_features import (
     CHANGE,
     class_sensitivity,
@@ -76,7 +76,7 @@ def test_the_model_is_left_as_it_was():
     torch.manual_seed(5)
     expected = torch.rand(1)
     torch.manual_seed(5)
-    with pytest.raises(ValueError, match="found none of 2 pairs"):
+    with pytest.raises(ValueError, match="generated none of 2 pairs"):
         generate_features(model, examples(), count=2, steps=2)
     assert torch.equal(torch.rand(1), expected)
     assert model.training
@@ -91,7 +91,7 @@ def test_null_player_is_the_share_on_the_other_patch():
     assert null_player(model, known(), by_class(0.0, 1.0)).values.tolist() == [1.0, 1.0]
     assert null_player(model, known(), same).values.tolist() == [0.5, 0.5]
     assert np.isnan(null_player(model, known(), nothing).values).all()
-    assert null_player(model, known(), nothing).interval().value is None
+    assert null_player(model, known(), nothing).estimate().value is None
 
 
 def test_class_sensitivity_is_the_overlap_on_the_patches():
@@ -114,10 +114,10 @@ def test_maps_of_two_classes_are_compared_at_one_scale():
 
 def test_methods_that_look_at_the_model_are_told_from_those_that_do_not(generated):
     model = Colours()
-    assert null_player(model, generated, "input_x_gradient").interval().value < 0.3
-    assert null_player(model, generated, "random").interval().value == pytest.approx(0.5)
-    assert class_sensitivity(model, generated, "input_x_gradient").interval().value < 0.3
-    assert class_sensitivity(model, generated, "sobel").interval().value == pytest.approx(1.0)
+    assert null_player(model, generated, "input_x_gradient").estimate().value < 0.3
+    assert null_player(model, generated, "random").estimate().value == pytest.approx(0.5)
+    assert class_sensitivity(model, generated, "input_x_gradient").estimate().value < 0.3
+    assert class_sensitivity(model, generated, "sobel").estimate().value == pytest.approx(1.0)
 
 
 def test_signals_have_patches_too():
@@ -142,5 +142,5 @@ def test_what_cannot_be_meant_is_refused():
     # A patch of 5 × 5 of 12 × 12 pixels adds at most 30 · 25 / 144 to its logit.
     with pytest.raises(ValueError, match=r"reached a probability of 0\.999 for one class"):
         generate_features(Colours(), examples(), count=3, steps=300, probability=0.999)
-    with pytest.raises(ValueError, match="found none of 1 pairs of features in 1 steps"):
+    with pytest.raises(ValueError, match="generated none of 1 pairs of features in 1 steps"):
         generate_features(Colours(), examples(), count=1, steps=1)

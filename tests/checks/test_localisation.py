@@ -4,8 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twinlens.checks.localisation import Localisation, attribution_inside, pointing_game
-from twinlens.support.resampling import interval_of_mean
+from twinlens.checks.localisation import attribution_inside, pointing_game
 
 
 def random_case(count=40, seed=0):
@@ -18,15 +17,15 @@ def test_attribution_inside_is_the_share_of_each_sample():
     expected = [m[r].sum() / m.sum() for m, r in zip(maps, region, strict=True)]
     result = attribution_inside(maps, region)
     assert np.allclose(result.values, expected)
-    assert result.mean == pytest.approx(np.mean(expected))
-    assert result.undefined == 0
+    assert result.estimate().value == pytest.approx(np.mean(expected))
+    assert result.estimate().samples == 40
 
 
 def test_perfect_and_wrong_maps():
     _, region = random_case()
     assert attribution_inside(region.astype(float), region).values.tolist() == [1.0] * 40
     assert attribution_inside((~region).astype(float), region).values.tolist() == [0.0] * 40
-    assert pointing_game((~region).astype(float), region).mean == 0.0
+    assert pointing_game((~region).astype(float), region).values.tolist() == [0.0] * 40
 
 
 @given(st.integers(0, 100), st.floats(1e-3, 1e3))
@@ -45,15 +44,14 @@ def test_zero_maps_and_empty_regions_are_undefined_and_counted(metric):
     maps[1], region[3] = 0, False
     result = metric(maps, region)
     assert np.flatnonzero(np.isnan(result.values)).tolist() == [1, 3]
-    assert result.undefined == 2
+    assert result.estimate().samples == 3
     assert "5 samples, 2 undefined" in repr(result)
     with pytest.warns(UserWarning, match="`maps` are zero everywhere for all 2 samples"):
         nothing = metric(np.zeros((2, 3)), np.ones((2, 3), dtype=bool))
     with pytest.warns(UserWarning, match="`region` is empty for all 5 samples"):
         metric(random_case(5)[0], np.zeros_like(region))
-    assert nothing.mean is None
-    assert nothing.interval().value is None
-    assert "undefined, 2 samples" in repr(nothing)
+    assert nothing.estimate().value is None
+    assert "–, 2 samples, 2 undefined" in repr(nothing)
 
 
 def test_pointing_looks_at_the_largest_value():
@@ -86,11 +84,10 @@ def test_maps_go_through_the_usual_checks():
     maps, region = random_case(3)
     with pytest.raises(ValueError, match="`maps` must not be negative"):
         attribution_inside(maps - 0.5, region)
-    assert attribution_inside(-maps, region, sign="absolute").mean == attribution_inside(maps, region).mean
+    expected = attribution_inside(maps, region).values
+    assert np.array_equal(attribution_inside(-maps, region, sign="absolute").values, expected)
     doubled = torch.from_numpy(np.stack([maps, maps], axis=1))
-    assert attribution_inside(doubled, region, channels="sum").mean == pytest.approx(
-        attribution_inside(maps, region).mean
-    )
+    assert attribution_inside(doubled, region, channels="sum").values == pytest.approx(expected)
     with pytest.raises(ValueError, match=r"`maps` must have shape \(3, 6, 7\)"):
         pointing_game(maps[:, :5], region)
 
@@ -103,23 +100,3 @@ def test_regions_and_tolerance_are_checked():
         pointing_game(maps, region, tolerance=-1)
     with pytest.raises(ValueError, match="`ids` must name each of the 3 samples"):
         attribution_inside(maps, region, ids=["a"])
-
-
-def test_the_interval_holds_the_mean_and_shrinks_with_more_samples():
-    maps, region = random_case(400)
-    few, many = attribution_inside(maps[:25], region[:25]).interval(), attribution_inside(maps, region).interval()
-    assert many.low < many.value < many.high
-    assert many.high - many.low < 0.5 * (few.high - few.low)
-    theory = 1.96 * attribution_inside(maps, region).values.std() / 20
-    assert (many.high - many.low) / 2 == pytest.approx(theory, rel=0.15)
-
-
-def test_intervals_leave_undefined_values_out():
-    values = np.array([0.2, np.nan, 0.4, np.nan])
-    found = interval_of_mean(values, ["a", "b", "c", "d"])
-    assert found.value == pytest.approx(0.3)
-    # A resample is off by 0.1 or by nothing; two samples stray less than other two would, and show little of these.
-    reach = 0.1 * 2**0.5 - np.log(0.025) / 2 * 0.3
-    assert (found.low, found.high) == pytest.approx((0.3 - reach, 0.3 + reach))
-    assert 0.9 < found.reached < 1  # a resample may consist of undefined values alone: 1 in 16
-    assert Localisation(metric="Attr%", values=values, ids=("a", "b", "c", "d")).interval() == found

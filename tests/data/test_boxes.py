@@ -19,7 +19,7 @@ VOC = """<annotation>
 
 
 def box(image="1", edges=(0.0, 0.0, 1.0, 1.0)):
-    return Box(image=image, edges=edges, label=None, place="line 1")
+    return Box(image=image, edges=edges, label=None, origin="line 1")
 
 
 def written(tmp_path, text, name="boxes.csv"):
@@ -33,7 +33,7 @@ def test_a_table_of_boxes(tmp_path):
     first, second = read_boxes(written(tmp_path, text))
     assert (first.image, first.edges, first.label) == ("dog/1.png", (0.0, 1.5, 4.0, 5.0), "dog")
     assert (second.image, second.label) == ("dog/2.png", None)
-    assert second.place.endswith("boxes.csv', line 3")
+    assert second.origin.endswith("boxes.csv', line 3")
 
 
 @pytest.mark.parametrize(
@@ -62,8 +62,8 @@ def test_voc_counts_pixels_from_one_and_parts_of_objects_are_no_objects(tmp_path
     first, second = read_boxes(str(tmp_path))
     assert (first.image, first.edges, first.label) == ("dogs/1", (2.0, 1.0, 6.0, 4.0), "dog")
     assert (second.edges, second.label) == ((0.0, 0.0, 2.0, 2.0), "cat")
-    assert first.place.endswith("1.xml', line 3")
-    assert second.place.endswith("1.xml', line 8")
+    assert first.origin.endswith("1.xml', object 1")
+    assert second.origin.endswith("1.xml', object 2")
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_voc_counts_pixels_from_one_and_parts_of_objects_are_no_objects(tmp_path
         ('<!DOCTYPE a [<!ENTITY b "bbbb">]><annotation>&b;</annotation>', "it declares a document type"),
         ('<!DOCTYPE a SYSTEM "file:///etc/passwd"><annotation/>', "it declares a document type"),
         ("<annotation><object></annotation>", "mismatched tag: line 1"),
-        ("<annotation><object><bndbox><xmin>1</xmin></bndbox></object></annotation>", "line 1: a box needs numbers"),
+        ("<annotation><object><bndbox><xmin>1</xmin></bndbox></object></annotation>", "object 1: a box needs numbers"),
         ("<annotation>" + " " * 2**20 + "</annotation>", "more than 1048576 bytes"),
         ("", "no element found"),
     ],

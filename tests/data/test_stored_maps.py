@@ -267,7 +267,7 @@ def test_channels_and_signs_are_accepted_where_it_is_said_what_they_mean(arrays,
     check_stored(two, arrays, (4, 6), Reading(channels="sum"))
     for sign in ("positive", "absolute"):
         check_stored(signed, arrays, (4, 6), Reading(sign=sign))
-    with pytest.raises(DataError, match=r"goes down to .*Say what that means: `sign` 'positive' drops it, 'absolute'"):
+    with pytest.raises(DataError, match=r"goes down to .*Choose `sign`: 'positive' drops negative values, 'absolute'"):
         check_stored(signed, arrays, (4, 6))
 
 

@@ -21,8 +21,8 @@ import torch
 from torch import nn
 
 import twinlens as tl
+from tests.checks.colours import Colours, examples
 from tests.fuzz.values import ARRAYS, FUNCTIONS, MODELS, PLAIN, OwnError
-from tests.laboratory.colours import Colours, examples
 from tests.tiny import TinyTransformer, tiny_model
 from twinlens.models.training import Training
 
@@ -71,17 +71,21 @@ class Subject:
         self.subject = {"model": self.model, "inputs": self.inputs, "labels": self.labels, "maps": self.maps}
         self.explained = {"model": self.model, "inputs": self.inputs, "targets": self.labels}
         self.table = tl.probe(**self.subject, schedule=self.schedule(FEW["levels"]))
-        self.opposite = tl.probe(**self.subject, schedule=tl.opposite_schedule(self.schedule(FEW["levels"]), 64))
-        falling = tl.Schedule(by="value", order="morf", levels=(1.0, 0.5, 0.1))
+        self.opposite = tl.probe(
+            **self.subject, schedule=tl.metrics.opposite_schedule(self.schedule(FEW["levels"]), 64)
+        )
+        falling = tl.probing.Schedule(by="value", order="morf", levels=(1.0, 0.5, 0.1))
         self.by_value = tl.probe(**self.subject, schedule=falling)
-        self.by_rank = tl.probe(**self.subject, schedule=tl.Schedule(by="area", order="morf", levels=(0.0, 0.5, 0.9)))
+        self.by_rank = tl.probe(
+            **self.subject, schedule=tl.probing.Schedule(by="area", order="morf", levels=(0.0, 0.5, 0.9))
+        )
         self.curve = tl.completeness_from_probes(self.by_value, performance="probability")
         exchanged = tl.probe(**self.subject | {"maps": self.maps.roll(1, 0)}, schedule=falling)
         self.other = tl.completeness_from_probes(exchanged, performance="probability")
 
     @staticmethod
     def schedule(levels):
-        return tl.Schedule(by="area", order="lerf", levels=levels)
+        return tl.probing.Schedule(by="area", order="lerf", levels=levels)
 
     @cached_property
     def evaluation(self):
@@ -89,7 +93,7 @@ class Subject:
 
     @cached_property
     def features(self):
-        return tl.generate_features(**PAIRS)
+        return tl.checks.generate_features(**PAIRS)
 
     def fresh_run(self) -> Path:
         """Copy the run to where a case may write."""
@@ -102,7 +106,7 @@ def _fields(value: object) -> dict[str, Any]:
 
 
 def _curve(s: Subject, metric: tl.Metric) -> Any:
-    return tl.measure_metric(metric, **s.subject)
+    return tl.metrics.measure_metric(metric, **s.subject)
 
 
 CALLS: dict[str, Callable[[Subject], Call]] = {
@@ -122,83 +126,88 @@ CALLS: dict[str, Callable[[Subject], Call]] = {
     "Deletion": lambda s: Call(tl.Deletion, {"levels": (0.5, 0.9)}, lambda m: _curve(s, m)),
     "Insertion": lambda s: Call(tl.Insertion, {"levels": (0.5, 0.9)}, lambda m: _curve(s, m)),
     "Schedule": lambda s: Call(
-        tl.Schedule,
+        tl.probing.Schedule,
         {"by": "area", "order": "morf", "levels": (0.5,)},
         lambda made: tl.probe(**s.subject, schedule=made),
     ),
     "Protocol": lambda s: Call(
-        tl.Protocol, _fields(tl.PROTOCOLS["soco"]), lambda made: tl.soundness_from_probes(s.table, protocol=made)
+        tl.metrics.Protocol,
+        _fields(tl.metrics.PROTOCOLS["soco"]),
+        lambda made: tl.soundness_from_probes(s.table, protocol=made),
     ),
     "soundness": lambda s: Call(tl.soundness, s.subject | FEW),
     "completeness": lambda s: Call(tl.completeness, s.subject | {"thresholds": (0.5, 0.1)}),
     "road": lambda s: Call(tl.road, s.subject | {"levels": (0.5, 0.9)}),
     "deletion": lambda s: Call(tl.deletion, s.subject | {"levels": (0.5, 0.9)}),
     "insertion": lambda s: Call(tl.insertion, s.subject | {"levels": (0.5, 0.9)}),
-    "measure_metric": lambda s: Call(tl.measure_metric, {"metric": tl.Deletion(levels=(0.5,)), **s.subject}),
+    "measure_metric": lambda s: Call(tl.metrics.measure_metric, {"metric": tl.Deletion(levels=(0.5,)), **s.subject}),
     "probe": lambda s: Call(tl.probe, s.subject | {"schedule": s.schedule((0.9, 0.5))}),
-    "opposite_schedule": lambda s: Call(tl.opposite_schedule, {"schedule": s.schedule((0.9, 0.5)), "features": 64}),
+    "opposite_schedule": lambda s: Call(
+        tl.metrics.opposite_schedule, {"schedule": s.schedule((0.9, 0.5)), "features": 64}
+    ),
     "soundness_from_probes": lambda s: Call(tl.soundness_from_probes, {"table": s.table}),
     "completeness_from_probes": lambda s: Call(tl.completeness_from_probes, {"table": s.by_value}),
     "removal_from_probes": lambda s: Call(tl.removal_from_probes, {"table": s.by_rank}),
     # statistics
-    "sparseness": lambda s: Call(tl.sparseness, {"maps": s.maps}),
-    "map_entropy": lambda s: Call(tl.map_entropy, {"maps": s.maps}),
-    "bootstrap": lambda s: Call(tl.bootstrap, {"curve": s.curve, "resamples": 9}, lambda made: made.area_interval()),
+    "sparseness": lambda s: Call(tl.statistics.sparseness, {"maps": s.maps}),
+    "map_entropy": lambda s: Call(tl.statistics.map_entropy, {"maps": s.maps}),
+    "bootstrap": lambda s: Call(tl.bootstrap, {"curve": s.curve, "resamples": 9}, lambda made: made.area()),
     "compare": lambda s: Call(
         tl.compare, {"compared": {"a": {"c": s.curve}, "b": {"c": s.other}}, "resamples": 9}, lambda made: made.pairs
     ),
     "skill": lambda s: Call(tl.skill, {"own": s.curve, "exchanged": s.other, "resamples": 9}),
-    "sensitivity": lambda s: Call(tl.sensitivity, {"table": s.table, "opposite": s.opposite}),
-    "diagnose": lambda s: Call(tl.diagnose, {"result": s.curve, "maps": s.maps}),
+    "diagnose": lambda s: Call(tl.statistics.diagnose, {"result": s.curve, "maps": s.maps}),
     # attribution
     "attribute": lambda s: Call(tl.attribute, s.explained | {"method": "saliency"}),
-    "exchange_maps": lambda s: Call(tl.exchange_maps, {"maps": s.maps, "labels": s.labels}),
+    "exchange_maps": lambda s: Call(tl.probing.exchange_maps, {"maps": s.maps, "labels": s.labels}),
     # laboratory
     "selftest": lambda s: Call(
-        tl.selftest, s.subject | {"shares": (0.0, 1.0), "levels": (0.9, 0.5), "metrics": ["soundness", "deletion"]}
+        tl.laboratory.selftest,
+        s.subject | {"shares": (0.0, 1.0), "levels": (0.9, 0.5), "metrics": ["soundness", "deletion"]},
     ),
-    "model_randomisation": lambda s: Call(
-        tl.model_randomisation, s.explained | {"method": "saliency"}, lambda made: made.to_frame()
-    ),
-    "efficient_randomisation": lambda s: Call(tl.efficient_randomisation, s.explained | {"method": "saliency"}),
+    "model_randomisation": lambda s: Call(tl.checks.model_randomisation, s.explained | {"method": "saliency"}, repr),
+    "efficient_randomisation": lambda s: Call(tl.checks.efficient_randomisation, s.explained | {"method": "saliency"}),
     "data_randomisation": lambda s: Call(
-        tl.data_randomisation, s.explained | {"networks": {"other": tiny_model()}, "method": "saliency"}
+        tl.checks.data_randomisation, s.explained | {"networks": {"other": tiny_model()}, "method": "saliency"}
     ),
     "train_on_permuted_labels": lambda s: Call(
-        tl.train_on_permuted_labels,
+        tl.checks.train_on_permuted_labels,
         {"build": tiny_model, "inputs": s.inputs, "labels": s.labels, "training": Training(epochs=1)},
     ),
     "random_removals": lambda s: Call(
-        tl.random_removals, s.explained | {"shares": (0.5,), "subsets": 3}, lambda made: made.correlate(s.maps)
+        tl.checks.random_removals, s.explained | {"shares": (0.5,), "subsets": 3}, lambda made: made.correlate(s.maps)
     ),
-    "sensitivity_n": lambda s: Call(tl.sensitivity_n, s.explained | {"maps": s.maps, "shares": (0.5,), "subsets": 3}),
-    "generate_features": lambda s: Call(tl.generate_features, PAIRS),
-    "null_player": lambda s: Call(tl.null_player, {"model": Colours(), "features": s.features, "method": "saliency"}),
+    "sensitivity_n": lambda s: Call(
+        tl.checks.sensitivity_n, s.explained | {"maps": s.maps, "shares": (0.5,), "subsets": 3}
+    ),
+    "generate_features": lambda s: Call(tl.checks.generate_features, PAIRS),
+    "null_player": lambda s: Call(
+        tl.checks.null_player, {"model": Colours(), "features": s.features, "method": "saliency"}
+    ),
     "max_sensitivity": lambda s: Call(
-        tl.max_sensitivity, s.explained | {"method": "saliency", "radius": 0.01, "perturbations": 2}
+        tl.checks.max_sensitivity, s.explained | {"method": "saliency", "radius": 0.01, "perturbations": 2}
     ),
-    "class_similarity": lambda s: Call(tl.class_similarity, s.explained | {"method": "saliency"}),
-    "MapChange": lambda s: Call(tl.MapChange, {"measure": "x", "values": np.zeros(2), "ids": ("a", "b")}),
+    "class_similarity": lambda s: Call(tl.checks.class_similarity, s.explained | {"method": "saliency"}),
     "class_sensitivity": lambda s: Call(
-        tl.class_sensitivity, {"model": Colours(), "features": s.features, "method": "saliency"}
+        tl.checks.class_sensitivity, {"model": Colours(), "features": s.features, "method": "saliency"}
     ),
     "run_check": lambda s: Call(
-        tl.run_check,
+        tl.checks.run_check,
         {
             "evaluation": tl.open_evaluation(s.fresh_run()),
             "name": "sensitivity-n",
             "methods": ("random",),
-            "options": tl.CheckOptions(limit=4, subsets=3),
+            "options": tl.checks.CheckOptions(limit=4, subsets=3),
             "model": f"{s.folder}/tiny_model.py:build",
         },
     ),
-    "CheckOptions": lambda s: Call(tl.CheckOptions, {}),
-    "introduce_attribution": lambda s: Call(tl.introduce_attribution, {"maps": s.maps}),
-    "remove_attribution": lambda s: Call(tl.remove_attribution, {"maps": s.maps}),
-    "attribution_inside": lambda s: Call(tl.attribution_inside, {"maps": s.maps, "region": s.keep}),
-    "pointing_game": lambda s: Call(tl.pointing_game, {"maps": s.maps, "region": s.keep}),
+    "CheckOptions": lambda s: Call(tl.checks.CheckOptions, {}),
+    "introduce_attribution": lambda s: Call(tl.laboratory.introduce_attribution, {"maps": s.maps}),
+    "remove_attribution": lambda s: Call(tl.laboratory.remove_attribution, {"maps": s.maps}),
+    "attribution_inside": lambda s: Call(tl.checks.attribution_inside, {"maps": s.maps, "region": s.keep}),
+    "pointing_game": lambda s: Call(tl.checks.pointing_game, {"maps": s.maps, "region": s.keep}),
     "roar": lambda s: Call(
-        tl.roar,
+        tl.checks.roar,
         {
             "build": tiny_model,
             "training_data": (s.inputs, s.labels),
@@ -206,12 +215,12 @@ CALLS: dict[str, Callable[[Subject], Call]] = {
             "methods": ["random"],
             "levels": (0.5,),
             "training": Training(epochs=1),
-            "out": s.folder / "new",
+            "out": s.folder / "new" / "networks.json",
         },
     ),
     # runs
     "Options": lambda s: Call(tl.Options, {"until": "decided:0.05"}),
-    "Cluster": lambda s: Call(tl.Cluster, {}),
+    "Cluster": lambda s: Call(tl.run.Cluster, {}),
     "evaluate": lambda s: Call(
         tl.evaluate,
         {
@@ -231,17 +240,17 @@ CALLS: dict[str, Callable[[Subject], Call]] = {
         tl.write_figures, {"evaluations": [s.evaluation], "directory": s.folder / "new" / "figures"}
     ),
     "write_sheet": lambda s: Call(
-        tl.write_sheet, {"evaluation": s.evaluation, "path": s.folder / "new" / "sheet.png", "samples": 1}
+        tl.report.write_sheet, {"evaluation": s.evaluation, "path": s.folder / "new" / "sheet.png", "samples": 1}
     ),
     "ceiling": lambda s: Call(
-        tl.ceiling,
+        tl.checks.ceiling,
         {name: s.subject[name] for name in ("model", "inputs", "labels")}
         | {"metric": "deletion", "width": 1, "orders": 1, "segments": (s.maps > 0.5).long()},
         lambda made: made.share(made.measure(s.model, s.inputs, s.labels, s.maps), resamples=9),
     ),
     "Ceiling": lambda s: Call(
-        tl.Ceiling,
-        _fields(tl.ceiling(s.model, s.inputs, s.labels, width=1, orders=1, segments=(s.maps > 0.5).long())),
+        tl.checks.Ceiling,
+        _fields(tl.checks.ceiling(s.model, s.inputs, s.labels, width=1, orders=1, segments=(s.maps > 0.5).long())),
         lambda made: made.share(made.measure(s.model, s.inputs, s.labels, s.maps), resamples=9),
     ),
     "write_report": lambda s: Call(
@@ -250,17 +259,18 @@ CALLS: dict[str, Callable[[Subject], Call]] = {
     # models and data
     "load_model": lambda s: Call(tl.load_model, {"spec": f"{s.folder}/tiny_model.py:build"}),
     "open_data": lambda s: Call(tl.open_data, {"spec": str(s.folder / "images")}),
-    "from_arrays": lambda s: Call(tl.from_arrays, {"inputs": s.inputs, "labels": s.labels}),
-    "About": lambda s: Call(tl.About, {"title": "a", "heading": "b", "summary": "c", "across": "d"}),
+    "from_arrays": lambda s: Call(tl.data.from_arrays, {"inputs": s.inputs, "labels": s.labels}),
+    "About": lambda s: Call(tl.metrics.About, {"title": "a", "heading": "b", "summary": "c", "across": "d"}),
     "Preprocessing": lambda s: Call(
-        tl.Preprocessing, {"resize": 9, "crop": 8}, lambda made: made(tl.open_data(str(s.folder / "images")).read(0))
+        tl.models.Preprocessing,
+        {"resize": 9, "crop": 8},
+        lambda made: made(tl.open_data(str(s.folder / "images")).read(0)),
     ),
     **{name: lambda s, name=name: Call(getattr(tl, name), {"message": "x"}) for name in ("DataError",)},
     **{name: lambda s, name=name: Call(getattr(tl, name), {}) for name in ("ModelError", "RunError")},
     # what functions return: made by them, and by nobody else
-    "AxiomTest": lambda s: Call(tl.AxiomTest, {"axiom": "null player", "values": np.ones(2), "ids": ("a", "b")}),
     "Check": lambda s: Call(
-        tl.Check,
+        tl.checks.Check,
         {
             **dict.fromkeys(("name", "title", "question", "source", "reading"), "x"),
             "columns": (),
@@ -269,34 +279,30 @@ CALLS: dict[str, Callable[[Subject], Call]] = {
             "versions": {},
         },
     ),
-    "ComplexityRise": lambda s: Call(tl.ComplexityRise, {"before": np.ones(2), "after": np.ones(2), "ids": ("a", "b")}),
-    "GeneratedFeatures": lambda s: Call(tl.GeneratedFeatures, _fields(s.features)),
+    "GeneratedFeatures": lambda s: Call(tl.checks.GeneratedFeatures, _fields(s.features)),
     "RandomRemovals": lambda s: Call(
-        tl.RandomRemovals, _fields(tl.random_removals(**s.explained, shares=(0.5,), subsets=3))
+        tl.checks.RandomRemovals, _fields(tl.checks.random_removals(**s.explained, shares=(0.5,), subsets=3))
     ),
-    "SensitivityN": lambda s: Call(
-        tl.SensitivityN, _fields(tl.sensitivity_n(**s.explained, maps=s.maps, shares=(0.5,), subsets=3))
+    "Bootstrap": lambda s: Call(tl.statistics.Bootstrap, _fields(tl.bootstrap(s.curve, resamples=3))),
+    "Comparison": lambda s: Call(
+        tl.statistics.Comparison, {"confidence": 0.9, "ranking": (), "pairs": (), "pareto": {}}
     ),
-    "Bootstrap": lambda s: Call(tl.Bootstrap, _fields(tl.bootstrap(s.curve, resamples=3))),
-    "Comparison": lambda s: Call(tl.Comparison, {"confidence": 0.9, "standings": (), "pairs": (), "pareto": {}}),
-    "RunComparison": lambda s: Call(tl.RunComparison, {"confidence": 0.9, "runs": (), "pairs": (), "notes": ()}),
+    "RunComparison": lambda s: Call(
+        tl.statistics.RunComparison, {"confidence": 0.9, "runs": (), "pairs": (), "notes": ()}
+    ),
     "CompletenessCurve": lambda s: Call(tl.CompletenessCurve, _fields(s.curve)),
     "Evaluation": lambda s: Call(tl.Evaluation, _fields(s.evaluation)),
-    "Finding": lambda s: Call(tl.Finding, {"kind": "x", "value": 1.0}),
-    "Interval": lambda s: Call(tl.Interval, {"value": 0.5, "low": 0.1, "high": 0.9, "confidence": 0.95}),
-    "LoadedModel": lambda s: Call(tl.LoadedModel, {"name": "x", "module": s.model}),
-    "Localisation": lambda s: Call(tl.Localisation, _fields(tl.pointing_game(s.maps, s.keep))),
+    "Finding": lambda s: Call(tl.statistics.Finding, {"kind": "x", "value": 1.0}),
+    "Estimate": lambda s: Call(tl.Estimate, {"value": 0.5, "low": 0.1, "high": 0.9, "samples": 9}),
+    "LoadedModel": lambda s: Call(tl.models.LoadedModel, {"name": "x", "module": s.model}),
     "ProbeTable": lambda s: Call(tl.ProbeTable, _fields(s.table)),
-    "Randomisation": lambda s: Call(
-        tl.Randomisation, {"layers": ("a",), "values": np.ones((1, 4)), "similarity": "spearman", "ids": tuple("abcd")}
-    ),
     "RemovalCurve": lambda s: Call(tl.RemovalCurve, _fields(tl.removal_from_probes(s.by_rank))),
-    "Results": lambda s: Call(tl.Results, _fields(s.evaluation.results)),
+    "Results": lambda s: Call(tl.run.Results, _fields(s.evaluation.results)),
     "RoarCurve": lambda s: Call(
-        tl.RoarCurve, {"method": "a", "levels": np.ones(2), "performance": np.ones((1, 2)), "baseline": np.ones(1)}
+        tl.checks.RoarCurve,
+        {"method": "a", "levels": np.ones(2), "performance": np.ones((1, 2)), "baseline": np.ones(1)},
     ),
-    "Samples": lambda s: Call(tl.Samples, _fields(tl.from_arrays(s.inputs, s.labels))),
-    "Skill": lambda s: Call(tl.Skill, _fields(tl.skill(s.curve, s.other, resamples=3))),
+    "Samples": lambda s: Call(tl.data.Samples, _fields(tl.data.from_arrays(s.inputs, s.labels))),
     "SoundnessCurve": lambda s: Call(tl.SoundnessCurve, _fields(tl.soundness_from_probes(s.table))),
     # methods of attribution, which are called by name, too
     **{

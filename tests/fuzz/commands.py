@@ -51,8 +51,8 @@ def base_of(fuzzer, command: str) -> list[str]:
         return ["mnist", *fuzzer.base[4:], "--limit", "6", "--out", new]
     if command == "reproduce":
         return ["synthetic", "--out", new, "--quiet"]
-    if command in ("methods", "metrics", "completion"):
-        return ["bash"] if command == "completion" else []
+    if command in ("methods", "metrics"):
+        return []
     run = str(fuzzer.subject.fresh_run())
     if command == "check":
         return ["sensitivity-n", run, "--model", fuzzer.spec, "--methods", "random", "--limit", "4", "--quiet"]

@@ -30,7 +30,7 @@ def attributions(model, images, labels):
 def test_scores_are_ours(model, images, labels, attributions, kind):
     function, metric, options = OURS[kind]
     scores = function(model, images, attributions, target=labels, **READ, **options)
-    expected = tl.measure_metric(metric, model, images, labels, attributions, **READ).area_per_sample()
+    expected = tl.metrics.measure_metric(metric, model, images, labels, attributions, **READ).area_per_sample()
     assert scores.shape == (6,)
     assert scores.dtype == images.dtype
     torch.testing.assert_close(scores, torch.from_numpy(expected).float())

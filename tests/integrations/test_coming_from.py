@@ -147,7 +147,7 @@ def test_road_of_pytorch_grad_cam_removes_ties_together(model, images, labels):
         warnings.simplefilter("ignore")  # of SciPy: the matrix is singular
         _, seen = ROADMostRelevantFirst(40)(inputs, cam[None].numpy(), targets, model, return_visualization=True)
     assert seen.abs().max() < 0.06  # nothing but noise of 0.01, where inputs were about 1
-    schedule = tl.Schedule(by="area", order="morf", levels=(0.1, 0.6))
+    schedule = tl.probing.Schedule(by="area", order="morf", levels=(0.1, 0.6))
     assert tl.probe(model, inputs, [0], cam[None], schedule=schedule).removed.tolist() == [[10, 60]]
     assert grad_cam.Road(levels=(0.6,))(inputs, cam[None], targets, model).shape == (1,)
 

@@ -33,7 +33,9 @@ OURS = [
 @pytest.mark.parametrize(("theirs", "ours"), OURS)
 def test_scores_are_ours(model, images, labels, maps, targets, theirs, ours):
     scores = theirs(images, maps, targets, model)
-    np.testing.assert_array_equal(scores, tl.measure_metric(ours, model, images, labels, maps).area_per_sample())
+    np.testing.assert_array_equal(
+        scores, tl.metrics.measure_metric(ours, model, images, labels, maps).area_per_sample()
+    )
 
 
 @pytest.mark.filterwarnings("ignore:__array_wrap__ must accept:DeprecationWarning")  # in pytorch-grad-cam

@@ -31,7 +31,7 @@ def call(model, images, labels, maps):
 
 @pytest.mark.parametrize(("theirs", "ours"), OURS)
 def test_scores_are_ours_whatever_the_batch_size(call, model, images, labels, maps, theirs, ours):
-    expected = tl.measure_metric(ours, model, images, labels, maps).area_per_sample().tolist()
+    expected = tl.metrics.measure_metric(ours, model, images, labels, maps).area_per_sample().tolist()
     assert theirs(**call) == expected
     assert theirs(**call, batch_size=4) == expected
     assert theirs(**call, batch_size=1) == expected

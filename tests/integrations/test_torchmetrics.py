@@ -36,7 +36,7 @@ def test_batches_come_to_our_number(model, images, labels, maps, theirs, ours):
     for inputs, classes, given, ids in halves(images, labels, maps):
         theirs.update(model, inputs, classes, given, ids)
     how = {"ids": IDS, "seed": theirs.how.get("seed", 0)}
-    expected = tl.measure_metric(ours, model, images, labels, maps, **how)
+    expected = tl.metrics.measure_metric(ours, model, images, labels, maps, **how)
     assert theirs.compute().item() == pytest.approx(expected.area(), abs=1e-6)
     curve = theirs.curve()
     assert curve.table.settings == expected.table.settings

@@ -22,19 +22,21 @@ def normal(maps):
 class TestTheTableOfThePaper:
     def test_constant(self):
         maps = drawn()
-        assert torch.equal(tl.remove_attribution(maps, "constant", trace=0), (normal(maps) - 0.6).clamp(min=0))
-        assert torch.equal(tl.introduce_attribution(maps, "constant"), normal(maps) + 0.6)
+        assert torch.equal(
+            tl.laboratory.remove_attribution(maps, "constant", trace=0), (normal(maps) - 0.6).clamp(min=0)
+        )
+        assert torch.equal(tl.laboratory.introduce_attribution(maps, "constant"), normal(maps) + 0.6)
 
     def test_the_trace_weighs_nothing(self):
         maps = drawn()
         for scheme in ("constant", "random"):
-            with_trace, without = (tl.remove_attribution(maps, scheme, trace=trace) for trace in (1e-9, 0))
+            with_trace, without = (tl.laboratory.remove_attribution(maps, scheme, trace=trace) for trace in (1e-9, 0))
             assert torch.allclose(with_trace, without, rtol=0, atol=1.1e-9)
 
     def test_random_shifts_each_feature_by_itself_within_the_amount(self):
         maps = drawn() + 1  # nothing is below 0.5 after scaling, and so nothing is cut off below
-        down = normal(maps) - tl.remove_attribution(maps, "random", amount=0.4)
-        up = tl.introduce_attribution(maps, "random", amount=0.4) - normal(maps)
+        down = normal(maps) - tl.laboratory.remove_attribution(maps, "random", amount=0.4)
+        up = tl.laboratory.introduce_attribution(maps, "random", amount=0.4) - normal(maps)
         for shift in (down, up):
             assert shift.min() >= 0
             assert shift.max() <= 0.4
@@ -78,9 +80,9 @@ class TestProperties:
 
     def test_seed_and_id_change_what_is_random(self):
         maps = drawn(1).expand(2, -1, -1)
-        changed = tl.introduce_attribution(maps, "random")
+        changed = tl.laboratory.introduce_attribution(maps, "random")
         assert not torch.equal(changed[0], changed[1])
-        assert not torch.equal(changed, tl.introduce_attribution(maps, "random", seed=1))
+        assert not torch.equal(changed, tl.laboratory.introduce_attribution(maps, "random", seed=1))
 
     @given(st.integers(0, 10**6), st.sampled_from([torch.float32, torch.float64]))
     def test_a_constant_keeps_the_order(self, seed, dtype):
@@ -98,7 +100,7 @@ class TestProperties:
 
     def test_without_a_trace_what_is_left_keeps_its_order_and_the_rest_is_tied(self):
         maps = drawn(1)
-        changed = tl.remove_attribution(maps, "constant", trace=0).flatten()
+        changed = tl.laboratory.remove_attribution(maps, "constant", trace=0).flatten()
         left = normal(maps).flatten() > 0.6
         assert 0 < left.sum() < len(left)
         assert torch.equal(changed[left].argsort(), maps.flatten()[left].argsort())
@@ -108,31 +110,31 @@ class TestProperties:
 class TestDegenerateMaps:
     def test_a_map_of_zeros(self):
         zeros = np.zeros((1, 4, 4))
-        assert (tl.remove_attribution(zeros) == 0).all()
-        assert (tl.introduce_attribution(zeros) == 0.6).all()
+        assert (tl.laboratory.remove_attribution(zeros) == 0).all()
+        assert (tl.laboratory.introduce_attribution(zeros) == 0.6).all()
 
     def test_rows_and_signals(self):
-        assert tl.remove_attribution(np.ones((2, 5)), "partial").shape == (2, 5)
+        assert tl.laboratory.remove_attribution(np.ones((2, 5)), "partial").shape == (2, 5)
 
 
 class TestRefusals:
     def test_scheme(self):
-        with pytest.raises(ValueError, match="`scheme` must be one of 'constant', 'random', 'partial'; got 'some'"):
-            tl.remove_attribution(drawn(), "some")
+        with pytest.raises(ValueError, match="`scheme` must be one of constant, random, partial; got 'some'"):
+            tl.laboratory.remove_attribution(drawn(), "some")
 
     @pytest.mark.parametrize("amount", [0, 1.1, float("nan")])
     def test_amount(self, amount):
         with pytest.raises((ValueError, TypeError), match=r"`amount` must (lie within|be a number; got nan)"):
-            tl.introduce_attribution(drawn(), amount=amount)
+            tl.laboratory.introduce_attribution(drawn(), amount=amount)
 
     def test_negative_maps(self):
         with pytest.raises(ValueError, match="`maps` must not be negative; the map of sample 'b'"):
-            tl.remove_attribution(torch.tensor([[1.0, 2.0], [1.0, -1.0]]), ids=["a", "b"])
+            tl.laboratory.remove_attribution(torch.tensor([[1.0, 2.0], [1.0, -1.0]]), ids=["a", "b"])
 
     def test_one_map_without_its_sample(self):
         with pytest.raises(ValueError, match=r"`maps` must be \(samples, \*spatial\)"):
-            tl.remove_attribution(torch.ones(5))
+            tl.laboratory.remove_attribution(torch.ones(5))
 
     def test_ids(self):
         with pytest.raises(ValueError, match="`ids` must name each of the 3 samples; got 1"):
-            tl.remove_attribution(drawn(), ids=["a"])
+            tl.laboratory.remove_attribution(drawn(), ids=["a"])

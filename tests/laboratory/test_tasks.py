@@ -133,7 +133,7 @@ def test_truth_of_whole_maps():
         true_completeness(-maps, information)
     task = small("sparse linear", samples=8)
     maps = map_grid(task)["introduced 0.5"]
-    schedule = tl.Schedule(by="area", order="lerf", levels=(0.5, 0.0))
+    schedule = tl.probing.Schedule(by="area", order="lerf", levels=(0.5, 0.0))
     table = tl.probe(task.model, task.inputs, task.labels, maps, schedule=schedule, imputer=task.imputer)
     whole = true_soundness_curve(maps, task.predictive, table)[:, -1]
     assert np.allclose(true_soundness(maps, task.predictive), whole)
@@ -165,7 +165,7 @@ def test_information_in_tasks_with_more_partners_and_layers(task):
 def test_true_soundness_by_sets():
     task = small("sparse linear", samples=8)
     maps = map_grid(task)["introduced 0.5"]
-    schedule = tl.Schedule(by="area", order="lerf", levels=(0.9, 0.5, 0.1))
+    schedule = tl.probing.Schedule(by="area", order="lerf", levels=(0.9, 0.5, 0.1))
     table = tl.probe(task.model, task.inputs, task.labels, maps, schedule=schedule, imputer=task.imputer)
     found = true_soundness_curve(maps, task.predictive, table)
     rank = rank_features(torch.from_numpy(maps), ids=table.ids, seed=0).rank.numpy()

@@ -9,7 +9,7 @@ import twinlens as tl
 from twinlens.metrics.catalogue import DEFAULT_METRICS, METRICS, describe_metric, find_metrics, rebuild_metric
 from twinlens.support.fields import fields_of
 
-LATE = dataclasses.replace(tl.PROTOCOLS["paper"], name="late", start_level=0.3)
+LATE = dataclasses.replace(tl.metrics.PROTOCOLS["paper"], name="late", start_level=0.3)
 IMPUTERS = [
     None,
     tl.LinearImputer(noise=0.5),
@@ -190,7 +190,7 @@ def test_imputers_that_a_description_does_not_hold_are_named_and_impute_nothing(
         stored = json.loads(json.dumps(describe_metric(tl.Deletion(imputer=imputer))))
         again = rebuild_metric(stored)
         assert describe_metric(again) == stored
-        with pytest.raises(tl.RunError, match=r"`imputer` of this run is one of your own .*Pass it again"):
+        with pytest.raises(tl.RunError, match=r"`imputer` of this run is a custom one .*Pass it again"):
             again.imputer(torch.zeros(1, 2), torch.zeros(1, 2, dtype=torch.bool), [0])
 
 

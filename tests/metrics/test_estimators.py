@@ -76,7 +76,9 @@ def test_partners_that_say_nothing_alone_are_found():
 
 def test_the_opposite_sweep_removes_what_the_steps_add():
     for features, rounding in ((200, "round"), (30, "floor"), (7, "round"), (1, "round")):
-        schedule = tl.Schedule(by="area", order="lerf", levels=tl.PROTOCOLS["paper"].levels, rounding=rounding)
+        schedule = tl.probing.Schedule(
+            by="area", order="lerf", levels=tl.metrics.PROTOCOLS["paper"].levels, rounding=rounding
+        )
         opposite = opposite_schedule(schedule, features)
         assert len(opposite.levels) <= len(schedule.levels)
         assert opposite.levels[0] == 0
@@ -114,7 +116,7 @@ def test_two_thirds_of_the_papers_calls_by_default():
     twice, _ = calls(estimator="two_sided", levels=paper.levels)
     assert twice == 2 * 98
     assert calls(estimator="two_sided", protocol="soco")[0] == 62
-    few = dataclasses.replace(tl.PROTOCOLS["paper"], levels=(0.9, 0.5, 0.1))
+    few = dataclasses.replace(tl.metrics.PROTOCOLS["paper"], levels=(0.9, 0.5, 0.1))
     assert calls(estimator="two_sided", protocol=few)[0] == 6
 
 
@@ -279,7 +281,9 @@ def test_both_protocols():
     assert soco.opposite.settings.schedule.rounding == "round"
     assert paper.values[5] != soco.values[5]
     assert not soco.judged_false[:, soco.performance <= 0.04].any()
-    late = tl.soundness(*arguments, protocol=dataclasses.replace(tl.PROTOCOLS["soco"], start_level=0.6), **options)
+    late = tl.soundness(
+        *arguments, protocol=dataclasses.replace(tl.metrics.PROTOCOLS["soco"], start_level=0.6), **options
+    )
     before = late.performance <= 0.6
     assert before.any()
     assert np.allclose(late.per_sample[:, : int(np.argmin(before))], 1, atol=1e-5)
@@ -294,7 +298,7 @@ def test_wrong_second_tables_are_refused():
     curve = tl.soundness(model, x, [0] * 4, x, imputer=ZERO, levels=(0.5, 0.2), estimator="two_sided")
     table, opposite = curve.table, curve.opposite
     ask = {"estimator": "two_sided"}
-    with pytest.raises(ValueError, match="`opposite` must be given for estimator='two_sided'"):
+    with pytest.raises(ValueError, match="`opposite` is required for estimator='two_sided'"):
         tl.soundness_from_probes(table, **ask)
     with pytest.raises(ValueError, match="`estimator` must be one of paper, two_sided; got 'better'"):
         tl.soundness_from_probes(table, estimator="better")

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import twinlens as tl
-from twinlens.metrics.exhaustion import Exhaustion, Reached, attribution_ends, exhausted_samples
+from twinlens.metrics.exhaustion import Exhaustion, Reached, exhausted_samples
 
 SILENT = tl.ConstantImputer(0.0)
 
@@ -19,7 +19,7 @@ def model(x):
 
 def sweep(maps, levels):
     maps = np.asarray(maps, dtype=float)
-    schedule = tl.Schedule(by="area", order="lerf", levels=levels)
+    schedule = tl.probing.Schedule(by="area", order="lerf", levels=levels)
     return tl.probe(model, torch.ones(maps.shape), [0] * len(maps), maps, schedule=schedule, imputer=SILENT)
 
 
@@ -36,8 +36,6 @@ def curve():
 
 def test_attribution_that_runs_out(curve):
     # It ends inside the second step, with it, never, before the first, never, inside the last and inside the first.
-    ends = [0.6, 0.6, np.nan, 1.0, np.nan, np.nan, 0.8]
-    assert np.array_equal(curve.attribution_ends, ends, equal_nan=True)
     assert curve.exhausted.tolist() == [1 / 7, 2 / 7, 4 / 7, 4 / 7, 4 / 7]
     assert curve.runs_out == Exhaustion(level=0.4, performance=3 / 7)
 
@@ -76,7 +74,6 @@ def test_levels_that_add_no_feature_exhaust_nobody():
     table = sweep([[1, 2, 3], [0, 0, 3], [0, 2, 3]], (0.9, 0.5, 0.1, 0.05))
     assert table.removed[0].tolist() == [2, 2, 0, 0]
     assert exhausted_samples(table).tolist() == [[False] * 4, [False, False, True, True], [False] * 4]
-    assert np.array_equal(attribution_ends(table), [np.nan, 0.9, np.nan], equal_nan=True)
 
 
 def test_attribution_that_moves_no_sum_is_none():

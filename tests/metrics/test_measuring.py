@@ -74,7 +74,7 @@ def test_losses_are_those_of_the_dense_reference(seed, samples, features, protoc
 
 def soundness_table(seed=0, samples=40, features=25, **options):
     weights, inputs, labels, maps = linear_case(seed, samples, features)
-    schedule = tl.Schedule(by="area", order="lerf", levels=LEVELS)
+    schedule = tl.probing.Schedule(by="area", order="lerf", levels=LEVELS)
     options = {"imputer": tl.ConstantImputer(0.0), "schedule": schedule} | options
     return tl.probe(as_model(weights), torch.from_numpy(inputs), labels, maps, **options), maps
 
@@ -165,7 +165,7 @@ def test_one_table_answers_every_question():
     table, _ = soundness_table()
     low, high = (tl.soundness_from_probes(table, epsilon=e) for e in (0.0, 0.5))
     assert low.values[-1] > high.values[-1]
-    late = dataclasses.replace(tl.PROTOCOLS["paper"], start_level=0.4, name="late")
+    late = dataclasses.replace(tl.metrics.PROTOCOLS["paper"], start_level=0.4, name="late")
     started = tl.soundness_from_probes(table, protocol=late, epsilon=0.1)
     assert not started.judged_false[:, started.performance <= 0.4].any()
     assert started.judged_false.any()
@@ -173,7 +173,7 @@ def test_one_table_answers_every_question():
 
 def test_every_performance_measure():
     table, _ = soundness_table(samples=60)
-    paper, soco = tl.PROTOCOLS["paper"], tl.PROTOCOLS["soco"]
+    paper, soco = tl.metrics.PROTOCOLS["paper"], tl.metrics.PROTOCOLS["soco"]
     right = table.predicted == table.labels[:, None]
     assert np.array_equal(right, table.correct)
     assert np.allclose(measure(table, "accuracy", paper).mean, right.mean(axis=0))

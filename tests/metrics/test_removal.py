@@ -70,7 +70,7 @@ def test_the_metric_as_a_value_needs_the_untouched_inputs_beside_its_thresholds(
     weights, inputs, labels, maps = case(3)
     matrix = torch.from_numpy(weights)
     arguments = (lambda x: x @ matrix, torch.from_numpy(inputs), labels, maps)
-    curve = tl.measure_metric(metric, *arguments)
+    curve = tl.metrics.measure_metric(metric, *arguments)
     assert np.allclose(curve.values, by_hand(weights, inputs, labels, maps, 0.0)[1])
     tables = [tl.probe(*arguments, schedule=each, imputer=metric.imputer) for each in (by_value, untouched)]
     assert np.array_equal(metric.read(tables).values, curve.values)
@@ -103,7 +103,7 @@ def test_scaling_maps_changes_what_absolute_thresholds_remove_and_nothing_else()
 def test_without_the_untouched_inputs_absolute_thresholds_have_no_loss():
     weights, inputs, labels, maps = case(2)
     matrix = torch.from_numpy(weights)
-    schedule = tl.Schedule(by="value", order="morf", levels=THRESHOLDS, relative=False)
+    schedule = tl.probing.Schedule(by="value", order="morf", levels=THRESHOLDS, relative=False)
     table = tl.probe(lambda x: x @ matrix, torch.from_numpy(inputs), labels, maps, schedule=schedule,
                      imputer=tl.ConstantImputer(0.0))  # fmt: skip
     with pytest.raises(ValueError, match="`table` must hold probes by value, among them level 1"):
@@ -115,7 +115,7 @@ def test_the_curve_of_absolute_thresholds_is_resampled_like_any_other():
     matrix = torch.from_numpy(weights)
     curve = tl.completeness(lambda x: x @ matrix, torch.from_numpy(inputs), labels, maps, thresholds=THRESHOLDS,
                             relative=False, imputer=tl.ConstantImputer(0.0))  # fmt: skip
-    low, high = curve.interval(resamples=200)
+    low, high = curve.band(resamples=200)
     assert ((low <= curve.values) & (curve.values <= high)).all()
     index = np.sort(np.random.default_rng(0).integers(40, size=40))
     counts = np.bincount(index, minlength=40).astype(float)

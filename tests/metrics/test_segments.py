@@ -22,7 +22,7 @@ def curves(model, inputs, labels, maps, **how):
     found = []
     for metric in ASKED:
         own = dataclasses.replace(metric, imputer=ZERO, performance="probability")
-        found.append(tl.measure_metric(own, model, inputs, labels, maps, **how))
+        found.append(tl.metrics.measure_metric(own, model, inputs, labels, maps, **how))
     return found
 
 
@@ -106,7 +106,7 @@ def test_ranks_of_segments():
 
 def test_opposite_levels_remove_what_the_others_keep():
     schedule = Schedule(by="area", order="lerf", levels=tuple(k / 100 for k in range(98, 0, -3)))
-    opposite = tl.opposite_schedule(schedule, None)
+    opposite = tl.metrics.opposite_schedule(schedule, None)
     for features in (2, 3, 5, 10, 37, 64, 99):
         ranking = rank_features(torch.rand(1, features), ids=["a"], seed=0)
         kept = features - count_removed(ranking, schedule)[0, :-1]

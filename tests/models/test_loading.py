@@ -51,8 +51,8 @@ def test_preprocessing_can_be_overridden(tmp_path):
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        ("absent", "no function of that name is there"),
-        ("number", "must name a function that returns an nn.Module; it gave a int"),
+        ("absent", "there is no function of that name"),
+        ("number", "must name a function that returns an nn.Module; it returned a int"),
         ("broken", "failed: RuntimeError: no weights today"),
     ],
 )
@@ -143,9 +143,7 @@ def test_an_exported_program(exported):
 def test_an_exported_program_is_opened_only_where_code_is_allowed(exported, tmp_path, monkeypatch):
     monkeypatch.setattr(torch.export, "load", lambda *_, **__: pytest.fail("the archive was opened"))
     for said in (False, None, 1, "yes"):
-        refusal = (
-            r"can run code that it holds.* pass --allow-code \(allow_code=True\)|`allow_code` must be true or false"
-        )
+        refusal = r"can run code in it.* pass --allow-code \(allow_code=True\)|`allow_code` must be true or false"
         with pytest.raises((ModelError, TypeError), match=refusal):
             load_model(str(exported), allow_code=said)
     with pytest.raises(ModelError, match="there is no such file"):

@@ -86,7 +86,7 @@ def test_accuracy_leaves_the_mode_alone_and_uses_evaluation():
         ({"batch_size": -1}, "`batch_size` must be at least 1"),
         ({"rate": 0.0}, "`rate` must be > 0"),
         ({"weight_decay": -1e-4}, "`weight_decay` must be >= 0"),
-        ({"schedule": "cosine"}, "`schedule` must be one of 'constant', 'one_cycle'; got 'cosine'"),
+        ({"schedule": "cosine"}, "`schedule` must be one of constant, one_cycle; got 'cosine'"),
     ],
 )
 def test_options_are_checked(options, message):

@@ -88,19 +88,19 @@ def test_a_larger_share_only_adds_samples():
 
 def test_exchange_maps():
     maps, labels = torch.arange(12.0).reshape(6, 2), [0, 0, 0, 1, 1, 1]
-    exchanged = tl.exchange_maps(maps, labels, ids=list("abcdef"), seed=5)
+    exchanged = tl.probing.exchange_maps(maps, labels, ids=list("abcdef"), seed=5)
     partners = draw_partners(list("abcdef"), labels, seed=5)
     assert torch.equal(exchanged, maps[partners])
     assert set(exchanged[:3, 0].tolist()) == {6.0, 8.0, 10.0}
     with pytest.raises(ValueError, match="`labels` must hold one number for each of the 6 samples; got shape"):
-        tl.exchange_maps(maps, [0, 1])
+        tl.probing.exchange_maps(maps, [0, 1])
     with pytest.raises(ValueError, match="at least two samples"):
-        tl.exchange_maps(maps[:1], [0])
+        tl.probing.exchange_maps(maps[:1], [0])
 
 
 def test_two_samples_exchange_their_maps():
-    assert tl.exchange_maps(torch.tensor([[1.0], [2.0]]), [0, 1]).flatten().tolist() == [2.0, 1.0]
+    assert tl.probing.exchange_maps(torch.tensor([[1.0], [2.0]]), [0, 1]).flatten().tolist() == [2.0, 1.0]
     with pytest.raises(ValueError, match="`maps` must be finite; some contain NaN or infinity"):
-        tl.exchange_maps(torch.tensor([[1.0], [torch.nan]]), [0, 1])
+        tl.probing.exchange_maps(torch.tensor([[1.0], [torch.nan]]), [0, 1])
     with pytest.raises(ValueError, match="`ids` must name at least two samples"):
         draw_partners(["a"], [0], seed=0)

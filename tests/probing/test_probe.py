@@ -14,7 +14,7 @@ from twinlens.probing.probe import _CHUNK
 from twinlens.probing.probe_table import ProbeTable
 from twinlens.support.progress import Quiet
 
-SCHEDULE = tl.Schedule(by="area", order="lerf", levels=(0.9, 0.7, 0.5, 0.2, 0.0))
+SCHEDULE = tl.probing.Schedule(by="area", order="lerf", levels=(0.9, 0.7, 0.5, 0.2, 0.0))
 
 
 class TinyNet(nn.Module):
@@ -346,9 +346,9 @@ def test_progress_may_be_received():
 def test_what_is_known_of_untouched_inputs_is_not_asked_again():
     inputs, labels, maps = images(4)
     maps[2] = 0  # by value, a map of zeros never removes anything
-    schedule = tl.Schedule(by="value", order="morf", levels=(1.0, 0.5, 0.1))
+    schedule = tl.probing.Schedule(by="value", order="morf", levels=(1.0, 0.5, 0.1))
     model = TinyNet()
-    nothing_removed = tl.Schedule(by="area", order="morf", levels=(0.0,))
+    nothing_removed = tl.probing.Schedule(by="area", order="morf", levels=(0.0,))
     untouched = tl.probe(model, inputs, labels, torch.zeros_like(maps), schedule=nothing_removed)
     assert sum(model.batches) == 4
     whole = tl.probe(model, inputs, labels, maps, schedule=schedule)
@@ -368,7 +368,7 @@ def test_levels_are_gathered_from_several_tables():
     inputs, labels, maps = images(3)
 
     def probe(*levels):
-        schedule = tl.Schedule(by="area", order="lerf", levels=levels)
+        schedule = tl.probing.Schedule(by="area", order="lerf", levels=levels)
         return tl.probe(TinyNet(), inputs, labels, maps, schedule=schedule)
 
     joined = probe(0.8, 0.2).join_levels(probe(0.9, 0.5, 0.2), levels=(0.9, 0.8, 0.5, 0.2))

@@ -16,7 +16,7 @@ from twinlens.data.samples import from_arrays
 from twinlens.evaluation import evaluate
 from twinlens.models.loading import LoadedModel
 from twinlens.models.preprocessing import Preprocessing
-from twinlens.run.results import ControlResults
+from twinlens.support.estimate import Estimate
 
 LEVELS = (0.98, 0.95, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.05)
 OPTIONS = {
@@ -24,7 +24,7 @@ OPTIONS = {
     "memory_format": "contiguous",
     "shard_size": 4,
     "resamples": 60,
-    "protocol": dataclasses.replace(tl.PROTOCOLS["paper"], levels=LEVELS),
+    "protocol": dataclasses.replace(tl.metrics.PROTOCOLS["paper"], levels=LEVELS),
 }
 METHODS = ("saliency", "sobel", "random")
 EVIL = "<script>alert('x')</script>\u202e\u2028\"&\\ 🐈 \u05d0"
@@ -90,10 +90,9 @@ def with_skills(evaluation, skills=SKILLS):
     for method, own in skills.items():
         for metric, (skill, reach) in own.items():
             area = evaluation.results.area(method, metric)
-            control = ControlResults(
-                value=area - skill, skill=skill, low=skill - reach, high=skill + reach, p=0.25, samples=5
-            )
-            evaluation = with_curve(evaluation, method, metric, control=control)
+            control = Estimate(value=area - skill, samples=5)
+            estimate = Estimate(value=skill, low=skill - reach, high=skill + reach, p=0.25, samples=5)
+            evaluation = with_curve(evaluation, method, metric, control=control, skill=estimate)
     return evaluation
 
 
@@ -101,7 +100,7 @@ def without_control(evaluation):
     """The same run without any exchanged maps."""
     for method, found in evaluation.results.methods.items():
         for metric in found.metrics:
-            evaluation = with_curve(evaluation, method, metric, control=None)
+            evaluation = with_curve(evaluation, method, metric, control=None, skill=None)
     return evaluation
 
 
@@ -112,7 +111,9 @@ def with_areas(evaluation, points):
         name: dataclasses.replace(
             first,
             metrics={
-                metric: dataclasses.replace(first.metrics[metric], area=area, area_interval=None, control=None)
+                metric: dataclasses.replace(
+                    first.metrics[metric], area=Estimate(value=area, samples=10), control=None, skill=None
+                )
                 for metric, area in zip(("soundness_two_sided", "completeness"), areas, strict=False)
             },
         )

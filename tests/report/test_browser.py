@@ -29,8 +29,9 @@ from twinlens.report import write_report
 from twinlens.report.page import build_page, read_part
 from twinlens.report.run_summary import describe_runs
 from twinlens.report.styles import method_styles
-from twinlens.run.check_records import Check, CheckColumn, CheckValue, MethodCheck, store_check
+from twinlens.run.check_records import Check, CheckColumn, MethodCheck, store_check
 from twinlens.run.wording import find_headlines
+from twinlens.support.estimate import Estimate
 from twinlens.support.fields import to_json
 
 pytest.importorskip("selenium", reason="selenium is not installed: pip install 'twinlens[dev]'")
@@ -69,9 +70,9 @@ def test_numbers_read_back_from_the_browser_are_those_of_the_results(browser, ru
     assert len(cells) == len(METHODS) * len(run.metrics)
     for method, metric, title, area, interval in cells:
         curve = run.results.methods[method].metrics[metric]
-        assert float(title.split(",")[0]) == curve.area
-        assert area == f"{curve.area:z.3f}".replace("-", "−")
-        assert interval == "\u2009–\u2009".join(f"{end:z.3f}".replace("-", "−") for end in curve.area_interval)
+        assert float(title.split(",")[0]) == curve.area.value
+        assert area == f"{curve.area.value:z.3f}".replace("-", "−")
+        assert interval == "\u2009–\u2009".join(f"{end:z.3f}".replace("-", "−") for end in curve.area.interval)
     drawn = dict(
         browser.run(
             "return charts.map(c => [c.getDom().dataset.chart, "
@@ -89,7 +90,7 @@ def test_numbers_read_back_from_the_browser_are_those_of_the_results(browser, ru
                 ]
             else:
                 assert points == [list(point) for point in zip(curve.levels, curve.values, strict=True)]
-        areas = [found.metrics[metric].area for metric in ("soundness_two_sided", "completeness")]
+        areas = [found.metrics[metric].area.value for metric in ("soundness_two_sided", "completeness")]
         assert dict(drawn["plane"])[method] == [areas]
 
 
@@ -108,9 +109,9 @@ def test_skill_stands_beside_both_sides_with_a_sign_a_colour_and_words(browser, 
     )
     assert len(cells) == 2 * len(METHODS)
     words_of = {
-        "better": "better than maps of other inputs",
-        "undecided": "not told apart from maps of other inputs",
-        "worse": "worse than maps of other inputs",
+        "better": "better than maps from other inputs",
+        "undecided": "not significantly different from maps from other inputs",
+        "worse": "worse than maps from other inputs",
     }
     colours = {}
     for method, metric, text, interval, words, colour in cells:
@@ -152,7 +153,7 @@ def test_controls_come_last_marked_and_quieter_and_bold_is_what_the_results_say(
         "tr.querySelector('.badges').textContent, getComputedStyle(tr).color])"
     )
     assert {name for name, *_ in rows[:2]} == {"saliency", "other"}
-    assert all(text.endswith("control") for _, text, _ in rows[2:])
+    assert all(text.endswith("baseline") for _, text, _ in rows[2:])
     assert not any("front" in text for _, text, _ in rows[2:])
     assert {colour for *_, colour in rows[:2]}.isdisjoint({colour for *_, colour in rows[2:]})
 
@@ -182,7 +183,7 @@ def test_every_method_on_the_plane_is_an_arrow_from_its_exchanged_maps(browser, 
     assert option["fills"]["random"] == card
     assert option["labels"] == [True] * len(METHODS)
     caption = browser.run("return document.querySelector('figcaption').textContent")
-    assert "Each arrow starts where the same maps come to" in caption
+    assert "Each arrow starts at the areas of the same maps exchanged" in caption
     assert browser.complaints() == []
 
 
@@ -205,7 +206,7 @@ def test_headlines_are_a_list_on_top_and_warnings_are_a_line_each(browser, judge
     )
     assert tops == sorted(tops)
     said = browser.run("return [...document.querySelectorAll('.warnings > ul > li')].map(li => li.innerText)")
-    assert said == ["sobel: 3 maps are odd at 0.5 (and 1 alike)", "One"]
+    assert said == ["sobel: 3 maps are odd at 0.5 (and 1 similar)", "One"]
     for folded in browser.all(".warnings summary"):
         folded.click()
     said = browser.one(".warnings").text
@@ -289,9 +290,9 @@ def test_pointing_at_the_plane_tells_own_exchanged_and_skill(browser, judged, sk
         numbers = [area, area - skill, f"{sign} {shown(skill, '+')}", shown(skill - reach, "+")]
         for number in numbers:
             assert (number if isinstance(number, str) else shown(number)) in said
-    assert "completeness: not told apart from maps of other inputs" in said
+    assert "completeness: not significantly different from maps from other inputs" in said
     assert "soundness 2-sided: " not in said
-    assert "a control, which never looks at the model" in said
+    assert "a baseline method, which ignores the model" in said
     table, tip = browser.run(
         "const tip = document.querySelector('.hover');"
         "return [tip.querySelector('table'), tip.parentNode].map(e => e.getBoundingClientRect().right)"
@@ -330,10 +331,10 @@ def test_sorting_by_a_metric(browser, run, page):
     assert len(orders) > 1
     assert last.text == "sparseness"
     last.find_element(By.TAG_NAME, "button").click()
-    shown = [cell.text.split("\n")[0] for cell in browser.all(".ranking td[data-beside='sparseness']")]
+    shown = [cell.text.split("\n")[0] for cell in browser.all(".ranking td[data-side='sparseness']")]
     known = {name: run.results.methods[name].properties["sparseness"].value for name in run.methods}
-    controls = sorted((known[name] for name in run.results.controls), reverse=True)
-    assert shown == [f"{value:.3f}" for value in (known["saliency"], *controls)]
+    baselines = sorted((known[name] for name in run.results.baselines), reverse=True)
+    assert shown == [f"{value:.3f}" for value in (known["saliency"], *baselines)]
     browser.one(".glossary summary").click()
     [note] = [row.text for row in browser.all(".glossary dl div") if row.text.startswith("sparseness\n")]
     assert note.endswith("few features have it all.")
@@ -439,7 +440,7 @@ def test_pages_of_runs_with_gaps_say_so(browser, tmp_path):
     browser.open(write_report([alone], tmp_path / "r.html"))
     text = browser.run("return document.body.innerText")
     assert "Its map is not stored." in text
-    assert "No maps are stored of saliency" in text
+    assert "No maps are stored for saliency" in text
     assert browser.complaints() == []
 
 
@@ -469,7 +470,7 @@ def test_differences_between_runs_are_shown_as_text(browser, run, tmp_path):
     found = tl.compare({"one": run, EVIL: other}, resamples=30)
     browser.open(write_report([run, other], tmp_path / "r.html", comparison=found))
     section = browser.one("#between")
-    assert "Independent samples: 10 and 12." in section.text
+    assert "10 and 12 independent samples" in section.text
     assert len(browser.all("#between tbody tr")) == 3
     areas = len({pair.metric for pair in found.pairs})
     assert len(browser.all("#between thead th")) == 1 + areas + 2  # skill beside both headline metrics
@@ -523,7 +524,7 @@ def test_absolute_thresholds_are_told_as_such(browser, tmp_path):
 def a_check(**entries):
     """A check of two steps, of which one method has no value at the second, with a title from a stranger."""
     numbers = [
-        CheckValue(value=v, low=None if v is None else v - 0.1, high=None if v is None else v + 0.1, defined=4)
+        Estimate(value=v, low=None if v is None else v - 0.1, high=None if v is None else v + 0.1, samples=4)
         for v in (0.7, 0.2, None)
     ]
     return Check(
@@ -562,9 +563,9 @@ def test_checks_are_shown_with_their_steps(browser, tmp_path):
     titles = browser.run("return [...document.querySelectorAll('#checks h3')].map(h => h.textContent)")
     assert titles == [EVIL, EVIL]
     cells = browser.run("return [...document.querySelectorAll('#checks td')].map(cell => cell.innerText)")
-    expected = {"saliency": "0.200\n0.100\u2009–\u20090.300\n4 of 5", "random": "not defined\n4 of 5"}
+    expected = {"saliency": "0.200\n0.100\u2009–\u20090.300\n4 of 5", "random": "–\n4 of 5"}
     best = [name for name in run.results.best_first() if name in expected]
-    assert cells == [*(expected[name] for name in best), "not defined\n4 of 5"]
+    assert cells == [*(expected[name] for name in best), "–\n4 of 5"]
     [[_, names]] = [each for each in browser.series() if each[0] == "check cascade"]
     assert {"saliency", "random"} <= set(names)
     script = "const [c] = charts.filter(c => c.getDom().dataset.chart === 'check cascade').map(c => c.getOption());"

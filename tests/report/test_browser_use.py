@@ -14,7 +14,8 @@ import twinlens as tl
 from tests.report.browser import needs_browser
 from tests.report.runs import image_samples, make_run
 from twinlens.report import format_table, write_report
-from twinlens.run.check_records import Check, CheckColumn, CheckValue, MethodCheck, store_check
+from twinlens.run.check_records import Check, CheckColumn, MethodCheck, store_check
+from twinlens.support.estimate import Estimate
 
 pytest.importorskip("selenium", reason="selenium is not installed: pip install 'twinlens[dev]'")
 
@@ -80,7 +81,7 @@ def pair(run, tmp_path_factory):
 
 
 def a_course(top):
-    values = [CheckValue(value=v, low=None, high=None, defined=4) for v in (0.1, top)]
+    values = [Estimate(value=v, low=None, high=None, samples=4) for v in (0.1, top)]
     return Check(
         name="cascade",
         title="Cascade",
@@ -272,8 +273,8 @@ def test_every_number_says_what_it_is_on_one_click(browser, run, page):
     table = run.curve("random", "completeness").table
     whole = table.probability[:, table.settings.schedule.levels.index(1.0)].mean()
     assert f"Here it is at most {whole:.3f}, the probability with nothing removed." in said["completeness ↑"]
-    assert said["skill"].startswith("How much better own maps are than exchanged ones")
-    assert {"exchanged maps (control)", "sparseness"} <= set(said)
+    assert said["skill"].startswith("How much better the method's own maps are than the same maps exchanged")
+    assert {"exchanged control", "sparseness"} <= set(said)
 
 
 def test_tokens_are_shown_by_place_and_id(browser, tmp_path):

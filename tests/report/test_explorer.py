@@ -10,8 +10,8 @@ from tests.report.runs import METHODS, decoded, image_samples, make_run
 from tests.tiny import tiny_model
 from twinlens.data.samples import from_arrays
 from twinlens.models.loading import LoadedModel
+from twinlens.outcome import open_evaluation
 from twinlens.report.explorer import _set_scene, describe_samples, impute_at_levels, keep_at_levels
-from twinlens.run.run_reader import open_evaluation
 
 
 def own_imputer(inputs, keep, streams):
@@ -80,7 +80,7 @@ def test_runs_without_selected_samples_or_maps_say_so(run, tmp_path):
     shutil.copytree(run.path, tmp_path / "run")
     shutil.rmtree(tmp_path / "run" / "maps" / "sobel")
     shown = describe_samples(open_evaluation(tmp_path / "run"), budget=10**6)
-    assert "No maps are stored of sobel" in shown["note"]
+    assert "No maps are stored for sobel" in shown["note"]
     answers = shown["samples"][0]["methods"]
     assert (answers["sobel"]["map"], answers["sobel"]["frames"]) == (None, None)
     assert answers["sobel"]["predicted"]
@@ -107,7 +107,7 @@ def test_an_imputer_of_ones_own_is_replaced_by_grey_and_said(tmp_path):
     evaluation = make_run(tmp_path / "run", methods=["random"], metrics=["road_morf"], imputer=own_imputer)
     shown = describe_samples(open_evaluation(evaluation.path), budget=10**6)
     assert "removed features are shown in grey" in shown["note"]
-    assert "nothing was judged false" in shown["note"]
+    assert "no features were judged false" in shown["note"]
     frame = decoded(shown["samples"][0]["methods"]["random"]["frames"][-1])
     grey = (abs(frame.astype(int) - 128) <= 1).all(axis=2).sum()
     assert grey == shown["samples"][0]["methods"]["random"]["removed"][-1] == 90
@@ -133,14 +133,14 @@ def test_what_functions_of_ones_own_measured_is_told_where_they_are_not_at_hand(
     assert describe_samples(evaluation, budget=10**6)["metric"] == "mine"
     stored = describe_samples(open_evaluation(evaluation.path), budget=10**6)
     assert stored["samples"] == []
-    assert stored["note"].startswith("Everything was measured by functions of your own")
+    assert stored["note"].startswith("All metrics use custom functions")
 
 
 def test_the_metric_that_is_shown_goes_by_its_kind(tmp_path):
     metrics = {"a": tl.Insertion(), "b": tl.Completeness(), "c": tl.Road(order="morf")}
     evaluation = make_run(tmp_path / "run", samples=image_samples(4), methods=["random"], metrics=metrics)
     assert describe_samples(evaluation, budget=10**6)["metric"] == "c"
-    few = dataclasses.replace(tl.PROTOCOLS["paper"], levels=(0.9, 0.5, 0.1))
+    few = dataclasses.replace(tl.metrics.PROTOCOLS["paper"], levels=(0.9, 0.5, 0.1))
     metrics |= {"d": tl.Soundness(estimator="two_sided", protocol=few)}
     evaluation = make_run(tmp_path / "run", samples=image_samples(4), methods=["random"], metrics=metrics)
     shown = describe_samples(evaluation, budget=10**6)

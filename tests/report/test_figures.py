@@ -21,12 +21,17 @@ from twinlens.report.figures import draw_metric, draw_plane
 from twinlens.report.styles import method_styles
 from twinlens.reproduction.method_comparison import draw_panels
 from twinlens.run.directory import Run
+from twinlens.support.estimate import Estimate
 
 
 @pytest.mark.slow
 def test_figures_of_every_chart(tmp_path):
     evaluation = make_run(tmp_path / "run", metrics=["soundness", "completeness"], methods=["random"])
-    ends = {"area_interval": (0.0, 1.0), "low": (0.0,) * len(LEVELS), "high": (1.0,) * len(LEVELS)}
+    ends = {
+        "area": Estimate(value=0.5, low=0.0, high=1.0, samples=10),
+        "low": (0.0,) * len(LEVELS),
+        "high": (1.0,) * len(LEVELS),
+    }
     files = write_figures([with_curve(evaluation, "random", "soundness", **ends)], tmp_path / "figures")
     parts = itertools.product(
         ("plane", "soundness", "completeness"), ("one-column", "two-columns"), ("pdf", "svg", "png")
@@ -41,9 +46,9 @@ def test_figures_of_every_chart(tmp_path):
 
 def test_figures_of_several_runs_carry_their_names_and_equal_results_give_equal_bytes(run, tmp_path, monkeypatch):
     monkeypatch.setattr(figures, "WIDTHS", {"one-column": (3.3, 2.4)})
-    asked = run.results.question
+    asked = run.results.settings
     question = dataclasses.replace(asked, metrics={"deletion": asked.metrics["deletion"]})
-    one = changed(run, methods={"random": run.results.methods["random"]}, question=question)
+    one = changed(run, methods={"random": run.results.methods["random"]}, settings=question)
     other = dataclasses.replace(one, run=Run(tmp_path / "a b", run.run.manifest))
     files = write_figures([one, other], tmp_path)
     assert [path.name for path in files[:3]] == [f"run-deletion-one-column.{kind}" for kind in ("pdf", "svg", "png")]

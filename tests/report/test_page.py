@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 import twinlens as tl
 from tests.report.runs import EVIL, METHODS, changed, content_of, image_samples, loaded, make_run
+from twinlens.outcome import open_evaluation
 from twinlens.report import write_report
 from twinlens.report.page import embed_json
 from twinlens.report.run_summary import describe_runs
-from twinlens.run.run_reader import open_evaluation
+from twinlens.support.fields import to_json
 
 
 def test_numbers_of_the_page_are_those_of_the_results(run, page):
@@ -23,17 +24,33 @@ def test_numbers_of_the_page_are_those_of_the_results(run, page):
     assert {m["name"] for m in shown["methods"]} == set(METHODS)
     for method in shown["methods"]:
         for metric, stored in run.results.methods[method["name"]].metrics.items():
-            assert method["metrics"][metric]["area"] == stored.area
-            assert method["metrics"][metric]["interval"] == list(stored.area_interval)
-            shown_control = method["metrics"][metric]["control"]
-            assert shown_control == (None if stored.control is None else dataclasses.asdict(stored.control))
-            known = {True: ("better",), False: ("undecided", "worse"), None: (None,)}
-            assert method["metrics"][metric]["direction"] in known[run.results.knows(method["name"], metric)]
             for column in ("levels", "performance", "values", "low", "high"):
                 assert method["metrics"][metric][column] == list(getattr(stored, column))
-    assert {m["key"]: m["best"] for m in shown["metrics"]} == {name: run.results.best(name) for name in run.metrics}
-    assert shown["sides"] == shown["plane"] == ["soundness_two_sided", "completeness"]
-    assert any(method["metrics"]["completeness"]["control"] for method in shown["methods"])
+    columns = shown["table"]["columns"]
+    for row in shown["table"]["rows"]:
+        for column, cell in zip(columns, row["cells"], strict=True):
+            if column["kind"] == "side":
+                continue
+            metric = column["key"].removesuffix("_skill")
+            stored = run.results.methods[row["method"]].metrics[metric]
+            skill = column["kind"] == "skill"
+            assert cell["estimate"] == to_json(stored.skill if skill else stored.area)
+            assert cell["direction"] == (stored.direction if skill else None)
+            assert cell["bold"] == (not skill and run.results.best(metric) == row["method"])
+    assert [column["key"] for column in columns if column["kind"] == "skill"] == [
+        "soundness_two_sided_skill",
+        "completeness_skill",
+    ]
+    assert shown["plane"]["metrics"] == ["soundness_two_sided", "completeness"]
+    for point in shown["plane"]["points"]:
+        for metric, side in zip(shown["plane"]["metrics"], point["sides"], strict=True):
+            stored = run.results.methods[point["method"]].metrics[metric]
+            assert side == {
+                "area": to_json(stored.area),
+                "control": to_json(stored.control),
+                "skill": to_json(stored.skill),
+                "direction": stored.direction,
+            }
     facts = dict(shown["facts"])
     assert facts["Samples"] == "10"
     assert facts["Accuracy"].startswith(f"{run.results.accuracy:.1%}")
@@ -101,7 +118,7 @@ def test_several_runs_stand_side_by_side(run, tmp_path):
     content = content_of(write_report([run, other], tmp_path / "r.html"))
     assert [shown["name"] for shown in content["runs"]] == [run.path.name, "other"]
     assert list(content["styles"]) == sorted(METHODS)
-    assert content["styles"]["random"]["control"]
+    assert content["styles"]["random"]["baseline"]
     (tmp_path / "a").mkdir()
     shutil.copytree(other.path, tmp_path / "a" / "other")
     twins = describe_runs([other, open_evaluation(tmp_path / "a" / "other")])
@@ -114,10 +131,17 @@ def test_differences_between_runs_are_on_the_page(run, tmp_path):
     page = write_report([run, other], tmp_path / "r.html", comparison=found)
     assert "<script>alert" not in page.read_text(encoding="utf-8")
     shown = content_of(page)["between"]
-    assert len(shown["pairs"]) == len(found.pairs) > 10
-    assert shown["pairs"][0]["second"] == EVIL
-    assert shown["pairs"][0]["difference"] == found.pairs[0].difference
+    [between] = shown["tables"]
+    assert between["title"] == f"one − {EVIL}"
+    columns = [column["key"] for column in between["table"]["columns"]]
+    cells = {row["method"]: dict(zip(columns, row["cells"], strict=True)) for row in between["table"]["rows"]}
+    for pair in found.pairs:
+        key = pair.metric if pair.quantity == "area" else f"{pair.metric}_skill"
+        if key in columns:
+            assert cells[pair.method][key]["estimate"] == to_json(pair.difference)
+            assert cells[pair.method][key]["bold"] == pair.decided
+    assert len(found.pairs) >= len(columns) * len(cells) > 10
     assert shown["verdicts"] == list(found.verdicts)
     assert shown["notes"] == list(found.notes)
-    assert "share no sample" in shown["notes"][0]
+    assert "share no samples" in shown["notes"][0]
     assert content_of(write_report([run], tmp_path / "one.html"))["between"] is None

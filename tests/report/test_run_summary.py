@@ -9,43 +9,54 @@ from tests.report.runs import METHODS, changed, content_of, image_samples, make_
 from twinlens.report import write_report
 from twinlens.report.explorer import describe_samples
 from twinlens.report.run_summary import describe_run
-from twinlens.run.results import ControlResults
 from twinlens.run.wording import find_warnings, group_warnings
 from twinlens.statistics.bootstrap import bootstrap
 from twinlens.statistics.comparison import _pareto
-from twinlens.statistics.verdicts import Standing
+from twinlens.statistics.verdicts import Rank
+from twinlens.support.estimate import Estimate
+
+
+def front_of(shown):
+    """The methods of a page's table that are on the front."""
+    return {row["method"]: row["front"] for row in shown["table"]["rows"] if row["front"] is not None}
+
+
+def cells_of(shown, key):
+    """The cells of a column of a page's table, by method."""
+    place = [column["key"] for column in shown["table"]["columns"]].index(key)
+    return {row["method"]: row["cells"][place] for row in shown["table"]["rows"]}
 
 
 def test_statistics_are_shown_where_they_are_there(run):
     values = run.results.methods["random"].metrics["soundness"].values
-    more = with_curve(run, "random", "soundness", area=2.0, area_interval=(1.5, 2.5), low=values, high=values)
-    standing = Standing(
-        metric="soundness", method="random", area=2.0, low=1.5, high=2.5, rank=1, best_rank=1, worst_rank=2
-    )
-    more = changed(more, pairs_digest=None, warnings=("No.",), ranking=(standing,), front={"sobel": 0.75})
+    area = Estimate(value=2.0, low=1.5, high=2.5, samples=10)
+    more = with_curve(run, "random", "soundness", area=area, low=values, high=values)
+    rank = Rank(metric="soundness", method="random", area=area, rank=1, best_rank=1, worst_rank=2)
+    more = changed(more, pairs_digest=None, warnings=("No.",), ranking=(rank,), front={"sobel": 0.75})
     shown = describe_run(more, "r")
-    assert shown["front"] == ["sobel"]
-    assert shown["frontShares"] == {"sobel": 0.75}
+    assert front_of(shown) == {"sobel": 0.75}
     assert (shown["verdicts"], shown["comparisons"]) == ([], 3)
     assert {"line": "No.", "texts": ["No."]} in shown["warnings"]
     soundness = next(m for m in shown["methods"] if m["name"] == "random")["metrics"]["soundness"]
-    assert (soundness["interval"], soundness["ranks"], soundness["low"]) == ([1.5, 2.5], [1, 2], list(values))
+    assert soundness["low"] == list(values)
+    cell = cells_of(shown, "soundness")["random"]
+    assert (cell["estimate"]["value"], cell["estimate"]["low"], cell["estimate"]["high"]) == (2.0, 1.5, 2.5)
+    assert cell["details"].startswith("2.0, rank 1 to 2")
 
 
-def test_headlines_say_whom_to_trust_and_who_knows_nothing(judged):
+def test_headlines_name_the_best_and_those_without_skill(judged):
     shown = describe_run(changed(judged, front={"saliency": 1.0}, rivals={}), "r")
     areas = [judged.results.area("saliency", metric) for metric in judged.results.plane]
     assert shown["headlines"] == [
-        f"Where nothing may be falsely blamed, take saliency: soundness 2-sided {areas[0]:.3f}, of which 0.210 is "
+        f"Where nothing may be falsely blamed, use saliency: soundness 2-sided {areas[0]:.3f}, of which 0.210 is "
         "skill.",
-        f"Where nothing may be missed, take saliency: completeness {areas[1]:.3f}, of which 0.120 is skill.",
-        "random knows nothing of the input: in soundness 2-sided and completeness, its maps do no better than maps of "
-        "other inputs.",
-        "In completeness, maps of sobel do no better than maps of other inputs.",
+        f"Where nothing may be missed, use saliency: completeness {areas[1]:.3f}, of which 0.120 is skill.",
+        "random is no better than maps from other inputs in soundness 2-sided and completeness.",
+        "In completeness, sobel is no better than maps from other inputs.",
         "No other method beats saliency on either side.",
     ]
     assert shown["methods"][0]["name"] == "saliency"
-    said = {m["name"]: [m["metrics"][metric]["direction"] for metric in shown["plane"]] for m in shown["methods"]}
+    said = {point["method"]: [side["direction"] for side in point["sides"]] for point in shown["plane"]["points"]}
     assert said == {
         "saliency": ["better", "better"],
         "sobel": ["better", "undecided"],
@@ -54,45 +65,48 @@ def test_headlines_say_whom_to_trust_and_who_knows_nothing(judged):
 
 
 def test_a_skill_that_is_not_defined_is_left_out(run):
-    unknown = ControlResults(value=None, skill=None, low=None, high=None, p=None, samples=5)
-    odd = with_curve(run, "random", "completeness", area=2.0, control=unknown)
-    odd = with_curve(odd, "saliency", "completeness", control=unknown)
+    unknown = Estimate(value=None, samples=5)
+    area = Estimate(value=2.0, samples=10)
+    odd = with_curve(run, "random", "completeness", area=area, control=unknown, skill=unknown)
+    odd = with_curve(odd, "saliency", "completeness", control=unknown, skill=unknown)
     area = run.results.area("saliency", "completeness")
     [sentence] = [
         text for text in describe_run(odd, "r")["headlines"] if text.startswith("Where nothing may be missed")
     ]
-    assert sentence.startswith(f"Where nothing may be missed, take saliency: completeness {area:z.3f}")
+    assert sentence.startswith(f"Where nothing may be missed, use saliency: completeness {area:z.3f}")
     assert "above" not in sentence
     assert any(
-        text.startswith("The control random has the highest completeness (2.000), though")
+        text.startswith("The baseline random has the highest completeness (2.000), although")
         for text in find_warnings(odd.results)
     )
     assert "–" in odd._repr_html_()
 
 
-def test_controls_come_last_and_are_never_on_the_front_nor_best(run):
+def test_baselines_come_last_and_are_never_on_the_front_nor_best(run):
     shown = describe_run(run, "r")
-    assert [method["control"] for method in shown["methods"]] == [False, True, True]
-    assert not {"random", "sobel"} & {*shown["front"], *(metric["best"] for metric in shown["metrics"])}
+    rows = shown["table"]["rows"]
+    assert [row["baseline"] for row in rows] == [False, True, True]
+    assert not {"random", "sobel"} & front_of(shown).keys()
+    assert not any(cell["bold"] for row in rows if row["baseline"] for cell in row["cells"])
 
 
 POINTS = {"a": (0.9, 0.1), "b": (0.5, 0.5), "c": (0.5, 0.4), "d": (None, 0.9), "e": (0.5, 0.5), "f": (0.1, 0.9)}
 
 
 def test_the_front_has_equal_points_and_none_that_is_not_defined(run):
-    scores = {
+    areas = {
         metric: {
             name: dataclasses.replace(
-                bootstrap(run.curve("random", metric), resamples=2).score(),
-                area=point[side] or math.nan,
+                bootstrap(run.curve("random", metric), resamples=2).compared_area(),
+                estimate=Estimate(value=point[side], samples=10),
                 replicates=np.array([point[side] or math.nan]),
             )
             for name, point in POINTS.items()
         }
         for side, metric in enumerate(("soundness", "completeness"))
     }
-    assert _pareto(scores) == dict.fromkeys(["a", "b", "e", "f"], 1.0)
-    assert _pareto({"soundness": scores["soundness"]}) == {}
+    assert _pareto(areas) == dict.fromkeys(["a", "b", "e", "f"], 1.0)
+    assert _pareto({"soundness": areas["soundness"]}) == {}
 
 
 def test_the_page_compares_the_best_methods_in_words(run):
@@ -105,10 +119,10 @@ def test_methods_come_best_first_and_the_front_is_that_of_the_results(run):
     shown = describe_run(changed(with_areas(run, POINTS), front={"a": 1.0, "b": 0.5, "e": 0.5, "f": 1.0}), "r")
     assert shown["methods"][0]["name"] == "b"
     assert [m["name"] for m in shown["methods"]].index("c") > [m["name"] for m in shown["methods"]].index("e")
-    assert shown["front"] == ["a", "b", "e", "f"]
-    assert "On the front are a, b, e and f: nothing beats them on both sides at once." in shown["headlines"]
+    assert set(front_of(shown)) == {"a", "b", "e", "f"}
+    assert "On the Pareto front: a, b, e and f. No method beats them on both sides." in shown["headlines"]
     alone = describe_run(changed(with_areas(run, {"a": (0.5,), "b": (0.4,)}), front={}), "r")
-    assert alone["front"] == []
+    assert front_of(alone) == {}
 
 
 def test_metrics_with_names_of_ones_own_are_shown_by_what_they_are(tmp_path):
@@ -120,12 +134,12 @@ def test_metrics_with_names_of_ones_own_are_shown_by_what_they_are(tmp_path):
     }
     evaluation = make_run(tmp_path / "run", samples=image_samples(4), metrics=metrics)
     [shown] = content_of(write_report([evaluation], tmp_path / "r.html"))["runs"]
-    assert shown["plane"] == shown["sides"] == ["two", "lost"]
+    assert shown["plane"]["metrics"] == ["two", "lost"]
     drawn = {metric["key"]: metric for metric in shown["metrics"]}
     assert [metric["title"] for metric in drawn.values()] == list(metrics)
     assert [metric["heading"] for metric in drawn.values()] == ["strict ↑", "two ↑", "lost ↑", "least ↓"]
     assert [metric["stairs"] for metric in drawn.values()] == [True, True, False, False]
-    assert [metric["inverse"] for metric in drawn.values()] == [False, False, True, False]
+    assert [metric["decreasing"] for metric in drawn.values()] == [False, False, True, False]
     assert (drawn["lost"]["x"], drawn["lost"]["y"]) == ("attribution threshold", "loss of probability")
     assert drawn["two"]["x"] == "predictive level: accuracy reached"
     facts = dict(shown["facts"])
@@ -137,7 +151,7 @@ def test_metrics_with_names_of_ones_own_are_shown_by_what_they_are(tmp_path):
     assert facts["Imputation"].endswith("); two: constant (value 0.5)")
     assert facts["Identity"].endswith(", seed 0")
     assert any(
-        sentence.startswith("In two, maps of ") or ": two 0." in sentence or " in two " in sentence
+        sentence.startswith("In two, ") or ": two 0." in sentence or " in two " in sentence
         for sentence in shown["headlines"]
     )
     assert shown["explorer"]["metric"] == "strict"
@@ -156,23 +170,23 @@ def test_a_run_of_one_sample_and_one_method_says_so(tmp_path):
     said = [group["line"] for group in shown["warnings"]]
     assert "One sample only" in said
     assert "One method only" in said
-    assert not any("maps of other inputs" in sentence for sentence in shown["headlines"])  # there are none
+    assert not any("maps from other inputs" in sentence for sentence in shown["headlines"])  # there are none
     assert [sample["reason"] for sample in shown["explorer"]["samples"]] == ["High false attribution"]
 
 
 def test_maps_alone_say_so(tmp_path):
     evaluation = make_run(tmp_path / "run", methods=["saliency"], metrics=[])
     [shown] = content_of(write_report([evaluation], tmp_path / "r.html"))["runs"]
-    assert "No metric was asked for" in [group["line"] for group in shown["warnings"]]
+    assert "No metrics were requested" in [group["line"] for group in shown["warnings"]]
     assert shown["explorer"] == {
-        "note": "Nothing was measured, so that there is nothing to show about samples.",
+        "note": "No metric was measured: there is nothing to show about samples.",
         "samples": [],
     }
 
 
 def test_one_side_alone_is_told_without_the_other(tmp_path):
     shown = describe_run(make_run(tmp_path / "run", samples=image_samples(4), metrics=["completeness"]), "r")
-    assert shown["plane"] == [None, "completeness"]
+    assert (shown["plane"], shown["missing"]) == (None, ["soundness"])
     assert shown["headlines"]
     assert all("completeness" in sentence and "soundness" not in sentence for sentence in shown["headlines"])
 
@@ -186,11 +200,11 @@ def test_degenerate_maps_and_levels_that_are_not_reached_are_told(tmp_path):
     shown = describe_run(evaluation, "r")
     said = {group["line"]: group["texts"] for group in shown["warnings"]}
     assert said["Degenerate maps: nothing"][0].startswith("nothing: Of 10 maps, 10 all zero")
-    undefined = "nothing: soundness is not defined at any level, since nothing that is kept has attribution."
+    undefined = "nothing: soundness is undefined at all levels, because no kept feature has attribution."
     assert said[undefined] == [undefined]
     beyond = find_warnings(changed(evaluation, soundness_up_to={"soundness": 2.0}).results)
     assert [text for text in beyond if "not reach" in text] == [
-        "nothing and random do not reach accuracy 2.000, nine tenths of that of the untouched inputs, and have no "
+        "nothing and random do not reach accuracy 2.000, nine tenths of that on the original inputs, and have no "
         "soundness."
     ]
     samples = describe_samples(evaluation, budget=10**6)["samples"]
@@ -198,7 +212,7 @@ def test_degenerate_maps_and_levels_that_are_not_reached_are_told(tmp_path):
     assert {sample["methods"]["nothing"]["falseShare"] for sample in samples} == {None}
 
 
-def test_methods_and_controls_are_told_apart(run):
-    shown = {method["name"]: method["control"] for method in describe_run(run, "r")["methods"]}
+def test_methods_and_baselines_are_distinguished(run):
+    shown = {row["method"]: row["baseline"] for row in describe_run(run, "r")["table"]["rows"]}
     assert shown == {"saliency": False, "sobel": True, "random": True}
     assert set(shown) == set(METHODS)

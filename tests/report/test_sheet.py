@@ -44,7 +44,7 @@ def drawn(tmp_path_factory):
             methods={"centre": "centre", "broken": failing, "sobel": "sobel"},
             metrics=[],
         )
-    return run, tl.write_sheet(run, folder / "sheet.png")
+    return run, tl.report.write_sheet(run, folder / "sheet.png")
 
 
 def test_every_cell_shows_its_map(drawn):
@@ -83,11 +83,11 @@ def test_a_method_that_failed_has_its_reason_in_its_place(drawn):
 
 def test_the_same_run_gives_the_same_bytes(drawn, tmp_path):
     run, path = drawn
-    again = tl.write_sheet(run, tmp_path / "again.png")
+    again = tl.report.write_sheet(run, tmp_path / "again.png")
     assert again.read_bytes() == path.read_bytes()
-    one = read(tl.write_sheet(run, tmp_path / "one.png", samples=1))
+    one = read(tl.report.write_sheet(run, tmp_path / "one.png", samples=1))
     assert len(one) < len(read(path))
-    assert tl.write_sheet(run, tmp_path / "sheet.PDF").read_bytes().startswith(b"%PDF")
+    assert tl.report.write_sheet(run, tmp_path / "sheet.PDF").read_bytes().startswith(b"%PDF")
 
 
 def test_bands_are_even_and_the_shape_is_that_of_a_page():
@@ -105,13 +105,13 @@ def test_bands_are_even_and_the_shape_is_that_of_a_page():
 def test_names_of_any_kind_are_written_as_they_are(tmp_path):
     model = dataclasses.replace(loaded(), classes=(EVIL, "$x^2$", "a very long name of a class, " * 9))
     run = make_run(tmp_path / "run", model=model, samples=image_samples(3), methods=["random"], metrics=[])
-    assert tl.write_sheet(run, tmp_path / "sheet.svg").stat().st_size > 1000
+    assert tl.report.write_sheet(run, tmp_path / "sheet.svg").stat().st_size > 1000
 
 
 def test_rows_and_signals_are_lines(tmp_path):
     rows = torch.rand(4, 12, generator=torch.Generator().manual_seed(0))
     run = tl.evaluate(torch.nn.Linear(12, 3), (rows, [0, 1, 2, 0]), ["saliency"], metrics=[], batch_size=4)
-    sheet = read(tl.write_sheet(run, tmp_path / "sheet.png"))
+    sheet = read(tl.report.write_sheet(run, tmp_path / "sheet.png"))
     assert (cell(sheet, 0, 1, 4).std(axis=0) == 0).all()  # columns of one colour from top to bottom
     assert cell(sheet, 0, 1, 4).std(axis=1).max() > 0
 
@@ -119,6 +119,6 @@ def test_rows_and_signals_are_lines(tmp_path):
 def test_what_is_no_picture_is_refused(drawn, tmp_path):
     for path in (tmp_path / "sheet.jpeg", tmp_path / "sheet", "memory://sheet.png"):
         with pytest.raises(ValueError, match=r"`path` must be a file on this machine that ends in \.png"):
-            tl.write_sheet(drawn[0], path)
+            tl.report.write_sheet(drawn[0], path)
     with pytest.raises(ValueError, match="`samples` must be at least 1"):
-        tl.write_sheet(drawn[0], tmp_path / "sheet.png", samples=0)
+        tl.report.write_sheet(drawn[0], tmp_path / "sheet.png", samples=0)

@@ -11,6 +11,6 @@ def test_styles_tell_methods_apart(run):
 
 def test_controls_are_grey(run):
     styles = method_styles([run])
-    assert [name for name, style in styles.items() if style.control] == ["random", "sobel"]
+    assert [name for name, style in styles.items() if style.baseline] == ["random", "sobel"]
     assert styles["random"].colour == styles["sobel"].colour != styles["saliency"].colour
     assert styles["random"].symbol != styles["sobel"].symbol

@@ -5,7 +5,7 @@ from tests.reproduction.counting import Calls
 from tests.tiny import image_folder, model_file
 from twinlens import reproduction
 from twinlens.reproduction import ExperimentOptions
-from twinlens.reproduction.watermarks import drawn_images
+from twinlens.reproduction.scenes import drawn_images
 
 
 @pytest.fixture
@@ -18,9 +18,9 @@ def tiny(tmp_path):
 @pytest.fixture
 def calls(monkeypatch):
     """Three experiments, of which the second fails."""
-    made = {"one": Calls(), "two": Calls(fails=True), "three": Calls()}
-    monkeypatch.setattr(reproduction, "EXPERIMENTS", {name: each.experiment for name, each in made.items()})
-    return made
+    calls = {"one": Calls(), "two": Calls(fails=True), "three": Calls()}
+    monkeypatch.setattr(reproduction, "EXPERIMENTS", {name: each.experiment for name, each in calls.items()})
+    return calls
 
 
 @pytest.fixture(scope="module")

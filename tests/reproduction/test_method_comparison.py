@@ -1,3 +1,4 @@
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -6,9 +7,13 @@ import torch
 
 import twinlens as tl
 from tests.reproduction.watching import Watch
-from twinlens.reproduction import benchmark, ensemble_gains
+from tests.tiny import image_folder, model_file
+from twinlens.data.samples import from_arrays
+from twinlens.reproduction import ExperimentOptions, benchmark, ensemble_gains
 from twinlens.reproduction.claims import mean_of
-from twinlens.reproduction.method_comparison import areas_of
+from twinlens.reproduction.method_comparison import areas_of, open_both, some_of_each_class
+
+DEFAULT = {"model": "mnist-cnn", "data": "mnist", "limit": 5}
 
 
 @pytest.mark.slow
@@ -30,9 +35,9 @@ def test_ensembles(tiny, monkeypatch):
         areas["ig_sg"] - areas[ensemble_gains.BASE],
         *(areas[ensemble_gains.BASE] - areas[n] for n in ("ig_sq", "ig_var")),
     )
-    assert outcome.claims[1].estimate == pytest.approx(gain)
+    assert outcome.claims[1].estimate.value == pytest.approx(gain)
     assert outcome.claims[1].reason in ("", "the interval contains 0")
-    # Six images are too few for soundness, whatever was measured.
+    # Six images are too few for soundness.
     for k in (0, 2, 3, 4):
         assert outcome.claims[k].verdict == "open"
         assert outcome.claims[k].reason == "one of 6 samples is worth 0.167, more than ε = 0.01"
@@ -104,7 +109,7 @@ def estimates(**areas):
 def test_claims_of_the_benchmark_follow_the_areas():
     def verdicts(sound, complete, cannot=""):
         areas = {"soundness": estimates(**sound), "completeness": estimates(**complete)}
-        return [claim.verdict for claim in benchmark._claims(areas, cannot)]
+        return [claim.verdict for claim in benchmark._claims(areas, dict.fromkeys(areas, cannot))]
 
     sound = {"gradcam": 0.97, "iba": 0.93, "extremal_perturbation": 0.87, "ig_sg": 0.86, "random": 0.68}
     complete = {"gradcam": 0.40, "iba": 0.39, "extremal_perturbation": 0.48, "ig_sg": 0.06, "random": 0.05}
@@ -113,3 +118,36 @@ def test_claims_of_the_benchmark_follow_the_areas():
     assert verdicts(sound | {"extremal_perturbation": 0.99}, complete) == [no, "holds", no, no, "holds", "holds"]
     assert verdicts(sound, complete | {"gradcam": 0.48})[1] == "open"
     assert verdicts(sound, complete, cannot="digits") == ["open"] * 6
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"paper": True}, "`data` is missing: the paper's settings need a folder of ImageNet images"),
+        ({"weights": "w.pt"}, "`weights` needs your own model. Pass --model, too"),
+        ({"classes": "c.txt"}, "`classes` needs your own data. Pass --data, too"),
+    ],
+)
+def test_refusals(tmp_path, options, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        open_both(ExperimentOptions(out=tmp_path, **options), **DEFAULT)
+
+
+def test_own_data_is_taken_whole_but_for_a_limit(tiny):
+    assert len(open_both(tiny, **DEFAULT)[1]) == 6
+    assert len(open_both(replace(tiny, limit=4), **DEFAULT)[1]) == 4
+    assert not tiny.embedded
+
+
+def test_the_paper_takes_five_images_of_each_class(tmp_path):
+    data = image_folder(tmp_path / "many", per_class=7)
+    options = ExperimentOptions(out=tmp_path, paper=True, data=data, model=model_file(tmp_path))
+    assert np.bincount(open_both(options, **DEFAULT)[1].labels).tolist() == [5, 5, 5]
+
+
+def test_which_samples_of_a_class_depends_on_the_seed_alone():
+    samples = from_arrays(np.eye(40), np.arange(40) % 2)
+    chosen = some_of_each_class(samples, 3, seed=0)
+    shuffled = samples.take(np.random.default_rng(0).permutation(40))
+    assert set(some_of_each_class(shuffled, 3, seed=0).ids) == set(chosen.ids)
+    assert set(some_of_each_class(samples, 3, seed=1).ids) != set(chosen.ids)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from scipy.spatial.distance import directed_hausdorff
 
 import twinlens as tl
 from examples.resnet20 import ResNet20, normalise
@@ -13,21 +14,19 @@ from tests.golden_set import FILE
 from tests.reproduction.watching import Watch, check_figures
 from twinlens.laboratory.modifications import MODIFICATIONS
 from twinlens.laboratory.tasks import map_grid, sparse_linear
+from twinlens.outcome import open_evaluation
 from twinlens.reproduction import order_vs_value
-from twinlens.reproduction.experiment_setup import find_subject
-from twinlens.reproduction.order_maps import VARIANTS, Modified, modify
-from twinlens.run.run_reader import open_evaluation
-from twinlens.statistics.bootstrap import hausdorff
+from twinlens.reproduction.method_comparison import open_photographs
+from twinlens.reproduction.order_runs import VARIANTS, Modified, Runs, modify
 from twinlens.support.randomness import stream
 
 
 @pytest.mark.slow
 def test_a_small_run(tiny, monkeypatch):
-    own = replace(order_vs_value.OWN, methods={name: {"method": name} for name in ("gradcam", "saliency")})
-    monkeypatch.setattr(order_vs_value, "OWN", own)
+    monkeypatch.setattr(order_vs_value, "METHODS", {"gradcam": {}, "saliency": {}})
     monkeypatch.setattr(order_vs_value, "RESAMPLES", 50)
     outcome = order_vs_value.run(tiny, Watch())
-    assert order_vs_value.run(tiny, Watch()).numbers == outcome.numbers  # as one that was stopped late goes on
+    assert order_vs_value.run(tiny, Watch()).numbers == outcome.numbers  # as if interrupted late and resumed
     distances = outcome.numbers["distances"]
     for variant in ("ours", "literal"):
         table = distances[variant]
@@ -56,47 +55,52 @@ def test_a_small_run(tiny, monkeypatch):
 @pytest.mark.slow
 def test_curves_of_maps_with_the_order_of_others_are_their_own(tiny):
     """Soundness that was read from another map's probes is what a sweep of its own would give."""
-    sizes = replace(order_vs_value.OWN, methods={"gradcam": {"method": "gradcam"}})
-    subject = find_subject(tiny, order_vs_value.PHOTOGRAPHS)
-    curves = order_vs_value.Runs(subject, sizes, tiny, Watch()).ours()
+    model, samples = open_photographs(tiny)
+    curves = Runs(model, samples, {"gradcam": {"method": "gradcam"}}, tiny, Watch()).ours()
     evaluation = open_evaluation(tiny.out / "orders")
     modified = Modified(evaluation)
-    inputs = torch.stack([subject.model.preprocessing(subject.samples.read(i)) for i in range(6)])
-    ids = list(subject.samples.ids)
+    inputs = torch.stack([model.preprocessing(samples.read(i)) for i in range(6)])
+    ids = list(samples.ids)
     for scheme, change in (("constant", "remove"), ("constant", "introduce"), ("random", "remove")):
         maps = MODIFICATIONS[change](modified.originals("gradcam", ids), scheme, ids=ids).float()
-        arguments = (subject.model.module, inputs, subject.samples.labels, maps)
+        arguments = (model.module, inputs, samples.labels, maps)
         expected = tl.soundness(*arguments, ids=ids, batch_size=32)
-        found = curves["gradcam", scheme][change]
-        assert np.array_equal(found["soundness"].performance, expected.performance)
-        assert np.allclose(found["soundness"].values, expected.values, atol=1e-9, equal_nan=True)
-        assert np.array_equal(found["deletion"].values, tl.deletion(*arguments, ids=ids, batch_size=32).values)
+        own = curves["gradcam", scheme][change]
+        assert np.array_equal(own["soundness"].performance, expected.performance)
+        assert np.allclose(own["soundness"].values, expected.values, atol=1e-9, equal_nan=True)
+        assert np.array_equal(own["deletion"].values, tl.deletion(*arguments, ids=ids, batch_size=32).values)
         # By hand: how many samples are recognised without what exceeds a threshold of the modified map.
         imputer, kept = tl.LinearImputer(), maps <= 0.3
         streams = [stream(0, name, 0.3) for name in ids]
-        answers = subject.model.module(imputer(inputs, kept, streams)).argmax(dim=1).numpy()
-        expected = found["completeness"].baseline - (answers == subject.samples.labels).mean()
-        assert found["completeness"].at(0.3) == pytest.approx(expected)
+        answers = model.module(imputer(inputs, kept, streams)).argmax(dim=1).numpy()
+        expected = own["completeness"].baseline - (answers == samples.labels).mean()
+        assert own["completeness"].at(0.3) == pytest.approx(expected)
 
 
-def test_to_the_letter_values_end_at_0_and_1_in_8_bits_and_changes_draw_their_own():
+def test_literal_maps_are_clipped_in_8_bits_and_changes_draw_different_numbers():
     maps, ids = torch.rand(3, 8, 8, generator=torch.Generator().manual_seed(0)), ["a", "b", "c"]
-    made = {
+    versions = {
         (variant, change): modify(maps, change, "random", variant, ids=ids, seed=4)
         for variant in VARIANTS
         for change in ("original", "remove", "introduce")
     }
-    for (variant, change), found in made.items():
+    for (variant, change), values in versions.items():
         if variant == "literal":
-            assert torch.equal((found * 255).round() / 255, found), change
-            assert 0 <= found.min() <= found.max() <= 1
-    # In ours both changes lift the same features and differ by a constant; to the letter they do not.
+            assert torch.equal((values * 255).round() / 255, values), change
+            assert 0 <= values.min() <= values.max() <= 1
+    # In ours both changes raise the same features and differ by a constant; in the literal variant they do not.
     for variant, alike in (("ours", True), ("literal", False)):
-        low, high = made[variant, "remove"], made[variant, "introduce"]
+        low, high = versions[variant, "remove"], versions[variant, "introduce"]
         inside = (low > 0.01) & (high < 1)
         assert bool((high - low)[inside].std() < 0.01) is alike
-    gap = made["literal", "original"] - made["literal", "remove"]
+    gap = versions["literal", "original"] - versions["literal", "remove"]
     assert ((gap >= -1 / 255) & (gap <= 0.6 + 1 / 255)).all()
+
+
+def hausdorff(one, other):
+    """The Hausdorff distance between two curves as they are drawn."""
+    points = [np.stack(curve.points[:2], axis=1)[np.isfinite(curve.values)] for curve in (one, other)]
+    return max(directed_hausdorff(*points)[0], directed_hausdorff(*points[::-1])[0])
 
 
 def test_distances_are_those_of_hausdorff(monkeypatch):
@@ -115,22 +119,20 @@ def test_distances_are_those_of_hausdorff(monkeypatch):
     nothing = replace(sound, values=np.full_like(sound.values, np.nan))
     empty = curves | {"remove": {**curves["remove"], "soundness": nothing}}
     same = dict.fromkeys(curves, curves["original"])
-    found = order_vs_value.distances_of({("x", "other"): curves, ("x", "same"): same, ("x", "empty"): empty})
+    distances = order_vs_value.distances_of({("x", "other"): curves, ("x", "same"): same, ("x", "empty"): empty})
     for metric in order_vs_value.METRICS:
         expected = min(hausdorff(curves[a][metric], curves[b][metric]) for a, b in combinations(curves, 2))
-        assert found["x", "other", metric].value == pytest.approx(expected)
+        assert distances["x", "other", metric].value == pytest.approx(expected)
         assert expected > 0
-        assert found["x", "other", metric].replicates.std() > 0
-        assert not found["x", "same", metric].replicates.any()
-    assert np.isnan(found["x", "empty", "soundness"].value)
+        assert distances["x", "other", metric].replicates.std() > 0
+        assert not distances["x", "same", metric].replicates.any()
+    assert distances["x", "empty", "soundness"].value is None
 
 
-def test_maps_are_found_whatever_the_shards(tmp_path, tiny):
-    subject = find_subject(tiny, order_vs_value.PHOTOGRAPHS)
-    evaluation = tl.evaluate(
-        subject.model, subject.samples, ["gradcam"], metrics=[], out=tmp_path / "shards", shard_size=4
-    )
-    ids = [subject.samples.ids[k] for k in (5, 0, 3)]
+def test_maps_are_read_from_any_shard(tmp_path, tiny):
+    model, samples = open_photographs(tiny)
+    evaluation = tl.evaluate(model, samples, ["gradcam"], metrics=[], out=tmp_path / "shards", shard_size=4)
+    ids = [samples.ids[k] for k in (5, 0, 3)]
     assert torch.equal(Modified(evaluation).originals("gradcam", ids), evaluation.maps("gradcam")[[5, 0, 3]])
 
 

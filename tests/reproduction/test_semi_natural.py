@@ -9,28 +9,20 @@ from tests.reproduction.watching import Watch, accuracy_of
 from twinlens.models.training import Training, recognised, train
 from twinlens.reproduction import ExperimentOptions, semi_natural, semi_natural_road
 from twinlens.reproduction.claims import mean_of
-from twinlens.reproduction.marked_sets import LazyInputs, MarkedSet, as_inputs, enlarge
+from twinlens.reproduction.image_sets import ImageExperiment, ImageSet, LazyInputs, as_inputs, enlarge
 from twinlens.reproduction.networks import SmallCNN
-from twinlens.reproduction.scenes import Pictures
+from twinlens.reproduction.scenes import drawn_images
+from twinlens.reproduction.semi_natural import MarkedResults
 from twinlens.reproduction.semi_natural_road import MARKED, REAL, SYNTHETIC, make_sets
-from twinlens.reproduction.watermarks import drawn_images
 
 
 @pytest.mark.parametrize(("paper", "size", "side"), [(False, 32, 9), (True, 224, 60)])
 def test_the_three_sets_have_the_same_watermarks(tmp_path, paper, size, side):
     images = drawn_images(30, 32)
-    found = make_sets(
-        Pictures(
-            name="x",
-            train=images[:20],
-            train_labels=np.arange(20) % 10,
-            test=images[20:],
-            test_labels=np.arange(10),
-            classes=10,
-        ),
-        ExperimentOptions(out=tmp_path, seed=3, paper=paper),
-    )
-    (real, _), (learned, marked), (_, alone) = (found[name] for name in (REAL, MARKED, SYNTHETIC))
+    train, test = (ImageSet(images=part, labels=np.arange(len(part)) % 10) for part in (images[:20], images[20:]))
+    options = ExperimentOptions(out=tmp_path, seed=3, paper=paper)
+    sets = make_sets(ImageExperiment(name="x", train=train, test=test, classes=10, options=options))
+    (real, _), (learned, marked), (_, alone) = (sets[name] for name in (REAL, MARKED, SYNTHETIC))
     assert np.array_equal(real.take(range(20)).images, enlarge(images[:20], size))
     assert not np.array_equal(learned.labels, real.labels)
     both, canvas = marked.take(range(10)), alone.take(range(10))
@@ -41,12 +33,12 @@ def test_the_three_sets_have_the_same_watermarks(tmp_path, paper, size, side):
     assert set(drawn.sum(axis=(1, 2)).tolist()) == {side**2}
     assert not (changed & ~drawn).any()
     assert np.array_equal(both.images[drawn], canvas.images[drawn])
-    # Asked for one by one, in another order, they are the same.
+    # One by one, in another order, they are the same.
     assert np.array_equal(marked.take([7, 2]).images, both.images[[7, 2]])
 
 
-def test_enlarged_images_are_made_when_they_are_asked_for():
-    marked = MarkedSet(images=drawn_images(9, 32), labels=np.arange(9), size=64)
+def test_images_are_enlarged_on_demand():
+    marked = ImageSet(images=drawn_images(9, 32), labels=np.arange(9), size=64)
     mean, inputs = marked.mean(), marked.inputs(marked.mean())
     assert isinstance(inputs, LazyInputs)
     assert (len(inputs), inputs.shape) == (9, (9, 3, 64, 64))
@@ -73,7 +65,7 @@ def test_claims_about_watermarks_are_paired():
         attr = {
             name: mean_of(mean + spread + each, ids) for (name, mean), each in zip(shares.items(), own, strict=True)
         }
-        row = {"accuracy": accuracy_of(1.0), "attr": attr}
+        row = MarkedResults(accuracy=accuracy_of(1.0), explained=50, shares=attr, images=None, maps={})
         return [claim.verdict for claim in semi_natural._claims({"number": row, "stripe": row})]
 
     no = "does not hold"
@@ -91,7 +83,7 @@ def removal(answers, order="morf"):
         torch.zeros(len(answers), 20),
         [0] * len(answers),
         maps,
-        schedule=tl.Schedule(by="area", order=order, levels=levels),
+        schedule=tl.probing.Schedule(by="area", order=order, levels=levels),
         imputer=tl.ConstantImputer(0.0),
         ids=ids,
     )
@@ -110,7 +102,7 @@ def test_rankings_are_certain_refuted_or_open(order, sign):
 
     def verdict(better, worse):
         first, second = (better, worse) if sign == 1 else (worse, better)
-        return semi_natural_road._ranked(losses, order, REAL, first, second, text="t", source="s").verdict
+        return semi_natural_road._rank(losses, order, REAL, first, second, text="t", source="s").verdict
 
     assert verdict(["GradCAM"], ["IG", "Rect"]) == "holds"
     assert verdict(["IG"], ["GradCAM", "Rect"]) == "does not hold"
@@ -119,7 +111,7 @@ def test_rankings_are_certain_refuted_or_open(order, sign):
 
 def test_a_trained_network_needs_data(tmp_path):
     options = ExperimentOptions(out=tmp_path, model="mnist-cnn")
-    with pytest.raises(ValueError, match="`model` belongs to data of yours, and none is given"):
+    with pytest.raises(ValueError, match="`model` needs your own data"):
         semi_natural_road.run(options, Watch())
-    with pytest.raises(ValueError, match="`weights` belongs to model of yours"):
+    with pytest.raises(ValueError, match="`weights` needs your own model"):
         semi_natural_road.run(ExperimentOptions(out=tmp_path, weights="w.pt"), Watch())

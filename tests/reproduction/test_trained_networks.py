@@ -12,65 +12,56 @@ from tests.reproduction.watching import Watch, check_figures
 from tests.tiny import model_file
 from twinlens.models.loading import load_model
 from twinlens.models.training import Training
-from twinlens.reproduction import (
-    ExperimentOptions,
-    retraining,
-    semi_natural,
-    semi_natural_road,
-    spurious_edge,
-)
-from twinlens.reproduction import scenes as scenes_module
+from twinlens.reproduction import EXPERIMENTS, ExperimentOptions, retraining, semi_natural, semi_natural_road
 from twinlens.reproduction.networks import SmallCNN
 
-EXPERIMENTS = {
-    "retraining": retraining,
-    "spurious_edge": spurious_edge,
-    "semi_natural": semi_natural,
-    "semi_natural_road": semi_natural_road,
-}
+NAMES = ("retraining", "spurious-edge", "semi-natural", "semi-natural-road")
 
 
 @pytest.fixture
 def short(monkeypatch):
-    monkeypatch.setattr(scenes_module, "QUICK", Training(epochs=3, batch_size=16, rate=0.01, schedule="one_cycle"))
+    quick = Training(epochs=3, batch_size=16, rate=0.01, schedule="one_cycle")
+    monkeypatch.setattr("twinlens.reproduction.networks.QUICK", quick)
     monkeypatch.setattr(semi_natural, "EXPLAINED", 8)
     monkeypatch.setattr(semi_natural_road, "EXPLAINED", 8)
 
 
-@pytest.mark.parametrize("name", EXPERIMENTS)
+@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.slow
 def test_experiments_run_and_can_be_written(name, archive, short, tmp_path):
     progress = Watch()
     options = ExperimentOptions(out=tmp_path, data=archive, seed=2)
     torch.manual_seed(1)
-    outcome = EXPERIMENTS[name].EXPERIMENT.run(options, progress)
+    outcome = EXPERIMENTS[name].run(options, progress)
     text = json.dumps(outcome.numbers, allow_nan=False)
     assert outcome.numbers["data"] == "bright"
     assert outcome.claims
     assert all(claim.text and claim.source and claim.measured for claim in outcome.claims)
     assert all(claim.verdict in ("holds", "does not hold", "open") for claim in outcome.claims)
-    assert all(claim.over.endswith("test images") and claim.low <= claim.high for claim in outcome.claims)
+    assert all(claim.unit == "test images" and claim.estimate.low <= claim.estimate.high for claim in outcome.claims)
     assert len(progress.announced) >= 3
     assert progress.done == progress.announced
     check_figures(outcome)
     torch.manual_seed(7)
-    again = EXPERIMENTS[name].EXPERIMENT.run(options, Watch())
+    again = EXPERIMENTS[name].run(options, Watch())
     assert json.dumps(again.numbers) == text
     assert again.claims == outcome.claims
 
 
-@pytest.mark.parametrize("name", EXPERIMENTS)
+@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("option", ["model", "weights", "classes"])
 def test_options_that_are_not_used_are_refused(name, option, tmp_path):
-    if name == "semi_natural_road" and option != "classes":
+    if name == "semi-natural-road" and option != "classes":
         pytest.skip("it takes a trained network for real images")
     options = dataclasses.replace(ExperimentOptions(out=tmp_path), **{option: "x"})
-    with pytest.raises(ValueError, match=f"`{option}` is not used by this experiment, because it trains networks"):
-        EXPERIMENTS[name].EXPERIMENT.run(options, Watch())
+    with pytest.raises(
+        ValueError, match=f"`{option}` is not used by this experiment, because it trains its own networks"
+    ):
+        EXPERIMENTS[name].run(options, Watch())
 
 
 @pytest.mark.slow
-def test_a_trained_network_takes_the_place_of_one_for_real_images(archive, short, tmp_path):
+def test_a_trained_network_replaces_the_one_for_real_images(archive, short, tmp_path):
     progress = Watch()
     options = ExperimentOptions(out=tmp_path, data=archive, model=model_file(tmp_path))
     outcome = semi_natural_road.run(options, progress)
@@ -90,8 +81,8 @@ def test_paper_settings_are_taken(archive, tmp_path, monkeypatch):
         seen.append((type(build()).__name__, training.epochs, training.batch_size, seed, inputs.shape[-1]))
         return SmallCNN(3, 3, width=2, size=inputs.shape[-1]).eval()
 
-    monkeypatch.setattr(scenes_module, "train", train)
-    retraining.run(ExperimentOptions(out=tmp_path, data=archive, paper=True, seed=5), Watch())
+    monkeypatch.setattr("twinlens.reproduction.networks.train", train)
+    retraining.run_retraining(ExperimentOptions(out=tmp_path, data=archive, paper=True, seed=5), Watch())
     assert seen == [("TinyResNet", 35, 256, 5, 32)] * 3
     seen.clear()
     monkeypatch.setattr(semi_natural, "EXPLAINED", 2)

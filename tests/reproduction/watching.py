@@ -1,7 +1,4 @@
-"""Progress for tests: keeps what it receives, and holds every task to the rows that were announced for it.
-
-And accuracies of networks that nobody trained, and figures that are drawn.
-"""
+"""Progress that records what it receives, accuracies without networks, and a check of figures."""
 
 import numpy as np
 import pytest
@@ -29,7 +26,7 @@ class Watch(Quiet):
 def accuracy_of(share, samples=2000):
     """An accuracy over test images, as networks of this quality would have it, each right on images of its own."""
     correct = np.random.default_rng(round(1e6 * share)).permutation(samples) < round(share * samples)
-    return mean_of(correct.astype(float), [str(k) for k in range(samples)], over="test images")
+    return mean_of(correct.astype(float), [str(k) for k in range(samples)])
 
 
 def check_figures(outcome):

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from fsspec.implementations.memory import MemoryFileSystem
 
 import twinlens as tl
 from tests.small_runs import OPTIONS, PARTS, flipped, make_run, samples, unseen
@@ -16,12 +17,12 @@ from tests.tiny import tiny_model
 from twinlens.cli.main import main
 from twinlens.errors import DamagedError, RunError
 from twinlens.evaluation import evaluate
+from twinlens.outcome import open_evaluation
 from twinlens.probing.probe_table import ProbeTable
 from twinlens.report import write_report
 from twinlens.run.directory import RunDirectory, read_run
 from twinlens.run.manifest import Manifest
 from twinlens.run.pairs_table import pairs_digest
-from twinlens.run.run_reader import open_evaluation
 from twinlens.support.files import written_whole
 from twinlens.support.tensor_files import load_tensors
 
@@ -35,7 +36,7 @@ def test_a_lock_is_not_opened_through_a_link(tmp_path, dangling):
     lock = tmp_path / "run" / ".lock"
     lock.unlink()
     lock.symlink_to(precious)
-    with pytest.raises(RunError, match=r"\.lock' cannot be used to hold the run: it is a symbolic link\. Remove it"):
+    with pytest.raises(RunError, match=r"\.lock' cannot be used as a lock: it is a symbolic link\. Remove it"):
         make_run(tmp_path / "run")
     assert precious.exists() != dangling
     assert dangling or precious.read_text() == "years of work"
@@ -141,7 +142,7 @@ def test_a_damaged_part_is_named_and_made_anew(tmp_path, whole, part, change):
     }[change]
     (out / part).write_bytes(damaged)
     evaluation = open_evaluation(out)
-    with pytest.raises(DamagedError, match=rf"{part}' is damaged: .* Remove it and start the run again"):
+    with pytest.raises(DamagedError, match=rf"{part}' is damaged: .* Remove it and run the same command"):
         (evaluation.maps("centre"), evaluation.curve("centre", "deletion"), evaluation.ids())
     with pytest.warns(UserWarning, match=rf"{part}' is damaged .* and is made anew"):
         make_run(out, ["random", "centre"])
@@ -197,7 +198,7 @@ def test_damaged_timings_are_counted_anew(tmp_path, whole, text):
     out = tmp_path / "run"
     shutil.copytree(whole[0], out)
     (out / "timings.json").write_text(text)
-    with pytest.warns(UserWarning, match=r"timings\.json' is damaged: times are counted anew"):
+    with pytest.warns(UserWarning, match=r"timings\.json' is damaged: timing starts again from zero"):
         assert open_evaluation(out).seconds() == {}
     with pytest.warns(UserWarning, match=r"timings\.json' is damaged"):
         make_run(out, ["random", "centre"])
@@ -221,7 +222,7 @@ def test_pairs_have_a_file_of_their_own(tmp_path, whole):
     compared = open_evaluation(out).comparison()
     [pair] = {(pair.first, pair.second) for pair in compared.pairs}
     assert sorted(pair) == ["centre", "random"]
-    assert compared.standings == open_evaluation(out).results.ranking
+    assert compared.ranking == open_evaluation(out).results.ranking
     for content in (compared.to_frame().to_csv().encode(), b"", (out / "pairs.csv").read_bytes()[:-2], b"\xff" * 9):
         (out / "pairs.csv").write_bytes(content)
         with pytest.raises(RunError, match=r"pairs\.csv' is missing or damaged.*Start the run again"):
@@ -231,7 +232,7 @@ def test_pairs_have_a_file_of_their_own(tmp_path, whole):
     assert before.comparison() == compared
     after = before.ask([tl.Deletion(performance="probability")])
     assert after.comparison() is not None
-    with pytest.raises(RunError, match="Take what `ask` returned"):
+    with pytest.raises(RunError, match="Use what `ask` returned"):
         before.comparison()
 
 
@@ -346,6 +347,37 @@ def test_a_directory_that_is_deleted_in_mid_run_blocks_nothing(tmp_path, when):
         calls.append(1)
         return inputs[:, 0].abs()
 
-    with pytest.raises(OSError, match=r"was removed while it went on: run\.json is missing\. Start it again"):
+    with pytest.raises(OSError, match=r"was removed during the run: run\.json is missing\. Start it again"):
         make_run(out, {"mine": deleting})
     make_run(out, {"mine": deleting})
+
+
+def test_a_directory_in_use_or_of_another_kind_is_refused(tmp_path):
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "letter.txt").write_text("dear")
+    asked = {"methods": ["random"], "metrics": ["deletion"], **OPTIONS}
+    with pytest.raises(RunError, match="is not empty and holds no run"):
+        evaluate(tiny_model(), samples(4), out=tmp_path / "full", **asked)
+    with pytest.raises(RunError, match=r"must be a directory; .*letter.txt' is a file"):
+        evaluate(tiny_model(), samples(4), out=tmp_path / "full" / "letter.txt", **asked)
+    run = evaluate(tiny_model(), samples(4), out=tmp_path / "run", **asked).run
+    with RunDirectory(run.path, Manifest), pytest.raises(RunError, match="in use by another twinlens"):
+        evaluate(tiny_model(), samples(4), out=run.path, **asked)
+    (run.path / "run.json").write_text("{")
+    with pytest.raises(RunError, match=r"run.json' is damaged"):
+        evaluate(tiny_model(), samples(4), out=run.path, **asked)
+    (run.path / "run.json").write_text('{"format": 99}')
+    with pytest.raises(RunError, match="a run of format 99, and this twinlens reads 5"):
+        read_run(run.path)
+    with pytest.raises(RunError, match="holds no run"):
+        open_evaluation(tmp_path / "full")
+
+
+def test_an_object_store_that_cannot_be_reached(monkeypatch):
+    def answer(*_, **__):
+        raise RuntimeError("Unable to locate credentials")
+
+    monkeypatch.setattr(MemoryFileSystem, "info", answer)
+    monkeypatch.setattr(MemoryFileSystem, "exists", answer)
+    with pytest.raises(tl.RunError, match="`out` 'memory://a/b' cannot be used: Unable to locate credentials"):
+        tl.evaluate(tiny_model(), samples(), "random", out="memory://a/b")

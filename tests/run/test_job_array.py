@@ -1,9 +1,10 @@
-"""Parts of a run: several processes in one directory end with the bytes of one process alone."""
+"""Several jobs in one directory end with the bytes of a single process."""
 
 import errno
 import fcntl
 import json
 import os
+import shutil
 from collections import Counter
 
 import numpy as np
@@ -13,17 +14,16 @@ from hypothesis import strategies as st
 
 from tests.small_runs import contents, samples, script
 from tests.tiny import image_folder, model_file, tiny_model
-from twinlens import evaluation
 from twinlens.cli.main import main
 from twinlens.errors import RunError
 from twinlens.evaluation import evaluate
-from twinlens.options import Part
+from twinlens.options import Job
+from twinlens.outcome import open_evaluation
 from twinlens.probing.execution import Execution
 from twinlens.run import execution_choice, job_array
-from twinlens.run.directory import RunDirectory, SharedDirectory
+from twinlens.run.directory import RunDirectory
 from twinlens.run.job_array import deal, describe_missing, share_of
 from twinlens.run.manifest import Manifest
-from twinlens.run.run_reader import open_evaluation
 from twinlens.run.units import Unit
 from twinlens.support.files import create_json
 
@@ -53,7 +53,7 @@ def whole(tmp_path_factory):
 
 @pytest.fixture
 def impatient(monkeypatch):
-    """No part waits for another."""
+    """No job waits for another."""
     monkeypatch.setattr(job_array, "_PATIENCE", 0.0)
     monkeypatch.setattr(job_array, "_UNITS_OF_PATIENCE", 0.0)
     monkeypatch.setattr(job_array, "_EVERY", 0.001)
@@ -64,8 +64,8 @@ UNITS = [Unit(k) for k in range(7)] + [Unit(k, m, stage) for stage in (0, 1) for
 
 @given(st.integers(1, 80))
 def test_units_are_dealt_evenly(of):
-    """Each unit is in one part; parts differ by at most one unit, in all and of each method in each stage."""
-    shares = [share_of(UNITS, Part(number, of)) for number in range(1, of + 1)]
+    """Each unit is in one job; jobs differ by at most one unit, in all and of each method in each stage."""
+    shares = [share_of(UNITS, Job(number, of)) for number in range(1, of + 1)]
     assert sorted(map(str, (unit for share in shares for unit in share))) == sorted(map(str, UNITS))
     for kind in (None, *{(unit.method, unit.stage) for unit in UNITS}):
         counts = [sum(kind in (None, (unit.method, unit.stage)) for unit in share) for share in shares]
@@ -77,16 +77,16 @@ def test_what_is_missing_is_counted():
     missing = [Unit(1, "a", stage=1), Unit(2, "a")]
     numbers = deal(UNITS, 4)
     assert [numbers[unit] for unit in missing] == [1, 2]
-    assert describe_missing(Part(1, 4), UNITS, missing).startswith(
-        "Part 1/4 is done but for 1 of its units, which need maps of part 2: start it again later. Of the 63 units of "
-        "the run 2 are missing, of parts 1 and 2. "
+    assert describe_missing(Job(1, 4), UNITS, missing).startswith(
+        "Job 1/4 is done but for 1 of its units, which need maps of job 2: start it again later. Of the 63 units of "
+        "the run 2 are missing, of jobs 1 and 2. "
     )
-    assert "Part 3/4 is done. Of the 63 units of the run 1 is missing, of part 1. " in describe_missing(
-        Part(3, 4), UNITS, missing[:1]
+    assert "Job 3/4 is done. Of the 63 units of the run 1 is missing, of job 1. " in describe_missing(
+        Job(3, 4), UNITS, missing[:1]
     )
-    assert "is done but for 1 of its units: start it again later. " in describe_missing(Part(1, 4), UNITS, missing[:1])
-    assert "of parts 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16 and 47 more." in describe_missing(
-        Part(80, 80), UNITS, UNITS
+    assert "is done but for 1 of its units: start it again later. " in describe_missing(Job(1, 4), UNITS, missing[:1])
+    assert "of jobs 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16 and 47 more." in describe_missing(
+        Job(80, 80), UNITS, UNITS
     )
 
 
@@ -122,7 +122,7 @@ def test_four_processes_at_once(tmp_path):
     assert len([name for name in contents(alone) if "exchanged" in name]) > 12
     assert contents(together) == contents(alone)
     assert (together / "report.html").exists()
-    tables = printed.count("Everything is in")
+    tables = printed.count("All files are in")
     assert tables >= 1  # two that finish at once both make the results
     assert printed.count("is done. Of the") == 4 - tables
     assert main(["verify", str(together)]) == 0
@@ -133,7 +133,7 @@ def test_four_processes_at_once(tmp_path):
 
 
 @pytest.mark.kills
-def test_a_killed_part_is_started_again_while_others_wait(tmp_path, whole):
+def test_a_killed_job_is_started_again_while_others_wait(tmp_path, whole):
     script(
         """
         import os, signal, sys
@@ -172,46 +172,46 @@ def test_a_killed_part_is_started_again_while_others_wait(tmp_path, whole):
     assert contents(tmp_path / "run") == whole
 
 
-def test_parts_one_after_the_other_and_one_more_command(tmp_path, whole, impatient):
-    """No order is needed: what a part cannot do yet it leaves, and says so."""
-    first = run(tmp_path / "run", "3/4")  # which has to do with untouched inputs of other parts, too
+def test_jobs_one_after_the_other_and_one_more_command(tmp_path, whole, impatient):
+    """No order is needed: a job leaves what it cannot do yet, and reports it."""
+    first = run(tmp_path / "run", "3/4")  # which also probes original inputs of other jobs
     assert (first.methods, set(first.incomplete)) == ([], set(METHODS))
-    assert first.results.warnings[0].startswith("Part 3/4 is done but for ")
-    assert "need maps of parts 1, 2 and 4" in first.results.warnings[0]
+    assert first.results.warnings[0].startswith("Job 3/4 is done but for ")
+    assert "need maps of jobs 1, 2 and 4" in first.results.warnings[0]
     assert not (tmp_path / "run" / "results.json").exists()
     run(tmp_path / "run", "4/4")
     run(tmp_path / "run", "1/4")
     last = run(tmp_path / "run", "2/4").results.warnings[0]  # all maps are there, but not the control of the others
-    assert last.startswith("Part 2/4 is done. Of the ")
-    assert "missing, of parts 1, 3 and 4." in last
+    assert last.startswith("Job 2/4 is done. Of the ")
+    assert "missing, of jobs 1, 3 and 4." in last
     before = contents(tmp_path / "run")
     assert run(tmp_path / "run").methods == METHODS
     assert contents(tmp_path / "run") == whole
     assert before.items() <= whole.items()
 
 
-def test_parts_started_again_finish_the_run(tmp_path, whole, impatient):
+def test_jobs_started_again_finish_the_run(tmp_path, whole, impatient):
     for part in ("1/2", "2/2"):
         assert run(tmp_path / "run", part).incomplete
     assert not run(tmp_path / "run", "1/2").incomplete
     assert contents(tmp_path / "run") == whole
 
 
-def test_a_part_that_never_ran(tmp_path, whole, impatient):
+def test_a_job_that_never_ran(tmp_path, whole, impatient):
     run(tmp_path / "run", "1/3")
-    assert "which need maps of part 3: start it again later" in run(tmp_path / "run", "2/3").results.warnings[0]
+    assert "which need maps of job 3: start it again later" in run(tmp_path / "run", "2/3").results.warnings[0]
     run(tmp_path / "run")
     assert contents(tmp_path / "run") == whole
 
 
-def test_more_parts_than_units(tmp_path, whole, impatient):
+def test_more_jobs_than_units(tmp_path, whole, impatient):
     assert run(tmp_path / "run", "90/99").incomplete
     run(tmp_path / "run")
     assert not run(tmp_path / "run", "99/99").incomplete
     assert contents(tmp_path / "run") == whole
 
 
-def test_a_part_waits_for_maps_of_others(tmp_path, whole, monkeypatch):
+def test_a_job_waits_for_maps_of_others(tmp_path, whole, monkeypatch):
     slept = []
 
     def sleep(seconds):
@@ -230,12 +230,12 @@ def test_waiting_ends_and_is_told(tmp_path, monkeypatch):
     now = [0.0]
     monkeypatch.setattr(job_array.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(job_array.time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
-    with pytest.warns(UserWarning, match=r"Part 1/2 waits for maps of other parts, 5 minutes for each new one\."):
+    with pytest.warns(UserWarning, match=r"Job 1/2 waits for maps of other jobs, 5 minutes for each new one\."):
         assert run(tmp_path / "run", "1/2").incomplete
     assert 300 < now[0] < 310
 
 
-def test_a_part_waits_as_long_as_maps_keep_coming(tmp_path, whole, monkeypatch):
+def test_a_job_waits_as_long_as_maps_keep_coming(tmp_path, whole, monkeypatch):
     now, made = [0.0], []
     to_come = iter(sorted(name for name in whole if name.startswith("maps")))
 
@@ -250,7 +250,7 @@ def test_a_part_waits_as_long_as_maps_keep_coming(tmp_path, whole, monkeypatch):
 
     monkeypatch.setattr(job_array.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(job_array.time, "sleep", sleep)
-    assert run(tmp_path / "run", "1/2").results.warnings[0].startswith("Part 1/2 is done. Of the")
+    assert run(tmp_path / "run", "1/2").results.warnings[0].startswith("Job 1/2 is done. Of the")
     assert len(made) > 6
 
 
@@ -258,7 +258,7 @@ def test_what_is_done_waits_for_nothing(tmp_path, monkeypatch):
     run(tmp_path / "run")
     (tmp_path / "run" / "maps" / "random" / "00001.safetensors").unlink()
     monkeypatch.setattr(job_array.time, "sleep", lambda seconds: pytest.fail("waits"))
-    assert "1 is missing, of part 2." in run(tmp_path / "run", "1/2").results.warnings[0]
+    assert "1 is missing, of job 2." in run(tmp_path / "run", "1/2").results.warnings[0]
 
 
 def test_nobody_waits_for_a_method_that_fails(tmp_path, monkeypatch):
@@ -300,20 +300,20 @@ def test_the_first_part_decides_how_the_model_is_called(tmp_path, monkeypatch, i
 
 
 def test_without_locks_the_first_decides_at_the_last_moment(tmp_path, monkeypatch, impatient):
-    """Another part starts, and has made maps, between a part's last look and its own run.json."""
+    """Another job starts, and has made maps, just before a job writes its own run.json."""
 
     def flock(*_):
         raise OSError(errno.ENOSYS, "no locks here")
 
-    joined = SharedDirectory._joined
+    looks = RunDirectory._holds_other_files
 
-    def late(directory, wanted):
-        monkeypatch.setattr(SharedDirectory, "_joined", joined)
+    def late(directory):
+        monkeypatch.setattr(RunDirectory, "_holds_other_files", looks)
         run(tmp_path / "run", "2/2", batch_size=8)
-        return joined(directory, wanted)
+        return looks(directory)
 
     monkeypatch.setattr(fcntl, "flock", flock)
-    monkeypatch.setattr(SharedDirectory, "_joined", late)
+    monkeypatch.setattr(RunDirectory, "_holds_other_files", late)
     with pytest.raises(RunError, match=r"holds another run: execution\.batch_size is 8 there and 16 here"):
         run(tmp_path / "run", "1/2")
     assert json.loads((tmp_path / "run" / "run.json").read_text())["execution"]["batch_size"] == 8
@@ -331,29 +331,27 @@ def test_one_of_many_creates_a_file(tmp_path, monkeypatch, links):
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("run.json", "0\n")]
 
 
-def test_parts_and_other_runs_keep_out_of_each_others_way(tmp_path, impatient):
+def test_jobs_and_other_runs_keep_out_of_each_others_way(tmp_path, impatient):
     run(tmp_path / "run", "1/2")
     with RunDirectory(tmp_path / "run", Manifest), pytest.raises(RunError, match="in use by another twinlens"):
         evaluate(tiny_model(), "not even opened", METHODS, out=tmp_path / "run", part="2/2", **OPTIONS)
     left = tmp_path / "run" / "maps" / "random" / ".00000.safetensors.7-0.unfinished"
     left.write_text("half")
-    with SharedDirectory(tmp_path / "run", Manifest) as other:
-        other.start(other.manifest)
+    with RunDirectory(tmp_path / "run", Manifest, shared=True) as other:
+        other.start(lambda stored: stored)
         with pytest.raises(RunError, match=r"in use by another twinlens\. Wait for it to end"):
             run(tmp_path / "run")
         for changed in ({"resamples": 60}, {"methods": ["sobel"]}, {"metrics": "road_morf"}):
-            with pytest.raises(
-                RunError, match=r"in use by parts that were asked for something else\. Give all parts the"
-            ):
+            with pytest.raises(RunError, match=r"in use by jobs with other options\. Give all jobs the same options"):
                 run(tmp_path / "run", "2/2", **changed)
         run(tmp_path / "run", "2/2")
-        assert left.exists()  # it may be what another part is writing
+        assert left.exists()  # it may be what another job is writing
     run(tmp_path / "run")
     assert not left.exists()
 
 
 @pytest.mark.slow
-def test_parts_can_add_to_a_run(tmp_path, impatient):
+def test_jobs_can_add_to_a_run(tmp_path, impatient):
     run(tmp_path / "parts", methods=["random"])
     for part in ("1/2", "2/2"):
         assert run(tmp_path / "parts", part).incomplete
@@ -363,17 +361,17 @@ def test_parts_can_add_to_a_run(tmp_path, impatient):
     assert contents(tmp_path / "parts") == contents(tmp_path / "alone")
 
 
-def test_parts_that_add_to_a_run_at_once_lose_nothing(tmp_path, monkeypatch, impatient):
+def test_jobs_that_add_to_a_run_at_once_lose_nothing(tmp_path, monkeypatch, impatient):
     """One has read run.json, another adds to it and ends, and then the first does."""
     run(tmp_path / "run", methods=["random"])
-    choose = evaluation.call_how
+    opened = RunDirectory.start
 
-    def late(*arguments):
-        monkeypatch.setattr(evaluation, "call_how", choose)
+    def late(directory, planned):
+        monkeypatch.setattr(RunDirectory, "start", opened)
         run(tmp_path / "run", "1/1", methods=["sobel"])
-        return choose(*arguments)
+        return opened(directory, planned)
 
-    monkeypatch.setattr(evaluation, "call_how", late)
+    monkeypatch.setattr(RunDirectory, "start", late)
     assert run(tmp_path / "run", "1/1", methods=["centre"]).methods == ["random", "sobel", "centre"]
 
 
@@ -383,8 +381,8 @@ def test_every_node_may_have_the_data_in_a_place_of_its_own(tmp_path, impatient)
         image_folder(folder)
     evaluate(model, str(folders[0]), METHODS, out=tmp_path / "run", part="1/2", **OPTIONS)
     before = (tmp_path / "run" / "run.json").read_bytes()
-    with SharedDirectory(tmp_path / "run", Manifest) as other:
-        other.start(other.manifest)
+    with RunDirectory(tmp_path / "run", Manifest, shared=True) as other:
+        other.start(lambda stored: stored)
         evaluate(model, str(folders[1]), METHODS, out=tmp_path / "run", part="2/2", **OPTIONS)
     assert (tmp_path / "run" / "run.json").read_bytes() == before
 
@@ -432,14 +430,29 @@ def test_the_command_line(tmp_path, capsys, impatient):
     assert main([*arguments[:1], str(config), *arguments[1:]]) == 0
     shown = capsys.readouterr()
     assert (shown.err, shown.out.count("\n")) == ("", 1)
-    assert shown.out.startswith("Part 1/2 is done but for ")
-    assert shown.out.endswith("so does the same command without `part`, which makes all that is missing.\n")
+    assert shown.out.startswith("Job 1/2 is done but for ")
+    assert shown.out.endswith("the same command without `part` completes the run, too.\n")
     assert main([*arguments, "--part", "2/2", "--quiet"]) == 0
     assert main([*arguments, "--part", "2/2", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["accuracy"] is None
     assert not (tmp_path / "run" / "report.html").exists()
     assert main(arguments) == 0
-    assert "Everything is in" in capsys.readouterr().out
+    assert "All files are in" in capsys.readouterr().out
     assert (tmp_path / "run" / "report.html").exists()
     assert main([*arguments, "--part", "3/2"]) == 2
     assert capsys.readouterr().err == "twinlens: error: `part` must be K/N with 1 <= K <= N, such as 3/16; got '3/2'.\n"
+
+
+def test_damaged_maps_of_another_job_are_made_again(tmp_path, whole, monkeypatch):
+    """The control reads maps that other jobs have made; a damaged one is made by the job that finds it."""
+    run(tmp_path / "run")
+    damaged = tmp_path / "run" / "maps" / "random" / "00001.safetensors"
+    for left in ("results.json", "probes/random/area-morf-constant-exchanged"):
+        path = tmp_path / "run" / left
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    damaged.write_bytes(damaged.read_bytes()[:-3])
+    monkeypatch.setattr(job_array.time, "sleep", lambda seconds: pytest.fail("waits"))
+    with pytest.warns(UserWarning, match=r"random/00001\.safetensors' is damaged .* and is made anew"):
+        run(tmp_path / "run", "1/2")  # whose maps are those of even shards
+    run(tmp_path / "run", "2/2")
+    assert contents(tmp_path / "run") == whole

@@ -1,74 +1,24 @@
 import json
 
 import pytest
+import torch
 
 import twinlens as tl
-from twinlens.imputation.imputers import describe_imputer, rebuild_imputer
-from twinlens.metrics.catalogue import DEFAULT_METRICS, METRICS
-from twinlens.run.manifest import Question, SweepRecord, differences
-from twinlens.run.plan import needed_sweeps, plan_sweeps
+from tests.small_runs import OPTIONS, samples
+from tests.tiny import tiny_model
+from twinlens.errors import RunError
+from twinlens.evaluation import evaluate
+from twinlens.imputation.imputers import UnavailableImputer, describe_imputer, restore_imputer
+from twinlens.run.manifest import SweepRecord, differences
+from twinlens.run.plan import plan_sweeps
 from twinlens.support.fields import from_json, to_json
-
-PAPER = tl.PROTOCOLS["paper"]
-FEATURES = 784
-
-
-def bound(names=DEFAULT_METRICS, **options):
-    metrics = tl.Options(metrics=names, **options).metric_values()
-    return {name: metric.bound(tl.LinearImputer(), neighbours=True) for name, metric in metrics.items()}
-
-
-def wanted(names=DEFAULT_METRICS, control="none", **options):
-    metrics = bound(names, **options)
-    asked = tl.Options(control=control)
-    return Question.of(metrics, tl.LinearImputer(), asked, samples=9).sweeps(metrics, FEATURES)
-
-
-def test_no_probe_is_planned_twice():
-    sweeps = plan_sweeps(wanted(), [])
-    assert [sweep.name for sweep in sweeps] == [
-        "area-lerf-linear", "area-morf-linear", "value-morf-linear", "area-morf-constant", "area-lerf-blur"
-    ]  # fmt: skip
-    # The two-sided estimator takes levels of the paper's; ROAD adds the untouched input and no other.
-    assert len(sweeps[0].schedule.levels) == len(PAPER.levels) + 1
-    assert plan_sweeps(wanted(), sweeps) == []
-
-
-def test_the_control_covers_short_sweeps_or_all():
-    own = plan_sweeps(wanted(), [])
-    assert {sweep.exchanged for sweep in own} == {0.0}
-    shuffled, everything = (plan_sweeps(wanted(control=control), own) for control in ("shuffled", "all"))
-    assert [sweep.name for sweep in shuffled] == [f"{sweep.name}-exchanged" for sweep in own]
-    assert {sweep.exchanged for sweep in shuffled} == {0.5}
-    assert len(shuffled[0].schedule.levels) < len(PAPER.levels) / 2 < len(everything[0].schedule.levels)
-
-
-def test_a_metric_that_is_added_needs_only_new_levels():
-    first = plan_sweeps(wanted(["road_lerf"]), [])
-    more = plan_sweeps(wanted(["road_lerf", "soundness"]), first)
-    assert [sweep.name for sweep in more] == ["area-lerf-linear-2"]
-    there, added = set(first[0].schedule.levels), set(more[0].schedule.levels)
-    assert not there & added
-    assert there | added == {0.0, *PAPER.levels}
-
-
-def test_another_imputer_is_another_sweep_and_another_epsilon_is_not():
-    first = plan_sweeps(wanted(["soundness"]), [])
-    assert plan_sweeps(wanted(["soundness"], epsilon=0.5), first) == []
-    other = METRICS["soundness"].bound(tl.LinearImputer(noise=0.5), neighbours=True)
-    assert [sweep.name for sweep in plan_sweeps(other.sweeps(FEATURES), first)] == ["area-lerf-linear-2"]
-
-
-def test_only_sweeps_that_are_read_are_needed():
-    there = plan_sweeps(wanted(control="all"), [])
-    needed = needed_sweeps(wanted(["deletion", "soundness"]), there)
-    assert [sweep.name for sweep, _ in needed] == ["area-lerf-linear", "area-morf-constant"]
-    assert [imputer for _, imputer in needed] == [tl.LinearImputer(), tl.ConstantImputer(0.0)]
 
 
 @pytest.mark.parametrize("protocol", ["paper", "soco"])
 def test_sweeps_survive_json(protocol):
-    for sweep in plan_sweeps(wanted(control="shuffled", protocol=protocol), []):
+    metrics = tl.Options(metrics=["soundness", "completeness"], protocol=protocol).metric_values
+    bound = [metric.bound(tl.LinearImputer(), neighbours=True) for metric in metrics.values()]
+    for sweep in plan_sweeps([sweep for metric in bound for sweep in metric.sweeps(784)], []):
         assert from_json(SweepRecord, json.loads(json.dumps(to_json(sweep))), "sweep") == sweep
 
 
@@ -83,7 +33,7 @@ def test_differences_are_named_by_field():
     "imputer", [tl.LinearImputer(noise=0.2), tl.ConstantImputer(0.5), tl.BlurImputer(sigma=2.0)], ids=repr
 )
 def test_imputers_are_made_again(imputer):
-    assert rebuild_imputer(describe_imputer(imputer)) == imputer
+    assert restore_imputer(describe_imputer(imputer)) == imputer
 
 
 def test_an_imputer_of_ones_own_is_named():
@@ -91,4 +41,57 @@ def test_an_imputer_of_ones_own_is_named():
         return inputs
 
     assert describe_imputer(fill)["function"].endswith("fill")
-    assert rebuild_imputer(describe_imputer(fill)) is None
+    assert isinstance(restore_imputer(describe_imputer(fill)), UnavailableImputer)
+
+
+def test_a_run_of_another_format_is_refused(tmp_path):
+    out = tmp_path / "run"
+    out.mkdir()
+    (out / "run.json").write_text(json.dumps({"format": 1, "model": {}}))
+    with pytest.raises(
+        RunError, match=r"holds a run of format 1, and this twinlens reads 5. Use the version that made it"
+    ):
+        evaluate(tiny_model(), samples(), ["random"], out=out, **OPTIONS)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"seed": 1}, r"seed is 0 there and 1 here"),
+        ({"batch_size": 7}, r"execution\.batch_size is 16 there and 7 here"),
+        ({"shard_size": 7}, r"execution\.shard_size is 4 there and 7 here"),
+        ({"limit": 5}, r"data\.digest.*data\.samples is 10 there and 5 here"),
+        ({"methods": {"random": "centre"}}, r"methods\.random\.method is 'random' there and 'centre' here"),
+    ],
+)
+def test_another_run_in_the_same_directory_is_refused(tmp_path, change, message):
+    out, data = tmp_path / "run", samples()
+    asked = {"methods": ["random"], "metrics": ["road_morf"], "out": out, **OPTIONS}
+    evaluate(tiny_model(), data, **asked)
+    before = (out / "run.json").read_bytes()
+    with pytest.raises(RunError, match=message):
+        evaluate(tiny_model(), data, **{**asked, **change})
+    assert (out / "run.json").read_bytes() == before
+
+
+def test_another_model_or_data_in_the_same_directory_is_refused(tmp_path):
+    asked = {"methods": ["random"], "metrics": ["road_morf"], "out": tmp_path / "run", **OPTIONS}
+    evaluate(tiny_model(), samples(), **asked)
+    other = tiny_model()
+    with torch.no_grad():
+        other[4].bias[0] += 1
+    with pytest.raises(RunError, match=r"model\.digest is"):
+        evaluate(other, samples(), **asked)
+    inputs, labels = samples()
+    inputs[3, 0, 0, 0] += 1
+    with pytest.raises(RunError, match=r"data\.digest is"):
+        evaluate(tiny_model(), (inputs, labels), **asked)
+
+
+def test_what_was_chosen_is_kept(tmp_path, monkeypatch):
+    asked = {"methods": ["random"], "metrics": ["road_morf"], "out": tmp_path / "run"}
+    evaluate(tiny_model(), samples(), **asked)
+    chosen = json.loads((tmp_path / "run" / "run.json").read_text())["execution"]
+    monkeypatch.setattr("twinlens.run.execution_choice.choose_execution", lambda *_, **__: pytest.fail("chosen again"))
+    evaluate(tiny_model(), samples(), **{**asked, "methods": ["random", "centre"]})
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["execution"] == chosen

@@ -11,9 +11,8 @@ from tests.small_runs import PARTS, make_run, script, unseen
 from tests.tiny import image_folder, model_file
 from twinlens.cli.main import main
 from twinlens.errors import DamagedError, RunError
+from twinlens.outcome import open_evaluation
 from twinlens.run.directory import RunDirectory
-from twinlens.run.manifest import Manifest
-from twinlens.run.run_reader import open_evaluation
 
 METHODS = ["random", "centre"]
 pytestmark = pytest.mark.slow
@@ -50,7 +49,7 @@ def test_a_run_has_the_bytes_of_one_on_this_machine(store, whole, capsys):
     assert evaluation.methods == METHODS
     assert evaluation.maps("centre").shape == (10, 9, 9)
     assert main(["verify", out]) == 0
-    assert capsys.readouterr().out == "23 of 23 files are whole.\n"
+    assert capsys.readouterr().out == "23 of 23 files are intact.\n"
     assert main(["report", out]) == 0
     assert capsys.readouterr().out == f"{out}/report.html\n"
     assert b"centre" in (evaluation.path / "report.html").read_bytes()
@@ -58,7 +57,7 @@ def test_a_run_has_the_bytes_of_one_on_this_machine(store, whole, capsys):
     assert main(["ask", out, "--metrics", "road_morf", "--quiet"]) == 2  # which needs another imputer's probes
     assert "has no probes for road_morf" in capsys.readouterr().err
     assert main(["ask", out, "--performance", "probability", "--quiet"]) == 0
-    assert open_evaluation(out).results.question.metrics["deletion"]["performance"] == "probability"
+    assert open_evaluation(out).results.settings.metrics["deletion"]["performance"] == "probability"
 
 
 def test_from_the_command_line(store, tmp_path, capsys):
@@ -97,7 +96,7 @@ def test_a_damaged_part_is_named_and_made_anew(store, whole, part, capsys):
     assert main(["verify", out]) == 2
     assert f"{part}: damaged: " in capsys.readouterr().out
     evaluation = open_evaluation(out)
-    with pytest.raises(DamagedError, match=rf"s3://.*{part}' is damaged: .* Remove it and start the run again"):
+    with pytest.raises(DamagedError, match=rf"s3://.*{part}' is damaged: .* Remove it and run the same command"):
         (evaluation.maps("centre"), evaluation.curve("centre", "deletion"))
     with pytest.warns(UserWarning, match=rf"{part}' is damaged .* and is made anew"):
         make_run(out, METHODS)
@@ -129,15 +128,11 @@ def test_two_processes_at_once(store, whole):
         """
         import os, sys
         from tests.small_runs import make_run
-        from twinlens.errors import RunError
 
         def child():
             pid = os.fork()
             if pid == 0:
-                try:
-                    make_run(sys.argv[1], ["random", "centre"])
-                except RunError as error:
-                    os._exit(7 if "Another twinlens has just begun a run" in str(error) else 8)
+                make_run(sys.argv[1], ["random", "centre"])
                 os._exit(0)
             return pid
 
@@ -145,33 +140,25 @@ def test_two_processes_at_once(store, whole):
         """,
         out,
     )
-    assert ended.split() in (["0", "0"], ["0", "7"], ["7", "0"])
+    assert ended.split() == ["0", "0"]
     assert contents(out) == whole
 
 
-def test_a_run_that_began_meanwhile_is_not_written_over(store):
-    make_run("s3://bucket/runs/first")
-    wanted = open_evaluation("s3://bucket/runs/first").run.manifest
-    with RunDirectory("s3://bucket/runs/late", Manifest) as late:
-        make_run("s3://bucket/runs/late")
-        with pytest.raises(RunError, match=r"Another twinlens has just begun a run .* Start this one again"):
-            late.start(wanted)
+def test_the_first_of_two_processes_creates_run_json(store, monkeypatch):
+    """Another process creates the run after this one has looked for it, and this one resumes it."""
+    looks, seen = RunDirectory._holds_other_files, []
 
+    def look(directory):
+        monkeypatch.setattr(RunDirectory, "_holds_other_files", looks)
+        make_run("s3://bucket/runs/first", batch_size=8)
+        seen.append(directory.manifest)
+        return looks(directory)
 
-def test_a_run_that_began_just_now_is_not_taken_for_other_files(store, monkeypatch):
-    """Another process begins between two questions to the store."""
-    make_run("s3://bucket/runs/model")
-    wanted, looks = open_evaluation("s3://bucket/runs/model").run.manifest, RunDirectory._holds_other_files
-    with RunDirectory("s3://bucket/runs/slow", Manifest) as late:
-
-        def look(directory):
-            monkeypatch.setattr(RunDirectory, "_holds_other_files", looks)
-            make_run("s3://bucket/runs/slow")
-            return looks(directory)
-
-        monkeypatch.setattr(RunDirectory, "_holds_other_files", look)
-        with pytest.raises(RunError, match="Another twinlens has just begun a run"):
-            late.start(wanted)
+    monkeypatch.setattr(RunDirectory, "_holds_other_files", look)
+    make_run("s3://bucket/runs/first", METHODS, batch_size=None)
+    assert seen == [None]
+    run = open_evaluation("s3://bucket/runs/first")
+    assert (run.methods, run.manifest.execution.batch_size) == (METHODS, 8)
 
 
 @pytest.mark.kills

@@ -16,14 +16,12 @@ import pytest
 from tests.object_store import object_store
 from tests.run.ray_nodes import ROOT, started_cluster
 from tests.tiny import image_folder, model_file, tiny_model
-from twinlens.checks.roar import roar
 from twinlens.cli.main import main
 from twinlens.errors import RunError
 from twinlens.evaluation import evaluate
-from twinlens.models.training import Training
+from twinlens.outcome import open_evaluation
 from twinlens.run import analysis
 from twinlens.run.ray_engine import connected, map_ray, run_ray
-from twinlens.run.run_reader import open_evaluation
 from twinlens.run.units import Cluster, Unit
 from twinlens.support.progress import Quiet
 
@@ -121,7 +119,7 @@ def test_methods_are_analysed_on_the_cluster(tmp_path, cluster, expected, monkey
     evaluate(tiny_model(), samples(), methods(), out=tmp_path / "run", engine="ray", **OPTIONS)
     assert (tmp_path / "run" / "results.json").read_bytes() == expected
     monkeypatch.undo()
-    monkeypatch.setattr(sys.modules["twinlens.evaluation"], "map_ray", lambda *_: {})
+    monkeypatch.setattr("twinlens.run.distribution.map_ray", lambda *_: {})
     evaluate(tiny_model(), samples(), methods(), out=tmp_path / "again", engine="ray", **OPTIONS)
     assert (tmp_path / "again" / "results.json").read_bytes() == expected
 
@@ -184,6 +182,19 @@ def test_a_poisoned_sample_is_reported(tmp_path, cluster, expected):
     assert (tmp_path / "run" / "results.json").read_bytes() == expected
 
 
+def test_a_damaged_file_is_made_again(tmp_path, cluster, expected):
+    out = tmp_path / "run"
+    evaluate(tiny_model(), samples(), methods(), out=out, engine="ray", **OPTIONS)
+    name = next(iter(methods()))
+    damaged = out / "maps" / name / "00001.safetensors"
+    damaged.write_bytes(damaged.read_bytes()[:-3])
+    for sweep in (out / "probes" / name).iterdir():
+        (sweep / "00001.parquet").unlink(missing_ok=True)
+    with pytest.warns(UserWarning, match=r"00001\.safetensors' is damaged .* and is made anew"):
+        evaluate(tiny_model(), samples(), methods(), out=out, engine="ray", **OPTIONS)
+    assert (out / "results.json").read_bytes() == expected
+
+
 def test_a_model_by_its_spec_and_a_bucket_from_the_command_line(tmp_path, cluster, capsys):
     """Relative paths mean the same on every node; results are put into the bucket, and read from there."""
     model, data = model_file(tmp_path), image_folder(tmp_path / "images")
@@ -192,7 +203,7 @@ def test_a_model_by_its_spec_and_a_bucket_from_the_command_line(tmp_path, cluste
     assert main([*asked, "--out", str(tmp_path / "local")]) == 0
     assert main([*asked, "--engine", "ray", "--cpus-per-unit", "0.5", "--out", "s3://bucket/runs/one"]) == 0
     shown = capsys.readouterr().out
-    assert "Everything is in s3://bucket/runs/one" in shown
+    assert "All files are in s3://bucket/runs/one" in shown
     stored = open_evaluation("s3://bucket/runs/one").path
     for name in ("results.json", "selected.safetensors", "maps/random/00000.safetensors"):
         assert (stored / name).read_bytes() == (tmp_path / "local" / name).read_bytes()
@@ -236,7 +247,7 @@ def test_any_job_and_every_kind_of_failure(tmp_path, cluster):
         failures, _ = run_ray(job, units, Quiet(), Cluster())
     said = [str(warning.message) for warning in caught]
     assert {name: str(error) for name, error in failures.items()} == {
-        "untouched inputs": "errand 1 failed 3 times: no way",
+        "original inputs": "errand 1 failed 3 times: no way",
         "bad": f"{failures['bad']}",
         "deadly": "errand 2 failed 3 times: the process that did it died, perhaps for want of memory",
     }
@@ -249,18 +260,6 @@ def test_any_job_and_every_kind_of_failure(tmp_path, cluster):
     # the task before it had ended.
     assert 3 <= job.tries(Unit(2, "deadly")) <= 6
     assert all(job.tries(Unit(k, name)) >= 1 for k in (0, 2, 3, 4, 5) for name in ("good", "deadly", "late"))
-
-
-def test_networks_are_trained_on_the_cluster(cluster, tmp_path):
-    inputs, labels = samples()
-    asked = {"levels": (0.2, 0.6), "retrainings": 2, "training": Training(batch_size=8, threads=1)}
-    arguments = (tiny_model, (inputs, labels), (inputs, labels), ["random"])
-    local = roar(*arguments, out=tmp_path / "local", **asked)["random"]
-    watcher = Watcher()
-    remote = roar(*arguments, out=tmp_path / "remote", engine="ray", progress=watcher, **asked)["random"]
-    np.testing.assert_array_equal(remote.to_frame(), local.to_frame())
-    assert watcher.rows == {"untouched inputs": 2, "random": 4}
-    assert (tmp_path / "remote" / "roar.json").read_bytes() == (tmp_path / "local" / "roar.json").read_bytes()
 
 
 def test_what_cannot_be_sent(tmp_path, cluster):
@@ -288,7 +287,7 @@ def test_without_the_extra(tmp_path, monkeypatch, capsys):
 
 
 def test_an_address_at_which_nobody_answers(tmp_path):
-    with pytest.raises(ConnectionError, match=r"at '127\.0\.0\.1:9' nobody answers"):
+    with pytest.raises(ConnectionError, match=r"nothing answers at '127\.0\.0\.1:9'"):
         evaluate(tiny_model(), samples(), out=tmp_path / "run", engine="ray", address="127.0.0.1:9", **OPTIONS)
 
 

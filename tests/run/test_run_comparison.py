@@ -11,9 +11,10 @@ from torch import nn
 import twinlens as tl
 from tests.report.runs import make_run
 from twinlens.cli.main import main
+from twinlens.outcome import run_labels
 from twinlens.run.fingerprints import FILE, read_fingerprints
 from twinlens.run.run_comparison import _Resampling, compare_evaluations
-from twinlens.run.run_reader import run_labels
+from twinlens.support.estimate import Estimate
 
 LEVELS = (0.9, 0.7, 0.5, 0.3, 0.1)
 METRICS = {
@@ -55,7 +56,7 @@ def marks(rows, labels):
 
 def evaluated(out, data=None, weights=WEIGHTS, *, ids=None, maps=marks, methods=(), **options):
     rows, labels = rows_of() if data is None else data
-    samples = tl.from_arrays(rows, labels, ids=ids)
+    samples = tl.data.from_arrays(rows, labels, ids=ids)
     given = {"metrics": METRICS, "maps": {"marks": maps(rows, labels)}, **OPTIONS, **options}
     return tl.evaluate(Reads(weights), samples, methods, out=out, **given)
 
@@ -83,7 +84,7 @@ def by_name(result):
 
 def test_a_planted_difference_is_found(right, other):
     result = tl.compare([right, other])
-    assert isinstance(result, tl.RunComparison)
+    assert isinstance(result, tl.statistics.RunComparison)
     assert result.runs == ("right", "other")
     assert result.notes == ()
     found = by_name(result)
@@ -92,25 +93,26 @@ def test_a_planted_difference_is_found(right, other):
         assert pair.paired
         assert pair.samples == (SAMPLES, SAMPLES)
         assert pair.decided
-        assert 0 < pair.low < pair.difference < pair.high
+        assert 0 < pair.difference.low < pair.difference.value < pair.difference.high
         if quantity == "area":
             areas = [run.results.area("marks", metric) for run in (right, other)]
-            assert pair.difference == pytest.approx(areas[0] - areas[1])
+            assert pair.difference.value == pytest.approx(areas[0] - areas[1])
         else:
-            skills = [run.results.control("marks", metric).skill for run in (right, other)]
-            assert pair.difference == pytest.approx(skills[0] - skills[1])
+            skills = [run.results.skill("marks", metric).value for run in (right, other)]
+            assert pair.difference.value == pytest.approx(skills[0] - skills[1])
     assert result.verdicts[0].startswith("marks is more complete on right than on other by ")
     frame = result.to_frame()
     assert len(frame) == 4
     assert frame.attrs["notes"] == []
     turned = by_name(tl.compare([other, right]))["completeness", "area", "other", "right"]
-    assert turned.difference == -found["completeness", "area", "right", "other"].difference
+    assert turned.difference.value == -found["completeness", "area", "right", "other"].difference.value
 
 
 def test_equal_models_do_not_differ(right, folder):
     again = evaluated(folder / "again")
     for pair in tl.compare([right, again]).pairs:
-        assert (pair.difference, pair.low, pair.high, pair.p_value) == (0.0, 0.0, 0.0, 1.0)
+        assert pair.difference == Estimate(value=0.0, low=0.0, high=0.0, samples=60, p=1.0)
+        assert pair.p_alone == 1.0
         assert not pair.decided
         assert "does not differ" in pair.verdict
 
@@ -134,7 +136,7 @@ def test_the_same_samples_in_another_order_are_paired(right, folder):
     assert result.notes == ()
     [pair] = [pair for pair in result.pairs if (pair.metric, pair.quantity) == ("completeness", "area")]
     assert pair.paired
-    assert pair.difference == pytest.approx(0.0, abs=1e-12)
+    assert pair.difference.value == pytest.approx(0.0, abs=1e-12)
     assert not pair.decided
 
 
@@ -147,14 +149,14 @@ def test_arrays_with_the_same_default_ids_are_not_paired(right, folder):
         assert not pair.paired
         assert pair.samples == (SAMPLES, 50)
     assert result.notes[0] == (
-        "right and elsewhere share no sample: the runs are compared as independent ones, with 60 and 50 samples. "
-        "50 ids are the same in both, of other content or another label."
+        "right and elsewhere share no samples: the runs are compared as independent, with 60 and 50 samples. 50 ids "
+        "occur in both, but with different content or labels."
     )
     # The spread of both is in the difference.
     pair = by_name(result)["completeness", "area", "right", "elsewhere"]
-    reach = [run.results.methods["marks"].metrics["completeness"].area_interval for run in (right, elsewhere)]
+    reach = [run.results.methods["marks"].metrics["completeness"].area.interval for run in (right, elsewhere)]
     wanted = np.hypot(*(high - low for low, high in reach))
-    assert pair.high - pair.low == pytest.approx(wanted, rel=0.25)
+    assert pair.difference.high - pair.difference.low == pytest.approx(wanted, rel=0.25)
 
 
 def test_runs_of_other_samples_are_resampled_by_draws_of_their_own(right, other, folder):
@@ -171,7 +173,7 @@ def test_a_difference_between_data_sets_is_found(right, folder):
     worse = evaluated(folder / "worse", rows_of(seed=9), maps=lambda rows, labels: marks(rows, labels)[:, ::-1])
     pair = by_name(tl.compare([right, worse]))["completeness", "area", "right", "worse"]
     assert not pair.paired
-    assert pair.low > 0.1
+    assert pair.difference.low > 0.1
 
 
 def test_samples_of_another_label_are_others(right, folder):
@@ -191,12 +193,12 @@ def test_partly_shared_samples_are_compared_alone(right, folder):
     partly = evaluated(folder / "partly", data, ids=ids)
     result = tl.compare([right, partly])
     assert result.notes == (
-        "right and partly share 40 samples and are compared on these alone, paired; 20 of right and 15 of partly are "
-        "left out.",
+        "right and partly share 40 samples and are compared on these, paired; 20 of right and 15 of partly are left "
+        "out.",
     )
     pair = by_name(result)["completeness", "area", "right", "partly"]
     assert (pair.paired, pair.samples) == (True, (40, 40))
-    assert pair.difference == pytest.approx(0.0, abs=1e-12)
+    assert pair.difference.value == pytest.approx(0.0, abs=1e-12)
     few = tl.compare(
         [partly, evaluated(folder / "few", (rows[35:], labels[35:]), ids=[f"{k:05d}" for k in range(35, 60)])]
     )
@@ -209,9 +211,10 @@ def test_three_runs_are_decided_at_once(right, other, folder):
     found, two = by_name(tl.compare([right, other, third])), by_name(tl.compare([right, other]))
     assert {key[2:] for key in found} == {("right", "other"), ("right", "third"), ("other", "third")}
     key = ("completeness", "area", "right", "other")
-    assert found[key].difference == two[key].difference
-    assert found[key].p_value == two[key].p_value
-    assert found[key].high - found[key].low > two[key].high - two[key].low
+    three, pair = found[key].difference, two[key].difference
+    assert three.value == pair.value
+    assert found[key].p_alone == two[key].p_alone
+    assert three.high - three.low > pair.high - pair.low
 
 
 def test_another_question_is_not_compared(right, other):
@@ -223,15 +226,15 @@ def test_another_question_is_not_compared(right, other):
 
     result = tl.compare([right, asked(epsilon=0.05)])
     assert result.notes == (
-        "soundness_two_sided is not compared between right and asked: epsilon is 0.01 in right and 0.05 in asked. Ask "
-        "the same of both first, by evaluation.ask(…) or twinlens ask.",
+        "soundness_two_sided is not compared between right and asked: epsilon is 0.01 in right and 0.05 in asked. Use "
+        "the same settings in both, by evaluation.ask(…) or twinlens ask.",
     )
     assert {pair.metric for pair in result.pairs} == {"completeness"}
     [note] = tl.compare([right, asked(levels=(0.7, 0.5, 0.3))]).notes
     assert "levels is [0.9, 0.7, 0.5, 0.3, 0.1] in right and [0.7, 0.5, 0.3] in asked" in note
     [note] = tl.compare([right, asked(performance="logit")]).notes
     assert "performance is 'probability' in right and 'logit' in asked" in note
-    lenient = dataclasses.replace(tl.PROTOCOLS["paper"], name="mine", levels=(0.5,), strict=False)
+    lenient = dataclasses.replace(tl.metrics.PROTOCOLS["paper"], name="mine", levels=(0.5,), strict=False)
     [note] = tl.compare([right, asked(extrapolate=False, protocol=lenient)]).notes
     assert "extrapolate is True in right and False in asked; protocol.strict is True in right and False in as" in note
 
@@ -243,7 +246,7 @@ def test_levels_that_are_named_and_those_by_default_are_the_same_question(right,
         evaluated(folder / name, metrics={"mine": dataclasses.replace(default, levels=given)}, control="none")
         for name, given in (("default", None), ("named", levels), ("fewer", levels[:-1]))
     ]
-    assert [pair.difference for pair in tl.compare(runs[:2]).pairs] == [0.0]
+    assert [pair.difference.value for pair in tl.compare(runs[:2]).pairs] == [0.0]
     with pytest.raises(ValueError, match=r"levels is '0.98, 0.96, … 0.06, 0.02 \(32 levels\)' in default and '0.98"):
         tl.compare([runs[0], runs[2]])
 
@@ -260,19 +263,19 @@ def test_nothing_in_common_is_refused_with_the_reasons(right, folder):
 def test_other_imputers_inputs_and_methods_are_said(right, folder):
     blank = evaluated(folder / "blank", imputer=tl.ConstantImputer(0.5), methods=["random"])
     notes = compare_evaluations({"a": right, "b": blank}).notes
-    assert "Of the methods, random is in b alone." in notes
+    assert "Of the methods, random is only in b." in notes
     assert any("imputer.value is 0.0 in a and 0.5 in b" in note for note in notes)
     data = [(rows_of(), "all"), (tuple(each[:50] for each in rows_of()), "most")]
     means = [evaluated(folder / f"mean {name}", given, imputer="mean") for given, name in data]
-    assert "Removed features have a mean of its own in each of mean all and mean most." in tl.compare(means).notes
+    assert "Removed features are replaced by different means in mean all and mean most." in tl.compare(means).notes
     pieces = evaluated(folder / "pieces", segments=np.tile([0, 0, 1, 2, 3, 4], (60, 1)))
     notes = compare_evaluations({"a": right, "b": pieces}).notes
-    assert any("Features are not the same in both: single places in a, segments ((6,)" in note for note in notes)
+    assert any("Features differ: single positions in a, segments ((6,)" in note for note in notes)
     sizes = [
         make_run(folder / f"size {n}", methods={"m": {"method": n}}, metrics="deletion") for n in ("sobel", "random")
     ]
     notes = tl.compare(sizes).notes
-    assert "m is not the same in both: method is 'sobel' in size sobel and 'random' in size random." in notes
+    assert "m differs: method is 'sobel' in size sobel and 'random' in size random." in notes
 
 
 def test_areas_of_the_papers_soundness_are_taken_up_to_the_same_level(right, folder):
@@ -282,15 +285,15 @@ def test_areas_of_the_papers_soundness_are_taken_up_to_the_same_level(right, fol
     assert ends[1] < ends[0]
     result = tl.compare(runs)
     assert result.notes == (
-        f"Areas of soundness are taken up to probability {ends[1]:.3f} in both: by itself it is {ends[0]:.3f} in 2.0 "
-        f"and {ends[1]:.3f} in 0.4.",
+        f"Areas of soundness are taken up to probability {ends[1]:.3f} in both; separately, the limit is "
+        f"{ends[0]:.3f} in 2.0 and {ends[1]:.3f} in 0.4.",
     )
     areas = [run.curve("marks", "soundness").area(high=ends[1]) for run in runs]
-    assert result.pairs[0].difference == pytest.approx(areas[0] - areas[1])
+    assert result.pairs[0].difference.value == pytest.approx(areas[0] - areas[1])
     named = tl.compare(runs, high=0.55)
     assert named.notes == ()
     wanted = [run.curve("marks", "soundness").area(high=0.55) for run in runs]
-    assert named.pairs[0].difference == pytest.approx(wanted[0] - wanted[1])
+    assert named.pairs[0].difference.value == pytest.approx(wanted[0] - wanted[1])
 
 
 def test_runs_without_fingerprints_are_paired_by_the_digest_of_their_data_alone(right, other, folder):
@@ -303,8 +306,8 @@ def test_runs_without_fingerprints_are_paired_by_the_digest_of_their_data_alone(
     result = tl.compare([right, some])
     assert not result.pairs[0].paired
     assert result.notes[0].startswith(
-        f"Which samples right and some share is not known, since some holds no {FILE}: the runs are compared as "
-        "independent ones, with 60 and 40 samples."
+        f"The samples that right and some share are unknown, because some has no {FILE}: the runs are compared as "
+        "independent, with 60 and 40 samples."
     )
 
 
@@ -325,8 +328,8 @@ def test_refusals(right, other):
         tl.compare({"a": right, "b": curve})
     with pytest.raises(ValueError, match="at least two methods or runs to compare; got 1"):
         tl.compare([right])
-    with pytest.raises(ValueError, match="`controls` belongs to curves of methods"):
-        tl.compare([right, other], controls=["marks"])
+    with pytest.raises(ValueError, match="`baselines` can only be set for curves"):
+        tl.compare([right, other], baselines=["marks"])
     with pytest.raises(TypeError, match="`compared` must be"):
         tl.compare([right, 3])
     with pytest.raises(ValueError, match="holds no run"):
@@ -338,10 +341,10 @@ def test_refusals(right, other):
 def test_curves_are_compared_as_before(right, other):
     curves = {"one": right.curve("marks", "completeness"), "two": other.curve("marks", "completeness")}
     found = tl.compare(curves)
-    assert isinstance(found, tl.Comparison)
+    assert isinstance(found, tl.statistics.Comparison)
     pair = by_name(tl.compare([right, other]))["completeness", "area", "right", "other"]
     assert found.pairs[0].difference == pair.difference
-    assert found.pairs[0].p_value == pair.p_value
+    assert found.pairs[0].p_alone == pair.p_alone
 
 
 def test_verify_finds_damaged_fingerprints(folder, capsys):

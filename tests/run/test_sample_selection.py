@@ -6,16 +6,16 @@ import torch
 
 from tests.report.runs import METHODS, OPTIONS, image_samples, loaded, make_run, shared_run
 from twinlens.evaluation import evaluate
+from twinlens.outcome import open_evaluation
 from twinlens.run.analysis import TableReader, analyse
-from twinlens.run.run_reader import open_evaluation
 from twinlens.run.sample_selection import (
     agreement_of_methods,
-    check_shown,
     read_selection,
     select_samples,
     write_selection,
 )
-from twinlens.run.work import EvaluationJob
+from twinlens.run.setup import check_shown
+from twinlens.run.work import EvaluationWork
 
 
 @pytest.fixture(scope="module")
@@ -23,14 +23,14 @@ def run(tmp_path_factory):
     return shared_run(tmp_path_factory.getbasetemp())
 
 
-def job_of(evaluation, model, samples):
-    return EvaluationJob(
+def work_of(evaluation, model, samples):
+    return EvaluationWork(
         run=evaluation.run, model=model, samples=samples, pool=samples, methods={}, sweeps=[], workers=1
     )
 
 
 def false_share(evaluation):
-    analysis = analyse(TableReader(evaluation.run), evaluation.metric_values, evaluation.results.question)
+    analysis = analyse(TableReader(evaluation.run), evaluation.metric_values, evaluation.results.settings)
     return analysis.false_share
 
 
@@ -69,11 +69,11 @@ def test_the_selection_is_the_same_bytes_and_named_samples_come_first(run, tmp_p
     samples, model = image_samples(), loaded()
     path = run.path / "selected.safetensors"
     before = path.read_bytes()
-    write_selection(job_of(run, model, samples), false_share(run))
+    write_selection(work_of(run, model, samples), false_share(run))
     assert path.read_bytes() == before
     shutil.copytree(run.path, tmp_path / "run")
     copy = open_evaluation(tmp_path / "run")
-    write_selection(job_of(copy, model, samples), false_share(copy), named=["00007", "00001", "00007"])
+    write_selection(work_of(copy, model, samples), false_share(copy), named=["00007", "00001", "00007"])
     stored = read_selection(copy.run)
     assert [(s.id, s.reason) for s in stored.samples[:2]] == [
         ("00007", "Asked for by name"),

@@ -52,7 +52,7 @@ def test_each_folder_is_listed_once_however_many_parts_it_has(evaluation, reques
 
 def test_parts_that_come_later_are_seen(evaluation):
     reader = TableReader(evaluation.run)
-    part = evaluation.run.probes_part("random", evaluation.run.manifest.sweeps[0].name, 1)
+    part = evaluation.run.probes_shard("random", evaluation.run.manifest.sweeps[0].name, 1)
     content = part.read_bytes()
     metrics = evaluation.metric_values
     part.unlink()

@@ -17,9 +17,10 @@ from twinlens.cli.printing import print_evaluation
 from twinlens.errors import RunError
 from twinlens.evaluation import evaluate
 from twinlens.options import Until
+from twinlens.outcome import open_evaluation
+from twinlens.run import distribution
 from twinlens.run.directory import Run, read_run
 from twinlens.run.plan import draw_rounds
-from twinlens.run.run_reader import open_evaluation
 from twinlens.run.sample_selection import read_selection
 from twinlens.run.verification import verify_run
 from twinlens.run.wording import describe_stopping
@@ -94,7 +95,7 @@ def test_a_run_stops_when_every_interval_of_the_headline_is_narrow_enough(stoppe
     assert sentence in capsys.readouterr().out
     assert sentence in stopped._repr_html_()
     assert (
-        f"{sentence} Intervals of all looks hold at once: each is one of 98"
+        f"{sentence} Intervals hold simultaneously for all looks: each has a confidence of 98"
         in (stopped.path / "report.html").read_text()
     )
     assert stopped.overview()["stopping"]["samples"] == 128
@@ -165,11 +166,11 @@ def test_a_run_that_was_killed_goes_on_to_the_same_bytes(stopped, tmp_path, monk
         if moment == "maps":  # of the second round
             patch.setattr(Run, "save_maps", dying(Run.save_maps, 5))
         elif moment == "manifest":  # between the rounds
-            patch.setattr(Run, "write_manifest", dying(Run.write_manifest, 2))
+            patch.setattr(Run, "write_manifest", dying(Run.write_manifest, 1))
         elif moment == "look":  # at the second round
-            patch.setattr(module, "analyse", dying(module.analyse, 2))
+            patch.setattr(distribution, "analyse", dying(distribution.analyse, 2))
         else:
-            patch.setattr(module, "write_analysis", dying(module.write_analysis, 1))
+            patch.setattr(module, "write_results", dying(module.write_results, 1))
         with pytest.raises(Killed):
             run(0.07, out)
     assert not (out / "results.json").exists()
@@ -185,12 +186,12 @@ def test_comparisons_are_enough_where_they_are_what_is_asked(caplog):
     assert found.stopping.met
     looks = [record.getMessage() for record in caplog.records if record.getMessage().startswith("Look")]
     assert looks == [f"Look 1 of 4, 64 of 260 samples: {found.stopping.widest:.3f} open"]
-    pairs = [(row.low, row.high) for row in evaluation.comparison().pairs]
+    pairs = [pair.difference.interval for pair in evaluation.comparison().pairs]
     skills = [
-        (control.low, control.high)
+        skill.interval
         for method in ("good", "blurred")
         for metric in found.sides
-        if (control := found.control(method, metric))
+        if (skill := found.skill(method, metric))
     ]
     left = [0.0 if low > 0 or high < 0 else max(-low, high) for low, high in [*pairs, *skills]]
     assert found.stopping.widest == pytest.approx(max(left))
@@ -210,7 +211,7 @@ def test_it_goes_on_while_a_comparison_is_open(tmp_path):
     assert open_pair.results.stopping.look == 4
     assert not open_pair.results.stopping.met
     text = (tmp_path / "run" / "report.html").read_text()
-    assert "All 260 samples were measured, and are not enough for ±0.0001: differences up to 0." in text
+    assert "All 260 samples were measured, not enough for ±0.0001: differences up to 0." in text
 
 
 def test_few_samples_are_one_look_and_cost_nothing():
@@ -247,12 +248,12 @@ def test_results_stay_readable_while_the_next_round_is_measured(tmp_path, monkey
     assert found.ids() == first.ids()
     assert found.curve("good", "completeness").area() == first.results.area("good", "completeness")
     problems = {finding.file: finding.problem for finding in verify_run(read_run(tmp_path / "run")) if finding.problem}
-    assert problems["results.json"] == "of before the last command, which has not ended"
+    assert problems["results.json"] == "older than the last command, which has not ended"
     again = found.ask(OPTIONS["metrics"]).results.stopping
     assert (again.until, again.met, again.samples) == ("0.07", True, 128)
     never = dataclasses.replace(again, until="1e-09", met=False, widest=0.0664)
     assert describe_stopping(never) == (
-        "128 of 260 samples were measured, and are not enough for ±1e-09: the widest interval is ±0.066, 2 looks."
+        "128 of 260 samples were measured, not enough for ±1e-09: the widest interval is ±0.066, 2 looks."
     )
     assert [finding for finding in verify_run(read_run(tmp_path / "run")) if finding.problem] == []
 
@@ -293,10 +294,10 @@ def test_a_sample_to_be_shown_may_not_have_been_drawn(stopped, tmp_path):
 
 
 def test_a_run_in_rounds_and_one_at_once_are_not_mixed(stopped, tmp_path):
-    with pytest.raises(RunError, match=r"holds a run that draws its samples in rounds, until 0.07. Say `until` again"):
+    with pytest.raises(RunError, match=r"holds a run that draws its samples in rounds, until 0.07. Pass `until` again"):
         run(None, stopped.path)
     run(None, tmp_path / "run", limit=20)
-    with pytest.raises(RunError, match="has measured all its samples at once, and `until` draws them in rounds"):
+    with pytest.raises(RunError, match="measured all its samples at once, and `until` draws them in rounds"):
         run(0.07, tmp_path / "run", limit=20)
     with pytest.raises(RunError, match=r"holds another run: .*rounds"):
         run(0.07, stopped.path, limit=200)
@@ -334,7 +335,7 @@ def test_the_command_line_takes_the_same(text, until):
 def test_run_json_says_which_round_it_is_in(stopped):
     manifest = stopped.run.manifest
     assert manifest.rounds.sizes == SIZES
-    assert [manifest.place(k) for k in (0, 63, 64, 127)] == [(0, 0), (0, 63), (1, 0), (1, 63)]
+    assert [manifest.shard_row(k) for k in (0, 63, 64, 127)] == [(0, 0), (0, 63), (1, 0), (1, 63)]
     assert [manifest.positions(shard) for shard in range(manifest.shards)] == [range(64), range(64, 128)]
     assert (stopped.path / "run.json").read_text().count('"samples": 128') == 1
 

@@ -29,7 +29,7 @@ def test_a_whole_run(capsys, run):
     assert main(["verify", str(run)]) == 0
     # Three shards of untouched inputs, maps and probes of two methods, probes of the control in the two shards that it
     # has samples in, the samples of the report, the fingerprints of all samples, the results and their pairs.
-    assert capsys.readouterr().out == "23 of 23 files are whole.\n"
+    assert capsys.readouterr().out == "23 of 23 files are intact.\n"
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
 
 
@@ -43,7 +43,7 @@ def test_what_is_damaged_missing_or_in_the_wrong_place(capsys, run):
     shutil.copy(run / "probes/random/area-morf-constant/00000.parquet", run / untouched.replace("00000", "00002"))
     (run / ".run.json.1-2.unfinished").write_text("x")
     found = problems(capsys, run)
-    assert found[maps] == "damaged: its content does not fit its checksum"
+    assert found[maps] == "damaged: its content does not match its checksum"
     assert found[probes] == "missing"
     assert found[swapped] == "of other samples than those of its shard"
     assert found[".run.json.1-2.unfinished"] == "left by a killed process"
@@ -66,7 +66,7 @@ def test_results_that_are_not_what_the_probes_give(capsys, run):
     stored = json.loads((run / "results.json").read_text())
     stored["methods"]["random"]["metrics"]["deletion"]["area"] += 0.25
     (run / "results.json").write_text(json.dumps(stored))
-    assert problems(capsys, run) == {"results.json": "not what its parts give"}
+    assert problems(capsys, run) == {"results.json": "not what its probes give"}
     (run / "results.json").write_text("{")
     assert problems(capsys, run)["results.json"].startswith("damaged: ")
 
@@ -76,10 +76,10 @@ def test_results_of_before_what_a_killed_command_was_to_add(capsys, run):
     make_run(run, ["random", "centre", "saliency"])
     after = (run / "results.json").read_bytes()
     (run / "results.json").write_bytes(before)
-    assert problems(capsys, run) == {"results.json": "of before the last command, which has not ended"}
+    assert problems(capsys, run) == {"results.json": "older than the last command, which has not ended"}
     (run / "results.json").write_bytes(after)
     assert problems(capsys, run) == {}
     assert main(["ask", str(run), "--performance", "probability", "--quiet"]) == 0
     assert problems(capsys, run) == {}
     (run / "results.json").write_bytes(after)
-    assert problems(capsys, run) == {"results.json": "of before the last command, which has not ended"}
+    assert problems(capsys, run) == {"results.json": "older than the last command, which has not ended"}

@@ -10,8 +10,9 @@ import twinlens as tl
 from twinlens.laboratory.tasks import sparse_linear
 from twinlens.metrics.curves import loss_area
 from twinlens.metrics.soundness_curve import soundness_area
-from twinlens.statistics.bootstrap import bootstrap, hausdorff
-from twinlens.support.resampling import Interval, draw, interval_of
+from twinlens.statistics.bootstrap import bootstrap
+from twinlens.support.estimate import Estimate
+from twinlens.support.resampling import draw
 
 ZERO = tl.ConstantImputer(0.0)
 LEVELS = tuple(p / 100 for p in range(98, 0, -4))
@@ -90,7 +91,7 @@ def test_a_class_may_be_missing_in_a_resample():
 
 def test_the_start_level_is_looked_for_in_each_resample():
     """Samples judge for themselves, but from where on depends on the mean over all."""
-    late = dataclasses.replace(tl.PROTOCOLS["paper"], start_level=0.5)
+    late = dataclasses.replace(tl.metrics.PROTOCOLS["paper"], start_level=0.5)
     curve = curves(protocol=late, performance="probability", epsilon=0.05)[0]
     sure = (curve.table.probability[:, -1] > 0.5).astype(float)
     expected = again(curve, curve.table.take(np.flatnonzero(sure)))
@@ -117,7 +118,7 @@ def test_the_order_of_samples_changes_no_interval(seed, whole_curve):
     order = np.random.default_rng(seed).permutation(40)
     for curve in curves(seed % 3, performance="probability"):
         shuffled = again(curve, curve.table.take(order))
-        one, other = (c.interval(resamples=50, simultaneous=whole_curve) for c in (curve, shuffled))
+        one, other = (c.band(resamples=50, simultaneous=whole_curve) for c in (curve, shuffled))
         assert np.allclose(one, other, atol=1e-12)
 
 
@@ -126,30 +127,30 @@ def test_intervals_do_not_depend_on_threads():
     curve = curves(performance="probability")[0]
     try:
         torch.set_num_threads(1)
-        one = curve.interval(resamples=100, seed=5)
+        one = curve.band(resamples=100, seed=5)
         torch.set_num_threads(2)
-        assert np.array_equal(one, curve.interval(resamples=100, seed=5))
+        assert np.array_equal(one, curve.band(resamples=100, seed=5))
     finally:
         torch.set_num_threads(threads)
-    assert not np.array_equal(one, curve.interval(resamples=100, seed=6))
+    assert not np.array_equal(one, curve.band(resamples=100, seed=6))
 
 
 def test_interval_of_a_mean_is_that_of_theory():
     """The loss of one level is a mean of ±1 and 0, whose standard error is known."""
     curve = tl.road(*case(1, samples=400), imputer=ZERO, levels=(0.5,))
-    low, high = curve.interval(resamples=2000)
+    low, high = curve.band(resamples=2000)
     correct = curve.table.correct.astype(float)
     error = (correct[:, 0] - correct[:, 1]).std() / 20
     assert high[0] - low[0] == pytest.approx(2 * 1.96 * error, rel=0.08)
     assert (high[0] + low[0]) / 2 == pytest.approx(curve.values[0], abs=0.2 * error)
-    narrow = curve.interval(0.5, resamples=2000)
+    narrow = curve.band(0.5, resamples=2000)
     assert low[0] < narrow[0][0] < curve.values[0] < narrow[1][0] < high[0]
 
 
 def test_whole_curves_stay_within_the_simultaneous_band():
     found = bootstrap(curves()[1], resamples=400)
-    low, high = found.interval(0.9)
-    below, above = found.interval(0.9, simultaneous=True)
+    low, high = found.band(0.9)
+    below, above = found.band(0.9, simultaneous=True)
     assert (below <= low).all()
     assert (above >= high).all()
     # Scaled up for the small sample, the band holds a little more than its share of the replicates.
@@ -163,25 +164,21 @@ def test_bootstrap_knows_areas_and_levels():
     found = bootstrap(sound, resamples=60)
     assert "60 resamples of SoundnessCurve" in repr(found)
     assert found.areas[7] == soundness_area(found.performance[7], found.values[7])
-    area = found.area_interval()
+    area = found.area()
     assert area.value == sound.area()
     assert area.low < area.value < area.high
     v = float(np.quantile(found.performance.max(axis=1), 0.3))
     at = found.at(v)
     reached = found.performance.max(axis=1) >= v
-    assert at.reached == reached.mean() < 1
+    assert np.isfinite(at.replicates).mean() == reached.mean() < 1
     first = [
         values[np.flatnonzero(performance >= v)[0]]
         for performance, values in zip(found.performance, found.values, strict=True)
         if performance.max() >= v
     ]
-    expected = interval_of(sound.at(v), np.array(first), 0.95, samples=40)
-    assert (at.low, at.high) == pytest.approx(tuple(expected))
-    assert "of resamples" in str(at)
+    assert at.interval == pytest.approx(Estimate.of(sound.at(v), np.array(first), samples=40).interval)
     nowhere = found.at(2.0)
-    assert nowhere.value is None
-    assert nowhere.reached == 0
-    assert str(nowhere) == "not reached, reached in 0% of resamples"
+    assert (nowhere.value, nowhere.interval) == (None, None)
     found = bootstrap(complete, resamples=60)
     assert found.areas[3] == loss_area(complete.levels, found.values[3])
     assert found.at(0.5).value == complete.at(0.5)
@@ -190,7 +187,8 @@ def test_bootstrap_knows_areas_and_levels():
     assert found.at(0.5).high == pytest.approx(complete.at(0.5) + strays[-3] * np.sqrt(40 / 37))
     with pytest.raises(ValueError, match="one of those measured"):
         found.at(0.55)
-    assert str(Interval(value=0.5, low=0.25, high=0.75, confidence=0.9)) == "0.500 [0.250, 0.750]"
+    assert complete.interval(resamples=60) == found.area()
+    assert sound.interval(resamples=60) == area
 
 
 @pytest.mark.parametrize("protocol", ["paper", "soco"])
@@ -198,23 +196,22 @@ def test_bootstrap_knows_areas_and_levels():
 def test_soundness_that_is_judged_for_all_samples_at_once_has_no_interval(performance, protocol):
     sound, complete, _ = curves(performance=performance, protocol=protocol)
     assert complete.has_interval
-    assert np.isfinite(complete.interval(resamples=50)).all()
+    assert np.isfinite(complete.band(resamples=50)).all()
     assert not sound.has_interval
-    assert np.isnan(sound.interval(resamples=50)).all()
+    assert np.isnan(sound.band(resamples=50)).all()
     found = bootstrap(sound, resamples=50)
-    area, at = found.area_interval(), found.at(float(sound.performance.max()))
-    assert np.isnan([area.low, area.high, at.low, at.high]).all()
-    assert np.isnan(found.interval(simultaneous=True)).all()
-    assert (area.value, area.reached) == (sound.area(), 1.0)
-    assert 0.2 < at.reached < 1
+    area, at = found.area(), found.at(float(sound.performance.max()))
+    assert area.interval is at.interval is None
+    assert np.isnan(found.band(simultaneous=True)).all()
+    assert area.value == sound.interval(resamples=50).value == sound.area()
     assert str(area) == f"{sound.area():.3f}"
     for judged_alone in (curves(performance="score")[0], curves(performance=probability_by_itself)[0]):
-        assert np.isfinite(judged_alone.interval(resamples=50)).any()
+        assert np.isfinite(judged_alone.band(resamples=50)).any()
 
 
 def test_intervals_of_the_two_sided_estimator():
     curve = tl.soundness(*case(2), levels=LEVELS, imputer=ZERO, estimator="two_sided")
-    low, high = curve.interval(resamples=200)
+    low, high = curve.band(resamples=200)
     inside = (low <= curve.values) & (curve.values <= high)
     assert inside.all()
     # Its decisions are each sample's own, so that a resample is a weighted mean of fixed numbers.
@@ -242,19 +239,9 @@ def test_coverage_on_a_known_population(metric):
         else:
             opposite = population.opposite.take(index)
             curve = tl.soundness_from_probes(table, estimator="two_sided", opposite=opposite)
-        area = bootstrap(curve, resamples=150).area_interval()
+        area = bootstrap(curve, resamples=150).area()
         held.append(area.low <= population.area() <= area.high)
     assert 0.88 <= np.mean(held) <= 0.99
-
-
-def test_hausdorff_distance_by_all_pairs_of_points():
-    one, other = (curves(seed)[0] for seed in (0, 1))
-    points = [np.stack([curve.performance, curve.values], axis=1) for curve in (one, other)]
-    distances = np.linalg.norm(points[0][:, None] - points[1][None], axis=2)
-    assert hausdorff(one, other) == pytest.approx(max(distances.min(axis=0).max(), distances.min(axis=1).max()))
-    assert hausdorff(one, other) == hausdorff(other, one) > 0
-    with pytest.raises(ValueError, match="`other` must be a SoundnessCurve as `one` is; got a CompletenessCurve"):
-        hausdorff(one, curves()[1])
 
 
 def test_intervals_of_soundness_end_where_no_share_can_be():
@@ -267,7 +254,7 @@ def test_intervals_of_soundness_end_where_no_share_can_be():
     found = bootstrap(curve, resamples=100)
     strays = np.abs(found.areas - curve.area()).max()
     assert curve.area() + strays > 1  # so that a symmetric interval would reach beyond
-    assert 0 <= found.area_interval().low < curve.area() < found.area_interval().high == 1.0
-    low, high = curve.interval(resamples=100)
+    assert 0 <= found.area().low < curve.area() < found.area().high == 1.0
+    low, high = curve.band(resamples=100)
     assert low.min() >= 0
     assert high.max() == 1.0

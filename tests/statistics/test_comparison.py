@@ -7,6 +7,7 @@ import torch
 import twinlens as tl
 from twinlens.laboratory.tasks import map_grid, sparse_linear
 from twinlens.statistics.comparison import compare_curves
+from twinlens.support.estimate import Estimate
 
 LEVELS = tuple(p / 100 for p in range(98, 0, -4))
 
@@ -49,10 +50,10 @@ def test_differences_ranks_and_words(measured):
     insertion = frame.loc[("insertion", "truth", "false")]
     assert insertion["difference"] < 0
     assert insertion["wins"] == 1.0
-    standings = result.standings_frame().set_index(["metric", "method"])
-    assert standings.loc[("insertion", "truth"), "rank"] == 1
-    assert standings.loc[("soundness", "false"), ["rank", "best_rank", "worst_rank"]].tolist() == [3, 3, 3]
-    assert [s.rank for s in result.standings if s.metric == "soundness"] == [1, 2, 3]
+    ranks = {(row.metric, row.method): (row.rank, row.best_rank, row.worst_rank) for row in result.ranking}
+    assert ranks["insertion", "truth"][0] == 1
+    assert ranks["soundness", "false"] == (3, 3, 3)
+    assert [row.rank for row in result.ranking if row.metric == "soundness"] == [1, 2, 3]
     verdict = result.verdicts[1]
     assert verdict.startswith(f"truth is sounder than false by {sound['difference']:.3f} ")
     assert f"[{sound['low']:.3f}, {sound['high']:.3f}]; truth is more complete than false by" in verdict
@@ -71,7 +72,7 @@ def test_the_worse_method_may_come_first(measured):
         {"false": measured["false"]["soundness"], "truth": measured["truth"]["soundness"]}, resamples=50
     )
     assert pair.pairs[0].metric == "soundness"
-    assert pair.pairs[0].difference < 0
+    assert pair.pairs[0].difference.value < 0
     assert pair.verdicts[0].startswith("truth is sounder than false by 0.")
     assert "-" not in pair.verdicts[0]
 
@@ -92,7 +93,7 @@ def test_the_pareto_front(measured):
 def test_a_method_does_not_differ_from_itself(measured):
     curve = measured["truth"]["completeness"]
     pair = compare_curves({"one": curve, "same": curve}, resamples=50).pairs[0]
-    assert (pair.difference, pair.low, pair.high, pair.p_value, pair.wins) == (0.0, 0.0, 0.0, 1.0, 0.5)
+    assert (pair.difference.value, *pair.difference.interval, pair.p_alone, pair.wins) == (0.0, 0.0, 0.0, 1.0, 0.5)
     assert compare_curves({"one": curve, "same": curve}, resamples=50).verdicts == (
         "one and same: completeness does not differ (0.000 [0.000, 0.000]).",
     )
@@ -103,12 +104,14 @@ def test_samples_are_matched_by_id(measured):
     order = np.random.default_rng(0).permutation(len(other.table))
     shuffled = tl.completeness_from_probes(other.table.take(order), performance="probability")
     a, b = (compare_curves({"one": one, "other": curve}, resamples=60).pairs[0] for curve in (other, shuffled))
-    assert a.low == pytest.approx(b.low, abs=1e-12)
+    assert a.difference.low == pytest.approx(b.difference.low, abs=1e-12)
     assert a.sample_wins == b.sample_wins
     # Paired differences are narrower than those of methods that were resampled apart.
     apart = [curve.replicate(np.random.default_rng(k).multinomial(150, np.full(150, 1 / 150), size=60).astype(float))[1]
              for k, curve in enumerate((one, other))]  # fmt: skip
-    assert a.high - a.low < np.ptp(np.quantile((apart[0] - apart[1]).mean(axis=1), [0.025, 0.975]))
+    assert a.difference.high - a.difference.low < np.ptp(
+        np.quantile((apart[0] - apart[1]).mean(axis=1), [0.025, 0.975])
+    )
 
 
 def test_areas_of_soundness_are_those_of_each_curve_by_itself(task):
@@ -119,7 +122,7 @@ def test_areas_of_soundness_are_those_of_each_curve_by_itself(task):
 
     def areas(names, **given):
         result = compare_curves({name: curves[name] for name in names}, resamples=30, **given)
-        return {standing.method: standing.area for standing in result.standings}
+        return {row.method: row.area.value for row in result.ranking}
 
     own = {name: curve.area() for name, curve in curves.items()}
     assert areas(curves) == own
@@ -131,7 +134,7 @@ def test_areas_of_soundness_are_those_of_each_curve_by_itself(task):
     assert tops["inverted"] < tops["truth"]
     result = compare_curves(curves, resamples=30, high=tops["truth"])
     pair = next(pair for pair in result.pairs if (pair.first, pair.second) == ("truth", "inverted"))
-    assert np.isnan([pair.difference, pair.low, pair.high, pair.p_value, pair.p_adjusted]).all()
+    assert (pair.difference.value, pair.difference.interval, pair.difference.p, pair.p_alone) == (None,) * 4
     assert "truth and inverted: soundness is not decided (inverted not reached)." in result.verdicts
     never = compare_curves(curves, resamples=30, high=2.0)
     assert never.verdicts[0] == "truth and removed 0.5: soundness is not decided (truth and removed 0.5 not reached)."
@@ -139,11 +142,12 @@ def test_areas_of_soundness_are_those_of_each_curve_by_itself(task):
 
 def test_no_number_is_a_negative_zero(measured):
     result = compare_curves({name: m["completeness"] for name, m in measured.items()}, resamples=50)
-    ends = {"difference": -1e-5, "low": -2e-5, "high": 1e-5, "p_adjusted": 0.5}
+    size = Estimate(value=-1e-5, low=-2e-5, high=1e-5, p=0.5, samples=150)
+    area = Estimate(value=-1e-5, low=-2e-5, high=-1e-6, samples=150)
     tiny = dataclasses.replace(
         result,
-        pairs=tuple(dataclasses.replace(pair, **ends) for pair in result.pairs),
-        standings=tuple(dataclasses.replace(s, area=-1e-5, low=-2e-5, high=-1e-6) for s in result.standings),
+        pairs=tuple(dataclasses.replace(pair, difference=size) for pair in result.pairs),
+        ranking=tuple(dataclasses.replace(row, area=area) for row in result.ranking),
     )
     assert "completeness does not differ (0.000 [0.000, 0.000])." in tiny.verdicts[0]
     assert "-0.000" not in tiny._repr_html_()
@@ -158,26 +162,27 @@ def test_verdicts_and_intervals_agree(task, confidence):
         name: tl.completeness(task.model, task.inputs, task.labels, m, imputer=task.imputer) for name, m in maps.items()
     }
     result = compare_curves(curves, resamples=200, confidence=confidence)
-    decided = [pair.low > 0 or pair.high < 0 for pair in result.pairs]
-    assert decided == [pair.p_adjusted < 1 - confidence for pair in result.pairs] == [p.decided for p in result.pairs]
+    sizes = [pair.difference for pair in result.pairs]
+    decided = [size.low > 0 or size.high < 0 for size in sizes]
+    assert decided == [size.p < 1 - confidence for size in sizes] == [p.decided for p in result.pairs]
     assert 0 < sum(decided) < len(decided)
-    assert all(pair.low <= pair.difference <= pair.high for pair in result.pairs)
+    assert all(size.low <= size.value <= size.high for size in sizes)
     # Corrected for 28 pairs, each interval is wider than for its pair alone, and no p-value is smaller.
-    assert all(pair.p_value <= pair.p_adjusted for pair in result.pairs)
+    assert all(pair.p_alone <= pair.difference.p for pair in result.pairs)
     alone = compare_curves({name: curves[name] for name in ("0", "7")}, resamples=200, confidence=confidence).pairs[0]
     pair = next(pair for pair in result.pairs if (pair.first, pair.second) == ("0", "7"))
-    assert (alone.difference, alone.p_value) == (pair.difference, pair.p_value)
-    assert alone.p_adjusted == alone.p_value
-    assert pair.low < alone.low
+    assert (alone.difference.value, alone.p_alone) == (pair.difference.value, pair.p_alone)
+    assert alone.difference.p == alone.p_alone
+    assert pair.difference.low < alone.difference.low
     for verdict, one in zip(result.verdicts, result.pairs, strict=True):
         assert ("does not differ" in verdict) == (not one.decided)
-        assert f"{abs(one.difference):.3f}" in verdict
-        assert f"{max(abs(one.low), abs(one.high)):.3f}]" in verdict
+        assert f"{abs(one.difference.value):.3f}" in verdict
+        assert f"{max(map(abs, one.difference.interval)):.3f}]" in verdict
     # Ranks leave open what is not decided.
-    for standing in result.standings:
-        assert standing.best_rank <= standing.rank <= standing.worst_rank
-        assert standing.low < standing.area < standing.high
-    first = result.standings[0]
+    for row in result.ranking:
+        assert row.best_rank <= row.rank <= row.worst_rank
+        assert row.area.low < row.area.value < row.area.high
+    first = result.ranking[0]
     beaten = sum(pair.decided for pair in result.pairs if first.method in (pair.first, pair.second))
     assert (first.best_rank, first.worst_rank) == (1, len(curves) - beaten)
 
@@ -187,21 +192,21 @@ def test_the_best_is_clear_of_all_other_methods(measured):
     assert compare_curves(complete, resamples=100).clear_best("completeness") == "truth"
     twice = complete | {"again": complete["truth"]}
     assert compare_curves(twice, resamples=100).clear_best("completeness") is None
-    assert compare_curves(twice, resamples=100, controls=["again"]).clear_best("completeness") == "truth"
-    assert compare_curves(complete, resamples=100, controls=["truth"]).clear_best("completeness") == "false"
-    assert compare_curves(complete, resamples=100, controls=["truth", "half"]).clear_best("completeness") is None
+    assert compare_curves(twice, resamples=100, baselines=["again"]).clear_best("completeness") == "truth"
+    assert compare_curves(complete, resamples=100, baselines=["truth"]).clear_best("completeness") == "false"
+    assert compare_curves(complete, resamples=100, baselines=["truth", "half"]).clear_best("completeness") is None
     # The smaller the loss of insertion the better.
     insertion = {name: m["insertion"] for name, m in measured.items()}
     assert insertion["truth"].area() < insertion["false"].area()
     assert compare_curves(insertion, resamples=100).clear_best("removal (lerf)") == "truth"
 
 
-def test_controls_are_compared_but_never_on_the_front(measured):
+def test_baselines_are_compared_but_never_on_the_front(measured):
     two = {name: measured[name] for name in ("truth", "false")}
-    plain, result = compare_curves(two, resamples=100), compare_curves(two, resamples=100, controls=["truth"])
+    plain, result = compare_curves(two, resamples=100), compare_curves(two, resamples=100, baselines=["truth"])
     assert result.pairs == plain.pairs
-    assert result.standings == plain.standings
-    # The control beats the other on both sides, and takes it off the front no more than it stands there itself.
+    assert result.ranking == plain.ranking
+    # The baseline beats the other on both sides, and neither is on the front nor keeps the other off it.
     assert plain.pareto == {"truth": 1.0}
     assert result.pareto == {"false": 1.0}
 
@@ -212,18 +217,18 @@ def test_soundness_without_an_interval_is_not_decided(task):
     curves = {name: tl.soundness(*arguments, grid[name], **options) for name in ("truth", "random", "inverted")}
     result = compare_curves(curves, resamples=50)
     for pair in result.pairs:
-        assert np.isnan([pair.low, pair.high, pair.p_value, pair.p_adjusted]).all()
-        assert np.isfinite([pair.difference, pair.wins]).all()
+        assert (pair.difference.interval, pair.difference.p, pair.p_alone) == (None, None, None)
+        assert np.isfinite([pair.difference.value, pair.wins]).all()
     assert result.verdicts[0].startswith("truth and random: soundness is not decided (0.")
     assert result.verdicts[0].endswith(", without an interval).")
-    assert {(standing.best_rank, standing.worst_rank) for standing in result.standings} == {(1, 3)}
-    assert np.isnan([standing.low for standing in result.standings]).all()
+    assert {(row.best_rank, row.worst_rank) for row in result.ranking} == {(1, 3)}
+    assert {row.area.interval for row in result.ranking} == {None}
     assert result.clear_best("soundness") is None
     assert "nan" not in result._repr_html_()
     assert result.plot().get_xlabel() == "area"
     found = tl.skill(curves["truth"], curves["random"], resamples=50)
-    assert np.isnan([found.low, found.high, found.p_value]).all()
-    assert "without an interval" in str(found)
+    assert (found.interval, found.p) == (None, None)
+    assert np.isfinite(found.value)
 
 
 def test_what_cannot_be_compared_is_refused(measured):
@@ -267,7 +272,7 @@ def test_false_alarms_are_rare():
             tl.completeness_from_probes(dataclasses.replace(both.take(index + 800 * side), ids=names))
             for side in (swap, 1 - swap)
         )
-        alarms.append(compare_curves({"one": one, "other": other}, resamples=120).pairs[0].p_value < 0.05)
+        alarms.append(compare_curves({"one": one, "other": other}, resamples=120).pairs[0].p_alone < 0.05)
     assert 0.01 <= np.mean(alarms) <= 0.1
 
 

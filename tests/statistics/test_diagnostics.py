@@ -7,10 +7,17 @@ import torch
 import twinlens as tl
 from tests.tiny import tiny_model
 from twinlens.laboratory.tasks import map_grid, sparse_linear
-from twinlens.statistics.diagnostics import diagnose, resolved_levels, tie_share
+from twinlens.statistics.diagnostics import _cuts, diagnose, tie_share
 
 LEVELS = tuple(p / 100 for p in range(98, 0, -2))
-SWEEP = tl.Schedule(by="area", order="lerf", levels=LEVELS)
+SWEEP = tl.probing.Schedule(by="area", order="lerf", levels=LEVELS)
+
+
+def resolved_levels(maps, schedule):
+    """For each level, the share of maps that order what it keeps above what it removes; NaN without such maps."""
+    within, between = _cuts(maps, schedule)
+    with np.errstate(invalid="ignore"):
+        return (within & between).sum(axis=0) / within.sum(axis=0)
 
 
 @pytest.fixture(scope="module")
@@ -118,14 +125,12 @@ def test_ties_of_quantised_maps():
     coarse = np.round(fine * 255).astype(np.uint8)
     assert tie_share(fine).tolist() == [0.0] * 5
     assert (tie_share(coarse) > 0.9).all()
-    sweep = tl.Schedule(by="area", order="lerf", levels=tl.PROTOCOLS["paper"].levels)
+    sweep = tl.probing.Schedule(by="area", order="lerf", levels=tl.metrics.PROTOCOLS["paper"].levels)
     assert resolved_levels(fine, sweep).tolist() == [1.0] * 98
     rough = resolved_levels(coarse, sweep)
     assert 0.1 < rough.mean() < 0.4  # about one in four levels meets one of 256 borders
     back = dataclasses.replace(sweep, order="morf", levels=tuple(1 - level for level in sweep.levels))
     assert np.allclose(resolved_levels(coarse, back), rough)
-    with pytest.raises(ValueError, match="`schedule` must be by area; got one by value"):
-        resolved_levels(fine, tl.Schedule(by="value", order="morf", levels=(0.5,)))
 
 
 def test_ties_by_a_slow_count():
@@ -134,7 +139,7 @@ def test_ties_by_a_slow_count():
     for row, share in zip(maps, tie_share(maps), strict=True):
         assert share == np.mean([(row == value).sum() > 1 for value in row if value])
     shares = (0.8, 0.5, 0.2)
-    resolved = resolved_levels(maps, tl.Schedule(by="area", order="lerf", levels=shares))
+    resolved = resolved_levels(maps, tl.probing.Schedule(by="area", order="lerf", levels=shares))
     for share, found in zip(shares, resolved, strict=True):
         cut = round(9 * share)
         ordered = [row for row in np.sort(maps, axis=1) if row[cut] > 0]
@@ -144,12 +149,12 @@ def test_ties_by_a_slow_count():
 def test_zeros_are_no_ties():
     sparse = np.array([[0.0, 0.0, 0.0, 0.0, 1.0, 2.0], [0.0, 0.0, 0.0, 3.0, 3.0, 4.0]])
     assert tie_share(sparse).tolist() == [0.0, 2 / 3]
-    sweep = tl.Schedule(by="area", order="lerf", levels=(5 / 6, 4 / 6, 3 / 6, 2 / 6, 0.0))
+    sweep = tl.probing.Schedule(by="area", order="lerf", levels=(5 / 6, 4 / 6, 3 / 6, 2 / 6, 0.0))
     # Kept are 1, 2, 3, 4, 6: the first map has two features with attribution; in the second the level 4/6 parts the 3s.
     assert np.array_equal(resolved_levels(sparse, sweep), [1, 0.5, 1, np.nan, np.nan], equal_nan=True)
     assert np.isnan(tie_share(np.zeros((1, 6)))).all()
     assert np.isnan(resolved_levels(np.zeros((1, 6)), sweep)).all()
-    full = tl.Schedule(by="area", order="lerf", levels=(1.0, 0.0))
+    full = tl.probing.Schedule(by="area", order="lerf", levels=(1.0, 0.0))
     assert resolved_levels(np.ones((1, 6)), full).tolist() == [
         1.0,
         1.0,
@@ -204,8 +209,10 @@ def test_degenerate_maps_have_no_part_in_ties():
 def sweep_of(values, hits):
     """Ten maps of ten features, steps of two; `values` of each map are not zero, so many of them are hit per level."""
     maps = (np.arange(10) < np.array(values)[:, None]) / np.arange(1.0, 11.0)
-    table = tl.probe(lambda x: x, torch.ones(10, 10), [0] * 10, maps, imputer=tl.ConstantImputer(0.0),
-                     schedule=tl.Schedule(by="area", order="lerf", levels=(0.8, 0.6, 0.4, 0.2, 0.0)))  # fmt: skip
+    schedule = tl.probing.Schedule(by="area", order="lerf", levels=(0.8, 0.6, 0.4, 0.2, 0.0))
+    table = tl.probe(
+        lambda x: x, torch.ones(10, 10), [0] * 10, maps, imputer=tl.ConstantImputer(0.0), schedule=schedule
+    )
     return with_hits(table, np.arange(10)[:, None] < np.array(hits))
 
 
@@ -215,8 +222,8 @@ def test_maps_that_end_before_performance_is_reached():
     found = by_kind(diagnose(tl.soundness_from_probes(table)))["exhausted maps"]
     assert found.value == 0.6
     assert found.message == (
-        "Of 10 maps, 6 have run out of attribution when the accuracy comes to 90% of its best: what is gained beyond "
-        "is not the map's doing. More than half have run out by the level 0.2, and the accuracy before it is 0.40. "
+        "Of 10 maps, 6 have run out of attribution when the accuracy reaches 90% of its best: further gains are not "
+        "due to the map. More than half have run out by the level 0.2, and the accuracy before it is 0.40. "
         "Read soundness up to the predictive level 0.40, which is reached before 10% of the maps run out, or use maps "
         "with a value at every feature."
     )
@@ -231,7 +238,7 @@ def test_maps_of_zeros_end_at_once_and_constant_ones_never():
     zero = by_kind(diagnose(sweep_of([0, 0, *[10] * 8], [1, 2, 3, 4, 5])))["exhausted maps"]
     assert zero.value == 0.2
     assert "Of 10 maps, 2 have run out" in zero.message
-    assert zero.message.endswith("is not the map's doing. Use maps with a value at every feature.")
+    assert zero.message.endswith("are not due to the map. Use maps with a value at every feature.")
     x = torch.ones(10, 4)
     constant = tl.soundness(lambda x: x, x, [0] * 10, x, imputer=tl.ConstantImputer(0.0), levels=(0.5, 0.25, 0.0))
     assert by_kind(diagnose(constant))["exhausted maps"].value == 0
@@ -267,7 +274,7 @@ def test_runs_count_zeros_ties_and_exhausted_maps(tmp_path):
                              out=tmp_path / "run", resamples=20, batch_size=16, memory_format="contiguous")  # fmt: skip
     found = {finding.kind: finding.value for finding in evaluation.results.methods["sparse"].diagnostics}
     curve, first = evaluation.curve("sparse", "soundness"), evaluation.maps("sparse")[:4].numpy()
-    assert found["exhausted maps"] == np.isfinite(curve.attribution_ends).mean()
+    assert found["exhausted maps"] == curve.exhausted[-1]
     assert found["exhausted maps"] == 1.0
     assert found["zeros"] == pytest.approx((first == 0).mean()) == 5 / 9
     assert {"tied values", "resolved levels"} <= set(found)

@@ -29,7 +29,10 @@ def entropy_by_definition(values):
 
 @given(MAPS)
 def test_both_are_what_their_definitions_say(maps):
-    for found, definition in ((tl.sparseness, gini_by_definition), (tl.map_entropy, entropy_by_definition)):
+    for found, definition in (
+        (tl.statistics.sparseness, gini_by_definition),
+        (tl.statistics.map_entropy, entropy_by_definition),
+    ):
         for value, own in zip(found(maps), maps, strict=True):
             if own.max() == 0:
                 assert np.isnan(value)
@@ -49,23 +52,25 @@ def test_sparseness_is_that_of_quantus():
     metric = pytest.importorskip("quantus").Sparseness(disable_warnings=True)
     maps = torch.rand(5, 6, 6, generator=torch.Generator().manual_seed(0)) ** 4
     theirs = metric.evaluate_batch(x_batch=maps.numpy(), a_batch=maps.numpy())
-    assert tl.sparseness(maps) == pytest.approx(theirs, abs=1e-6)
+    assert tl.statistics.sparseness(maps) == pytest.approx(theirs, abs=1e-6)
 
 
 def test_extremes():
     even, single = np.ones((1, 5, 5)), np.eye(25)[:1].reshape(1, 5, 5)
-    assert tl.sparseness(even) == pytest.approx([0])
-    assert tl.sparseness(single) == pytest.approx([1 - 1 / 25])
-    assert tl.map_entropy(even) == pytest.approx([1])
-    assert tl.map_entropy(single) == pytest.approx([0])
-    assert tl.map_entropy(np.ones((1, 1))) == pytest.approx([0])  # a single feature has no choice
+    assert tl.statistics.sparseness(even) == pytest.approx([0])
+    assert tl.statistics.sparseness(single) == pytest.approx([1 - 1 / 25])
+    assert tl.statistics.map_entropy(even) == pytest.approx([1])
+    assert tl.statistics.map_entropy(single) == pytest.approx([0])
+    assert tl.statistics.map_entropy(np.ones((1, 1))) == pytest.approx([0])  # a single feature has no choice
 
 
 def test_maps_are_read_as_everywhere():
     with pytest.raises(ValueError, match="`maps` must not be negative; the map of sample '1'"):
-        tl.sparseness([[1.0, 2.0], [1.0, -2.0]])
-    assert tl.sparseness([[1.0, -3.0]], sign="absolute") == pytest.approx([0.25])
+        tl.statistics.sparseness([[1.0, 2.0], [1.0, -2.0]])
+    assert tl.statistics.sparseness([[1.0, -3.0]], sign="absolute") == pytest.approx([0.25])
     with pytest.raises(ValueError, match=r"`maps` must be \(samples, \*spatial\)"):
-        tl.map_entropy([1.0, 2.0])
+        tl.statistics.map_entropy([1.0, 2.0])
     coloured = torch.rand(2, 3, 4, 4, generator=torch.Generator().manual_seed(0))
-    assert tl.sparseness(coloured, channels="sum") == pytest.approx(tl.sparseness(coloured.sum(dim=1)))
+    assert tl.statistics.sparseness(coloured, channels="sum") == pytest.approx(
+        tl.statistics.sparseness(coloured.sum(dim=1))
+    )

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 
 from twinlens.probing.exchange import BLOCK
-from twinlens.statistics.bootstrap import Score
-from twinlens.statistics.comparison import compare_scores
+from twinlens.statistics.bootstrap import Area
+from twinlens.statistics.comparison import compare_areas
 from twinlens.statistics.sequential import ONE_LOOK, Looks, round_sizes
-from twinlens.support.resampling import interval_of
+from twinlens.support.estimate import Estimate
 
 EQUAL = Looks((1, 2, 3, 4, 5))
 
@@ -56,23 +56,19 @@ def test_p_values_fall_below_the_level_where_intervals_exclude_zero(at_once):
 
 def test_one_look_costs_nothing():
     assert ONE_LOOK.confidence(0.95) == 0.95
-    assert np.isnan(EQUAL.p_value(np.nan))
     assert EQUAL.p_value(0.0) == 0.0
 
 
-def scores_of(values, rng):
+def areas_of(values, rng, confidence):
     """Means of values (N, M), resampled alike."""
     again = values[rng.integers(len(values), size=(600, len(values)))].mean(axis=1)
     return {
-        str(k): Score(
-            kind="completeness",
-            area=float(values[:, k].mean()),
+        str(k): Area(
+            estimate=Estimate.of(values[:, k].mean(), again[:, k], samples=len(values), confidence=confidence),
             replicates=again[:, k],
             per_sample=None,
-            samples=len(values),
+            kind="completeness",
             higher_is_better=True,
-            has_interval=True,
-            limits=(-np.inf, np.inf),
         )
         for k in range(values.shape[1])
     }
@@ -86,14 +82,12 @@ def test_the_level_holds_for_whoever_stops_when_something_is_decided():
     for _ in range(studies):
         values, seen, holds = rng.gamma(2.0, size=(320, 3)) - 2.0, {True: False, False: False}, True
         for size in looks.sizes:
-            scores = scores_of(values[:size], rng)
+            areas = areas_of(values[:size], rng, looks.confidence(0.95))
             for paid in alarms:
-                pairs = compare_scores({"m": scores}, looks=looks if paid else ONE_LOOK).pairs
+                pairs = compare_areas({"m": areas}, looks=looks if paid else ONE_LOOK).pairs
                 seen[paid] |= any(pair.decided for pair in pairs)
-                assert all((pair.p_adjusted < 0.05) == pair.decided for pair in pairs)
-            one = scores["0"]
-            low, high = interval_of(one.area, one.replicates, looks.confidence(0.95), samples=size)
-            holds &= low <= 0 <= high
+                assert all((pair.difference.p < 0.05) == pair.decided for pair in pairs)
+            holds &= not areas["0"].estimate.decided
         alarms = {paid: alarms[paid] + seen[paid] for paid in alarms}
         held += holds
     assert alarms[True] / studies <= 0.09  # two standard errors above 5%

@@ -5,7 +5,7 @@ import pytest
 
 from twinlens.support.estimate import Estimate
 from twinlens.support.fields import from_json, to_json
-from twinlens.support.resampling import interval_of_mean, resample_mean
+from twinlens.support.resampling import band, resample_mean
 
 IDS = [str(k) for k in range(30)]
 VALUES = np.random.default_rng(0).normal(0.3, 0.1, 30)
@@ -17,10 +17,12 @@ def mean_of(values):
 
 
 def test_the_interval_is_that_of_the_mean():
-    expected = interval_of_mean(VALUES, IDS, resamples=200)
+    mean, replicates = resample_mean(VALUES, IDS, 200, 0)
+    low, high = band(np.array([mean]), replicates[:, None], 0.95, samples=30, simultaneous=True)
     estimate = mean_of(VALUES)
-    assert estimate.value == expected.value
-    assert estimate.interval == (expected.low, expected.high)
+    assert estimate == Estimate.of_mean(VALUES, IDS, resamples=200)
+    assert estimate.value == mean
+    assert estimate.interval == (low[0], high[0])
     assert estimate.decided
     assert not (estimate - estimate.value).decided
 
@@ -60,3 +62,20 @@ def test_json_holds_the_numbers_and_not_the_replicates():
 
 def test_clipping_keeps_the_value():
     assert Estimate(value=0.9, low=0.7, high=1.1, samples=9).clipped(0, 1).interval == (0.7, 1.0)
+
+
+def test_the_magnitude_of_a_negative_number_has_a_mirrored_interval():
+    negative = Estimate(value=-0.5, low=-0.7, high=0.1, samples=9, p=0.2)
+    assert negative.magnitude == Estimate(value=0.5, low=-0.1, high=0.7, samples=9, p=0.2)
+    assert Estimate(value=-0.5, samples=9).magnitude.interval is None
+
+
+def test_differences_are_tested_together():
+    values = np.array([0.0, 5.0, np.nan])
+    replicates = np.random.default_rng(0).normal(size=(200, 3)) + values
+    none, clear, undefined = Estimate.of_differences(values, replicates, samples=30)
+    assert (none.decided, clear.decided, undefined.decided) == (False, True, False)
+    assert none.p > 0.05 > clear.p
+    assert (undefined.value, undefined.interval, undefined.p) == (None, None, None)
+    [alone] = Estimate.of_differences(np.array([5.0]), replicates[:, [1]], samples=30)
+    assert alone.high - alone.low < clear.high - clear.low

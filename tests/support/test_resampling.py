@@ -3,7 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twinlens.support.resampling import around, band, draw, interval_of
+from twinlens.support.estimate import Estimate
+from twinlens.support.resampling import around, band, draw
 
 
 def test_draws_belong_to_ids():
@@ -28,10 +29,10 @@ def test_bands_of_constant_and_of_undefined_values():
         assert (0.5 - low[1], high[1] - 0.5) == pytest.approx((-np.log(0.05) / 20 * 0.5,) * 2)
         assert np.isnan([low[2], high[2]]).all()
     replicates[::2, 2] = 1.0
-    found = interval_of(1.0, replicates[:, 2], 0.9, samples=20)
-    assert (found.low, found.high, found.reached) == pytest.approx((1 + np.log(0.05) / 20, 1 - np.log(0.05) / 20, 0.5))
+    half = Estimate.of(1.0, replicates[:, 2], confidence=0.9, samples=20)
+    assert half.interval == pytest.approx((1 + np.log(0.05) / 20, 1 - np.log(0.05) / 20))
     with pytest.raises(ValueError, match=r"`confidence` must lie within \(0, 1\), such as 0.95; got 95"):
-        interval_of(1.0, replicates[:, 2], 95, samples=20)
+        Estimate.of(1.0, replicates[:, 2], confidence=95, samples=20)
 
 
 @given(st.integers(0, 10_000), st.integers(1, 5), st.sampled_from([0.8, 0.9, 0.95, 0.99]), st.integers(2, 400))
@@ -56,8 +57,8 @@ def test_intervals_hold_their_estimate_and_agree_with_p_values(seed, numbers, co
 def test_a_biased_estimator_gets_a_wider_interval():
     rng = np.random.default_rng(0)
     straight = 0.5 + 0.1 * rng.normal(size=1000)
-    low, high = interval_of(0.5, straight, 0.95, samples=1000)
-    below, above = interval_of(0.5, straight + 0.15, 0.95, samples=1000)
+    low, high = Estimate.of(0.5, straight, samples=1000).interval
+    below, above = Estimate.of(0.5, straight + 0.15, samples=1000).interval
     assert below < low < 0.5 < high < above
     assert above - 0.5 == pytest.approx(0.5 - below)
 
@@ -66,7 +67,7 @@ def test_a_biased_estimator_gets_a_wider_interval():
 def test_levels_at_which_few_samples_differ_are_wider_than_resampling_shows(differ, widened):
     values = np.where(np.arange(100) < differ, 0.0, 1.0)
     replicates = draw([str(k) for k in range(100)], 500, seed=0) @ values / 100
-    low, high = interval_of(values.mean(), replicates, 0.95, samples=100)
+    low, high = Estimate.of(values.mean(), replicates, samples=100).interval
     strays = np.sort(np.abs(replicates - values.mean()))[-25] * np.sqrt(100 / 97)
     assert high - values.mean() == pytest.approx(strays + widened * -np.log(0.025) / 100 * values.mean())
     assert low == pytest.approx(2 * values.mean() - high)

@@ -16,13 +16,13 @@ PROBING = {
     function.__name__: function
     for function in (
         tl.probe,
-        tl.measure_metric,
+        tl.metrics.measure_metric,
         tl.soundness,
         tl.completeness,
         tl.road,
         tl.deletion,
         tl.insertion,
-        tl.selftest,
+        tl.laboratory.selftest,
     )
 }
 
@@ -89,7 +89,7 @@ def test_a_function_of_ones_own():
         seed: Annotated[int, Default(3)]
         """Seed of it."""
 
-    @lists_options()
+    @lists_options
     def draw(count: int, **how: Unpack[How]) -> int:
         """Draw.
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 from tests.tiny import image_folder, model_file
 from twinlens.errors import RunError
-from twinlens.run.run_reader import open_evaluation
+from twinlens.outcome import open_evaluation
 
 UNCOMPARED = (".lock", "timings.json")
 _VARYING = re.compile(rb'"seconds":(?:null|[0-9.e+-]+)|\["Date","[^"]*"\]')
-PHASES = ("imports", "start", "untouched inputs", "maps and probes", "control", "results", "page", "end")
+PHASES = ("imports", "start", "original inputs", "maps and probes", "control", "results", "page", "end")
 UNFINISHED = "in the midst of writing"
 _NOT_READY = re.compile(r"holds no run: run\.json is missing|has no results yet")
 
@@ -92,7 +92,7 @@ class Sandbox:
         missing = {name for name, content in self.after.items() if there.get(name) != content}
         stages = {
             "start": lambda name: name == "run.json",
-            "untouched inputs": lambda name: name.startswith("probes/_untouched/"),
+            "original inputs": lambda name: name.startswith("probes/_original/"),
             "maps and probes": lambda name: name.startswith(("maps/", "probes/")) and "-exchanged/" not in name,
             "control": lambda name: "-exchanged/" in name,
             "results": lambda name: name.startswith(("results.", "selected.")),

@@ -1,7 +1,6 @@
 """Attribution by information bottlenecks: replace features by noise, and count the bits that the class still needs.
 
-IBA fits a bottleneck to each sample behind a hidden layer. InputIBA carries that bottleneck to the input, where it has
-the resolution of the input.
+IBA fits a bottleneck behind a hidden layer to each sample. InputIBA carries it to the input and its resolution.
 
 Shapes: B samples of one batch, n copies of each with other noise, C channels of the input, S = its spatial shape,
 K channels of the hidden layer, s = its spatial shape, W units of a critic.
@@ -11,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -29,8 +28,8 @@ _NEARLY_ONE = 1 - 1e-6  # the mask of a feature that passes; at 1 it would carry
 # Of the authors' code for Zhang et al. 2021: learning rates of the generator's noise mean, noise scale and mask, and of
 # the critic, whose weights are clipped.
 _NOISE_MEAN_LR, _NOISE_SCALE_LR, _MASK_LR, _CRITIC_LR, _CLIP = 0.1, 0.05, 0.003, 5e-5, 0.01
-_BATCHES_BEHIND = 8  # batches of inputs, so many numbers go through the few layers behind a bottleneck at a time
-_CRITIC_WIDTH = 16  # of 64, maps are nearly the same (correlation 0.99) and cost twice as much
+_BATCHES_BEHIND = 8  # batches of inputs whose numbers go through the few layers behind a bottleneck at a time
+_CRITIC_WIDTH = 16  # with 64, maps are nearly the same (correlation 0.99) and cost twice as much
 
 
 @AttributionMethod(inputs="spatial", layer=True, reference=True)
@@ -47,39 +46,38 @@ def iba(
     sigma: float = 1.0,
     min_std: float = 0.01,
 ) -> Explain:
-    """IBA (Schulz et al. 2020): the bits that each place of a hidden layer must pass on for the target.
+    """IBA (Schulz et al. 2020): the bits that each position of a hidden layer must transmit for the target.
 
     Features R of the layer become Z = λR + (1 - λ)ε, where ε has the mean and the standard deviation of the features.
     For each sample, λ minimises the cross-entropy of the target plus `beta` times the mean information in Z.
 
     Args:
-        batch_size: samples explained together; by the size of an input and the device by default. Copies of a sample
-            are taken one after the other where a hidden layer is much larger than the input.
+        batch_size: samples explained together, by default chosen for the device. Copies of a sample are computed one
+            after the other where a hidden layer is much larger than the input.
         layer: dotted name of the layer; by default the end of the last stage but one, the last feature map of a higher
-            resolution than the last of all. The authors take layers there, too: conv4_1 of VGG16 (`features.17`), and
-            the second stage of ResNet-50.
-        reference: inputs (M, C, H, W) from which mean and standard deviation of each feature are estimated; the paper
-            takes 10 000 of the training set. By default `inputs` serve, and since they may be few, all places of a
-            channel share their mean and deviation. Maps then depend on which inputs are explained in one call.
-            Features that are zero for 99 of 100 of them are held to be inactive, and carry no bits.
+            resolution than the final one. The authors use similar layers: conv4_1 of VGG16 (`features.17`), and the
+            second stage of ResNet-50.
+        reference: inputs (M, C, H, W) from which mean and standard deviation of each feature are estimated; 10 000 of
+            the training set in the paper. By default `inputs`; since they may be few, all positions of a channel then
+            share their mean and deviation, and maps depend on which inputs are explained in one call. Features that
+            are zero for 99% of them count as inactive, and carry no bits.
         beta: weight of the information; 10 in the paper. A larger one leaves fewer bits.
         steps: steps of Adam; 10 in the paper.
         lr: its learning rate; 1 in the paper.
         noise: copies of a sample with different noise at each step; 10 in the paper.
-        sigma: width of the blur of λ, in places of the layer; 1 in the paper.
-        min_std: least standard deviation of a feature; 0.01 in the authors' code.
+        sigma: width of the blur of λ, in positions of the layer; 1 in the paper.
+        min_std: smallest standard deviation of a feature; 0.01 in the authors' code.
 
     Returns:
-        Maps (N, H, W): bits per pixel; those of each place of the layer, summed over channels, are spread over its
+        Maps (N, H, W): bits per pixel; those of each position of the layer, summed over channels, are spread over its
         pixels bilinearly.
     """
     point = FeaturePoint.find(model, request, layer, reference, min_std=min_std)
 
     @torch.enable_grad()
-    def explain(part: Request) -> Tensor:
-        search = _Search(beta=beta, steps=steps, lr=lr, noise=noise, sigma=sigma)
-        features, share = _fit_features(point, part, search, "iba")
-        return _bits_per_pixel(point, features, share, part.inputs)
+    def explain(batch: Request) -> Tensor:
+        features, share = _fit_features(point, batch, _Search(beta, steps, lr, noise, sigma), "iba")
+        return _bits_per_pixel(point, features, share, batch.inputs)
 
     return explain
 
@@ -106,20 +104,19 @@ def input_iba(
     """InputIBA (Zhang et al. 2021): the information bottleneck of a hidden layer, carried to the input.
 
     Three steps for each sample: (1) the bottleneck of `iba`, without blur, finds the features Z* that the target needs.
-    (2) A generative adversarial network of its own finds a mask λ_G and the noise on the input whose hidden features
-    have the distribution of Z*. (3) The input becomes Z = ΛI + (1 - Λ)ε with standard normal noise, as inputs are
-    normalised. Λ minimises the cross-entropy of the target plus `beta` times the mean information in Z beyond that of
-    an input masked with Λ·λ_G. So, what the hidden features need is free, and all else must pay for itself.
+    (2) A generative adversarial network for the sample finds a mask λ_G and the noise on the input whose hidden
+    features have the distribution of Z*. (3) The input becomes Z = ΛI + (1 - Λ)ε with standard normal noise, as inputs
+    are normalised. Λ minimises the cross-entropy of the target plus `beta` times the mean information in Z beyond that
+    of an input masked with Λ·λ_G: what the hidden features need is free.
 
-    Where this differs from the paper: samples have a small critic each, of one 1 × 1 convolution and one linear unit,
-    all evaluated at once, where the authors train one of six layers with batch normalisation; Z* is drawn afresh
+    This differs from the paper in two ways. Each sample has a small critic of one 1 × 1 convolution and one linear
+    unit, all evaluated at once, where the authors train one of six layers with batch normalisation. Z* is drawn anew
     at each step, with λ as the mask and the noise of `iba`.
 
     Args:
         inputs: (N, C, H, W), normalised to about mean 0 and standard deviation 1.
-        batch_size: inputs per call of the model; by the size of an input and the device by default. Copies of a sample
-            count; they are taken one after the other where they do not fit.
-        layer: as in `iba`; the authors take features.17 of VGG16.
+        batch_size: inputs per call of the model, copies of a sample included; by default chosen for the device.
+        layer: as in `iba`; the authors use features.17 of VGG16.
         reference: as in `iba`.
         beta: weight of the information at the input; 20 in the authors' code.
         steps: steps of Adam at the input; 60 in the authors' code.
@@ -130,8 +127,7 @@ def input_iba(
         feature_steps: steps of Adam at the layer; 10 in the authors' code.
         rounds: steps of the generator; 40 in the authors' code, with 140 of the critic.
         critic_steps: steps of the critic before each of the generator's.
-        critic_noise: copies of a sample in each of these steps; 32 in the authors' code. The mask of the generator
-            hardly moves in so few steps, and maps are nearly the same.
+        critic_noise: copies of a sample in each of these steps; 32 in the authors' code, with nearly the same maps.
         min_std: as in `iba`.
 
     Returns:
@@ -140,21 +136,21 @@ def input_iba(
     point = FeaturePoint.find(model, request, layer, reference, min_std=min_std)
 
     @torch.enable_grad()
-    def explain(part: Request) -> Tensor:
-        search = _Search(beta=feature_beta, steps=feature_steps, lr=lr, noise=noise, sigma=0.0)
-        features, share = _fit_features(point, part, search, "input_iba")
-        game = _Game(point, part, features, share, copies=critic_noise)
+    def explain(batch: Request) -> Tensor:
+        search = _Search(feature_beta, feature_steps, lr, noise, 0.0)
+        features, share = _fit_features(point, batch, search, "input_iba")
+        game = _Game(point, batch, features, share, copies=critic_noise)
         for _ in range(rounds):
             for _ in range(critic_steps):
                 game.train_critic()
             game.train_generator()
         logit = _fit(
             lambda mixed: model(mixed.flatten(0, 1)),
-            part,
-            part.inputs,
-            Moments(part.inputs.new_zeros(()), part.inputs.new_ones(()), part.inputs.new_ones(())),
-            _Search(beta=beta, steps=steps, lr=lr, noise=noise, sigma=sigma),
-            part.generators("input_iba", "input"),
+            batch,
+            batch.inputs,
+            Moments(batch.inputs.new_zeros(()), batch.inputs.new_ones(()), batch.inputs.new_ones(())),
+            _Search(beta, steps, lr, noise, sigma),
+            batch.generators("input_iba", "input"),
             free=game.mask.detach().sigmoid(),
         )
         return logit.sigmoid().mean(dim=1)
@@ -162,8 +158,7 @@ def input_iba(
     return explain
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Search:
+class _Search(NamedTuple):
     """Settings of the search for a bottleneck; `iba` explains each."""
 
     beta: float
@@ -173,18 +168,18 @@ class _Search:
     sigma: float
 
 
-def _fit_features(point: FeaturePoint, part: Request, search: _Search, purpose: str) -> tuple[Tensor, Tensor]:
+def _fit_features(point: FeaturePoint, batch: Request, search: _Search, purpose: str) -> tuple[Tensor, Tensor]:
     """Return the features R (B, K, *s) and the share λ of them that passes the best bottleneck."""
     with torch.no_grad():
-        features = point.read(part.inputs).contiguous()  # as the noise is
-    generators = part.generators(purpose)
-    logit = _fit(lambda mixed: point.answer(part.inputs, mixed), part, features, point.moments, search, generators)
+        features = point.read(batch.inputs).contiguous()  # as the noise is
+    generators = batch.generators(purpose)
+    logit = _fit(lambda mixed: point.answer(batch.inputs, mixed), batch, features, point.moments, search, generators)
     return features, _share(logit, search.sigma)
 
 
 def _fit(
     answer: Callable[[Tensor], Tensor],
-    part: Request,
+    batch: Request,
     values: Tensor,
     moments: Moments,
     search: _Search,
@@ -192,7 +187,7 @@ def _fit(
     *,
     free: Tensor | None = None,
 ) -> Tensor:
-    """Optimise the share of values R (B, …) that keeps the targets at the least information, before sigmoid and blur.
+    """Find the share of values R (B, …) that keeps the targets with the least information, before sigmoid and blur.
 
     `answer` maps mixed values (B, n, …) to logits (B·n, classes); the information of a mask `free` costs nothing.
     """
@@ -203,13 +198,13 @@ def _fit(
         ends = _mixture(share, values, moments.mean, moments.std)
         middle, spread = (end.detach().requires_grad_() for end in ends)
         to_middle, to_spread = torch.zeros_like(middle), torch.zeros_like(spread)
-        for copies in _blocks(search.noise, part, values):
+        for copies in _blocks(search.noise, batch, values):
             noise = _draw(generators, copies, values.shape[1:], values)
             logits = answer(_sample(middle, spread, noise))
-            entropy = functional.cross_entropy(logits, part.targets.repeat_interleave(copies), reduction="sum")
+            entropy = functional.cross_entropy(logits, batch.targets.repeat_interleave(copies), reduction="sum")
             gradients = torch.autograd.grad(entropy / search.noise, [middle, spread])
             to_middle, to_spread = to_middle + gradients[0], to_spread + gradients[1]
-        # Summed over samples: each has an optimum of its own, whatever stands beside it.
+        # Summed over samples: each has its own optimum.
         nats = _information(values, share, moments, free=free)
         price = search.beta * nats.flatten(1).mean(dim=1).sum()
         (logit.grad,) = torch.autograd.grad([price, *ends], [logit], [None, to_middle, to_spread])
@@ -218,23 +213,23 @@ def _fit(
 
 
 class _Game:
-    """A generator and a critic for each sample: masked inputs whose features are to pass for those of the bottleneck.
+    """A generator and a critic for each sample: the features of masked inputs imitate those of the bottleneck.
 
-    All weights have a leading axis B, and losses are summed over it, so that the games do not touch each other.
+    All weights have a leading axis B, and losses are summed over it: the games are independent.
     """
 
-    def __init__(self, point: FeaturePoint, part: Request, features: Tensor, share: Tensor, *, copies: int) -> None:
-        self.point, self.part, self.features, self.copies = point, part, features, copies
-        self.wanted = _mixture(share, features, point.moments.mean, point.moments.std)
-        self.generators = part.generators("input_iba", "game")
+    def __init__(self, point: FeaturePoint, batch: Request, features: Tensor, share: Tensor, *, copies: int) -> None:
+        self.point, self.batch, self.features, self.copies = point, batch, features, copies
+        self.bottleneck = _mixture(share, features, point.moments.mean, point.moments.std)
+        self.generators = batch.generators("input_iba", "game")
         channels, spatial = features.shape[1], tuple(features.shape[2:])
-        # The generator begins with what the layer needs, as in the authors' code. The bits of a place are spread over
-        # its pixels: their sum would open the mask everywhere, and it could not be trained any more.
-        bits = _bits_per_pixel(point, features, share, part.inputs)
-        self.mask = bits[:, None].expand_as(part.inputs).contiguous().requires_grad_()
-        beside = (len(part), part.inputs.shape[1], *[1] * (part.inputs.dim() - 2))
-        self.noise_mean = part.inputs.new_zeros(beside).requires_grad_()
-        self.noise_scale = part.inputs.new_ones(beside).requires_grad_()
+        # The generator starts with what the layer needs, as in the authors' code. The bits of a position are spread
+        # over its pixels: their sum would open the mask everywhere, and it could not be trained any more.
+        bits = _bits_per_pixel(point, features, share, batch.inputs)
+        self.mask = bits[:, None].expand_as(batch.inputs).contiguous().requires_grad_()
+        beside = (len(batch), batch.inputs.shape[1], *[1] * (batch.inputs.dim() - 2))
+        self.noise_mean = batch.inputs.new_zeros(beside).requires_grad_()
+        self.noise_scale = batch.inputs.new_ones(beside).requires_grad_()
         self.first = self._weights((_CRITIC_WIDTH, channels))
         self.offset = self._weights((_CRITIC_WIDTH, 1))
         self.second = self._weights((_CRITIC_WIDTH, math.prod(spatial)))
@@ -245,11 +240,8 @@ class _Game:
                 {"params": [self.mask], "lr": _MASK_LR},
             ]
         )
+        self.critic_weights = [self.first, self.offset, self.second]
         self.critic_optimizer = torch.optim.RMSprop(self.critic_weights, lr=_CRITIC_LR)
-
-    @property
-    def critic_weights(self) -> list[Tensor]:
-        return [self.first, self.offset, self.second]
 
     def _weights(self, shape: tuple[int, ...]) -> Tensor:
         drawn = _draw(self.generators, 1, shape, self.features)[:, 0]
@@ -263,19 +255,19 @@ class _Game:
 
     def _generate(self, copies: int) -> Tensor:
         """Return the features (B, n, K, *s) of masked inputs."""
-        noise = _draw(self.generators, copies, self.part.inputs.shape[1:], self.part.inputs)
+        noise = _draw(self.generators, copies, self.batch.inputs.shape[1:], self.batch.inputs)
         share = self.mask.sigmoid()
-        masked = _sample(*_mixture(share, self.part.inputs, self.noise_mean, self.noise_scale), noise)
-        return self.point.read(masked.flatten(0, 1)).unflatten(0, (len(self.part), copies))
+        masked = _sample(*_mixture(share, self.batch.inputs, self.noise_mean, self.noise_scale), noise)
+        return self.point.read(masked.flatten(0, 1)).unflatten(0, (len(self.batch), copies))
 
     def train_critic(self) -> None:
         """Train the critics for one step to distinguish the bottleneck from masked inputs."""
         self.critic_optimizer.zero_grad()
-        for copies in _blocks(self.copies, self.part, self.part.inputs):
+        for copies in _blocks(self.copies, self.batch, self.batch.inputs):
             with torch.no_grad():
                 fake = self._generate(copies)
                 noise = _draw(self.generators, copies, self.features.shape[1:], self.features)
-                real = _sample(*self.wanted, noise) * self.point.moments.active
+                real = _sample(*self.bottleneck, noise) * self.point.moments.active
             ((self._criticise(fake) - self._criticise(real)) / self.copies).backward()
         self.critic_optimizer.step()
         with torch.no_grad():
@@ -285,7 +277,7 @@ class _Game:
     def train_generator(self) -> None:
         """Train the masks and their noise for one step to deceive the critics."""
         self.generator_optimizer.zero_grad()
-        for copies in _blocks(self.copies, self.part, self.part.inputs):
+        for copies in _blocks(self.copies, self.batch, self.batch.inputs):
             (-self._criticise(self._generate(copies)) / self.copies).backward()
         self.generator_optimizer.step()
 
@@ -310,15 +302,15 @@ def _information(values: Tensor, share: Tensor, moments: Moments, free: Tensor |
     Both are normal: means differ by λ(1 - λ_G)(R - μ), and standard deviations are (1 - λ)σ and (1 - λ·λ_G)σ. Features
     that are never active carry none.
     """
-    known = 0.0 if free is None else free
-    rest = 1 - share * known
-    shift = share * (1 - known) * (values - moments.mean) / (rest * moments.std)
+    mask = 0.0 if free is None else free
+    rest = 1 - share * mask
+    shift = share * (1 - mask) * (values - moments.mean) / (rest * moments.std)
     ratio = ((1 - share) / rest).square()
     return 0.5 * moments.active * (shift.square() + ratio - ratio.log() - 1)
 
 
 def _bits_per_pixel(point: FeaturePoint, features: Tensor, share: Tensor, inputs: Tensor) -> Tensor:
-    """Compute the bits that pass, summed over channels, and spread those of each place over its pixels, (B, *S)."""
+    """Compute the bits that pass, summed over channels, and spread those of each position over its pixels, (B, *S)."""
     nats = _information(features, share, point.moments)
     bits = nats.sum(dim=1, keepdim=True) / math.log(2)
     mode = {1: "linear", 2: "bilinear", 3: "trilinear"}[bits.dim() - 2]
@@ -329,15 +321,15 @@ def _bits_per_pixel(point: FeaturePoint, features: Tensor, share: Tensor, inputs
 def _draw(generators: list[torch.Generator], copies: int, shape: Sequence[int], like: Tensor) -> Tensor:
     """Draw standard normal numbers (B, n, *shape); drawn in blocks, copies are the same as drawn all at once."""
     size = math.prod(shape)
-    # Whole groups of 16, because a generator draws what is left of a group in another way.
+    # Whole groups of 16, because a generator draws the rest of a group differently.
     drawn = torch.empty(len(generators), copies, -(-size // 16) * 16)
     for one, generator in zip(drawn, generators, strict=True):
         one.normal_(generator=generator)
     return drawn[:, :, :size].unflatten(2, tuple(shape)).to(like)
 
 
-def _blocks(copies: int, part: Request, values: Tensor) -> list[int]:
+def _blocks(copies: int, batch: Request, values: Tensor) -> list[int]:
     """Split copies of values (B, …) into blocks that fit one call of the model, at least one copy each."""
-    batches = 1 if values is part.inputs else _BATCHES_BEHIND
-    block = max(1, batches * part.batch_size * part.inputs[0].numel() // values.numel())
+    batches = 1 if values is batch.inputs else _BATCHES_BEHIND
+    block = max(1, batches * batch.batch_size * batch.inputs[0].numel() // values.numel())
     return [min(block, copies - start) for start in range(0, copies, block)]

@@ -1,4 +1,4 @@
-"""Explanations of noisy copies of an input, combined to one map.
+"""Explanations of noisy copies of an input, combined into one map.
 
 Shapes: B samples of one batch, C channels, S = spatial shape.
 """
@@ -19,7 +19,7 @@ ENSEMBLES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "sq": lambda _, square: square,
     "var": lambda mean, square: square - mean**2,
 }
-"""How the explanations of noisy copies become one, from the means of x and of x²."""
+"""How the explanations x of noisy copies are combined, from the means of x and of x²."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,27 +27,30 @@ class NoisyCopies:
     """Explains a batch by noisy copies of its inputs; the noise is drawn by sample id."""
 
     explain: Explain
-    """What explains one copy, signed: (B, C, *S)."""
+    """Explains one copy, signed: (B, C, *S)."""
 
     kind: str
-    """How the copies become one, a name in `ENSEMBLES`."""
+    """How the copies are combined, a name in `ENSEMBLES`."""
 
     samples: int
     """Copies of each input."""
 
     variance: float
-    """Of the Gaussian noise, in the model's units."""
+    """Variance of the Gaussian noise, in the model's units."""
 
-    def __call__(self, part: Request) -> Tensor:
+    reduce: Callable[[Tensor], Tensor] = lambda values: values
+    """From combined attributions to what is returned."""
+
+    def __call__(self, batch: Request) -> Tensor:
         """Explain one batch."""
-        return self.combined(part, [self.kind])[0]
+        return self.combined(batch, [self.kind])[0]
 
-    def combined(self, part: Request, kinds: Sequence[str]) -> list[Tensor]:
+    def combined(self, batch: Request, kinds: Sequence[str]) -> list[Tensor]:
         """Explain one batch in several ways, from the same copies."""
-        mean, square = (torch.zeros_like(part.inputs, dtype=torch.float64) for _ in range(2))
+        mean, square = (torch.zeros_like(batch.inputs, dtype=torch.float64) for _ in range(2))
         for draw in range(self.samples):
-            noise = self.variance**0.5 * part.normal(part.inputs.shape[1:], "noise", draw)
-            one = self.explain(replace(part, inputs=part.inputs + noise)).double()
+            noise = self.variance**0.5 * batch.normal(batch.inputs.shape[1:], "noise", draw)
+            one = self.explain(replace(batch, inputs=batch.inputs + noise)).double()
             mean += one / self.samples
             square += one**2 / self.samples
-        return [ENSEMBLES[kind](mean, square) for kind in kinds]
+        return [self.reduce(ENSEMBLES[kind](mean, square)) for kind in kinds]

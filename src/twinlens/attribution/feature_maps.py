@@ -1,7 +1,7 @@
-"""Where a model's last feature map is: by the run of a module, or by the operation where a program has no modules.
+"""Where a model's last feature map is: at the run of a module, or at an operation of an exported program.
 
-A module may run several times, as an activation that a whole network shares, and programs of torch.export and of
-TorchScript have no modules that run at all. A feature map is therefore known by its place in a pass of the model.
+A module may run several times, such as an activation shared by a whole network, and programs of torch.export have no
+modules that run. A feature map is therefore identified by its location in a pass of the model.
 
 Shapes: B samples, K channels of the feature map, (h, w) its size, (H, W) the size of the input.
 """
@@ -16,262 +16,210 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.overrides import TorchFunctionMode
 
-_KINDS: dict[type[nn.Module] | tuple[type[nn.Module], ...], str] = {
+from twinlens.attribution.harness import hooked
+
+_MODULES: dict[type[nn.Module] | tuple[type[nn.Module], ...], str] = {
     nn.Conv2d: "convolution",
     nn.ReLU: "relu",
     nn.LayerNorm: "layer_norm",
     (nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveAvgPool2d, nn.AdaptiveMaxPool2d): "pool",
 }
 _OPERATIONS = {
-    "convolution": "convolution",
-    "relu": "relu",
-    "native_layer_norm": "layer_norm",
-    **dict.fromkeys(
-        ("avg_pool2d", "adaptive_avg_pool2d", "max_pool2d_with_indices", "adaptive_max_pool2d", "mean"), "pool"
-    ),
-    **dict.fromkeys(
-        ("native_batch_norm", "batch_norm_impl_index", "cudnn_batch_norm", "batch_norm_with_update"), "map"
-    ),
-    **dict.fromkeys(("native_batch_norm_legit", "native_batch_norm_legit_no_training", "native_group_norm"), "map"),
-    **dict.fromkeys(("hardtanh", "clamp", "silu", "gelu", "elu", "leaky_relu", "hardswish", "mish"), "map"),
-    **dict.fromkeys(("add", "mul", "cat"), "map"),
-}
-"""Operations of programs, by their names below autograd, and what their outputs are: feature maps, or no such thing."""
-
-
-_COPIES = ("clone", "to_copy", "copy", "detach", "alias")
-"""Operations that are not counted, because they come and go with the layout of a batch in memory."""
+    "relu": ("relu",),
+    "convolution": ("conv2d", "convolution"),
+    "layer_norm": ("layer_norm", "native_layer_norm"),
+    "pool": ("avg_pool2d", "adaptive_avg_pool2d", "max_pool2d", "max_pool2d_with_indices", "adaptive_max_pool2d",
+             "mean"),
+    "map": ("batch_norm", "native_batch_norm_legit_no_training", "group_norm", "native_group_norm", "hardtanh", "relu6",
+            "clamp", "silu", "gelu", "elu", "leaky_relu", "hardswish", "mish", "add", "mul", "cat"),
+}  # fmt: skip
+"""Kinds of outputs in a program, and the operations that return them; others are no feature maps."""
+_KINDS = {name: kind for kind, names in _OPERATIONS.items() for name in names}
 
 
 @dataclass(frozen=True)
-class Place:
+class Location:
     """Where a feature map is in a pass of a model."""
 
     source: nn.Module | None
-    """The module that returns it; None where it is the output of an operation of a program."""
+    """The module that returns it; None for the output of an operation of a program."""
 
     run: int
-    """Which run of the module, or which operation of the pass, from 0; -1 is the last one."""
+    """Number of the module's run, or of the operation in the pass, from 0; -1 is the last one."""
 
 
 @dataclass(frozen=True, eq=False)
-class Seen:
+class Output:
     """An output during a pass, which may be a feature map."""
 
-    place: Place
+    location: Location
     kind: str
-    given: object
-    output: Tensor
+    argument: object
+    """First argument of the module or operation."""
+    value: Tensor
     version: int
     edge: GradientEdge | None
 
     @property
     def intact(self) -> bool:
-        """Whether nothing has worked in place on it since."""
-        return self.output._version == self.version
+        """Whether it has not been changed in place since."""
+        return self.value._version == self.version
 
 
-def find_layer(model: nn.Module, inputs: Tensor, layer: str | None = None, *, activated: bool = False) -> nn.Module:
+def find_layer(model: nn.Module, inputs: Tensor, layer: str | None = None) -> nn.Module:
     """Find the module whose output is the last spatial feature map (B, K, h, w), or (B, tokens, K) of a transformer.
 
     Args:
         model: the model, in evaluation mode.
-        inputs: (B, C, H, W), of which one is run through the model.
+        inputs: (B, C, H, W); the first is run through the model.
         layer: the module's dotted name, such as `features.28` for the last convolution of VGG16; searched by default.
-        activated: take a ReLU behind the last convolution instead of the convolution.
-
-    Raises:
-        ValueError: there is no such module, or none with a spatial output.
     """
     if layer is not None:
         return named_layer(model, layer)
     refuse_programs(model)
-    with torch.no_grad(), watching(model, None) as seen:
+    with torch.no_grad(), recording(model) as outputs:
         model(inputs[:1])
-    found = choose(seen, activated=activated).place.source
-    assert found is not None
-    return found
+    module = choose(outputs, activated=False).location.source
+    assert module is not None
+    return module
 
 
 def refuse_programs(model: nn.Module) -> None:
     """Refuse a program, for methods that hook modules."""
-    if is_program(model):
+    if _holds(model, torch.fx.GraphModule):
         raise ValueError(
-            "`model` must consist of modules for this method; a program of torch.export or TorchScript has none that "
-            "run. Take gradcam, or the model that the program was made from."
+            "`model` must consist of modules for this method; a program of torch.export has none that run. Use "
+            "gradcam, or the model from which the program was exported."
         )
+    _refuse_torchscript(model)
+
+
+def _refuse_torchscript(model: nn.Module) -> None:
+    if _holds(model, torch.jit.ScriptModule):
+        raise ValueError(
+            "`model` is a TorchScript program, whose features cannot be read. Use a method that needs none, such as "
+            "integrated_gradients, or the model from which the program was made."
+        )
+
+
+def _holds(model: nn.Module, kind: type) -> bool:
+    return any(isinstance(module, kind) for module in model.modules())
 
 
 def named_layer(model: nn.Module, layer: str) -> nn.Module:
     """Return the module of that dotted name."""
+    refuse_programs(model)
     modules = dict(model.named_modules())
     if layer not in modules:
-        known = ", ".join(name for name in list(modules)[-8:] if name)
-        raise ValueError(f"`layer` must name a module of the model; got {layer!r}. The last ones are {known}.")
+        last = ", ".join(name for name in list(modules)[-8:] if name)
+        raise ValueError(f"`layer` must name a module of the model; got {layer!r}. The last ones are {last}.")
     return modules[layer]
 
 
-def is_program(model: nn.Module) -> bool:
-    """Return whether a model is, or holds, a program of torch.export or TorchScript, in which no module runs."""
-    return any(isinstance(part, (torch.jit.ScriptModule, torch.fx.GraphModule)) for part in model.modules())
-
-
-def place_of(model: nn.Module, inputs: Tensor, layer: str) -> Place:
-    """Return the place of a named layer: its last run, or the last operation that a program took over from it."""
-    if not is_program(model):
-        return Place(named_layer(model, layer), -1)
-    if not isinstance(model, torch.fx.GraphModule):
-        raise ValueError(
-            f"`layer` cannot be named in a program of TorchScript; got {layer!r}. Leave it out, to read the last "
-            "feature map, or pass the model that the program was made from."
-        )
-    return Place(None, _last_operation(model, inputs, layer))
-
-
-def _last_operation(model: torch.fx.GraphModule, inputs: Tensor, layer: str) -> int:
-    """Return the number of the last operation that an exported program took over from a module of that name."""
-    last: list[int] = []
-    names: dict[str, None] = {}
-
-    class Reader(torch.fx.Interpreter):
-        def run_node(self, node: torch.fx.Node) -> Any:
-            result = super().run_node(node)
-            own = [name for name, _ in node.meta.get("nn_module_stack", {}).values()]
-            names.update(dict.fromkeys(own))
-            if layer in own and isinstance(result, Tensor):
-                last[:] = [watch.number]
-            return result
-
-    given = inputs[:1].detach().requires_grad_()
-    with torch.enable_grad(), _Operations([], None) as watch:
-        Reader(model).run(given)
-    if not last:
-        known = ", ".join([name for name in names if name][-8:])
-        raise ValueError(f"`layer` must name a module that was exported; got {layer!r}. The last ones are {known}.")
-    return last[0]
-
-
 @contextmanager
-def watching(model: nn.Module, place: Place | None) -> Iterator[list[Seen]]:
-    """List the outputs of modules, or of a program's operations, in a pass of the model; only that at a given place."""
-    seen: list[Seen] = []
-    if place.source is None if place is not None else is_program(model):
-        # Unoptimised, because TorchScript would put operations together out of sight.
-        unoptimised = torch.jit.optimized_execution(False)  # type: ignore[attr-defined]
-        with unoptimised, _Operations(seen, place) as operations:
-            yield seen
-            operations.settle()
-        return
-    runs: dict[nn.Module, int] = {}
-    wanted = [place.source] if place is not None else [part for part in model.modules() if part is not model]
+def recording(model: nn.Module, location: Location | None = None) -> Iterator[list[Output]]:
+    """Record the outputs of modules, or of a program's operations, in a pass of the model; or only one of them."""
+    _refuse_torchscript(model)
+    outputs: list[Output] = []
 
-    def watch(module: nn.Module, given: tuple[object, ...], output: object) -> Tensor | None:
-        run = runs[module] = runs.get(module, -1) + 1
-        if not isinstance(output, Tensor) or (place is not None and place.run not in (run, -1)):
+    def record(source: nn.Module | None, run: int, kind: str, arguments: Sequence[object], value: object) -> Any:
+        if not isinstance(value, Tensor) or (location is not None and location.run not in (run, -1)):
             return None
-        kind = next((kind for types, kind in _KINDS.items() if isinstance(module, types)), "map")
-        if place is None:
-            seen.append(_seen(Place(module, run), kind, given[0] if given else None, output))
+        argument = arguments[0] if arguments else None
+        if location is None:
+            outputs.append(_output(Location(source, run), kind, argument, value))
             return None
-        # A leaf, so that no gradients are kept of what comes before; a copy, because what comes next may be in place.
-        leaf = output if output.requires_grad else output.detach().requires_grad_(torch.is_grad_enabled())
-        seen[:] = [_seen(place, kind, None, leaf)]
+        # A leaf needs no gradients of what comes before; a copy is returned, because what follows may work in place.
+        leaf = value if value.requires_grad else value.detach().requires_grad_(torch.is_grad_enabled())
+        outputs[:] = [_output(location, kind, argument, leaf)]
         return leaf.clone()
 
-    handles = [part.register_forward_hook(watch) for part in wanted if part is not None]
-    try:
-        yield seen
-    finally:
-        for handle in handles:
-            handle.remove()
+    if _holds(model, torch.fx.GraphModule):
+        with _Operations(record):
+            yield outputs
+        return
+    runs: dict[nn.Module, int] = {}
+
+    def hook(module: nn.Module, arguments: tuple[object, ...], value: object) -> Any:
+        runs[module] = runs.get(module, -1) + 1
+        kind = next((kind for types, kind in _MODULES.items() if isinstance(module, types)), "map")
+        return record(module, runs[module], kind, arguments, value)
+
+    modules = [module for module in model.modules() if module is not model]
+    if location is not None and location.source is not None:
+        modules = [location.source]
+    with hooked(modules, hook):
+        yield outputs
 
 
-def _seen(place: Place, kind: str, given: object, output: Tensor) -> Seen:
-    return Seen(
-        place, kind, given, output, output._version, get_gradient_edge(output) if output.requires_grad else None
-    )
+def _output(location: Location, kind: str, argument: object, value: Tensor) -> Output:
+    edge = get_gradient_edge(value) if value.requires_grad else None
+    return Output(location, kind, argument, value, value._version, edge)
 
 
-class _Operations(TorchDispatchMode):
-    """Lists the outputs of a program's operations, below autograd, where every kind of program comes by."""
+class _Operations(TorchFunctionMode):
+    """Passes the outputs of a program's operations to `record`, and replaces those for which it returns a tensor."""
 
-    def __init__(self, seen: list[Seen], place: Place | None) -> None:
+    def __init__(self, record: Callable[..., Any]) -> None:
         super().__init__()
-        self.seen, self.place, self.number = seen, place, -1
-        self.made: Callable[[], Seen] | None = None
+        self.record, self.run = record, -1
 
-    def settle(self) -> None:
-        """Note the last output: only after its operation has returned do its gradients have a place."""
-        if self.made is not None:
-            self.seen.append(self.made())
-        self.made = None
-
-    def __torch_dispatch__(
+    def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        self.settle()
         result = func(*args, **(kwargs or {}))
-        output = result[0] if isinstance(result, (tuple, list)) and result else result
-        name = func._schema.name.removeprefix("aten::").strip("_")
-        if name in _COPIES:
+        if not isinstance(func, torch._ops.OpOverload):  # programs call overloads only
             return result
-        kind = _OPERATIONS.get(name, "other")
-        self.number += 1
-        number = self.number
-        if isinstance(output, Tensor) and (self.place is None or number == self.place.run):
-            given = args[0] if args else None
-            copied = output.clone() if self.place is not None else None
-
-            def made() -> Seen:
-                one = _seen(Place(None, number), kind, given, output)
-                return one if copied is None else Seen(one.place, one.kind, given, copied, copied._version, one.edge)
-
-            self.made = made
-        return result
+        self.run += 1
+        several = isinstance(result, (tuple, list)) and len(result) > 0
+        kind = _KINDS.get(func._schema.name.removeprefix("aten::").strip("_"), "other")
+        value = self.record(None, self.run, kind, args, result[0] if several else result)
+        if value is None:
+            return result
+        return (value, *result[1:]) if several else value
 
 
-def choose(seen: Sequence[Seen], *, activated: bool) -> Seen:
+def choose(outputs: Sequence[Output], *, activated: bool) -> Output:
     """Choose the last spatial feature map of a pass, or the patches of a transformer."""
-    pooled = [one.output for one in seen if one.kind == "pool"]
-    maps = [one for one in seen if _is_spatial(one.output) and not any(one.output is p for p in pooled)]
-    last = seen.index(maps[-1]) if maps else -1
-    if any(one.place.source is None for one in seen):
-        # Operations have outputs of four axes in attention, too; in a transformer no convolution follows its norms.
-        last = max(
-            (k for k, one in enumerate(seen) if one.kind == "convolution" and _is_spatial(one.output)), default=-1
-        )
-        maps = _before_pooling(seen, last) or [one for one in maps if one.kind in ("convolution", "relu", "map")]
-    tokens = [one for one in seen if one.kind == "layer_norm" and grid_of(one.output.shape) is not None]
-    if tokens and seen.index(tokens[-1]) > last:
-        # Of the three last norms the first stands before the last attention, after which only the class token is read.
+    pooled = [one.value for one in outputs if one.kind == "pool"]
+    maps = [one for one in outputs if _is_spatial(one.value) and not any(one.value is p for p in pooled)]
+    last = outputs.index(maps[-1]) if maps else -1
+    if any(one.location.source is None for one in outputs):
+        # Operations of attention have outputs with four axes, too; in a transformer no convolution follows its norms.
+        convolutions = [k for k, one in enumerate(outputs) if one.kind == "convolution" and _is_spatial(one.value)]
+        last = max(convolutions, default=-1)
+        maps = _before_pooling(outputs, last) or [one for one in maps if one.kind in ("convolution", "relu", "map")]
+    tokens = [one for one in outputs if one.kind == "layer_norm" and grid_of(one.value.shape) is not None]
+    if tokens and outputs.index(tokens[-1]) > last:
+        # Of the last three norms the first is before the last attention, after which only the class token is read.
         return tokens[-3 if len(tokens) >= 3 else 0]
     if not maps:
         raise ValueError(
             "`model` must have convolutional features, a layer whose output is (samples, channels, height, width), and "
             "this one has none. For other models use a method that needs none, such as integrated_gradients."
         )
-    found = maps[-1]
+    choice = maps[-1]
     if activated:
-        return found
-    # In networks without normalisation, such as VGG, the last convolution is meant, and not the ReLU behind it.
-    for one in seen:
-        before = one.output is found.output or (found.kind == "relu" and one.output is found.given)
+        return choice
+    # In networks without normalisation, such as VGG, take the last convolution and not the ReLU behind it.
+    for one in outputs:
+        before = one.value is choice.value or (choice.kind == "relu" and one.value is choice.argument)
         if one.kind == "convolution" and before:
             return one
-    return found
+    return choice
 
 
-def _before_pooling(seen: Sequence[Seen], after: int) -> list[Seen]:
-    """List what is pooled to a single pixel behind the last convolution, in the last place that does so."""
-    pools = [one.given for one in seen[after + 1 :] if one.kind == "pool" and not _is_spatial(one.output)]
-    pooled = [given for given in pools if isinstance(given, Tensor) and _is_spatial(given)]
-    return [one for one in seen if pooled and one.output is pooled[-1]]
+def _before_pooling(outputs: Sequence[Output], after: int) -> list[Output]:
+    """List the outputs that the last pooling to a single pixel behind the last convolution reads."""
+    pools = [one.argument for one in outputs[after + 1 :] if one.kind == "pool" and not _is_spatial(one.value)]
+    pooled = [value for value in pools if isinstance(value, Tensor) and _is_spatial(value)]
+    return [one for one in outputs if pooled and one.value is pooled[-1]]
 
 
-def _is_spatial(output: Tensor) -> bool:
-    return output.dim() == 4 and output.shape[2] * output.shape[3] > 1
+def _is_spatial(value: Tensor) -> bool:
+    return value.dim() == 4 and value.shape[2] * value.shape[3] > 1
 
 
 def grid_of(shape: Sequence[int]) -> tuple[int, int] | None:
@@ -284,14 +232,14 @@ def grid_of(shape: Sequence[int]) -> tuple[int, int] | None:
 
 
 def as_grid(features: Tensor) -> Tensor:
-    """Arrange features as (B, K, h, w), placing the patches of a transformer on their grid."""
+    """Arrange features as (B, K, h, w), the patches of a transformer on their grid."""
     if features.dim() == 4:
         return features
     grid = grid_of(features.shape)
     if grid is None:
         raise ValueError(
-            "`layer` must give a feature map (samples, channels, height, width) or patches (samples, side², channels); "
-            f"it gives shape {tuple(features.shape)}. Name another layer."
+            "`layer` must return a feature map (samples, channels, height, width) or patches (samples, side², "
+            f"channels); it returns shape {tuple(features.shape)}. Name another layer."
         )
     side, extra = grid
     return features[:, extra:].transpose(1, 2).unflatten(2, (side, side))

@@ -1,13 +1,11 @@
 """Attribution from gradients, and from backward passes with changed rules.
 
-Shapes: N samples, B samples of one batch, C channels, S = spatial shape, P points of a path or of a noise sample.
+Shapes: N samples, B samples of one batch, C channels, S = spatial shape, M baselines.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -16,10 +14,10 @@ from torch import Tensor, nn
 from twinlens.attribution.cam import resize_to
 from twinlens.attribution.ensembles import NoisyCopies
 from twinlens.attribution.feature_maps import find_layer
-from twinlens.attribution.harness import Request, find_baselines, target_logits
+from twinlens.attribution.harness import Request, check_reference, hooked, like_one_input, target_logits
 from twinlens.attribution.method import AttributionMethod, Explain
 from twinlens.attribution.rules import TopLayer, excitation_rules, guided_rules
-from twinlens.support.arrays import ArrayLike, as_tensor
+from twinlens.support.arrays import ArrayLike
 
 
 def _gradient(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
@@ -32,11 +30,7 @@ def _gradient(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
 @AttributionMethod(tokens="embeddings")
 def saliency(model: nn.Module, request: Request) -> Explain:
     """Saliency (Simonyan et al. 2014): the largest magnitude of the target logit's gradient over the channels."""
-
-    def explain(part: Request) -> Tensor:
-        return _largest(_gradient(model, part.inputs, part.targets))
-
-    return explain
+    return lambda batch: _largest(_gradient(model, batch.inputs, batch.targets))
 
 
 def _largest(gradient: Tensor) -> Tensor:
@@ -47,21 +41,21 @@ def _largest(gradient: Tensor) -> Tensor:
 @AttributionMethod(tokens="embeddings")
 def input_x_gradient(model: nn.Module, request: Request) -> Explain:
     """Input × gradient (Shrikumar et al. 2016), summed over the channels, its positive part."""
-    return lambda part: part.inputs * _gradient(model, part.inputs, part.targets)
+    return lambda batch: batch.inputs * _gradient(model, batch.inputs, batch.targets)
 
 
 @AttributionMethod(model="a network with ReLUs")
 def guided_backprop(model: nn.Module, request: Request) -> Explain:
     """Guided backpropagation (Springenberg et al. 2015): ReLUs let only positive gradients pass.
 
-    In-place, re-used and functional ReLUs follow the rule as well; a model without any is refused, because the result
-    would be its plain gradient.
+    In-place, re-used and functional ReLUs follow the rule as well. A model without any is refused: the result would be
+    its plain gradient.
     """
 
-    def explain(part: Request) -> Tensor:
+    def explain(batch: Request) -> Tensor:
         rules = guided_rules()
         with rules:
-            gradient = _gradient(model, part.inputs, part.targets)
+            gradient = _gradient(model, batch.inputs, batch.targets)
         if rules.used == 0:
             raise ValueError("`model` must have ReLUs for guided_backprop, and this one has none. Use saliency.")
         return gradient
@@ -69,39 +63,24 @@ def guided_backprop(model: nn.Module, request: Request) -> Explain:
     return explain
 
 
-def baseline_of(baseline: float | ArrayLike, inputs: Tensor) -> Tensor:
-    """Return a baseline shaped like one input."""
-    values = as_tensor(baseline, "baseline").to(inputs)
-    if not values.isfinite().all():
-        raise ValueError(f"`baseline` must be finite as {inputs.dtype}; it holds NaN or infinity.")
-    try:
-        return values.expand(inputs.shape[1:])
-    except RuntimeError as error:
-        raise ValueError(
-            f"`baseline` must be a number or fit one input {tuple(inputs.shape[1:])}; got shape {tuple(values.shape)}."
-        ) from error
-
-
 def _integrate(model: nn.Module, inputs: Tensor, targets: Tensor, baseline: Tensor, steps: int, rows: int) -> Tensor:
     """Compute signed integrated gradients (B, C, *S) by Gauss-Legendre quadrature, `rows` points per call."""
     nodes, weights = np.polynomial.legendre.leggauss(steps)
-    places = torch.tensor((nodes + 1) / 2, dtype=inputs.dtype, device=inputs.device)
+    positions = torch.tensor((nodes + 1) / 2, dtype=inputs.dtype, device=inputs.device)
     shares = torch.tensor(weights / 2, dtype=inputs.dtype, device=inputs.device)
     mean = torch.zeros_like(inputs)
-    together = max(1, rows // len(inputs))
-    one_more = [1] * (inputs.dim() - 1)
-    for first in range(0, steps, together):
-        place, share = places[first : first + together], shares[first : first + together]
-        points = baseline + place.reshape(-1, 1, *one_more) * (inputs - baseline)
-        gradients = _gradient(model, points.flatten(0, 1), targets.repeat(len(place))).unflatten(0, points.shape[:2])
-        mean += (share.reshape(-1, 1, *one_more) * gradients).sum(dim=0)
+    beside = [1] * (inputs.dim() - 1)
+    for position, share in zip(*(each.split(max(1, rows // len(inputs))) for each in (positions, shares)), strict=True):
+        points = baseline + position.reshape(-1, 1, *beside) * (inputs - baseline)
+        gradients = _gradient(model, points.flatten(0, 1), targets.repeat(len(position))).unflatten(0, points.shape[:2])
+        mean += (share.reshape(-1, 1, *beside) * gradients).sum(dim=0)
     return mean * (inputs - baseline)
 
 
 def integrating(model: nn.Module, request: Request, *, steps: int = 32, baseline: float | ArrayLike = 0.0) -> Explain:
-    """Return what explains a batch by signed integrated gradients."""
-    start = baseline_of(baseline, request.inputs)
-    return lambda part: _integrate(model, part.inputs, part.targets, start, steps, part.batch_size)
+    """Return a function that explains a batch by signed integrated gradients."""
+    start = like_one_input(baseline, "baseline", request.inputs)
+    return lambda batch: _integrate(model, batch.inputs, batch.targets, start, steps, batch.batch_size)
 
 
 @AttributionMethod(tokens="embeddings")
@@ -117,63 +96,34 @@ def integrated_gradients(
     return integrating(model, request, steps=steps, baseline=baseline)
 
 
-@AttributionMethod(copies_of="integrated_gradients", combined="sg", options_as=integrated_gradients)
-def ig_sg(
-    model: nn.Module,
-    request: Request,
-    *,
-    samples: int = 20,
-    variance: float = 0.3,
-    steps: int = 32,
-    baseline: float | ArrayLike = 0.0,
+def _noisy_ig(
+    model: nn.Module, request: Request, kind: str, *, samples: int = 20, variance: float = 0.3, **options: Any
 ) -> Explain:
+    one = integrating(model, request, **options)
+    return NoisyCopies(explain=one, kind=kind, samples=samples, variance=variance)
+
+
+@AttributionMethod(copies_of="integrated_gradients", combined="sg", options_as=integrated_gradients)
+def ig_sg(model: nn.Module, request: Request, *, samples: int = 20, variance: float = 0.3, **options: Any) -> Explain:
     """IG-SG: the mean of integrated gradients over noisy copies (SmoothGrad, Smilkov et al. 2017).
 
     Args:
         samples: noisy copies of each input; 20 in the paper.
-        variance: of the Gaussian noise, in the model's units; 0.3 in the paper.
+        variance: variance of the Gaussian noise, in the model's units; 0.3 in the paper.
     """
-    one = integrating(model, request, steps=steps, baseline=baseline)
-    return NoisyCopies(explain=one, kind="sg", samples=samples, variance=variance)
+    return _noisy_ig(model, request, "sg", samples=samples, variance=variance, **options)
 
 
 @AttributionMethod(copies_of="integrated_gradients", combined="sq", options_as=ig_sg)
-def ig_sq(
-    model: nn.Module,
-    request: Request,
-    *,
-    samples: int = 20,
-    variance: float = 0.3,
-    steps: int = 32,
-    baseline: float | ArrayLike = 0.0,
-) -> Explain:
+def ig_sq(model: nn.Module, request: Request, **options: Any) -> Explain:
     """IG-SQ: the mean square of integrated gradients over noisy copies (SmoothGrad², Hooker et al. 2019)."""
-    one = integrating(model, request, steps=steps, baseline=baseline)
-    return NoisyCopies(explain=one, kind="sq", samples=samples, variance=variance)
+    return _noisy_ig(model, request, "sq", **options)
 
 
 @AttributionMethod(copies_of="integrated_gradients", combined="var", options_as=ig_sg)
-def ig_var(
-    model: nn.Module,
-    request: Request,
-    *,
-    samples: int = 20,
-    variance: float = 0.3,
-    steps: int = 32,
-    baseline: float | ArrayLike = 0.0,
-) -> Explain:
+def ig_var(model: nn.Module, request: Request, **options: Any) -> Explain:
     """IG-Var: the variance of integrated gradients over noisy copies (VarGrad, Adebayo et al. 2018)."""
-    one = integrating(model, request, steps=steps, baseline=baseline)
-    return NoisyCopies(explain=one, kind="var", samples=samples, variance=variance)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _LargestOfCopies(NoisyCopies):
-    """Noisy copies whose largest magnitude over the channels counts, as of a gradient itself."""
-
-    def combined(self, part: Request, kinds: Sequence[str]) -> list[Tensor]:
-        """Explain one batch in several ways, from the same copies."""
-        return [_largest(each) for each in super().combined(part, kinds)]
+    return _noisy_ig(model, request, "var", **options)
 
 
 @AttributionMethod(copies_of="saliency", options_as=ig_sg)
@@ -192,11 +142,12 @@ def smoothgrad(
             variance (Adebayo et al. 2018).
         samples: noisy copies of each input.
     """
-    return _LargestOfCopies(
-        explain=lambda part: _gradient(model, part.inputs, part.targets),
+    return NoisyCopies(
+        explain=lambda batch: _gradient(model, batch.inputs, batch.targets),
         kind=ensemble,
         samples=samples,
         variance=variance,
+        reduce=_largest,
     )
 
 
@@ -211,27 +162,28 @@ def gradient_shap(
 ) -> Explain:
     """GradientSHAP, or expected gradients (Lundberg & Lee 2017; Erion et al. 2021), its positive part.
 
-    Integrated gradients whose baseline is drawn from other inputs and whose point is drawn on the path from there, anew
-    for each sample of the mean.
+    Integrated gradients with a baseline drawn from other inputs and a point drawn on the path from it, anew for each
+    sample of the mean.
 
     Args:
-        reference: baselines (M, C, *S), of which one is drawn at a time; a run draws them from its data; by default a
-            single one of zeros, which gives integrated gradients at random points.
+        reference: baselines (M, C, *S), from which one is drawn at a time; a run draws them from its data. By default
+            a single baseline of zeros, which gives integrated gradients at random points.
         samples: draws for each input; the error falls as 1 / √samples.
         noise: standard deviation of Gaussian noise added to the input at each draw, in the model's units.
     """
-    baselines = find_baselines(reference, "reference", request.inputs)
+    zeros = torch.zeros_like(request.inputs[:1])
+    baselines = zeros if reference is None else check_reference(reference, "reference", request.inputs)
 
-    def explain(part: Request) -> Tensor:
-        total, generators = torch.zeros_like(part.inputs), part.generators("paths")
+    def explain(batch: Request) -> Tensor:
+        total, generators = torch.zeros_like(batch.inputs), batch.generators("paths")
         for draw in range(samples):
             chosen = [int(torch.randint(len(baselines), (), generator=each)) for each in generators]
-            places = torch.stack([torch.rand((), generator=each) for each in generators]).to(part.inputs)
-            start, end = baselines[chosen], part.inputs
+            positions = torch.stack([torch.rand((), generator=each) for each in generators]).to(batch.inputs)
+            start, end = baselines[chosen], batch.inputs
             if noise > 0:
-                end = end + noise * part.normal(part.inputs.shape[1:], "noise", draw)
-            points = start + places.reshape(-1, *[1] * (end.dim() - 1)) * (end - start)
-            total += _gradient(model, points, part.targets) * (end - start)
+                end = end + noise * batch.normal(batch.inputs.shape[1:], "noise", draw)
+            points = start + positions.reshape(-1, *[1] * (end.dim() - 1)) * (end - start)
+            total += _gradient(model, points, batch.targets) * (end - start)
         return total / samples
 
     return explain
@@ -245,31 +197,27 @@ def excitation_backprop(
 
     Args:
         contrastive: subtract the probabilities on the way to the opposite class, whose weights in the last linear layer
-            have the other sign, so that what speaks for any class cancels out.
+            have the other sign. Evidence for every class then cancels out.
         layer: dotted name of the layer at which probabilities are read, summed over its channels and resized to the
             input; by default the last spatial feature map.
     """
 
-    def explain(part: Request) -> Tensor:
+    def explain(batch: Request) -> Tensor:
         kept: list[Tensor] = []
         top = TopLayer()
 
-        def watch(_: nn.Module, __: object, output: Tensor) -> Tensor:
+        def keep(_: nn.Module, __: object, output: Tensor) -> Tensor:
             kept.append(output.detach().clone().requires_grad_())
             return kept[-1].clone()
 
-        handle = find_layer(model, part.inputs, layer).register_forward_hook(watch)
-        try:
-            with torch.enable_grad(), excitation_rules(top):
-                logit = target_logits(model, part.inputs, part.targets).sum()
-            (probability,) = torch.autograd.grad(logit, kept[-1], retain_graph=contrastive)
-            if contrastive:
-                top.restart(sign=-1)
-                probability = probability - torch.autograd.grad(logit, kept[-1])[0]
-        finally:
-            handle.remove()
+        with hooked([find_layer(model, batch.inputs, layer)], keep), torch.enable_grad(), excitation_rules(top):
+            logit = target_logits(model, batch.inputs, batch.targets).sum()
+        (probability,) = torch.autograd.grad(logit, kept[-1], retain_graph=contrastive)
+        if contrastive:
+            top.restart(sign=-1)
+            probability = probability - torch.autograd.grad(logit, kept[-1])[0]
         if probability.dim() != 4:
             raise ValueError("`model` must have convolutional features for excitation_backprop. Use gradcam.")
-        return resize_to(probability.sum(dim=1), part.inputs.shape[2:])
+        return resize_to(probability.sum(dim=1), batch.inputs.shape[2:])
 
     return explain

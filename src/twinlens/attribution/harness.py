@@ -1,13 +1,13 @@
-"""The frame of all attribution methods: a checked request, a model left as it was, batches, and the final map.
+"""What all attribution methods share: a checked request, an unchanged model, batches, and the final maps.
 
-`AttributionMethod` in method.py puts these around every method, and says how to write one.
+`AttributionMethod` in method.py puts these around every method.
 
-Shapes: N samples, B samples of one batch, C channels, S = spatial shape.
+Shapes: N samples, B samples of one batch, C channels, S = spatial shape, M baselines.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -39,19 +39,19 @@ class Request:
     """One name per sample; random draws derive from `seed` and the name."""
 
     seed: int
-    """Seed of everything random."""
+    """Random seed."""
 
     batch_size: int
     """Inputs per call of the model."""
 
     arrays: bool = False
-    """Whether inputs were given as NumPy arrays, so that a model which is no module gets them as such."""
+    """Whether inputs were passed as NumPy arrays; a model that is not a module gets them as such."""
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def generators(self, *purpose: str | float) -> list[torch.Generator]:
-        """Return one generator per sample, on the CPU, so that draws are the same on every device."""
+        """Return one generator per sample, on the CPU: draws are the same on every device."""
         return [torch.Generator().manual_seed(stream(self.seed, name, *purpose)) for name in self.ids]
 
     def normal(self, shape: Sequence[int], *purpose: str | float) -> Tensor:
@@ -59,13 +59,10 @@ class Request:
         draws = [torch.randn(tuple(shape), generator=g) for g in self.generators(*purpose)]
         return torch.stack(draws).to(self.inputs)
 
-    def part(self, start: int, stop: int) -> Request:
-        """Return the request for samples `start` to `stop`."""
-        return replace(self, inputs=self.inputs[start:stop], targets=self.targets[start:stop], ids=self.ids[start:stop])
-
     def split(self, samples: int) -> list[Request]:
-        """Return requests for so many samples each, in order; the last may have fewer."""
-        return [self.part(start, start + samples) for start in range(0, len(self), samples)]
+        """Return batches of that many samples, in order; the last may have fewer."""
+        parts = [slice(start, start + samples) for start in range(0, len(self), samples)]
+        return [replace(self, inputs=self.inputs[s], targets=self.targets[s], ids=self.ids[s]) for s in parts]
 
 
 def make_request(
@@ -79,18 +76,18 @@ def make_request(
 ) -> Request:
     """Check the samples to explain and move them to the model's device and type.
 
-    `batch_size` is by default that of probes: by the size of an input and the device.
+    By default `batch_size` depends on the size of an input and the device, as for probes.
     """
-    given, names = check_inputs(inputs, ids)
+    values, names = check_inputs(inputs, ids)
     classes = check_labels(targets, names, "targets")
     if classes.dtype.kind == "f":
         raise TypeError("`targets` must be integers, the classes to explain; got floating-point numbers.")
     device, dtype = find_device(model, None)
     if batch_size is None:
-        batch_size = choose_batch(given[0], device)
+        batch_size = choose_batch(values[0], device)
     at_least_one(batch_size=batch_size)
-    cast = given.to(device=device, dtype=dtype or given.dtype)
-    if cast.dtype != given.dtype and not cast.isfinite().all():
+    cast = values.to(device=device, dtype=dtype or values.dtype)
+    if torch.finfo(cast.dtype).max < torch.finfo(values.dtype).max and not cast.isfinite().all():
         raise ValueError(f"`inputs` must be finite as {cast.dtype}, the type of the model's weights; some are not.")
     return Request(
         inputs=cast,
@@ -102,18 +99,32 @@ def make_request(
     )
 
 
-def find_baselines(given: ArrayLike | None, name: str, inputs: Tensor) -> Tensor:
-    """Return baselines (M, …), each shaped like one input; by default a single one of zeros."""
-    baselines = torch.zeros_like(inputs[:1]) if given is None else as_tensor(given, name)
-    if baselines.shape[1:] != inputs.shape[1:] or len(baselines) == 0:
+def check_reference(values: ArrayLike, name: str, inputs: Tensor) -> Tensor:
+    """Return other inputs (M, …), such as baselines; each must have the shape of one input."""
+    others = as_tensor(values, name)
+    if others.shape[1:] != inputs.shape[1:] or len(others) == 0:
         raise ValueError(
-            f"`{name}` must hold baselines shaped like one input {tuple(inputs.shape[1:])}; got shape "
-            f"{tuple(baselines.shape)}."
+            f"`{name}` must hold inputs of shape {tuple(inputs.shape[1:])}, as `inputs`; got shape "
+            f"{tuple(others.shape)}."
         )
-    baselines = baselines.to(inputs)
-    if not baselines.isfinite().all():
-        raise ValueError(f"`{name}` must be finite; it holds NaN or infinity.")
-    return baselines
+    return _check_finite(others.to(inputs), name)
+
+
+def like_one_input(values: float | ArrayLike, name: str, inputs: Tensor) -> Tensor:
+    """Return a number, or an array that fits one input, in the shape of one input."""
+    fitting = _check_finite(as_tensor(values, name).to(inputs), name)
+    try:
+        return fitting.expand(inputs.shape[1:])
+    except RuntimeError as error:
+        raise ValueError(
+            f"`{name}` must be a number or fit one input {tuple(inputs.shape[1:])}; got shape {tuple(fitting.shape)}."
+        ) from error
+
+
+def _check_finite(values: Tensor, name: str) -> Tensor:
+    if not values.isfinite().all():
+        raise ValueError(f"`{name}` must be finite as {values.dtype}; it holds NaN or infinity.")
+    return values
 
 
 def at_least_one(**counts: int) -> None:
@@ -123,10 +134,10 @@ def at_least_one(**counts: int) -> None:
 
 
 def check_numbers(options: Mapping[str, Any], kinds: Mapping[str, Any]) -> None:
-    """Refuse options of a method that are counts and not at least one, or numbers beyond reason, by their names.
+    """Refuse counts below one, and numbers out of range, among the options of a method.
 
     Args:
-        options: the options as given.
+        options: the options of a call.
         kinds: the type that the method declares for each.
     """
     for name, value in options.items():
@@ -144,56 +155,63 @@ def undisturbed(model: nn.Module) -> Iterator[None]:
     weights = [(p, p.requires_grad, p.grad) for p in model.parameters()]
     hooks = [
         (table, dict(table))
-        for part in model.modules()
-        for table in (part._forward_hooks, part._forward_pre_hooks, part._backward_hooks, part._backward_pre_hooks)
-    ]
+        for module in model.modules()
+        for table in (
+            module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks
+        )
+    ]  # fmt: skip
     with evaluating(model), answering_logits(model):
         for weight, _, _ in weights:
             weight.requires_grad_(False)
         try:
             yield
         finally:
-            for weight, wanted, gradient in weights:
-                weight.requires_grad_(wanted)
+            for weight, trains, gradient in weights:
+                weight.requires_grad_(trains)
                 weight.grad = gradient
             for table, before in hooks:
                 for key in [key for key in table if key not in before]:
                     del table[key]
 
 
-def in_batches(model: Model, request: Request, explain: Callable[[Request], Tensor]) -> Tensor:
-    """Explain a request batch by batch; return maps (N, *S) in float32, values >= 0.
+@contextmanager
+def hooked(modules: Iterable[nn.Module], hook: Callable[[nn.Module, Any, Any], Any]) -> Iterator[None]:
+    """Call a forward hook of modules within this context."""
+    handles = [module.register_forward_hook(hook) for module in modules]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def in_batches(model: Model, request: Request, explain: Callable[[Request], Sequence[Tensor]]) -> list[Tensor]:
+    """Explain a request batch by batch; return maps (N, *S) in float32, values >= 0, of each explanation.
 
     Args:
         model: the model that `explain` calls, undisturbed.
         request: the samples.
-        explain: maps the request of one batch to attributions (B, C, *S) or maps (B, *S); channels are summed and
-            negative values dropped, as in the paper.
+        explain: from one batch to several explanations that share calls of the model, each attributions (B, C, *S)
+            or maps (B, *S). Channels are summed and negative values dropped, as in the paper.
     """
-    (maps,) = several_in_batches(model, request, lambda part: [explain(part)])
-    return maps
-
-
-def several_in_batches(model: Model, request: Request, explain: Callable[[Request], Sequence[Tensor]]) -> list[Tensor]:
-    """Do the same for explanations that come from the same calls of the model; return the maps of each."""
-    parts = []
+    batches = []
     handle = model.register_forward_pre_hook(_channels_last) if isinstance(model, nn.Module) else None
-    for part in request.split(request.batch_size):
+    for batch in request.split(request.batch_size):
         try:
-            values = explain(part)
+            explanations = explain(batch)
         except RuntimeError as error:
             if handle is None or not wants_contiguous(error):
                 raise
             handle.remove()
-            values = explain(part)
-        parts.append([_finite(to_maps(each, part.inputs), part) for each in values])
-    return [torch.cat(each) for each in zip(*parts, strict=True)]
+            explanations = explain(batch)
+        batches.append([_finite_maps(to_maps(each, batch.inputs), batch) for each in explanations])
+    return [torch.cat(maps) for maps in zip(*batches, strict=True)]
 
 
-def _finite(maps: Tensor, request: Request) -> Tensor:
+def _finite_maps(maps: Tensor, batch: Request) -> Tensor:
     finite = maps.flatten(1).isfinite().all(dim=1)
     if not finite.all():
-        first = request.ids[int((~finite).nonzero()[0])]
+        first = batch.ids[int((~finite).nonzero()[0])]
         raise ValueError(
             f"`model` leads to NaN or infinity in the map of sample {first!r}: its answers or their gradients "
             "are not finite. Check the normalisation of `inputs`, and the model in float32."
@@ -201,11 +219,12 @@ def _finite(maps: Tensor, request: Request) -> Tensor:
     return maps
 
 
-def _channels_last(_: nn.Module, given: tuple[object, ...]) -> tuple[object, ...] | None:
+def _channels_last(_: nn.Module, arguments: tuple[object, ...]) -> tuple[object, ...] | None:
     """Lay images out with their channels last in memory on the CPU, where convolutions are faster that way."""
-    if not given or not isinstance(given[0], Tensor) or given[0].dim() != 4 or given[0].device.type != "cpu":
+    images = arguments[0] if arguments else None
+    if not isinstance(images, Tensor) or images.dim() != 4 or images.device.type != "cpu":
         return None
-    return given[0].contiguous(memory_format=torch.channels_last), *given[1:]
+    return images.contiguous(memory_format=torch.channels_last), *arguments[1:]
 
 
 def to_maps(attributions: Tensor, inputs: Tensor) -> Tensor:
@@ -224,9 +243,9 @@ def target_logits(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
         raise ValueError(
             f"`model` must return logits (samples, classes); for {len(inputs)} inputs it returned {shape}."
         )
-    if int(targets.min()) < 0 or int(targets.max()) >= logits.shape[1]:
+    least, most = int(targets.min()), int(targets.max())
+    if least < 0 or most >= logits.shape[1]:
         raise ValueError(
-            f"`targets` must lie within 0 … {logits.shape[1] - 1}, the model's classes; got {int(targets.min())} to "
-            f"{int(targets.max())}."
+            f"`targets` must lie within 0 … {logits.shape[1] - 1}, the model's classes; got {least} to {most}."
         )
     return logits.gather(1, targets[:, None])[:, 0]

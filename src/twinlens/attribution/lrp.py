@@ -10,11 +10,11 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from twinlens.attribution.harness import Request, target_logits
+from twinlens.attribution.harness import Request, like_one_input, target_logits
 from twinlens.attribution.method import AttributionMethod, Explain
 from twinlens.attribution.propagation import Composite, InputRule, Propagation
 from twinlens.attribution.relevance import AlphaBeta, Epsilon, Gamma, Layer, Rule, share_flat, share_in_box
-from twinlens.support.arrays import ArrayLike, as_tensor
+from twinlens.support.arrays import ArrayLike
 
 LRPRule = Literal[
     "epsilon_plus_flat", "epsilon_plus", "epsilon_gamma_box", "epsilon_alpha2beta1_flat",
@@ -58,7 +58,7 @@ def lrp(
 ) -> Explain:
     """Layer-wise relevance propagation (Bach et al. 2015), summed over the channels, its positive part.
 
-    The relevance of the target class is its logit; every layer hands it on to the layer before, conserving it. What
+    The relevance of the target class is its logit; every layer passes it to the layer before and conserves it. What
     biases keep is counted: with the relevance of the input it sums to the logit.
 
     Args:
@@ -66,30 +66,30 @@ def lrp(
             (Montavon et al. 2019; Kohlbrenner et al. 2020): epsilon in dense layers, another in convolutions (plus is
             z⁺), and a flat or a box rule where the input is read.
         epsilon: stabiliser of the epsilon and gamma rules; a larger one keeps more relevance and leaves less noise.
-        gamma: how much more contributions count that speak for a unit.
-        low: least value that inputs can have, for the box rule: a number, or one that fits an input; by default the
-            least of each channel of the sample.
+        gamma: extra weight of contributions with the sign of the output.
+        low: smallest value that inputs can have, for the box rule: a number, or an array that fits one input; by
+            default the minimum of each channel of the sample.
         high: largest value that inputs can have; as `low`.
-        bias: let biases keep their share of relevance; or spread it over what else contributes, in layers of the plus
+        bias: let biases keep their share of relevance; or spread it over the other contributions, in layers of the plus
             and alpha-beta rules.
         check: refuse a model for which relevance of the input and of biases do not sum to the logit within 1%.
     """
     composite = _choose(rule, epsilon, gamma, _box(low, high, request.inputs), bias == "spread")
-    return lambda part: relevance_of(model, part, composite, check=check)[0]
+    return lambda batch: relevance_of(model, batch, composite, check=check)[0]
 
 
 def relevance_of(
-    model: nn.Module, part: Request, composite: Composite, *, check: bool
+    model: nn.Module, batch: Request, composite: Composite, *, check: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return relevance of the inputs (B, *S), signed, what was kept on the way (B,), and the logits (B,)."""
-    whole = Propagation(composite, len(part))
+    propagation = Propagation(composite, len(batch))
     with torch.enable_grad():
-        leaf = part.inputs.detach().clone().requires_grad_()
-        with whole:
-            logits = target_logits(model, leaf, part.targets)
+        leaf = batch.inputs.detach().clone().requires_grad_()
+        with propagation:
+            logits = target_logits(model, leaf, batch.targets)
         (gradient,) = torch.autograd.grad(logits.sum(), leaf)
-    relevance = _summed(part.inputs * gradient)
-    for each in whole.at_input:
+    relevance = _summed(batch.inputs * gradient)
+    for each in propagation.at_input:
         at_input = _summed(each)
         if at_input.shape != relevance.shape:
             raise ValueError(
@@ -97,9 +97,9 @@ def relevance_of(
                 f"{tuple(each.shape[1:])} and not the input. Use 'epsilon_plus'."
             )
         relevance = relevance + at_input
-    kept = torch.as_tensor(whole.kept).to(logits).expand(len(part))
+    kept = torch.as_tensor(propagation.kept).to(logits).expand(len(batch))
     if check:
-        _check_conserved(relevance, kept, logits.detach(), part)
+        _check_conserved(relevance, kept, logits.detach(), batch)
     return relevance, kept, logits.detach()
 
 
@@ -107,39 +107,28 @@ def _summed(values: Tensor) -> Tensor:
     return values if values.dim() == 2 else values.sum(dim=1)
 
 
-def _check_conserved(relevance: Tensor, kept: Tensor, logits: Tensor, part: Request) -> None:
-    found = relevance.flatten(1).sum(dim=1) + kept
-    missing = (found - logits).abs()
+def _check_conserved(relevance: Tensor, kept: Tensor, logits: Tensor, batch: Request) -> None:
+    total = relevance.flatten(1).sum(dim=1) + kept
+    missing = (total - logits).abs()
     # Rounding grows with what is summed, which may be much more than the logit where positive and negative cancel.
     rounding = 1e-4 * (relevance.flatten(1).abs().sum(dim=1) + kept.abs())
     for i in (missing > 0.01 * logits.abs() + rounding).nonzero().flatten().tolist():
         raise ValueError(
-            f"`model`: relevance of sample {part.ids[i]!r} and of biases sum to {found[i].item():.3g} and not to the "
+            f"`model`: relevance of sample {batch.ids[i]!r} and of biases sum to {total[i].item():.3g} and not to the "
             f"logit {logits[i].item():.3g}. The model has operations that LRP has no rule for. Use "
-            "integrated_gradients, or check=False to go on."
+            "integrated_gradients, or check=False to continue."
         )
 
 
 def _box(low: float | ArrayLike | None, high: float | ArrayLike | None, inputs: Tensor) -> InputRule:
-    bounds = [None if value is None else _bound(value, inputs, name) for name, value in (("low", low), ("high", high))]
+    least, most = (
+        None if value is None else like_one_input(value, name, inputs) for name, value in (("low", low), ("high", high))
+    )
 
     def rule(layer: Layer, x: Tensor, relevance: Tensor) -> Tensor:
-        places = tuple(range(2, x.dim())) or (1,)
-        least, most = bounds
-        least = x.amin(dim=places, keepdim=True) if least is None else least
-        most = x.amax(dim=places, keepdim=True) if most is None else most
-        return share_in_box(layer, x, relevance, least.expand_as(x), most.expand_as(x))
+        axes = tuple(range(2, x.dim())) or (1,)
+        bottom = x.amin(dim=axes, keepdim=True) if least is None else least
+        top = x.amax(dim=axes, keepdim=True) if most is None else most
+        return share_in_box(layer, x, relevance, bottom.expand_as(x), top.expand_as(x))
 
     return rule
-
-
-def _bound(given: float | ArrayLike, inputs: Tensor, name: str) -> Tensor:
-    values = as_tensor(given, name).to(inputs)
-    if not values.isfinite().all():
-        raise ValueError(f"`{name}` must be finite; it holds NaN or infinity.")
-    try:
-        return values.expand(inputs.shape[1:])
-    except RuntimeError as error:
-        raise ValueError(
-            f"`{name}` must be a number or fit one input {tuple(inputs.shape[1:])}; got shape {tuple(values.shape)}."
-        ) from error

@@ -1,7 +1,7 @@
-"""Attribution by perturbation: hide parts of the input, and watch what becomes of the target class.
+"""Attribution by perturbation: hide parts of the input, and measure the target class.
 
 Occlusion slides a window, RISE draws random masks, Extremal Perturbation searches for the mask of a given area that
-keeps the class best. None of them looks into the model.
+keeps the class best. All three treat the model as a black box.
 
 Shapes: B samples of one batch, C channels, S = spatial shape, M masks, A areas, R = B·A rows, L levels of perturbation,
 G = shape of the coarse grid on which a smooth mask is parametrised.
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -20,15 +19,16 @@ from torch.nn import functional
 
 from twinlens.attribution.harness import Request, target_logits
 from twinlens.attribution.method import AttributionMethod, Explain
+from twinlens.probing.maps import spatial_shape
 from twinlens.support.randomness import stream
 
-PERTURBATIONS = ("blur", "fade")
-
 _MASK_BLOCK = 256  # masks of RISE and occlusion that exist at a time, at most
-_COLDNESS = 20.0  # inverse temperature of the smooth maximum, from the code of Fong et al. 2019
-_LAST_WEIGHT = 1.0035**800  # of the area constraint, in units of its first in the paper, after the paper's 800 steps
-_FIRST_WEIGHT = 0.1  # here: what matters must have the time to show itself before the mask shrinks
 
+# Extremal perturbation, from the code of Fong et al. 2019: levels of perturbation between which a mask interpolates;
+# learning rate for 800 steps, and momentum; inverse temperature of the smooth maximum.
+_LEVELS, _RATE, _MOMENTUM, _COLDNESS = 8, 0.01, 0.9, 20.0
+_LAST_WEIGHT = 1.0035**800  # of the area constraint, in units of its first in the paper, after the paper's 800 steps
+_FIRST_WEIGHT = 0.1  # smaller here: important features must emerge before the mask shrinks
 _WARM_UP = 0.25  # share of the steps in which only the mean of a mask is held to its area
 
 Masks = Callable[[int, int], Tensor]
@@ -47,13 +47,13 @@ def occlusion(
 
     Args:
         window: edge of the window, in features; by default an eighth of the input along each axis, and a single
-            feature for tabular rows, whose order means nothing.
+            feature for tabular rows, which have no neighbourhood.
         stride: distance between windows, at most `window`; by default half the window. The last window ends at the
-            border, so that every feature is hidden at least once.
+            border: every feature is hidden at least once.
         baseline: the value shown in a window; 0 is the mean of normalised data.
 
     Returns:
-        Maps (N, *S); a feature whose hiding raises the logit gets 0.
+        Maps (N, *S); a feature gets 0 if hiding it raises the logit.
 
     Example:
         >>> model = nn.Linear(3, 2, bias=False)
@@ -66,10 +66,10 @@ def occlusion(
     def score(rows: Tensor, classes: Tensor) -> Tensor:
         return target_logits(model, rows, classes)
 
-    def explain(part: Request) -> Tensor:
-        whole = score(part.inputs, part.targets)
+    def explain(batch: Request) -> Tensor:
+        whole = score(batch.inputs, batch.targets)
         drops, covers = torch.zeros((), device=whole.device), torch.zeros((), device=whole.device)
-        for keep, scores in _scores(score, part, masks, count, baseline=baseline):
+        for keep, scores in _scores(score, batch, masks, count, baseline=baseline):
             hidden = 1 - keep
             drops = drops + torch.einsum("bm,m...->b...", whole[:, None] - scores, hidden)
             covers = covers + hidden.sum(dim=0)
@@ -90,22 +90,19 @@ def rise(
 ) -> Explain:
     """RISE (Petsiuk et al. 2018): random masks averaged, each weighted with the probability of the target behind it.
 
-    All samples see the same masks, as in the paper; they depend on `seed` alone. Tabular rows have no neighbourhood,
-    and each feature is drawn by itself.
+    All samples share the masks, as in the paper; they depend on `seed` alone. Features of tabular rows are drawn
+    independently.
 
     Args:
-        masks: how many masks; the paper takes 4000 for VGG16 and 8000 for ResNet-50.
+        masks: number of masks; 4000 for VGG16 and 8000 for ResNet-50 in the paper.
         cells: cells of a mask along each axis before it is enlarged; 7 in the paper.
         probability: the share of cells that show the input; 0.5 in the paper. The rest is 0, the mean of normalised
             data.
         form: "expectation" is the paper's: the expected probability of the target, given that a feature is shown.
-            Nearly all of that is the mean over all masks, the same for every feature. "covariance" leaves the mean out:
+            Nearly all of that is the mean over all masks, the same for every feature. "covariance" subtracts the mean:
             what showing a feature adds, in proportion to the covariance of mask and probability. Both rank features
-            alike, up to the chance of the masks; thresholds and sums of values, as in completeness and soundness, mean
-            something for the latter alone.
-
-    Returns:
-        Maps (N, *S) of that form.
+            alike, up to chance; thresholds and sums of values, as in completeness and soundness, are meaningful only
+            for the latter.
 
     Example:
         >>> model = nn.Linear(3, 2, bias=False)
@@ -121,10 +118,10 @@ def rise(
         probabilities: Tensor = model(rows).softmax(dim=1)
         return probabilities.gather(1, classes[:, None])[:, 0]
 
-    def explain(part: Request) -> Tensor:
-        target_logits(model, part.inputs, part.targets)  # refuses a model without logits of these classes
-        joint, shown, mean = (torch.zeros((), device=part.inputs.device, dtype=torch.float64) for _ in range(3))
-        for keep, scores in _scores(score, part, drawn, masks, baseline=0.0):
+    def explain(batch: Request) -> Tensor:
+        target_logits(model, batch.inputs, batch.targets)  # refuses a model without logits of these classes
+        joint, shown, mean = (torch.zeros((), device=batch.inputs.device, dtype=torch.float64) for _ in range(3))
+        for keep, scores in _scores(score, batch, drawn, masks, baseline=0.0):
             joint = joint + torch.einsum("bm,m...->b...", scores, keep)
             shown, mean = shown + keep.sum(dim=0, dtype=torch.float64), mean + scores.sum(dim=1, dtype=torch.float64)
         if form == "covariance":
@@ -135,28 +132,21 @@ def rise(
 
 
 def _scores(
-    score: Callable[[Tensor, Tensor], Tensor], part: Request, masks: Masks, count: int, *, baseline: float
+    score: Callable[[Tensor, Tensor], Tensor], batch: Request, masks: Masks, count: int, *, baseline: float
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield keep-masks (m, *S) block by block, with the score (B, m) of each sample behind each of them."""
-    inputs, block = part.inputs, min(_MASK_BLOCK, max(1, part.batch_size // len(part)))
+    inputs, block = batch.inputs[:, None], min(_MASK_BLOCK, max(1, batch.batch_size // len(batch)))
     for start in range(0, count, block):
         keep = masks(start, min(start + block, count)).to(inputs)
-        share = keep.unsqueeze(1) if inputs.dim() > 2 else keep
-        masked = (
-            inputs[:, None] * share
-            if baseline == 0
-            else torch.lerp(inputs.new_tensor(baseline), inputs[:, None], share)
-        )
-        yield (
-            keep,
-            score(masked.flatten(0, 1), part.targets.repeat_interleave(len(keep))).reshape(len(part), len(keep)),
-        )
+        share = keep.unsqueeze(1) if batch.inputs.dim() > 2 else keep
+        masked = inputs * share if baseline == 0 else torch.lerp(inputs.new_tensor(baseline), inputs, share)
+        scores = score(masked.flatten(0, 1), batch.targets.repeat_interleave(len(keep)))
+        yield keep, scores.reshape(len(batch), len(keep))
 
 
 def _windows(inputs: Tensor, window: int | None, stride: int | None) -> tuple[Masks, int]:
     """Return the keep-masks (M, *S) of all windows as a function of their numbers, and how many there are."""
-    tabular = inputs.dim() == 2
-    spatial = tuple(inputs.shape[1 if tabular else 2 :])
+    tabular, spatial = inputs.dim() == 2, spatial_shape(inputs.shape)
     if window is not None and not 1 <= window <= min(spatial):
         raise ValueError(f"`window` must lie within 1 … {min(spatial)}, to fit into inputs {spatial}; got {window}.")
     covers = []
@@ -166,14 +156,14 @@ def _windows(inputs: Tensor, window: int | None, stride: int | None) -> tuple[Ma
         if not 1 <= step <= edge:
             raise ValueError(f"`stride` must lie within 1 … {edge}, the window, to leave no gaps; got {step}.")
         starts = torch.tensor(sorted({*range(0, size - edge, step), size - edge}))[:, None]
-        places = torch.arange(size)
-        covers.append(((places >= starts) & (places < starts + edge)).float())
+        positions = torch.arange(size)
+        covers.append(((positions >= starts) & (positions < starts + edge)).float())
     counts = tuple(len(cover) for cover in covers)
 
     def masks(start: int, stop: int) -> Tensor:
         hidden = torch.ones(stop - start)
-        for cover, place in zip(covers, torch.unravel_index(torch.arange(start, stop), counts), strict=True):
-            hidden = hidden[..., None] * cover[place].reshape(stop - start, *[1] * (hidden.dim() - 1), -1)
+        for cover, index in zip(covers, torch.unravel_index(torch.arange(start, stop), counts), strict=True):
+            hidden = hidden[..., None] * cover[index].reshape(stop - start, *[1] * (hidden.dim() - 1), -1)
         return 1 - hidden
 
     return masks, math.prod(counts)
@@ -181,8 +171,7 @@ def _windows(inputs: Tensor, window: int | None, stride: int | None) -> tuple[Ma
 
 def _random_masks(request: Request, count: int, cells: int, probability: float) -> Masks:
     """Draw the coarse masks of RISE; return them enlarged, as a function of their numbers."""
-    tabular = request.inputs.dim() == 2
-    spatial = tuple(request.inputs.shape[1 if tabular else 2 :])
+    tabular, spatial = request.inputs.dim() == 2, spatial_shape(request.inputs.shape)
     generator = torch.Generator().manual_seed(stream(request.seed, "rise"))
     coarse = spatial if tabular else tuple(min(cells, size) for size in spatial)
     grids = (torch.rand((count, *coarse), generator=generator) < probability).float()
@@ -194,14 +183,12 @@ def _random_masks(request: Request, count: int, cells: int, probability: float) 
         if tabular:
             return values
         for axis, (size, number, edge, shift) in enumerate(zip(spatial, coarse, edges, shifts, strict=True), start=1):
-            # A mask of one cell more than the input, cut out at a random place, so that cells have no fixed borders.
-            place = (torch.arange(size) + shift[start:stop] + 0.5) * number / ((number + 1) * edge) - 0.5
-            distance = place.clamp(0, number - 1)[..., None] - torch.arange(number)
+            # A mask of one cell more than the input, cropped at a random offset: cells have no fixed borders.
+            position = (torch.arange(size) + shift[start:stop] + 0.5) * number / ((number + 1) * edge) - 0.5
+            distance = position.clamp(0, number - 1)[..., None] - torch.arange(number)
             moved = values.movedim(axis, 1)
-            moved = ((1 - distance.abs()).clamp(min=0) @ moved.reshape(*moved.shape[:2], -1)).reshape(
-                len(moved), size, *moved.shape[2:]
-            )
-            values = moved.movedim(1, axis)
+            fine = (1 - distance.abs()).clamp(min=0) @ moved.reshape(*moved.shape[:2], -1)
+            values = fine.reshape(len(moved), size, *moved.shape[2:]).movedim(1, axis)
         return values
 
     return masks
@@ -214,38 +201,31 @@ def extremal_perturbation(
     *,
     areas: float | Sequence[float] = 0.1,
     steps: int = 800,
-    perturbation: str = "blur",
-    levels: int = 8,
+    perturbation: Literal["blur", "fade"] = "blur",
     max_blur: float | None = None,
     grid_step: int | None = None,
     sigma: float | None = None,
-    lr: float = 0.01,
-    momentum: float = 0.9,
     area_weight: float = 300.0,
 ) -> Explain:
     """Extremal perturbation (Fong et al. 2019): the smooth mask of a given area that keeps the target's logit highest.
 
-    What the mask does not keep is blurred. The mask is the smooth maximum of a coarse grid of parameters, each spread
+    Outside of the mask the input is blurred. The mask is the smooth maximum of a coarse grid of parameters, each spread
     by a bell-shaped kernel; a penalty on the sorted mask, of growing weight, drives it to `areas` ones and zeros
-    elsewhere. Here, the maximum is taken at the points of the grid and interpolated between them, which is cheaper than
-    taking it at every feature, and the area is that of the input, without the margin of the authors' code. The search
-    starts from the whole input, as theirs does, but with a penalty on the mean of the mask for the first quarter of the
-    steps, because sorting decides by chance while all values are equal; it is a light one, so that what matters shows
-    itself before the mask shrinks. Inputs are never flipped.
+    elsewhere. Three things differ from the authors' code. The maximum is taken at the points of the grid and
+    interpolated between them, which is cheaper than at every feature. The area is that of the input, without a margin.
+    For the first quarter of the steps a light penalty acts on the mean of the mask, because sorting decides by chance
+    while all values are equal. Inputs are never flipped.
 
     Args:
         areas: the share of the input that a mask keeps, or several, whose masks are summed; 0.1 in the authors' code,
             0.025, 0.05, 0.1 and 0.2 in the paper's pointing game.
         steps: steps of gradient ascent; 800 in the paper. With fewer, the learning rate and the growth of the penalty
             are raised in proportion.
-        perturbation: of what is not kept: "blur", or "fade" to 0, the mean of normalised data.
-        levels: strengths of the perturbation between which a mask interpolates; 8 in the authors' code.
+        perturbation: what happens outside of the mask: "blur", or "fade" to 0, the mean of normalised data.
         max_blur: standard deviation of the strongest blur, in features; by default the paper's 20 of 224.
         grid_step: distance between the parameters of a mask, in features; by default the paper's 7 of 224, but at
             least 2.
         sigma: width of the kernel, in features; by default the paper's 21 of 224.
-        lr: learning rate of gradient ascent for 800 steps; 0.01 in the authors' code.
-        momentum: its momentum; 0.9 in the authors' code.
         area_weight: weight of the penalty; in the authors' code 300 at the first step, and at the last 16 times that.
             Here it grows to the same from a tenth. Raise it for a model with logits in the hundreds.
 
@@ -253,84 +233,58 @@ def extremal_perturbation(
         Maps (N, *S): the mask, or the sum of the masks.
     """
     shares = (areas,) if isinstance(areas, (int, float)) else tuple(areas)
-    spatial = _check_search(request.inputs, shares, steps, perturbation, levels)
-    shorter = min(size for size in spatial if size > 1)
-    smooth = _SmoothMask.build(
-        spatial,
-        step=grid_step or max(2, round(shorter * 7 / 224)),
-        sigma=sigma or shorter * 21 / 224,
-        like=request.inputs,
+    if not shares or not all(0 < share < 1 for share in shares):
+        raise ValueError(f"`areas` must lie within (0, 1), at least one of them; got {shares}.")
+    if request.inputs.dim() == 5 or max(request.inputs.shape[2:]) < 2:
+        raise ValueError(
+            "`inputs` must be images (N, C, H, W) or signals (N, C, T) of at least two features for smooth masks; got "
+            f"shape {tuple(request.inputs.shape)}."
+        )
+    height, width = (1, *request.inputs.shape[2:])[-2:]  # a signal is an image of one row
+    shorter = min(size for size in (height, width) if size > 1)
+    smooth = _SmoothMask(
+        (height, width), grid_step or max(2, round(shorter * 7 / 224)), sigma or shorter * 21 / 224, request.inputs
     )
 
     @torch.enable_grad()
-    def search(part: Request) -> Tensor:
-        images = part.inputs.reshape(*part.inputs.shape[:2], *spatial)
-        pyramid = _pyramid(images, levels, 0.0 if perturbation == "fade" else max_blur or shorter * 20 / 224)
-        pyramid, classes = (t.repeat_interleave(len(shares), dim=0) for t in (pyramid, part.targets))
+    def search(batch: Request) -> Tensor:
+        images = batch.inputs.reshape(*batch.inputs.shape[:2], height, width)
+        pyramid = _pyramid(images, _LEVELS, 0.0 if perturbation == "fade" else max_blur or shorter * 20 / 224)
+        pyramid, classes = (t.repeat_interleave(len(shares), dim=0) for t in (pyramid, batch.targets))
 
         def reward(mask: Tensor) -> Tensor:
-            rows = _perturb(pyramid, mask).reshape(-1, *part.inputs.shape[1:])
+            rows = _perturb(pyramid, mask).reshape(-1, *batch.inputs.shape[1:])
             return target_logits(model, rows, classes)
 
-        wanted = torch.tensor(shares * len(part), device=images.device)
-        masks = _search(
-            smooth, reward, wanted, steps=steps, lr=lr * 800 / steps, momentum=momentum, area_weight=area_weight
-        )
-        return masks.reshape(len(part), len(shares), *part.inputs.shape[2:]).sum(dim=1)
+        rows = torch.tensor(shares * len(batch), device=images.device)
+        masks = _search(smooth, reward, rows, steps, area_weight)
+        return masks.reshape(len(batch), len(shares), *batch.inputs.shape[2:]).sum(dim=1)
 
     together = max(1, request.batch_size // len(shares))
-    return lambda part: torch.cat([search(few) for few in part.split(together)])
-
-
-def _check_search(
-    inputs: Tensor, areas: tuple[float, ...], steps: int, perturbation: str, levels: int
-) -> tuple[int, int]:
-    """Refuse settings without a valid search; return the spatial shape, a signal being an image of one row."""
-    if inputs.dim() not in (3, 4) or max(inputs.shape[2:]) < 2:
-        raise ValueError(
-            "`inputs` must be images (N, C, H, W) or signals (N, C, T) for smooth masks; got shape "
-            f"{tuple(inputs.shape)}. For tabular rows take occlusion or rise."
-        )
-    if not areas or not all(0 < area < 1 for area in areas):
-        raise ValueError(f"`areas` must lie within (0, 1), at least one of them; got {areas}.")
-    if perturbation not in PERTURBATIONS:
-        raise ValueError(f"`perturbation` must be one of {', '.join(map(repr, PERTURBATIONS))}; got {perturbation!r}.")
-    for name, value, least in (("steps", steps, 1), ("levels", levels, 2)):
-        if value < least:
-            raise ValueError(f"`{name}` must be at least {least}; got {value}.")
-    return (1, inputs.shape[2]) if inputs.dim() == 3 else (inputs.shape[2], inputs.shape[3])
+    return lambda batch: torch.cat([search(few) for few in batch.split(together)])
 
 
 def _search(
-    smooth: _SmoothMask,
-    reward: Callable[[Tensor], Tensor],
-    areas: Tensor,
-    *,
-    steps: int,
-    lr: float,
-    momentum: float,
-    area_weight: float,
+    smooth: _SmoothMask, reward: Callable[[Tensor], Tensor], areas: Tensor, steps: int, area_weight: float
 ) -> Tensor:
     """Find the masks (R, H, W) of areas (R,) that have the highest reward (R,), by gradient ascent."""
     features = smooth.spatial[0] * smooth.spatial[1]
     kept = (areas * features + 0.5).floor()
     largest = int(kept.max())
     counted = torch.arange(largest, device=areas.device) < kept[:, None]
-    grid = torch.full(
-        (len(areas), 1, *smooth.grid), 1.0, device=areas.device, dtype=smooth.kernel.dtype, requires_grad=True
-    )
-    optimizer = torch.optim.SGD([grid], lr=lr, momentum=momentum, dampening=momentum)
+    grid = torch.ones(len(areas), 1, *smooth.grid, device=areas.device, dtype=smooth.kernel.dtype, requires_grad=True)
+    optimizer = torch.optim.SGD([grid], lr=_RATE * 800 / steps, momentum=_MOMENTUM, dampening=_MOMENTUM)
     for t in range(steps):
         mask = smooth(grid)
         flat = mask.flatten(1)
-        # A mask that is still constant has no order: sorted, it would keep whatever came to stand last, for good.
+        # A mask that is still constant has no order: sorted, it would keep arbitrary features for good.
         if t < steps * _WARM_UP:
             penalty = (flat.mean(dim=1) - areas).square()
         else:
             # The mean square distance of the sorted mask to zeros and then ones, without sorting the zeros.
             ones = (flat.topk(largest, dim=1).values * counted).sum(dim=1)
             penalty = (flat.square().sum(dim=1) - 2 * ones + kept) / features
-        # Summed over rows: each has an optimum of its own, whatever stands beside it.
+        # Summed over rows: each has its own optimum.
         weight = area_weight * _FIRST_WEIGHT * (_LAST_WEIGHT / _FIRST_WEIGHT) ** (t / steps)
         energy = reward(mask) - weight * penalty
         (grid.grad,) = torch.autograd.grad(-energy.sum(), [grid])
@@ -341,38 +295,18 @@ def _search(
         return smooth(grid)
 
 
-@dataclass(frozen=True, kw_only=True)
 class _SmoothMask:
     """A map from parameters (R, 1, *G) within [0, 1] to smooth masks (R, H, W) within [0, 1]."""
 
-    spatial: tuple[int, int]
-    """(H, W)"""
-
-    grid: tuple[int, int]
-    """G"""
-
-    step: int
-    """Features from one point of the grid to the next."""
-
-    kernel: Tensor
-    """(1, taps, 1): how much of a parameter arrives at each point of its neighbourhood."""
-
-    @classmethod
-    def build(cls, spatial: tuple[int, int], *, step: int, sigma: float, like: Tensor) -> _SmoothMask:
-        """Prepare masks for inputs of that shape, on the device and in the type of `like`."""
-        if step < 1 or sigma <= 0:
-            raise ValueError(f"`grid_step` must be at least 1 and `sigma` positive; got {step} and {sigma:g}.")
+    def __init__(self, spatial: tuple[int, int], step: int, sigma: float, like: Tensor) -> None:
+        """Prepare masks (H, W) from a grid with points `step` features apart, in the type and device of `like`."""
+        self.spatial, self.step = spatial, step
+        self.grid = (math.ceil(spatial[0] / step), math.ceil(spatial[1] / step))
         # As far as in the authors' code, which takes 4 steps for a width of 3.
         radius = math.ceil(sigma / step * 4 / 3)
         offset = torch.arange(-radius, radius + 1) * step
         distance = torch.hypot(*torch.meshgrid(offset.float(), offset.float(), indexing="ij")) / sigma
-        kernel = (-2 * (distance - 0.5).clamp(min=0).square()).exp()
-        return cls(
-            spatial=spatial,
-            grid=(math.ceil(spatial[0] / step), math.ceil(spatial[1] / step)),
-            step=step,
-            kernel=kernel.reshape(1, -1, 1).to(like),
-        )
+        self.kernel = (-2 * (distance - 0.5).clamp(min=0).square()).exp().reshape(1, -1, 1).to(like)
 
     def __call__(self, grid: Tensor) -> Tensor:
         taps = math.isqrt(self.kernel.shape[1])
@@ -383,22 +317,22 @@ class _SmoothMask:
 
 
 def _pyramid(images: Tensor, levels: int, max_blur: float) -> Tensor:
-    """Return images (B, L, C, H, W) from fully perturbed to untouched; without blur they fade to 0."""
+    """Return images (B, L, C, H, W) from fully perturbed to original; without blur they fade to 0."""
     strengths = torch.linspace(1, 0, levels).tolist()
     return torch.stack([blur(images, s * max_blur) if max_blur else (1 - s) * images for s in strengths], dim=1)
 
 
 def _perturb(pyramid: Tensor, mask: Tensor) -> Tensor:
-    """Perturb images: (R, C, H, W), untouched where the mask (R, H, W) is 1, further down the pyramid elsewhere."""
-    place = mask * (pyramid.shape[1] - 1)
-    below = place.detach().floor().clamp(max=pyramid.shape[1] - 2)
+    """Perturb images: (R, C, H, W), original where the mask (R, H, W) is 1, further down the pyramid elsewhere."""
+    level = mask * (pyramid.shape[1] - 1)
+    below = level.detach().floor().clamp(max=pyramid.shape[1] - 2)
     index = below.long()[:, None, None].expand(-1, 1, *pyramid.shape[2:])
     low, high = (pyramid.gather(1, index + k)[:, 0] for k in (0, 1))
-    return low + (place - below)[:, None] * (high - low)
+    return low + (level - below)[:, None] * (high - low)
 
 
 def blur(values: Tensor, sigma: float) -> Tensor:
-    """Blur (B, C, *S) with a Gaussian along each axis of S; at the border, weights of the inside are renormalised.
+    """Blur (B, C, *S) with a Gaussian along each axis of S; at the border the weights are renormalised.
 
     Example:
         >>> blur(torch.eye(3)[None, :1], 1.0)
@@ -407,8 +341,8 @@ def blur(values: Tensor, sigma: float) -> Tensor:
     if sigma <= 0:
         return values
     for axis in range(2, values.dim()):
-        place = torch.arange(values.shape[axis], device=values.device, dtype=values.dtype)
-        weights = (-(place[:, None] - place).square() / (2 * sigma**2)).softmax(dim=1)
+        index = torch.arange(values.shape[axis], device=values.device, dtype=values.dtype)
+        weights = (-(index[:, None] - index).square() / (2 * sigma**2)).softmax(dim=1)
         moved = values.movedim(axis, -1)
         # As one matrix, because many small products are slow.
         values = (moved.reshape(-1, moved.shape[-1]) @ weights.T).reshape(moved.shape).movedim(-1, axis)

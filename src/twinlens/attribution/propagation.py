@@ -1,18 +1,18 @@
 """Layer-wise relevance propagation through a whole network, as a context in which operations follow its rules.
 
-Relevance is carried as R / x, which is what a gradient is to input × gradient. Operations that only move, add or scale
-values then need no rule at all: their own gradients conserve relevance, through residual sums, concatenation, slices
-and pooling alike. What is left needs one each:
+Relevance is carried as R / x, as a gradient is input × gradient divided by x. Operations that only move, add or scale
+values then need no rule: their own gradients conserve relevance, through residual sums, concatenation, slices and
+pooling alike. The others need one each:
 
 - convolutions and dense layers share relevance by relevance.py; batch normalisation becomes part of the convolution
   before it, and so does padding with zeros;
-- an activation f passes relevance on: f(x) is x times a constant, plus the bias f(0);
-- of a product of two values each takes half (Achtibat et al. 2024), and a gate, such as a sigmoid, nothing (Arras et
-  al. 2017); what normalisations divide by is a constant;
+- an activation f passes relevance through: f(x) is x times a constant, plus the bias f(0);
+- each factor of a product takes half (Achtibat et al. 2024), and a gate, such as a sigmoid, nothing (Arras et al.
+  2017); the divisor of a normalisation is a constant;
 - softmax is its own first-order expansion (Achtibat et al. 2024).
 
-Whatever does not depend on the input (biases, class tokens, places, constants of expansions) keeps its share, which is
-counted: relevance of the input and what was kept sum to the logit.
+Values that do not depend on the input (biases, class tokens, position embeddings, constants of expansions) keep their
+share, which is counted: relevance of the input and what was kept sum to the logit.
 
 Shapes: B samples.
 """
@@ -31,7 +31,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from twinlens.attribution.attention import attend, attend_with_heads
 from twinlens.attribution.relevance import Layer, Rule, propagate
-from twinlens.attribution.rules import ACTIVATIONS, OWN_ORDER, PRODUCTS, RELUS, SUMS, Operation, Rules
+from twinlens.attribution.rules import ACTIVATIONS, OWN_ORDER, PRODUCTS, RELUS, SOFTMAX, SUMS, Operation, Rules
 
 InputRule = Callable[[Layer, Tensor, Tensor], Tensor]
 """From the first layer, its inputs and the relevance of its outputs to the relevance of its inputs."""
@@ -39,19 +39,11 @@ InputRule = Callable[[Layer, Tensor, Tensor], Tensor]
 _DIFFERENCES = (torch.sub, Tensor.sub, Tensor.__sub__, Tensor.sub_, Tensor.__isub__)
 _QUOTIENTS = (torch.div, torch.true_divide, Tensor.div, Tensor.true_divide, Tensor.__truediv__, Tensor.div_)
 _MATRIX_PRODUCTS = (torch.matmul, Tensor.matmul, Tensor.__matmul__, torch.bmm, Tensor.bmm, torch.einsum)
-_SOFTMAX = (F.softmax, torch.softmax, Tensor.softmax)
 _GATES = (torch.sigmoid, Tensor.sigmoid, F.sigmoid, Tensor.sigmoid_, F.hardsigmoid)
 _SCALES = (torch.rsqrt, Tensor.rsqrt, torch.sqrt, Tensor.sqrt, torch.std, Tensor.std, torch.var, Tensor.var,
            torch.norm, Tensor.norm, torch.linalg.vector_norm)  # fmt: skip
-_MOVES = (
-    Tensor.expand,
-    Tensor.expand_as,
-    Tensor.view,
-    Tensor.view_as,
-    Tensor.reshape,
-    Tensor.unsqueeze,
-    torch.unsqueeze,
-)
+_MOVES = (Tensor.expand, Tensor.expand_as, Tensor.view, Tensor.view_as, Tensor.reshape, Tensor.unsqueeze,
+          torch.unsqueeze)  # fmt: skip
 _ELEMENTWISE = (torch.clamp, Tensor.clamp, torch.exp, Tensor.exp, torch.pow, Tensor.pow, Tensor.__pow__,
                 torch.square, Tensor.square, torch.erf, Tensor.erf, torch.abs, Tensor.abs)  # fmt: skip
 _CLOSE = 1e-4  # to zero: secants from there on lose their digits
@@ -71,34 +63,22 @@ class Composite:
     """In layers that read the input; by default as in the others."""
 
     spread: bool = False
-    """Leave biases out of alpha-beta rules, so that contributions share everything."""
+    """Leave biases out of alpha-beta rules; contributions share everything."""
 
     constant_softmax: bool = False
-    """Take attention weights for constants, so that all relevance goes to the values (Ali et al. 2022)."""
-
-
-@dataclass(frozen=True, eq=False)
-class _Run:
-    layer: Layer
-    x: Tensor
-
-
-@dataclass(frozen=True, eq=False)
-class _Padded:
-    x: Tensor
-    widths: tuple[int, ...]
+    """Treat attention weights as constants; all relevance goes to the values (Ali et al. 2022)."""
 
 
 class Propagation(Rules):
     """A context in which gradients are relevance divided by values."""
 
     def __init__(self, composite: Composite, samples: int) -> None:
-        """Prepare for one backward pass from the logits of so many samples."""
+        """Prepare for one backward pass from the logits of that many samples."""
         self.composite = composite
         self.kept: Tensor | float = 0.0
-        """(B,) relevance that what does not depend on the input keeps."""
+        """(B,) relevance kept by values that do not depend on the input."""
         self.at_input: list[Tensor] = []
-        """Relevance of the inputs of first layers that have a rule of their own."""
+        """Relevance of the inputs of first layers with their own rule."""
         self._samples = samples
         self._runs, self._padded, self._gates = (WeakTensorKeyDictionary() for _ in range(3))
         super().__init__(self._rules())
@@ -107,31 +87,28 @@ class Propagation(Rules):
         convolutions = (F.conv1d, F.conv2d, F.conv3d)
         table: dict[Operation, Operation] = {op: self._activated(plain) for op, plain in ACTIVATIONS.items()}
         table |= {op: self._activated(op) for op in _ELEMENTWISE}
-        table |= dict.fromkeys(RELUS, _relu)  # whose own gradient does it
+        table |= dict.fromkeys(RELUS, _relu)  # whose own gradient conserves relevance
         table |= {op: self._gated(op) for op in _GATES}
         table |= {op: self._constant(op) for op in _SCALES}
         table |= {op: self._moved(op) for op in _MOVES}
         table |= {op: self._added(torch.add) for op in SUMS} | {op: self._added(torch.sub) for op in _DIFFERENCES}
         table |= {op: self._convolved(op) for op in convolutions} | {F.linear: self._linear}
-        table[Tensor.__rsub__] = lambda a, b: self._added(torch.add)(-a, b)
-        table[torch.cat] = self._joined(torch.cat)
         table |= dict.fromkeys(PRODUCTS, self._product)
         table |= dict.fromkeys(_QUOTIENTS, self._quotient)
-        table |= {op: self._halved(op) for op in _MATRIX_PRODUCTS} | dict.fromkeys(_SOFTMAX, self._softened)
-        table |= {
+        table |= {op: self._halved(op) for op in _MATRIX_PRODUCTS} | dict.fromkeys(SOFTMAX, self._softmax)
+        table |= dict.fromkeys(OWN_ORDER, self._batch_norm_overload)
+        return table | {
+            Tensor.__rsub__: lambda a, b: self._added(torch.add)(-a, b),
+            torch.cat: self._joined,
             F.pad: self._pad,
             F.batch_norm: self._batch_norm,
             F.layer_norm: self._layer_norm,
             F.group_norm: self._group_norm,
-        }
-        table |= dict.fromkeys(OWN_ORDER, self._batch_norm_overload)
-        table |= {
             F.normalize: _to_length_one,
             F.rms_norm: self._rms_norm,
             F.scaled_dot_product_attention: self._attention,
+            F.multi_head_attention_forward: functools.partial(attend_with_heads, self._linear, self._attention),
         }
-        table |= {F.multi_head_attention_forward: functools.partial(attend_with_heads, self._linear, self._attention)}
-        return table
 
     def keep(self, values: Tensor) -> None:
         """Count relevance (B · …) as kept."""
@@ -145,14 +122,13 @@ class Propagation(Rules):
     def _convolved(self, operation: Operation) -> Operation:
         def replacement(x: Tensor, weight: Tensor, bias: Tensor | None = None, *args: Any, **options: Any) -> Tensor:
             shaped = None if bias is None else bias.reshape(-1, *[1] * (weight.dim() - 2))
-            padded = self._padded.get(x)
+            unpadded, widths = self._padded.get(x, (x, None))
 
             def apply(z: Tensor, w: Tensor) -> Tensor:
-                done: Tensor = operation(z if padded is None else F.pad(z, padded.widths), w, None, *args, **options)
-                return done
+                y: Tensor = operation(z if widths is None else F.pad(z, widths), w, None, *args, **options)
+                return y
 
-            layer = Layer(apply=apply, weight=weight, bias=shaped, dense=False)
-            return self._shared(layer, x if padded is None else padded.x)
+            return self._shared(Layer(apply=apply, weight=weight, bias=shaped, dense=False), unpadded)
 
         return replacement
 
@@ -163,15 +139,15 @@ class Propagation(Rules):
             return y
         if value:
             return self._counted(y, F.pad(torch.zeros_like(x), pad, mode, value))
-        self._padded[y] = _Padded(x, tuple(pad))
+        self._padded[y] = (x, tuple(pad))
         return y
 
     def _shared(self, layer: Layer, x: Tensor, y: Tensor | None = None) -> Tensor:
         if not x.requires_grad:
             return layer.run(x)
-        done: Tensor = _Shared.apply(x, y, self, layer, _reads_input(x))
-        self._runs[done] = _Run(layer, x)
-        return done
+        out: Tensor = _Shared.apply(x, y, self, layer, _reads_input(x))
+        self._runs[out] = (layer, x)
+        return out
 
     def _batch_norm(
         self,
@@ -180,7 +156,7 @@ class Propagation(Rules):
         running_var: Tensor | None,
         weight: Tensor | None = None,
         bias: Tensor | None = None,
-        training: bool = False,  # noqa: ARG002  # as the function that it replaces
+        training: bool = False,  # noqa: ARG002  (as the function that it replaces)
         momentum: float = 0.1,  # noqa: ARG002
         eps: float = 1e-5,
     ) -> Tensor:
@@ -188,11 +164,11 @@ class Propagation(Rules):
             raise ValueError("`model` has batch normalisation without running statistics, for which LRP has no rule.")
         scale = torch.rsqrt(running_var + eps) * (1 if weight is None else weight)
         shift = (0 if bias is None else bias) - running_mean * scale
-        run, shape = self._runs.get(x), (1, -1, *[1] * (x.dim() - 2))
-        if run is not None and (not run.layer.dense or x.dim() == 2):
+        (layer, before), shape = self._runs.get(x, (None, None)), (1, -1, *[1] * (x.dim() - 2))
+        if layer is not None and (not layer.dense or x.dim() == 2):
             with torch.no_grad():
                 y = x * scale.reshape(shape) + shift.reshape(shape)
-            return self._shared(run.layer.scaled(scale, shift), run.x, y)
+            return self._shared(layer.scaled(scale, shift), before, y)
         return self._plus(x * scale.reshape(shape), shift.reshape(shape))
 
     def _batch_norm_overload(self, x: Tensor, weight: Any, bias: Any, mean: Any, var: Any, *rest: Any) -> Tensor:
@@ -215,11 +191,11 @@ class Propagation(Rules):
     def _group_norm(
         self, x: Tensor, groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
     ) -> Tensor:
-        parts = x.unflatten(1, (groups, -1))
-        dims = tuple(range(2, parts.dim()))
-        scaled = _normalised(parts - parts.mean(dim=dims, keepdim=True), dims, eps).reshape(x.shape)
+        grouped = x.unflatten(1, (groups, -1))
+        dims = tuple(range(2, grouped.dim()))
+        scaled = _normalised(grouped - grouped.mean(dim=dims, keepdim=True), dims, eps).reshape(x.shape)
         shape = (-1, *[1] * (x.dim() - 2))
-        return self._affine(scaled, *(None if part is None else part.reshape(shape) for part in (weight, bias)))
+        return self._affine(scaled, *(None if each is None else each.reshape(shape) for each in (weight, bias)))
 
     def _affine(self, x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
         scaled = x if weight is None else x * weight
@@ -240,22 +216,19 @@ class Propagation(Rules):
             y = operation(a, b, *args, **options)
             if not isinstance(y, Tensor) or not y.requires_grad:
                 return y
-            fixed = [part.detach() if isinstance(part, Tensor) else part for part in (a, b)]
+            fixed = [each.detach() if isinstance(each, Tensor) else each for each in (a, b)]
             if not _depends(b):
                 return self._counted(y, operation(torch.zeros_like(fixed[0]), fixed[1], *args, **options))
             return y if _depends(a) else self._counted(y, fixed[0])
 
         return replacement
 
-    def _joined(self, operation: Operation) -> Operation:
-        def replacement(tensors: Any, *args: Any, **options: Any) -> Any:
-            y = operation(tensors, *args, **options)
-            if not y.requires_grad or all(part.requires_grad for part in tensors):
-                return y
-            fixed = [torch.zeros_like(part) if part.requires_grad else part for part in tensors]
-            return self._counted(y, operation(fixed, *args, **options))
-
-        return replacement
+    def _joined(self, tensors: Any, *args: Any, **options: Any) -> Any:
+        y = torch.cat(tensors, *args, **options)
+        if not y.requires_grad or all(each.requires_grad for each in tensors):
+            return y
+        fixed = [torch.zeros_like(each) if each.requires_grad else each for each in tensors]
+        return self._counted(y, torch.cat(fixed, *args, **options))
 
     # Activations, products and attention.
 
@@ -263,8 +236,7 @@ class Propagation(Rules):
         def replacement(x: Tensor, *args: Any, **options: Any) -> Tensor:
             options.pop("inplace", None)
             if not x.requires_grad:
-                done: Tensor = activation(x, *args, **options)
-                return done
+                return activation(x, *args, **options)
             with torch.no_grad():
                 at_zero = activation(torch.zeros((), dtype=x.dtype, device=x.device), *args, **options)
                 away = torch.where(x.abs() < _CLOSE, torch.copysign(torch.full_like(at_zero, _CLOSE), x), x)
@@ -311,13 +283,13 @@ class Propagation(Rules):
 
     def _halved(self, operation: Operation) -> Operation:
         def replacement(*args: Any, **options: Any) -> Any:
-            several = sum(_depends(part) for part in args)
-            shared = [_Scaled.apply(part, 1 / several) if _depends(part) and several > 1 else part for part in args]
+            factors = sum(_depends(each) for each in args)
+            shared = [_Scaled.apply(each, 1 / factors) if _depends(each) and factors > 1 else each for each in args]
             return operation(*shared, **options)
 
         return replacement
 
-    def _softened(self, x: Tensor, dim: int = -1, *args: Any, **options: Any) -> Tensor:
+    def _softmax(self, x: Tensor, dim: int = -1, *args: Any, **options: Any) -> Tensor:
         options.pop("_stacklevel", None)
         if self.composite.constant_softmax:
             return torch.softmax(x.detach(), dim, *args, **options)
@@ -325,13 +297,12 @@ class Propagation(Rules):
         if not x.requires_grad:
             return y
         with torch.no_grad():
-            seen = torch.where(y > 0, x, 0)
-            expanded_at_zero = y * (1 - seen + (y * seen).sum(dim=dim, keepdim=True))
+            scores = torch.where(y > 0, x, 0)
+            expanded_at_zero = y * (1 - scores + (y * scores).sum(dim=dim, keepdim=True))
         return self._counted(y, expanded_at_zero)
 
     def _attention(self, *args: Any, **options: Any) -> Tensor:
-        multiply: Callable[[Tensor, Tensor], Tensor] = self._halved(torch.matmul)
-        return attend(multiply, self._softened, *args, **options)
+        return attend(self._halved(torch.matmul), self._softmax, *args, **options)
 
 
 def _relu(x: Tensor, inplace: bool = False) -> Tensor:  # never in place: its input is needed
@@ -352,15 +323,15 @@ def _to_length_one(x: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12, 
 
 def _reads_input(x: Tensor) -> bool:
     """Return whether no layer with a rule lies between the input and x."""
-    left, seen = [x.grad_fn], set()
-    while left:
-        node = left.pop()
-        if node is None or node in seen:
+    remaining, visited = [x.grad_fn], set()
+    while remaining:
+        node = remaining.pop()
+        if node is None or node in visited:
             continue
         if node.name() == f"{_Shared.__name__}Backward":
             return False
-        seen.add(node)
-        left += [before for before, _ in node.next_functions]
+        visited.add(node)
+        remaining += [before for before, _ in node.next_functions]
     return True
 
 
@@ -370,9 +341,9 @@ class _Shared(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, y: Tensor | None, whole: Propagation, layer: Layer, is_first: bool) -> Tensor:
         ctx.whole, ctx.layer, ctx.is_first = whole, layer, is_first
-        done = layer.run(x) if y is None else y.clone()
-        ctx.save_for_backward(x, done)
-        return done
+        out = layer.run(x) if y is None else y.clone()
+        ctx.save_for_backward(x, out)
+        return out
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None, None]:
@@ -402,7 +373,7 @@ class _Counted(torch.autograd.Function):
 
 
 class _Scaled(torch.autograd.Function):
-    """The identity, of which only a share of the relevance comes back."""
+    """The identity, whose backward pass returns only a share of the relevance."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, share: float) -> Tensor:

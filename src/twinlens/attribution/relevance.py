@@ -1,8 +1,8 @@
 """Relevance of one linear operation: how the rules of layer-wise relevance propagation share it among the inputs.
 
 An operation adds contributions c = x · w and a bias b to outputs y. A rule shares the relevance R of each output among
-the contributions, c⁺ > 0 and c⁻ < 0, and the bias, so that nothing is lost: what bias and stabiliser keep is returned
-beside what the inputs receive.
+the contributions, c⁺ > 0 and c⁻ < 0, and the bias. Nothing is lost: what bias and stabiliser keep is returned beside
+what the inputs receive.
 
 Shapes: (B, …) as the operation has them; x inputs, y outputs, R shaped like y.
 """
@@ -31,10 +31,10 @@ class Layer:
     """Shaped to be added to the outputs."""
 
     dense: bool
-    """Whether it is no convolution."""
+    """Whether it is not a convolution."""
 
     def scaled(self, scale: Tensor, shift: Tensor) -> Layer:
-        """Return the operation followed by y · scale + shift for each of its channels, as batch normalisation is."""
+        """Return the operation followed by y · scale + shift for each channel, as in batch normalisation."""
         outputs = (-1, *[1] * (self.weight.dim() - 1))
         channels = (-1,) if self.dense else (-1, *[1] * (self.weight.dim() - 2))
         bias = shift if self.bias is None else self.bias.flatten() * scale + shift
@@ -71,21 +71,8 @@ class Shares:
     """Relevance that the bias and the stabiliser keep."""
 
 
-@dataclass(frozen=True, eq=False)
-class Outputs:
-    """What a rule may look at: the outputs of an operation, and the sums that make them."""
-
-    layer: Layer
-    x: Tensor
-    y: Tensor
-    """Outputs, with the bias."""
-    bias: Tensor
-    """Bias that takes part in the rule."""
-
-    def signed(self, sign: int) -> Tensor:
-        """Return the sums of the positive or of the negative contributions."""
-        with torch.no_grad():
-            return self.layer.run_signed(self.x, sign)
+Signed = Callable[[int], Tensor]
+"""From a sign to the sums of the positive or of the negative contributions."""
 
 
 @dataclass(frozen=True)
@@ -94,32 +81,31 @@ class Epsilon:
 
     epsilon: float = 1e-6
 
-    def share(self, relevance: Tensor, outputs: Outputs) -> Shares:
-        """Return the shares of one operation."""
-        whole = _stabilised(outputs.y, self.epsilon)
+    def share(self, relevance: Tensor, y: Tensor, bias: Tensor, signed: Signed) -> Shares:  # noqa: ARG002
+        """Return the shares of one operation with these outputs and the bias that takes part in the rule."""
+        whole = _stabilised(y, self.epsilon)
         every = relevance / whole
-        return Shares(every=every, kept=every * (outputs.bias + (whole - outputs.y)))
+        return Shares(every=every, kept=every * (bias + (whole - y)))
 
 
 @dataclass(frozen=True)
 class AlphaBeta:
     """LRP-αβ: α c⁺ / Σc⁺ − β c⁻ / Σc⁻, with α − β = 1; α = 1 is the z⁺ rule (Bach et al. 2015, Montavon et al. 2017).
 
-    An output that has contributions of one sign alone shares everything among these, so that nothing is lost.
+    An output with contributions of one sign only shares everything among these, and nothing is lost.
     """
 
     alpha: float
     beta: float
 
-    def share(self, relevance: Tensor, outputs: Outputs) -> Shares:
-        """Return the shares of one operation."""
-        bias = outputs.bias
-        up = outputs.signed(1) + bias.clamp(min=0)
+    def share(self, relevance: Tensor, y: Tensor, bias: Tensor, signed: Signed) -> Shares:  # noqa: ARG002
+        """Return the shares of one operation with these outputs and the bias that takes part in the rule."""
+        up = signed(1) + bias.clamp(min=0)
         has_up = up > _TINY
-        if self.beta == 0 and bool((has_up | (relevance == 0)).all()):  # which spares half of the work
+        if self.beta == 0 and bool((has_up | (relevance == 0)).all()):  # half of the work is enough
             plus = torch.where(has_up, relevance, 0) / torch.where(has_up, up, 1)
             return Shares(plus=plus, kept=plus * bias.clamp(min=0))
-        down = outputs.signed(-1) + bias.clamp(max=0)
+        down = signed(-1) + bias.clamp(max=0)
         has_down = down < -_TINY
         alpha = torch.where(has_down, self.alpha, 1.0) * has_up
         beta = torch.where(has_up, self.beta, -1.0) * has_down
@@ -136,10 +122,9 @@ class Gamma:
     gamma: float = 0.25
     epsilon: float = 1e-6
 
-    def share(self, relevance: Tensor, outputs: Outputs) -> Shares:
-        """Return the shares of one operation."""
-        y, bias, up = outputs.y, outputs.bias, outputs.signed(1)
-        is_up = y > 0
+    def share(self, relevance: Tensor, y: Tensor, bias: Tensor, signed: Signed) -> Shares:
+        """Return the shares of one operation with these outputs and the bias that takes part in the rule."""
+        up, is_up = signed(1), y > 0
         down = y - bias - up
         favoured = torch.where(is_up, up + bias.clamp(min=0), down + bias.clamp(max=0))
         whole = y + self.gamma * favoured
@@ -168,16 +153,16 @@ def propagate(
         x: its inputs.
         y: its outputs, with the bias.
         relevance: of the outputs.
-        spread: leave the bias out of the sums of `AlphaBeta`, so that contributions share everything.
+        spread: leave the bias out of the sums of `AlphaBeta`; contributions share everything.
 
     Returns:
-        Relevance of the inputs divided by x, which is what a gradient is to input × gradient; and what was kept, like
-        y.
+        Relevance of the inputs divided by x, as a gradient is input × gradient divided by x; and what was kept, like y.
     """
     bias = layer.bias
     if bias is None or (spread and isinstance(rule, AlphaBeta)):
         bias = torch.zeros((), dtype=y.dtype, device=y.device)
-    shares = rule.share(relevance, Outputs(layer, x, y, bias))
+    with torch.no_grad():
+        shares = rule.share(relevance, y, bias, lambda sign: layer.run_signed(x, sign))
     total = torch.zeros_like(x)
     for signal, run in (
         (shares.every, lambda leaf: layer.apply(leaf, layer.weight)),
@@ -191,7 +176,10 @@ def propagate(
 
 def share_flat(layer: Layer, x: Tensor, relevance: Tensor) -> Tensor:
     """Share the relevance of every output equally among the inputs that it sees (the flat rule of an input layer)."""
-    return _in_proportion(lambda leaf: layer.apply(leaf, torch.ones_like(layer.weight)), torch.ones_like(x), relevance)
+    ones, seen = torch.ones_like(x), torch.ones_like(layer.weight)
+    with torch.no_grad():
+        total = layer.apply(ones, seen)
+    return _transposed(lambda leaf: layer.apply(leaf, seen), ones, relevance / _stabilised(total, _TINY))
 
 
 def share_in_box(layer: Layer, x: Tensor, relevance: Tensor, low: Tensor, high: Tensor) -> Tensor:
@@ -201,17 +189,11 @@ def share_in_box(layer: Layer, x: Tensor, relevance: Tensor, low: Tensor, high: 
     """
     up, down = layer.weight.clamp(min=0), layer.weight.clamp(max=0)
     with torch.enable_grad():
-        parts = [part.detach().requires_grad_() for part in (x, low, high)]
-        total = layer.apply(parts[0], layer.weight) - layer.apply(parts[1], up) - layer.apply(parts[2], down)
-        back = torch.autograd.grad(total, parts, relevance / _stabilised(total.detach(), _TINY))
-    shared: Tensor = sum((part.detach() * each for part, each in zip(parts, back, strict=True)), torch.zeros_like(x))
+        leaves = [each.detach().requires_grad_() for each in (x, low, high)]
+        total = layer.apply(leaves[0], layer.weight) - layer.apply(leaves[1], up) - layer.apply(leaves[2], down)
+        back = torch.autograd.grad(total, leaves, relevance / _stabilised(total.detach(), _TINY))
+    shared: Tensor = sum((leaf.detach() * each for leaf, each in zip(leaves, back, strict=True)), torch.zeros_like(x))
     return shared
-
-
-def _in_proportion(run: Callable[[Tensor], Tensor], x: Tensor, relevance: Tensor) -> Tensor:
-    with torch.no_grad():
-        total = run(x)
-    return x * _transposed(run, x, relevance / _stabilised(total, _TINY))
 
 
 def _transposed(run: Callable[[Tensor], Tensor], x: Tensor, signal: Tensor) -> Tensor:

@@ -1,9 +1,9 @@
-"""DeepLIFT's rules (Shrikumar et al. 2017): differences from a baseline in the place of derivatives.
+"""DeepLIFT's rules (Shrikumar et al. 2017): differences from a baseline instead of derivatives.
 
-The baseline goes through the model first, alone, and leaves behind what each operation was given. The inputs then need
+The baseline passes through the model first, alone, and the arguments of each operation are recorded. Inputs then need
 neither to be doubled nor to be differentiated twice.
 
-Shapes: B samples; what is known of the baseline has 1 in the place of B.
+Shapes: B samples; tensors of the baseline have 1 instead of B.
 """
 
 from __future__ import annotations
@@ -20,13 +20,12 @@ from twinlens.attribution.rules import ACTIVATIONS, PRODUCTS, Operation, Rules
 _CLOSE = 1e-4
 """Below this step the secant loses its digits, and the tangent is the same to rounding."""
 
-
 _SLOPES: dict[Operation, Operation] = {
     torch.relu: lambda z: z > 0,
     F.relu6: lambda z: (z > 0) & (z < 6),
     F.hardtanh: lambda z, min_val=-1.0, max_val=1.0: (z > min_val) & (z < max_val),
 }
-"""Derivatives of activations that are straight but for their corners, which are cheaper than those by autograd."""
+"""Derivatives of piecewise linear activations, which are cheaper than those by autograd."""
 
 
 class RescaleRules(Rules):
@@ -43,7 +42,7 @@ class RescaleRules(Rules):
         if max_pooling == "difference":
             replacements |= dict.fromkeys((F.max_pool2d, torch.max_pool2d), self._max_pool)
         super().__init__(replacements)
-        self._known: list[tuple[Tensor, ...]] = []
+        self._records: list[tuple[Tensor, ...]] = []
         self._next = -1
 
     def replay(self) -> RescaleRules:
@@ -51,17 +50,17 @@ class RescaleRules(Rules):
         self._next = 0
         return self
 
-    def _baseline(self, *given: Tensor) -> tuple[Tensor, ...] | None:
-        """Return what the baseline gave to this operation, spread over samples; note it, and return None, before."""
+    def _baseline(self, *arguments: Tensor) -> tuple[Tensor, ...] | None:
+        """Return the arguments of this operation in the pass of the baseline; during that pass record them instead."""
         if self._next < 0:
-            # Copies, because an operation may work in place on what it was given.
-            self._known.append(tuple(each.detach().clone() for each in given))
+            # Copies, because an operation may work in place on its arguments.
+            self._records.append(tuple(each.detach().clone() for each in arguments))
             return None
-        if self._next < len(self._known):
-            known = self._known[self._next]
+        if self._next < len(self._records):
+            record = self._records[self._next]
             self._next += 1
-            if len(known) == len(given):
-                return tuple(_spread(each, like) for each, like in zip(known, given, strict=True))
+            if len(record) == len(arguments):
+                return tuple(_repeated(each, like) for each, like in zip(record, arguments, strict=True))
         raise ValueError("`model` must run the same operations for every input, for DeepLIFT to compare them.")
 
     def _rescaled(self, activation: Operation) -> Operation:
@@ -78,47 +77,36 @@ class RescaleRules(Rules):
                     leaf = z.detach().requires_grad_()
                     return torch.autograd.grad(plain(leaf).sum(), leaf)[0]
 
-            known = self._baseline(x)
-            return plain(x) if known is None else _Rescale.apply(x, *known, plain, slope)
+            base = self._baseline(x)
+            return plain(x) if base is None else _Rescale.apply(x, *base, plain, slope)
 
         return replacement
 
     def _product(self, a: Any, b: Any) -> Any:
         both = isinstance(a, Tensor) and isinstance(b, Tensor) and a.requires_grad and b.requires_grad
-        known = self._baseline(a, b) if both and a.dim() == b.dim() else None
-        return torch.mul(a, b) if known is None else _RescaledProduct.apply(a, b, *known)
+        base = self._baseline(a, b) if both and a.dim() == b.dim() else None
+        return torch.mul(a, b) if base is None else _RescaledProduct.apply(a, b, *base)
 
-    def _max_pool(
-        self,
-        x: Tensor,
-        kernel_size: Any,
-        stride: Any = None,
-        padding: Any = 0,
-        dilation: Any = 1,
-        ceil_mode: bool = False,
-        return_indices: bool = False,
-    ) -> Any:
+    def _max_pool(self, x: Tensor, *args: Any, return_indices: bool = False, **options: Any) -> Any:
         if return_indices:
             raise ValueError("`model` asks max pooling for indices, for which DeepLIFT has no rule.")
 
         def pool(z: Tensor) -> tuple[Tensor, Tensor]:
-            pooled: tuple[Tensor, Tensor] = F.max_pool2d(
-                z, kernel_size, stride, padding, dilation, ceil_mode, return_indices=True
-            )
+            pooled: tuple[Tensor, Tensor] = F.max_pool2d(z, *args, **options, return_indices=True)
             return pooled
 
-        known = self._baseline(x)
-        return pool(x)[0] if known is None else _RescaledMaxPool.apply(x, *known, pool)
+        base = self._baseline(x)
+        return pool(x)[0] if base is None else _RescaledMaxPool.apply(x, *base, pool)
 
 
-def _spread(known: Tensor, like: Tensor) -> Tensor:
-    """Bring what is known of the baseline to a shape that fits inputs, whose samples are along the first axis."""
-    if known.shape[1:] == like.shape[1:] and like.shape[0] % known.shape[0] == 0:
-        # Features of all samples in one row after the other, as tokens often are, have the baseline's for each sample.
-        return known if known.shape[0] == 1 else known.repeat(like.shape[0] // known.shape[0], *[1] * (known.dim() - 1))
+def _repeated(base: Tensor, like: Tensor) -> Tensor:
+    """Repeat a tensor of the baseline to fit inputs, whose samples are along the first axis."""
+    if base.shape[1:] == like.shape[1:] and like.shape[0] % base.shape[0] == 0:
+        # The first axis may hold several rows per sample, as of tokens; each sample then has the baseline's rows.
+        return base if base.shape[0] == 1 else base.repeat(like.shape[0] // base.shape[0], *[1] * (base.dim() - 1))
     raise ValueError(
         f"`model` must treat samples alike, for DeepLIFT to compare them with a baseline; it has features of shape "
-        f"{tuple(like.shape)} where those of the baseline have {tuple(known.shape)}."
+        f"{tuple(like.shape)} where those of the baseline have {tuple(base.shape)}."
     )
 
 
@@ -157,21 +145,21 @@ class _RescaledProduct(torch.autograd.Function):
 
 
 class _RescaledMaxPool(torch.autograd.Function):
-    """Max pooling: what the output gained over its baseline goes to the place that made the difference."""
+    """Max pooling: what the output gained over its baseline goes to the position that made the difference."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, base: Tensor, pool: Callable[[Tensor], tuple[Tensor, Tensor]]) -> Tensor:
-        out, places = pool(x)
-        ctx.save_for_backward(x, base, out, places, *pool(base))
+        out, positions = pool(x)
+        ctx.save_for_backward(x, base, out, positions, *pool(base))
         return out
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        x, base, out, places, base_out, base_places = ctx.saved_tensors
+        x, base, out, positions, base_out, base_positions = ctx.saved_tensors
         top = torch.maximum(out, base_out)
         gained = torch.zeros_like(x).flatten(2)
-        gained.scatter_add_(2, places.flatten(2), (gradient * (top - base_out)).flatten(2))
-        gained.scatter_add_(2, base_places.expand_as(places).flatten(2), (gradient * (out - top)).flatten(2))
+        gained.scatter_add_(2, positions.flatten(2), (gradient * (top - base_out)).flatten(2))
+        gained.scatter_add_(2, base_positions.expand_as(positions).flatten(2), (gradient * (out - top)).flatten(2))
         step = x - base
         far = step.abs() > 1e-7
         return torch.where(far, gained.reshape(x.shape) / torch.where(far, step, 1), 0), None, None

@@ -1,7 +1,7 @@
 """Changed backward rules of single operations, for guided and excitation backpropagation; rescale.py has DeepLIFT's.
 
-The rules are attached to operations and not to modules. A ReLU that works in place, is used twice, or is a plain
-function call therefore follows them like any other, which hooks on modules cannot achieve.
+The rules replace operations, not modules. A ReLU that works in place, is used twice, or is a plain function call
+follows them like any other, which hooks on modules cannot achieve.
 
 Shapes: B samples.
 """
@@ -18,31 +18,21 @@ from torch.overrides import TorchFunctionMode
 
 Operation = Callable[..., Any]
 RELUS: tuple[Operation, ...] = (F.relu, torch.relu, torch.relu_, Tensor.relu, Tensor.relu_)
-ACTIVATIONS: dict[Operation, Operation] = dict.fromkeys(RELUS, torch.relu) | {
-    F.gelu: F.gelu,
-    F.silu: F.silu,
-    F.elu: F.elu,
-    F.leaky_relu: F.leaky_relu,
-    F.softplus: F.softplus,
-    F.hardswish: F.hardswish,
-    F.hardsigmoid: F.hardsigmoid,
-    F.hardtanh: F.hardtanh,
-    F.relu6: F.relu6,
-    F.mish: F.mish,
-    F.selu: F.selu,
-    F.celu: F.celu,
-    F.logsigmoid: F.logsigmoid,
-    F.tanh: torch.tanh,
-    F.sigmoid: torch.sigmoid,
-    torch.tanh: torch.tanh,
-    torch.sigmoid: torch.sigmoid,
-    Tensor.tanh: torch.tanh,
-    Tensor.sigmoid: torch.sigmoid,
+_NEVER_IN_PLACE: tuple[Operation, ...] = (
+    F.gelu, F.silu, F.elu, F.leaky_relu, F.softplus, F.hardswish, F.hardsigmoid, F.hardtanh, F.relu6, F.mish, F.selu,
+    F.celu, F.logsigmoid,
+)  # fmt: skip
+ACTIVATIONS: dict[Operation, Operation] = {
+    **dict.fromkeys(RELUS, torch.relu),
+    **{activation: activation for activation in _NEVER_IN_PLACE},
+    **dict.fromkeys((F.tanh, torch.tanh, Tensor.tanh), torch.tanh),
+    **dict.fromkeys((F.sigmoid, torch.sigmoid, Tensor.sigmoid), torch.sigmoid),
 }
 """Element-wise activations, each with a form that does not work in place."""
 
 PRODUCTS = (torch.mul, Tensor.mul, Tensor.__mul__, Tensor.__rmul__, Tensor.mul_, Tensor.__imul__)
 SUMS = (torch.add, Tensor.add, Tensor.__add__, Tensor.__radd__, Tensor.add_, Tensor.__iadd__)
+SOFTMAX = (F.softmax, torch.softmax, Tensor.softmax)
 
 OWN_ORDER = (torch.ops.aten.batch_norm.default,)
 """Overloads that take their arguments in another order than the function does."""
@@ -58,29 +48,26 @@ class Rules(TorchFunctionMode):
     def __torch_function__(
         self, func: Operation, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Call the replacement of an operation that has one."""
-        replacement = self.replacements.get(_named(func))
+        """Call the replacement of an operation, if there is one."""
+        replacement = self.replacements.get(_function_of(func))
         if replacement is None:
             return func(*args, **(kwargs or {}))
         self.used += 1
         return replacement(*args, **(kwargs or {}))
 
 
-def _named(func: Operation) -> Operation:
-    """Return the function that an operation is known by; programs of torch.export call overloads of it.
+def _function_of(func: Operation) -> Operation:
+    """Return the function behind an operation; programs of torch.export call overloads of it.
 
     Example:
-        >>> _named(torch.ops.aten.relu_.default) is F.relu
+        >>> _function_of(torch.ops.aten.relu_.default) is F.relu
         True
     """
     if not isinstance(func, torch._ops.OpOverload) or func in OWN_ORDER:
         return func
     name = func._schema.name.removeprefix("aten::").removesuffix("_")
-    for library in (F, torch):
-        if hasattr(library, name):
-            known: Operation = getattr(library, name)
-            return known
-    return func
+    function: Operation = getattr(F, name, getattr(torch, name, func))
+    return function
 
 
 class _GuidedRelu(torch.autograd.Function):
@@ -95,14 +82,6 @@ class _GuidedRelu(torch.autograd.Function):
         return gradient.clamp(min=0) * is_open, None
 
 
-def _guided_relu(x: Tensor, inplace: bool = False) -> Tensor:
-    return _GuidedRelu.apply(x, torch.inf)
-
-
-def _guided_relu6(x: Tensor, inplace: bool = False) -> Tensor:
-    return _GuidedRelu.apply(x, 6.0)
-
-
 def _guided_hardtanh(x: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Tensor:
     # nn.ReLU6 is a hard tanh from 0 to 6.
     return _GuidedRelu.apply(x, max_val) if min_val == 0 else F.hardtanh(x, min_val, max_val)
@@ -110,15 +89,21 @@ def _guided_hardtanh(x: Tensor, min_val: float = -1.0, max_val: float = 1.0, inp
 
 def guided_rules() -> Rules:
     """Return the rules of guided backpropagation (Springenberg et al. 2015): a ReLU passes only positive gradients."""
-    capped: dict[Operation, Operation] = {F.relu6: _guided_relu6, F.hardtanh: _guided_hardtanh}
-    return Rules({**dict.fromkeys(RELUS, _guided_relu), **capped})
+
+    def relu(x: Tensor, inplace: bool = False) -> Tensor:
+        return _GuidedRelu.apply(x, torch.inf)
+
+    def relu6(x: Tensor, inplace: bool = False) -> Tensor:
+        return _GuidedRelu.apply(x, 6.0)
+
+    return Rules({**dict.fromkeys(RELUS, relu), F.relu6: relu6, F.hardtanh: _guided_hardtanh})
 
 
 class TopLayer:
-    """Which sign the weights of the last linear layer have, the first that a backward pass comes to."""
+    """The sign given to the weights of the last linear layer, the first that a backward pass reaches."""
 
     def __init__(self) -> None:
-        """Take the weights as they are."""
+        """Leave the weights unchanged."""
         self.restart(sign=1)
 
     def restart(self, *, sign: int) -> None:
@@ -146,9 +131,12 @@ class _Excite(torch.autograd.Function):
         with torch.enable_grad():
             positive = x.detach().clamp(min=0).requires_grad_()
             total = ctx.excitatory(positive)
-        share = torch.where(total > 1e-12, probability / total.detach().clamp(min=1e-12), 0)
-        (back,) = torch.autograd.grad(total, positive, share)
+        (back,) = torch.autograd.grad(total, positive, _quotient(probability, total.detach()))
         return positive.detach() * back, None, None
+
+
+def _quotient(probability: Tensor, total: Tensor) -> Tensor:
+    return torch.where(total > 1e-12, probability / total.clamp(min=1e-12), 0)
 
 
 def _excited(operation: Operation, top: TopLayer) -> Operation:
@@ -205,8 +193,7 @@ class _SharedSum(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, probability: Tensor) -> tuple[Tensor, Tensor]:
         a, b = (branch.clamp(min=0) for branch in ctx.saved_tensors)
-        total = a + b
-        share = torch.where(total > 1e-12, probability / total.clamp(min=1e-12), 0)
+        share = _quotient(probability, a + b)
         return a * share, b * share
 
 
@@ -216,9 +203,8 @@ def _sum(a: Any, b: Any, alpha: float = 1) -> Any:
     return torch.add(a, b, alpha=alpha)
 
 
-def excitation_rules(top: TopLayer | None = None) -> Rules:
+def excitation_rules(top: TopLayer) -> Rules:
     """Return the rules of excitation backpropagation (Zhang et al. 2018): win probabilities instead of gradients."""
-    top = top or TopLayer()
     replacements: dict[Operation, Operation] = {op: _passing(plain) for op, plain in ACTIVATIONS.items()}
     replacements |= {op: _excited(op, top) for op in (F.conv2d, F.conv1d, F.linear)}
     replacements |= {op: _excited_pool(op) for op in (F.avg_pool2d, F.adaptive_avg_pool2d, torch.mean, Tensor.mean)}

@@ -10,15 +10,14 @@ from itertools import combinations
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from twinlens.attribution.harness import Request
+from twinlens.attribution.harness import Request, check_reference, like_one_input
 from twinlens.attribution.method import AttributionMethod, Explain
 from twinlens.probing.maps import spatial_shape
 from twinlens.probing.model_call import Model
 from twinlens.probing.ranking import check_segments
-from twinlens.support.arrays import ArrayLike, as_tensor
+from twinlens.support.arrays import ArrayLike, Floats
 from twinlens.support.randomness import stream
 
 
@@ -26,8 +25,8 @@ from twinlens.support.randomness import stream
     any_callable=True,
     reference=True,
     segments=True,
-    model="a module that returns logits; or a callable, given NumPy arrays if `inputs` is one, such as scikit-learn's "
-    "`predict_proba`",
+    model="a module that returns logits; or a callable, which gets NumPy arrays if `inputs` is one, such as "
+    "scikit-learn's `predict_proba`",
 )
 def kernel_shap(
     model: Model,
@@ -47,98 +46,85 @@ def kernel_shap(
         background: values of absent features: a number, or an array that fits one input, such as the mean of the
             training data; by default the mean of the reference, and zero without one.
         reference: (M, C, *S) or (M, D) other inputs; a run draws them from its data.
-        coalitions: how many coalitions of each sample are evaluated; by default 2 D + 2048 for D features, as in the
+        coalitions: number of coalitions evaluated for each sample; by default 2 D + 2048 for D features, as in the
             authors' code, or all of them if there are no more than that.
-        segments: (N, *S) numbers of the segments that are features of images and signals, from 0, such as superpixels;
-            every place has its segment's value, and those with a negative number, which stay present, have none. A run
-            takes its own segments.
-        cells: without segments, cut images and signals into so many equal parts along each side.
+        segments: (N, *S) segment numbers from 0, such as superpixels, which are the features of images and signals;
+            every position gets the value of its segment. Positions with a negative number stay present and get none.
+            A run passes its own segments.
+        cells: without segments, divide images and signals into that many equal parts along each side.
     """
     absent = _absent(background, reference, request.inputs)
-    parts = _parts_of(request, segments, cells)
+    features_of = _feature_numbers(request, segments, cells)
 
-    def explain(part: Request) -> Tensor:
+    def explain(batch: Request) -> Tensor:
         maps = []
-        for i, (given, name) in enumerate(zip(part.inputs, part.ids, strict=True)):
-            places, features = parts[name].to(given.device), int(parts[name].max()) + 1
-            wanted = 2 * features + 2048 if coalitions is None else coalitions
-            if wanted < min(2 * features, 2**features - 2):
+        for x, name, target in zip(batch.inputs, batch.ids, batch.targets.tolist(), strict=True):
+            numbers = features_of[name].to(x.device)
+            features = int(numbers.max()) + 1
+            count = 2 * features + 2048 if coalitions is None else coalitions
+            if count < min(2 * features, 2**features - 2):
                 raise ValueError(
-                    f"`coalitions` must be at least {2 * features}, twice the number of features; got {wanted}."
+                    f"`coalitions` must be at least {2 * features}, twice the number of features; got {count}."
                 )
-            present, weights = _coalitions(features, wanted, stream(part.seed, name, "coalitions"))
-            drawn = torch.from_numpy(np.concatenate([np.ones((2, features)) * [[0], [1]], present]).astype(bool))
+            present, weights = _coalitions(features, count, stream(batch.seed, name, "coalitions"))
+            rows = torch.from_numpy(np.concatenate([np.ones((2, features)) * [[0], [1]], present]).astype(bool))
             answers = [
-                _ask(model, torch.where(_keep(few, places, given), given, absent), part, int(part.targets[i]))
-                for few in drawn.to(given.device).split(part.batch_size)
+                _ask(model, torch.where(_keep(few, numbers, x), x, absent), batch, target)
+                for few in rows.to(x.device).split(batch.batch_size)
             ]
-            values = np.concatenate(answers)
-            solved = torch.from_numpy(_solve(present, weights, values[2:], values[0], values[1])).to(given)
-            maps.append(torch.where(places >= 0, solved[places.clamp(min=0)], 0))
+            empty, full, *values = np.concatenate(answers).tolist()
+            solved = torch.from_numpy(_solve(present, weights, np.array(values), empty, full)).to(x)
+            maps.append(torch.where(numbers >= 0, solved[numbers.clamp(min=0)], 0))
         return torch.stack(maps)
 
     return explain
 
 
-def _keep(present: Tensor, places: Tensor, given: Tensor) -> Tensor:
-    """Return which values (M, C, *S) of one input are present in coalitions (M, D) of its segments (*S)."""
-    keep = present[:, places.clamp(min=0)] | (places < 0)
-    return keep if given.dim() == places.dim() else keep[:, None]
+def _keep(present: Tensor, numbers: Tensor, x: Tensor) -> Tensor:
+    """Return which values (M, C, *S) of one input are present in coalitions (M, D) of its features, numbered (*S)."""
+    keep = present[:, numbers.clamp(min=0)] | (numbers < 0)
+    return keep if x.dim() == numbers.dim() else keep[:, None]
 
 
-def _parts_of(request: Request, segments: ArrayLike | None, cells: int) -> dict[str, Tensor]:
-    """Return the number of the feature that every place (*S) of each sample belongs to."""
+def _feature_numbers(request: Request, segments: ArrayLike | None, cells: int) -> dict[str, Tensor]:
+    """Return the number of the feature at every position (*S) of each sample."""
     shape = spatial_shape(request.inputs.shape)
     if segments is not None:
         return dict(zip(request.ids, check_segments(segments, shape, request.ids), strict=True))
     if request.inputs.dim() == 2:
         return dict.fromkeys(request.ids, torch.arange(shape[0]))
-    number = torch.zeros(shape, dtype=torch.int64)
+    numbers = torch.zeros(shape, dtype=torch.int64)
     for axis, size in enumerate(shape):
         along = torch.arange(size) * min(cells, size) // size
-        number = number * min(cells, size) + along.reshape(-1, *[1] * (len(shape) - axis - 1))
-    return dict.fromkeys(request.ids, number)
+        numbers = numbers * min(cells, size) + along.reshape(-1, *[1] * (len(shape) - axis - 1))
+    return dict.fromkeys(request.ids, numbers)
 
 
 def _absent(background: float | ArrayLike | None, reference: ArrayLike | None, inputs: Tensor) -> Tensor:
-    """Return values of absent features that fit one input."""
-    argument = "background" if background is not None or reference is None else "reference"
-    if background is None:
-        others = None if reference is None else as_tensor(reference, "reference")
-        background = 0.0 if others is None else others.double().mean(dim=0) if others.dim() == inputs.dim() else others
-    absent = as_tensor(background, argument).to(inputs)
-    try:
-        fits = bool(absent.expand(inputs.shape[1:]).isfinite().all())
-    except RuntimeError:
-        fits = False
-    if not fits:
-        raise ValueError(
-            f"`{argument}` must be a number or fit one input {tuple(inputs.shape[1:])}, and finite; got shape "
-            f"{tuple(absent.shape)}."
-        )
-    return absent
+    """Return values of absent features, shaped like one input."""
+    if background is None and reference is not None:
+        return check_reference(reference, "reference", inputs[:1].double()).mean(dim=0).to(inputs)
+    return like_one_input(0.0 if background is None else background, "background", inputs)
 
 
-def _coalitions(features: int, wanted: int, seed: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _coalitions(features: int, count: int, seed: int) -> tuple[Floats, Floats]:
     """Return coalitions (M, D) of 0 and 1, neither empty nor full, and weights: all, or drawn in opposite pairs."""
     sizes = np.arange(1, features)
     by_size = (features - 1) / (sizes * (features - sizes)) if features > 1 else np.zeros(0)
-    if 2**features - 2 <= wanted:
+    if 2**features - 2 <= count:
         members = [c for size in sizes for c in combinations(range(features), int(size))]
         present = np.zeros((len(members), features))
-        weights = np.zeros(len(members))
-        for k, chosen in enumerate(members):
-            present[k, list(chosen)] = 1
-            weights[k] = by_size[len(chosen) - 1] / math.comb(features, len(chosen))
-        return present, weights
+        for row, chosen in zip(present, members, strict=True):
+            row[list(chosen)] = 1
+        return present, np.array([by_size[len(c) - 1] / math.comb(features, len(c)) for c in members])
     rng = np.random.default_rng(seed)
-    drawn = rng.choice(sizes, size=wanted // 2, p=by_size / by_size.sum())
+    drawn = rng.choice(sizes, size=count // 2, p=by_size / by_size.sum())
     present = (rng.random((len(drawn), features)).argsort(axis=1) < drawn[:, None]).astype(np.float64)
     return np.concatenate([present, 1 - present]), np.ones(2 * len(drawn))
 
 
-def _ask(model: Model, rows: Tensor, part: Request, target: int) -> NDArray[np.float64]:
-    answer = model(rows.numpy() if part.arrays and not isinstance(model, nn.Module) else rows)
+def _ask(model: Model, rows: Tensor, batch: Request, target: int) -> Floats:
+    answer = model(rows.numpy() if batch.arrays and not isinstance(model, nn.Module) else rows)
     values = answer.detach().cpu().numpy() if isinstance(answer, Tensor) else np.asarray(answer)
     if values.ndim != 2 or not 0 <= target < values.shape[1]:
         raise ValueError(
@@ -147,13 +133,11 @@ def _ask(model: Model, rows: Tensor, part: Request, target: int) -> NDArray[np.f
     return np.asarray(values[:, target], dtype=np.float64)
 
 
-def _solve(
-    present: NDArray[np.float64], weights: NDArray[np.float64], values: NDArray[np.float64], empty: float, full: float
-) -> NDArray[np.float64]:
+def _solve(present: Floats, weights: Floats, values: Floats, empty: float, full: float) -> Floats:
     """Solve weighted least squares under the constraint that the values sum to full - empty."""
     if present.shape[1] == 1:
         return np.array([full - empty])
-    # The last value is what the others leave, which turns the constraint into one unknown less.
+    # The last value is what the others leave: the constraint becomes one unknown less.
     last = present[:, -1:]
     design = present[:, :-1] - last
     right = values - empty - last[:, 0] * (full - empty)

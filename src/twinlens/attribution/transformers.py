@@ -19,28 +19,28 @@ from twinlens.attribution.lrp import MODEL, relevance_of
 from twinlens.attribution.method import AttributionMethod, Explain
 from twinlens.attribution.propagation import Composite
 from twinlens.attribution.relevance import Epsilon, Gamma, Rule
-from twinlens.attribution.rules import Operation, Rules
+from twinlens.attribution.rules import SOFTMAX, Operation, Rules
 
 _MOST_EXTRA = 16  # class, distillation and register tokens
 
 
 class Attention(Rules):
-    """A context that sees the attention weights of a model, whichever way it computes them."""
+    """A context that records the attention weights of a model, fused or not."""
 
     def __init__(self) -> None:
         """Prepare for one call of the model."""
         self.weights: list[Tensor] = []
         """(B, A, T, T) of each layer, each token's over all tokens."""
         self.grids: list[tuple[int, int]] = []
-        """Sizes of what convolutions made, among them the patches."""
-        attention = functools.partial(attend, torch.matmul, self._seen)
-        rules: dict[Operation, Operation] = dict.fromkeys((F.softmax, torch.softmax, Tensor.softmax), self._seen)
+        """Sizes of the outputs of convolutions, among them the grid of patches."""
+        attention = functools.partial(attend, torch.matmul, self._softmax)
+        rules: dict[Operation, Operation] = dict.fromkeys(SOFTMAX, self._softmax)
         rules[F.scaled_dot_product_attention] = attention
         rules[F.multi_head_attention_forward] = functools.partial(attend_with_heads, F.linear, attention)
-        rules[F.conv2d] = self._convolved
+        rules[F.conv2d] = self._convolution
         super().__init__(rules)
 
-    def _seen(self, scores: Tensor, dim: int = -1, *args: Any, **options: Any) -> Tensor:
+    def _softmax(self, scores: Tensor, dim: int = -1, *args: Any, **options: Any) -> Tensor:
         options.pop("_stacklevel", None)
         weights = torch.softmax(scores, dim, *args, **options)
         if weights.dim() == 4 and dim in (-1, 3) and weights.shape[2] == weights.shape[3] > 1:
@@ -49,7 +49,7 @@ class Attention(Rules):
             self.weights.append(weights)
         return weights
 
-    def _convolved(self, *args: Any, **options: Any) -> Tensor:
+    def _convolution(self, *args: Any, **options: Any) -> Tensor:
         y: Tensor = F.conv2d(*args, **options)
         if y.dim() == 4:
             self.grids.append((y.shape[2], y.shape[3]))
@@ -68,42 +68,42 @@ class Attention(Rules):
         )
 
 
-def _look(model: nn.Module, part: Request, method: str) -> tuple[Attention, list[Tensor]]:
+def _record(model: nn.Module, batch: Request, method: str) -> tuple[Attention, list[Tensor]]:
     """Call a model; return its attention, and the gradients of the target logits with respect to it."""
-    seen = Attention()
-    with torch.enable_grad(), seen:
-        logit = target_logits(model, part.inputs.detach().clone().requires_grad_(), part.targets).sum()
-    if not seen.weights:
+    attention = Attention()
+    with torch.enable_grad(), attention:
+        logit = target_logits(model, batch.inputs.detach().clone().requires_grad_(), batch.targets).sum()
+    layers = attention.weights
+    if not layers:
         raise ValueError(
             f"`model` must have attention between all patches for {method}, and this one shows none. For convolutional "
             "networks use gradcam or lrp."
         )
-    shapes = {tuple(one.shape[:1] + one.shape[2:]) for one in seen.weights}
-    if len(shapes) > 1 or seen.weights[0].shape[0] != len(part):
+    if len({each.shape[2:] for each in layers}) > 1 or any(len(each) != len(batch) for each in layers):
         raise ValueError(
             f"`model` must attend to the same tokens in every layer for {method}; this one attends within windows or "
             "at several scales. Use attn_lrp or gradcam."
         )
-    gradients = torch.autograd.grad(logit, seen.weights, allow_unused=True)
-    return seen, [torch.zeros_like(w) if g is None else g for w, g in zip(seen.weights, gradients, strict=True)]
+    gradients = torch.autograd.grad(logit, layers, allow_unused=True)
+    return attention, [torch.zeros_like(w) if g is None else g for w, g in zip(layers, gradients, strict=True)]
 
 
-def _read(flow: Tensor, last: Tensor, seen: Attention, part: Request) -> Tensor:
-    """Read the patches' share (B, H, W) in the tokens that the answer is made of: class tokens, or all that are pooled.
+def _read(flow: Tensor, last: Tensor, attention: Attention, batch: Request) -> Tensor:
+    """Read the share (B, H, W) of the patches in the tokens that form the answer: class tokens, or all that are pooled.
 
     Args:
         flow: (B, T, T), how much of each token is in each token of the last layer.
         last: (B, A, T, T) gradients of the last layer's attention; tokens without any are not read.
-        seen: the attention.
-        part: the samples.
+        attention: the attention of the model.
+        batch: the samples.
     """
     is_read = (last != 0).any(dim=3).any(dim=1).to(flow)
     if not bool(is_read.any(dim=1).all()):
         raise ValueError("`model` must depend on its last attention for its answer, and does not. Use attn_lrp.")
     mixed = torch.einsum("bt,bts->bs", is_read / is_read.sum(dim=1, keepdim=True), flow)
-    height, width = seen.find_grid()
+    height, width = attention.find_grid()
     patches = mixed[:, flow.shape[1] - height * width :].unflatten(1, (height, width))
-    return resize_to(patches, part.inputs.shape[2:])
+    return resize_to(patches, batch.inputs.shape[2:])
 
 
 _MODEL = "a vision transformer whose layers attend to all patches, such as timm's and torchvision's ViT"
@@ -113,15 +113,15 @@ _MODEL = "a vision transformer whose layers attend to all patches, such as timm'
 def attention_rollout(model: nn.Module, request: Request) -> Explain:
     """Attention rollout (Abnar & Zuidema 2020): attention, half of it residual, multiplied through all layers.
 
-    The same for every class: it says where a transformer looks and not for what.
+    The same for every class: it shows where a transformer looks, not for what.
     """
 
-    def explain(part: Request) -> Tensor:
-        seen, gradients = _look(model, part, "attention_rollout")
-        flow = same = torch.eye(seen.weights[0].shape[-1]).to(part.inputs)
-        for weights in seen.weights:
-            flow = (0.5 * weights.detach().mean(dim=1) + 0.5 * same) @ flow
-        return _read(flow, gradients[-1], seen, part)
+    def explain(batch: Request) -> Tensor:
+        attention, gradients = _record(model, batch, "attention_rollout")
+        flow = identity = torch.eye(attention.weights[0].shape[-1]).to(batch.inputs)
+        for weights in attention.weights:
+            flow = (0.5 * weights.detach().mean(dim=1) + 0.5 * identity) @ flow
+        return _read(flow, gradients[-1], attention, batch)
 
     return explain
 
@@ -130,13 +130,13 @@ def attention_rollout(model: nn.Module, request: Request) -> Explain:
 def gradient_attention(model: nn.Module, request: Request) -> Explain:
     """Gradient-weighted attention (Chefer et al. 2021): attention × its gradient, added up through all layers."""
 
-    def explain(part: Request) -> Tensor:
-        seen, gradients = _look(model, part, "gradient_attention")
-        tokens = seen.weights[0].shape[-1]
-        flow = torch.eye(tokens).to(part.inputs).expand(len(part), tokens, tokens)
-        for weights, gradient in zip(seen.weights, gradients, strict=True):
+    def explain(batch: Request) -> Tensor:
+        attention, gradients = _record(model, batch, "gradient_attention")
+        tokens = attention.weights[0].shape[-1]
+        flow = torch.eye(tokens).to(batch.inputs).expand(len(batch), tokens, tokens)
+        for weights, gradient in zip(attention.weights, gradients, strict=True):
             flow = flow + (weights.detach() * gradient).clamp(min=0).mean(dim=1) @ flow
-        return _read(flow, gradients[-1], seen, part)
+        return _read(flow, gradients[-1], attention, batch)
 
     return explain
 
@@ -154,20 +154,20 @@ def attn_lrp(
 ) -> Explain:
     """AttnLRP (Achtibat et al. 2024): layer-wise relevance propagation through attention, in single pixels.
 
-    The relevance of the target class, its logit, is conserved: what biases, class tokens, embeddings of places and the
+    The relevance of the target class, its logit, is conserved: what biases, class tokens, position embeddings and the
     constants of softmax's expansions keep is counted, and makes up for what does not arrive at the pixels.
 
     Args:
-        gamma: how much more contributions count that speak for a unit, in dense layers; 0 is the epsilon rule, which
-            the authors take for language.
+        gamma: extra weight of contributions with the sign of the output, in dense layers; 0 is the epsilon rule, which
+            the authors use for language.
         patch_gamma: the same in convolutions, which make the patches.
         epsilon: stabiliser of both rules.
-        softmax: pass relevance on to the scores of attention by an expansion, as in the paper, or take the weights of
-            attention for constants (Ali et al. 2022).
+        softmax: pass relevance to the scores of attention by an expansion, as in the paper, or treat attention weights
+            as constants (Ali et al. 2022).
         check: refuse a model for which relevance of the input and what was kept do not sum to the logit within 1%.
     """
     composite = attn_composite(gamma, patch_gamma, epsilon, constant_softmax=softmax == "constant")
-    return lambda part: relevance_of(model, part, composite, check=check)[0]
+    return lambda batch: relevance_of(model, batch, composite, check=check)[0]
 
 
 def attn_composite(gamma: float, patch_gamma: float, epsilon: float, *, constant_softmax: bool = False) -> Composite:

@@ -1,1 +1,8 @@
-"""Checks: tests from other papers, on the methods of a run or called as functions."""
+"""Checks: tests from other papers, for the methods of a run or as functions.
+
+The public names are listed in `__init__.pyi`; each is imported on first use.
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

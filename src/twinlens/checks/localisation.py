@@ -1,66 +1,33 @@
-"""Localisation: how much of a map lies where it should, for data whose predictive region is known.
+"""Localisation: how much of a map lies inside the region that is known to be predictive.
 
-`twinlens.reproduction.watermarks` makes such data. The value of a map of zeros, or of any map for an empty region, is
-undefined: these samples have no value, and are counted.
+A map of zeros and an empty region have no value: the score of such a sample is NaN.
 
-Shapes: N samples, S = spatial shape, R resamples.
+Shapes: N samples, S = spatial shape, F features.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.ndimage import distance_transform_edt
-from torch import Tensor
 
+from twinlens.checks.check_definition import CheckDefinition, CheckResult
+from twinlens.checks.checked_run import CheckedRun
+from twinlens.checks.sample_scores import SampleScores
+from twinlens.data.boxes import Box, boxes_of_samples, draw_regions, read_boxes
+from twinlens.errors import DataError
+from twinlens.outcome import Evaluation
 from twinlens.probing.maps import Reading, check_ids, check_maps, warn_of_zeros
+from twinlens.run.check_records import CheckColumn, MethodCheck
+from twinlens.run.setup import reopen_samples
 from twinlens.support.arguments import checked
 from twinlens.support.arrays import ArrayLike, Floats, as_tensor
-from twinlens.support.resampling import Interval, interval_of_mean
-
-
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class Localisation:
-    """Localisation of each map in its region."""
-
-    metric: str
-    """"Attr%" or "pointing game"."""
-
-    values: Floats
-    """(N,) from 0 to 1; NaN where undefined."""
-
-    ids: tuple[str, ...]
-    """One name per sample."""
-
-    def __repr__(self) -> str:
-        mean = "undefined" if self.mean is None else f"{self.mean:.3f}"
-        return f"Localisation({self.metric} {mean}, {len(self.ids)} samples, {self.undefined} undefined)"
-
-    @property
-    def mean(self) -> float | None:
-        """Mean over the samples with a value; None where there are none."""
-        defined = self.values[np.isfinite(self.values)]
-        return float(defined.mean()) if defined.size else None
-
-    @property
-    def undefined(self) -> int:
-        """Number of samples without a value."""
-        return int(np.isnan(self.values).sum())
-
-    def interval(self, confidence: float = 0.95, *, resamples: int = 1000, seed: int = 0) -> Interval[float]:
-        """Return the mean with its bootstrap interval.
-
-        Args:
-            confidence: coverage of the interval.
-            resamples: number of resamples.
-            seed: seed of the resampling; maps of the same samples are resampled alike.
-        """
-        return interval_of_mean(self.values, self.ids, confidence, resamples=resamples, seed=seed)
 
 
 @checked
@@ -71,28 +38,27 @@ def attribution_inside(
     sign: str = "error",
     channels: str | None = None,
     ids: Sequence[str | int] | None = None,
-) -> Localisation:
-    """Measure Attr% (Zhou et al. 2022): the share of a map's attribution inside the effective region.
+) -> SampleScores:
+    """Compute Attr% (Zhou et al. 2022): the share of a map's attribution inside a region.
 
     Args:
         maps: attribution maps, (N, *S).
         region: (N, *S) bool, True where features are predictive.
-        sign: what a negative attribution means; see `twinlens.probing.maps`.
-        channels: how the channels of the maps are reduced.
-        ids: one name per sample.
+        sign: what negative attribution means; see `twinlens.probing.maps`.
+        channels: how channels of the maps are reduced.
+        ids: sample ids.
 
     Example:
         >>> maps = torch.tensor([[1.0, 3.0, 0.0], [0.0, 0.0, 0.0]])
-        >>> result = attribution_inside(maps, torch.tensor([[False, True, True]] * 2))
-        >>> result.values, result
-        (array([0.75,  nan]), Localisation(Attr% 0.750, 2 samples, 1 undefined))
+        >>> attribution_inside(maps, torch.tensor([[False, True, True]] * 2)).values
+        array([0.75,  nan])
     """
     values, inside, names = _check(maps, region, sign, channels, ids)
     total = values.sum(axis=1)
     shares = np.full(len(names), np.nan)
     defined = (total > 0) & inside.any(axis=1)
     np.divide((values * inside).sum(axis=1), total, out=shares, where=defined)
-    return Localisation(metric="Attr%", values=shares, ids=names)
+    return SampleScores(name="Attr%", values=shares, ids=names)
 
 
 @checked
@@ -104,19 +70,12 @@ def pointing_game(
     sign: str = "error",
     channels: str | None = None,
     ids: Sequence[str | int] | None = None,
-) -> Localisation:
+) -> SampleScores:
     """Play the pointing game (Zhang et al. 2018): is the largest value of a map inside the region?
 
-    Where several features share the largest value, the value is the share of them that is inside, which is what
-    pointing at one of them by chance would score on average.
-
-    Args:
-        maps: attribution maps, (N, *S).
-        region: (N, *S) bool, True where features are predictive.
-        tolerance: distance from the region, in pixels, that still counts as inside; Zhang et al. take 15.
-        sign: what a negative attribution means; see `twinlens.probing.maps`.
-        channels: how the channels of the maps are reduced.
-        ids: one name per sample.
+    If several features share the largest value, the score is the share of them that is inside. `tolerance` is the
+    distance from the region, in pixels, that still counts as inside; 15 in Zhang et al. Other arguments as for
+    `attribution_inside`.
 
     Example:
         >>> maps = torch.tensor([[1.0, 3.0, 0.0], [2.0, 0.0, 2.0]])
@@ -135,7 +94,7 @@ def pointing_game(
     peaks = values == values.max(axis=1, keepdims=True)
     hits = (peaks & inside).sum(axis=1) / peaks.sum(axis=1)
     hits[empty | (values.max(axis=1) == 0)] = np.nan
-    return Localisation(metric="pointing game", values=hits, ids=names)
+    return SampleScores(name="pointing game", values=hits, ids=names)
 
 
 def _check(
@@ -150,8 +109,81 @@ def _check(
         )
     names = check_ids(ids, len(inside))
     reading = Reading(sign=sign, channels=channels)  # type: ignore[arg-type]  # which refuses other names
-    values: Tensor = check_maps(maps, tuple(inside.shape[1:]), ids=names, reading=reading)
+    values = check_maps(maps, tuple(inside.shape[1:]), ids=names, reading=reading)
     warn_of_zeros(values, "where they point")
     if not inside.any():
         warnings.warn(f"`region` is empty for all {len(names)} samples: nothing can lie inside.", stacklevel=3)
     return values.flatten(1).double().cpu().numpy(), inside.flatten(1).cpu().numpy(), names
+
+
+@partial(
+    CheckDefinition,
+    title="Localisation: Attr% and the pointing game",
+    source="Attr%: Zhou et al. 2022, Do feature attribution methods correctly attribute features?; pointing game: "
+    "Zhang et al. 2018, Top-down neural attention by excitation backprop",
+    columns=(CheckColumn(title="Attr%", better="higher"), CheckColumn(title="pointing game", better="higher")),
+    options=("boxes", "any_label", "tolerance"),
+)
+def localisation_check(run: CheckedRun) -> CheckResult:
+    """Does a map mark the object?
+
+    Attr% is the share of a map's attribution inside the boxes, the pointing game the share of maps whose largest value
+    is inside. Compare with the area of the boxes. A model may rightly look elsewhere: at the water below the boat.
+    """
+    evaluation, options = run.evaluation, run.options
+    manifest = evaluation.run.manifest
+    if len(manifest.data.spatial) != 2 or not manifest.data.has_neighbours:
+        raise ValueError(f"`boxes` need images; the run's inputs have shape {manifest.data.shape}.")
+    ids = evaluation.ids()
+    boxes = boxes_of_samples(read_boxes(options.required("boxes")), ids)
+    if not options.any_label:
+        boxes = _of_own_class(boxes, evaluation.run.load_original(manifest.shards).labels, manifest.model.classes)
+    height, width = manifest.data.spatial
+    region = draw_regions(boxes, _original_sizes(evaluation), manifest.model.preprocessing, (height, width))
+
+    def measure(name: str) -> MethodCheck:
+        maps = evaluation.maps(name)
+        inside = attribution_inside(maps, region, ids=ids)
+        pointing = pointing_game(maps, region, tolerance=options.tolerance, ids=ids)
+        return MethodCheck(values=run.estimates([inside, pointing]))
+
+    visible = region.flatten(1).double().mean(dim=1).numpy()
+    empty = int((visible == 0).sum())
+    notes = [
+        f"Boxes cover {visible[visible > 0].mean():.1%} of an input on average, the expected Attr% of random maps."
+    ]
+    if empty:
+        notes.append(f"{empty} of {len(ids)} samples have no box within the model's input, and no value.")
+    return run.each_method(measure, samples=len(ids), notes=notes)
+
+
+def _of_own_class(
+    boxes: Mapping[int, list[Box]], labels: NDArray[Any], classes: Sequence[str] | None
+) -> dict[int, list[Box]]:
+    """Select boxes without a label, and those labelled with the name or number of their sample's class."""
+    selected = {}
+    for position, candidates in boxes.items():
+        number = int(labels[position])
+        names = {str(number), *(classes[number : number + 1] if classes else ())}
+        if own := [box for box in candidates if box.label is None or box.label in names]:
+            selected[position] = own
+    if not selected:
+        [first, *_] = [box for candidates in boxes.values() for box in candidates]
+        raise DataError(
+            f"`boxes` must have labels that are names or numbers of the run's classes, such as "
+            f"{classes[0] if classes else 0!r}; got {first.label!r} ({first.origin}). Correct them, or pass "
+            "--any-label."
+        )
+    return selected
+
+
+def _original_sizes(evaluation: Evaluation) -> list[tuple[int, int]]:
+    """Return the width and height of each sample's original image."""
+    manifest = evaluation.run.manifest
+    height, width = manifest.data.spatial
+    preprocessing = manifest.model.preprocessing
+    if preprocessing.resize is None and preprocessing.crop is None:  # inputs have the size of the images
+        return [(width, height)] * manifest.data.samples
+    samples = reopen_samples(evaluation)
+    images = (samples.read(position) for position in range(len(samples)))
+    return [(width, height) if isinstance(image, np.ndarray) else image.size for image in images]

@@ -1,79 +1,36 @@
-"""Does a map depend on what the model has learned? Randomisation of the model, and of the labels it learned from.
+"""Randomisation tests: does a map depend on what the model has learned?
 
 Layers get random weights, one after the other, from the output down to the input; or a network is trained on permuted
-labels (Adebayo et al. 2018, Sanity checks for saliency maps). A method whose maps stay as they were explains something
-else than the model. The efficient variant (Hedström et al. 2023, Sanity checks revisited) compares no pixels: all
-layers are randomised at once, and the complexity of a map has to rise.
+labels (Adebayo et al. 2018, Sanity checks for saliency maps). If a method's maps do not change, they do not explain the
+model. The efficient variant (Hedström et al. 2023, Sanity checks revisited) compares no pixels: all layers are
+randomised at once, and the complexity of a map should rise.
 
-Shapes: N samples, K steps of the cascade or networks, F features.
+Shapes: N samples, F features.
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 from scipy.stats import entropy
 from torch import Tensor, nn
 
-from twinlens.integrations.explanations import attribute
+from twinlens.checks.check_definition import CheckDefinition, CheckResult
+from twinlens.checks.checked_run import CheckedRun
+from twinlens.checks.sample_scores import SIMILARITIES, SampleScores, Similarity, flat_maps
 from twinlens.models.training import USUAL, Training, accuracy, train
-from twinlens.probing.maps import check_maps, spatial_shape
 from twinlens.probing.model_call import Labels, blaming, check_inputs, evaluating, find_device
+from twinlens.run.check_records import CheckColumn, MethodCheck
 from twinlens.support.arguments import checked
 from twinlens.support.arrays import ArrayLike, Floats, as_tensor
-from twinlens.support.correlation import pearson, spearman
 from twinlens.support.randomness import stream
-from twinlens.support.resampling import Interval, interval_of_mean
 
 _MOST_BINS = 10**6
-SIMILARITIES: dict[str, Callable[[Floats, Floats], Floats]] = {"spearman": spearman, "pearson": pearson}
-"""Measures of similarity of two maps: 1 for alike, 0 for unrelated, -1 for opposite."""
-
-
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class Randomisation:
-    """Similarity of maps to those of the trained model as ever more of the model is random."""
-
-    layers: tuple[str, ...]
-    """(K,) the layer randomised in each step, the output's first."""
-
-    values: Floats
-    """(K, N) similarity of each sample's map to that of the trained model; NaN where one of the two is constant."""
-
-    similarity: str
-    """The measure: a name in `SIMILARITIES`."""
-
-    ids: tuple[str, ...]
-    """One name per sample."""
-
-    def __repr__(self) -> str:
-        return (
-            f"Randomisation({self.similarity}, {len(self.layers)} layers, {len(self.ids)} samples, in the end "
-            f"{self.intervals()[-1]})"
-        )
-
-    def intervals(self, confidence: float = 0.95, *, resamples: int = 1000, seed: int = 0) -> list[Interval[float]]:
-        """Return the mean similarity after each step with its bootstrap interval."""
-        return [interval_of_mean(row, self.ids, confidence, resamples=resamples, seed=seed) for row in self.values]
-
-    def to_frame(self, confidence: float = 0.95) -> pd.DataFrame:
-        """Return one row per step: layer, mean similarity, its interval, and the number of samples with a value."""
-        found = self.intervals(confidence)
-        return pd.DataFrame(
-            {
-                "layer": self.layers,
-                "similarity": [np.nan if each.value is None else each.value for each in found],
-                "low": [each.low for each in found],
-                "high": [each.high for each in found],
-                "defined": np.isfinite(self.values).sum(axis=1),
-            }
-        )
 
 
 @checked
@@ -83,16 +40,16 @@ def model_randomisation(
     targets: Labels,
     method: str | Callable[..., Tensor] = "integrated_gradients",
     *,
-    similarity: str = "spearman",
+    similarity: Similarity = "spearman",
     layers: Sequence[str] | None = None,
     ids: Sequence[str | int] | None = None,
     seed: int = 0,
     **options: Any,
-) -> Randomisation:
-    """Randomise a copy of the model layer by layer, from the output down, and compare its maps with the original's.
+) -> dict[str, SampleScores]:
+    """Compare maps of a model with maps of a copy whose layers are randomised one by one, from the output down.
 
-    A step is a layer with weights, together with what normalises its output. Weights are drawn anew as the layer was
-    initialised; parameters of a module that does not know how are drawn with their own mean and deviation.
+    A step is a layer with weights and the normalisation of its output. `reset_parameters` draws new weights; those of a
+    module without it are drawn from a normal distribution with their own mean and standard deviation.
 
     Args:
         model: a module that returns logits; it is not changed.
@@ -100,30 +57,31 @@ def model_randomisation(
         targets: (N,) classes to explain.
         method: a name in `METHODS`, or a function of the same signature.
         similarity: a name in `SIMILARITIES`.
-        layers: dotted names of the layers to randomise, in this order; by default all of them, from the output down.
-        ids: one name per sample.
-        seed: seed of the weights, and of a method with random draws.
+        layers: dotted names of the layers to randomise, in this order; by default all, from the output down.
+        ids: sample ids.
+        seed: seed of the weights and of the method.
         **options: options of the method.
+
+    Returns:
+        The similarity of each sample's maps after each step, by the name of its layer; NaN if a map is constant.
 
     Example:
         >>> model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3))
-        >>> check = model_randomisation(model, torch.randn(20, 8), [0] * 20, "saliency")
-        >>> check.layers
-        ('2', '0')
+        >>> list(model_randomisation(model, torch.randn(20, 8), [0] * 20, "saliency"))
+        ['2', '0']
     """
-    check_similarity(similarity)
-    given, names = check_inputs(inputs, ids)
-    copied = copy.deepcopy(model)
-    steps = _steps(copied, given[:1])
+    batch, names = check_inputs(inputs, ids)
+    network = copy.deepcopy(model)
+    steps = _steps(network, batch[:1])
     if layers is not None:
-        steps = _chosen(copied, steps, layers)
-
-    explain = _explainer(given, targets, method, names, seed, options)
-    first, rows = explain(copied), []
+        steps = _select_layers(network, steps, layers)
+    explain = partial(flat_maps, inputs=batch, targets=targets, method=method, ids=names, seed=seed, options=options)
+    original, scores = explain(network), {}
     for name, parts in steps.items():
         _randomise(name, parts, seed)
-        rows.append(SIMILARITIES[similarity](first, explain(copied)))
-    return Randomisation(layers=tuple(steps), values=np.stack(rows), similarity=similarity, ids=names)
+        values = SIMILARITIES[similarity](original, explain(network))
+        scores[name] = SampleScores(name=f"{similarity} similarity", values=values, ids=names)
+    return scores
 
 
 @checked
@@ -134,44 +92,33 @@ def data_randomisation(
     targets: Labels,
     method: str | Callable[..., Tensor] = "integrated_gradients",
     *,
-    similarity: str = "spearman",
+    similarity: Similarity = "spearman",
     ids: Sequence[str | int] | None = None,
     seed: int = 0,
     **options: Any,
-) -> Randomisation:
-    """Compare a model's maps with those of networks that learned something else (Adebayo et al. 2018).
+) -> dict[str, SampleScores]:
+    """Compare maps of a model with maps of networks trained on other labels (Adebayo et al. 2018).
 
-    One network was trained on permuted labels, `train_on_permuted_labels`. A second one, trained again on the true
-    labels, shows how much of a difference is due to training alone.
-
-    Args:
-        model: a module that returns logits.
-        networks: the networks to compare with, by name.
-        inputs: (N, C, *S), or (N, D) for tabular rows.
-        targets: (N,) classes to explain.
-        method: a name in `METHODS`, or a function of the same signature.
-        similarity: a name in `SIMILARITIES`.
-        ids: one name per sample.
-        seed: seed of a method with random draws.
-        **options: options of the method.
+    `networks` holds the networks to compare with, by name. `train_on_permuted_labels` trains one; a second one, trained
+    again on the true labels, shows how much maps differ because of training alone. Other arguments as for
+    `model_randomisation`.
 
     Returns:
-        The similarity for each network, whose names stand for layers.
+        The similarity of each sample's maps, by the name of the network; NaN if a map is constant.
 
     Example:
         >>> x = torch.randn(64, 4, generator=torch.Generator().manual_seed(0))
         >>> model, other = (nn.Sequential(nn.Linear(4, 2)) for _ in range(2))
-        >>> data_randomisation(model, {"itself": model, "other": other}, x, [1] * 64).layers
-        ('itself', 'other')
+        >>> list(data_randomisation(model, {"itself": model, "other": other}, x, [1] * 64))
+        ['itself', 'other']
     """
-    check_similarity(similarity)
     if not networks:
         raise ValueError("`networks` must hold at least one network to compare with; got none.")
-    given, names = check_inputs(inputs, ids)
-    explain = _explainer(given, targets, method, names, seed, options)
-    first = explain(model)
-    rows = [SIMILARITIES[similarity](first, explain(network)) for network in networks.values()]
-    return Randomisation(layers=tuple(networks), values=np.stack(rows), similarity=similarity, ids=names)
+    batch, names = check_inputs(inputs, ids)
+    explain = partial(flat_maps, inputs=batch, targets=targets, method=method, ids=names, seed=seed, options=options)
+    original = explain(model)
+    values = {name: SIMILARITIES[similarity](original, explain(network)) for name, network in networks.items()}
+    return {name: SampleScores(name=f"{similarity} similarity", values=row, ids=names) for name, row in values.items()}
 
 
 @checked
@@ -184,43 +131,14 @@ def train_on_permuted_labels(
     seed: int = 0,
     device: str | torch.device | None = None,
 ) -> tuple[nn.Module, float]:
-    """Train a network on labels that are permuted between the inputs; return it and the share of them that it learned.
+    """Train a network on permuted labels; return it and the share of them that it learned.
 
-    Adebayo et al. train until nearly all of them are learned: what a network has not learned cannot change its maps.
-    Arguments as for `twinlens.models.training.train`.
+    Adebayo et al. train until nearly all labels are learned. Arguments as for `twinlens.models.training.train`.
     """
     targets = as_tensor(labels, "labels")
     order = torch.from_numpy(np.random.default_rng(stream(seed, "permuted labels")).permutation(len(targets)))
     network = train(build, inputs, targets[order], training=training, seed=seed, device=device)
     return network, accuracy(network, inputs, targets[order])
-
-
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class ComplexityRise:
-    """Complexity of each map, for the trained model and for one of random weights."""
-
-    before: Floats
-    """(N,) entropy of the map of the trained model, in nats."""
-
-    after: Floats
-    """(N,) the same of the random model."""
-
-    ids: tuple[str, ...]
-    """One name per sample."""
-
-    def __repr__(self) -> str:
-        return f"ComplexityRise({self.interval()}, {len(self.ids)} samples)"
-
-    @property
-    def values(self) -> Floats:
-        """(N,) relative rise, (after - before) / before; NaN where the trained model's map is constant."""
-        rise = np.full(len(self.ids), np.nan)
-        np.divide(self.after - self.before, self.before, out=rise, where=self.before > 0)
-        return rise
-
-    def interval(self, confidence: float = 0.95, *, resamples: int = 1000, seed: int = 0) -> Interval[float]:
-        """Return the mean rise with its bootstrap interval."""
-        return interval_of_mean(self.values, self.ids, confidence, resamples=resamples, seed=seed)
 
 
 @checked
@@ -234,74 +152,46 @@ def efficient_randomisation(
     ids: Sequence[str | int] | None = None,
     seed: int = 0,
     **options: Any,
-) -> ComplexityRise:
+) -> SampleScores:
     """Measure how much more complex maps become when all weights are random: eMPRT (Hedström et al. 2023).
 
-    Complexity is the entropy of the histogram of a map's values, with bins of equal width between its least and its
-    largest, as in Quantus.
+    Complexity is the entropy of the histogram of a map's values, with `bins` of equal width between its smallest and
+    largest value, as in Quantus. Other arguments as for `model_randomisation`.
 
-    Args:
-        model: a module that returns logits; it is not changed.
-        inputs: (N, C, *S), or (N, D) for tabular rows.
-        targets: (N,) classes to explain.
-        method: a name in `METHODS`, or a function of the same signature.
-        bins: number of bins.
-        ids: one name per sample.
-        seed: seed of the weights, and of a method with random draws.
-        **options: options of the method.
+    Returns:
+        The relative rise of the entropy, (random - trained) / trained; NaN if the trained model's map is constant.
 
     Example:
         >>> model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3))
-        >>> efficient_randomisation(model, torch.randn(20, 8), [0] * 20, "saliency").before.shape
-        (20,)
+        >>> efficient_randomisation(model, torch.randn(20, 8), [0] * 20, "random").values.max()
+        np.float64(0.0)
     """
     if not 2 <= bins <= _MOST_BINS:
         raise ValueError(f"`bins` must lie within [2, {_MOST_BINS}]; got {bins}.")
-    given, names = check_inputs(inputs, ids)
-    explain = _explainer(given, targets, method, names, seed, options)
-    copied = copy.deepcopy(model)
-    before = explain(copied)
-    for name, parts in _steps(copied, given[:1]).items():
+    batch, names = check_inputs(inputs, ids)
+    explain = partial(flat_maps, inputs=batch, targets=targets, method=method, ids=names, seed=seed, options=options)
+    network = copy.deepcopy(model)
+    trained = _entropy(explain(network), bins)
+    for name, parts in _steps(network, batch[:1]).items():
         _randomise(name, parts, seed)
-    return ComplexityRise(before=_entropy(before, bins), after=_entropy(explain(copied), bins), ids=names)
+    random = _entropy(explain(network), bins)
+    rise = np.divide(random - trained, trained, out=np.full(len(names), np.nan), where=trained > 0)
+    return SampleScores(name="relative rise of complexity", values=rise, ids=names)
 
 
 def _entropy(maps: Floats, bins: int) -> Floats:
     return np.array([entropy(np.histogram(row, bins=bins)[0]) for row in maps])
 
 
-def check_similarity(similarity: str) -> None:
-    """Refuse a measure of similarity that there is not."""
-    if similarity not in SIMILARITIES:
-        raise ValueError(f"`similarity` must be one of {', '.join(SIMILARITIES)}; got {similarity!r}.")
-
-
-def _explainer(
-    inputs: Tensor,
-    targets: Labels,
-    method: str | Callable[..., Tensor],
-    ids: tuple[str, ...],
-    seed: int,
-    options: Mapping[str, Any],
-) -> Callable[[nn.Module], Floats]:
-    """Return a function from a model to its maps of the inputs, (N, F)."""
-
-    def explain(model: nn.Module) -> Floats:
-        maps = attribute(model, inputs, targets, method, ids=ids, seed=seed, **options)
-        return check_maps(maps, spatial_shape(inputs.shape), ids=ids).flatten(1).double().cpu().numpy()
-
-    return explain
-
-
 def _steps(model: nn.Module, example: Tensor) -> dict[str, list[nn.Module]]:
-    """List the modules of each step by the name of its layer with weights, the last one called first."""
+    """List the modules of each step by the name of its layer, the layer called last first."""
     called: dict[str, nn.Module] = {}
 
-    def note(name: str) -> Callable[[nn.Module, Any], None]:
+    def record(name: str) -> Callable[[nn.Module, Any], None]:
         return lambda part, _: called.update({name: called.get(name, part)})
 
     handles = [
-        part.register_forward_pre_hook(note(name))
+        part.register_forward_pre_hook(record(name))
         for name, part in model.named_modules()
         if any(True for _ in part.parameters(recurse=False))
     ]
@@ -316,7 +206,7 @@ def _steps(model: nn.Module, example: Tensor) -> dict[str, list[nn.Module]]:
     waiting: list[nn.Module] = []
     for name, part in reversed(called.items()):
         waiting.append(part)
-        # Scale and shift alone, as of batch normalisation, belong to the layer before.
+        # Modules with only scale and shift, such as batch normalisation, belong to the layer before.
         if any(weight.dim() > 1 for weight in part.parameters(recurse=False)):
             steps[name], waiting = waiting, []
     if not steps:
@@ -325,38 +215,113 @@ def _steps(model: nn.Module, example: Tensor) -> dict[str, list[nn.Module]]:
     return steps
 
 
-def _chosen(model: nn.Module, steps: dict[str, list[nn.Module]], layers: Sequence[str]) -> dict[str, list[nn.Module]]:
+def _select_layers(
+    model: nn.Module, steps: Mapping[str, list[nn.Module]], layers: Sequence[str]
+) -> dict[str, list[nn.Module]]:
     if not layers:
         raise ValueError("`layers` must name at least one layer; got none.")
-    known = dict(model.named_modules())
-    chosen = {}
+    modules = dict(model.named_modules())
+    selected = {}
     for name in layers:
-        inside = list(known[name].modules()) if name in known else []
-        found = [part for part in inside if any(True for _ in part.parameters(recurse=False))]
-        if not found:
+        inside = list(modules[name].modules()) if name in modules else []
+        weighted = [part for part in inside if any(True for _ in part.parameters(recurse=False))]
+        if not weighted:
             raise ValueError(f"`layers` must name layers with weights, such as {next(iter(steps))!r}; got {name!r}.")
-        chosen[name] = steps.get(name, found)
-    return chosen
+        selected[name] = steps.get(name, weighted)
+    return selected
 
 
 def _randomise(name: str, parts: Sequence[nn.Module], seed: int) -> None:
-    """Draw the parameters of one step's modules anew."""
-    for place, part in enumerate(parts):
-        _draw_anew(part, stream(seed, "randomised layer", name, place))
+    """Draw new parameters for the modules of one step; torch's own generator keeps its state."""
+    for number, part in enumerate(parts):
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            torch.manual_seed(stream(seed, "randomised layer", name, number))
+            # A module with children may reset theirs as well, before their own step.
+            if callable(reset := getattr(part, "reset_parameters", None)) and not any(True for _ in part.children()):
+                device = next(part.parameters()).device
+                part.cpu()  # the same weights on every device
+                reset()
+                part.to(device)
+                continue
+            for weight in part.parameters(recurse=False):
+                values = weight.float()
+                drawn = torch.randn(weight.shape) * values.std(correction=0).cpu() + values.mean().cpu()
+                weight.copy_(drawn.to(weight))
 
 
-def _draw_anew(part: nn.Module, seed: int) -> None:
-    """Draw the parameters of one module anew, leaving torch's own generator as it was."""
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
-        torch.manual_seed(seed)
-        # A module with parts may reset these as well, before it is their turn.
-        if callable(reset := getattr(part, "reset_parameters", None)) and not any(True for _ in part.children()):
-            device = next(part.parameters()).device
-            part.cpu()  # so that weights are the same on every device
-            reset()
-            part.to(device)
-            return
-        for weight in part.parameters(recurse=False):
-            values = weight.float()
-            drawn = torch.randn(weight.shape) * values.std(correction=0).cpu() + values.mean().cpu()
-            weight.copy_(drawn.to(weight))
+@partial(
+    CheckDefinition,
+    title="Model randomisation",
+    source="Adebayo et al. 2018, Sanity checks for saliency maps",
+    columns=(CheckColumn(title="similarity in the end", better="lower"),),
+    step_title="randomised down to",
+    course_title="similarity",
+    options=("limit", "similarity"),
+)
+def model_randomisation_check(run: CheckedRun) -> CheckResult:
+    """Do maps change when the model's weights are randomised?
+
+    Layers get random weights, from the output down; the similarity is to the trained model's maps. A method that ends
+    near 0 depends on the weights; one near 1 shows something else, such as edges. Random maps, which ignore the model,
+    stay at 1.
+    """
+    layers: list[str] = []
+
+    def measure(name: str) -> MethodCheck:
+        scores = run.test(model_randomisation, name, similarity=run.options.similarity)
+        layers[:] = scores
+        course = run.estimates(scores.values())
+        return MethodCheck(values=course[-1:], course=course)
+
+    return run.each_method(measure, steps=layers)
+
+
+@partial(
+    CheckDefinition,
+    title="Efficient model randomisation (eMPRT)",
+    source="Hedström et al. 2023, Sanity checks revisited: an exploration to repair the model parameter "
+    "randomisation test",
+    columns=(CheckColumn(title="relative rise", better="higher"),),
+    options=("limit",),
+)
+def efficient_randomisation_check(run: CheckedRun) -> CheckResult:
+    """Do maps become more complex when all weights are random?
+
+    Complexity is the entropy of the histogram of a map's values, in nats. It should rise: a random model has no
+    structure to explain. Random maps stay at 0. The test was published for maps with negative values, which stored maps
+    do not have: compare methods, and do not read the sign as a verdict.
+    """
+    return run.each_method(lambda name: run.score(efficient_randomisation, name))
+
+
+@partial(
+    CheckDefinition,
+    title="Data randomisation",
+    source="Adebayo et al. 2018, Sanity checks for saliency maps",
+    columns=(
+        CheckColumn(title="permuted labels", better="lower"),
+        CheckColumn(title="true labels", better="neither"),
+    ),
+    options=("limit", "similarity", "train", "epochs"),
+)
+def data_randomisation_check(run: CheckedRun) -> CheckResult:
+    """Do maps depend on the labels that the model has learned?
+
+    Similarity to maps of a network trained on permuted labels, and to maps of one trained in the same way on the true
+    labels. The first should be clearly below the second, which shows what another training changes anyway.
+    """
+    inputs, labels = run.training_data
+    training, seed, device = Training(epochs=run.options.epochs), run.seed, find_device(run.model, None)[0]
+    permuted, learned = train_on_permuted_labels(run.build, inputs, labels, training=training, seed=seed, device=device)
+    again = train(run.build, inputs, labels, training=training, seed=seed, device=device)
+    networks = {"permuted": permuted, "true": again}
+
+    def measure(name: str) -> MethodCheck:
+        scores = run.test(data_randomisation, name, networks=networks, similarity=run.options.similarity)
+        return MethodCheck(values=run.estimates(scores.values()))
+
+    note = (
+        f"The network with permuted labels has learned {learned:.1%} of them, the one with true labels "
+        f"{accuracy(again, inputs, labels):.1%}. Adebayo et al. train until more than 95% are learned."
+    )
+    return run.each_method(measure, notes=[note])

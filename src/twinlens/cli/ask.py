@@ -1,4 +1,4 @@
-"""The command ask: another question to the probes of a run."""
+"""The command ask: query the probes of a run with other settings."""
 
 from __future__ import annotations
 
@@ -7,53 +7,55 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 
 from twinlens.cli.evaluate import show
-from twinlens.cli.flags import add_options, given_flags, set_option, split_option
+from twinlens.cli.flags import add_options, add_output, given_flags, option_group, set_option, split_option
 from twinlens.errors import unknown
 from twinlens.imputation.imputers import Imputer, find_imputer
 from twinlens.metrics.metric import Metric
 from twinlens.options import Options
+from twinlens.outcome import open_evaluation
 from twinlens.report import write_report
-from twinlens.run.run_reader import open_evaluation
 from twinlens.support.fields import replaced
 
-ASKED = ("metrics", "protocol", "levels", "epsilon", "performance", "imputer", "resamples")
-"""The options of `evaluate` that are questions, and not measurements."""
+QUERY_OPTIONS = ("metrics", "protocol", "levels", "epsilon", "performance", "imputer", "resamples")
+"""The options of `evaluate` that read stored probes."""
 
 
 def add_ask(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `twinlens ask`."""
-    parser.add_argument("run", metavar="RUN", help="a run directory")
-    parser.add_argument(
-        "--option", action="append", metavar="METRIC.KEY=VALUE", help="such as soundness.epsilon=0.05; may be repeated"
+    parser.add_argument("run", metavar="RUN", help="Run directory.")
+    option_group(parser, "Evaluation").add_argument(
+        "--option",
+        action="append",
+        metavar="METRIC.KEY=VALUE",
+        help="Option of a metric, such as soundness.epsilon=0.05; repeatable.",
     )
-    add_options(parser, Options, ASKED)
-    parser.add_argument("--quiet", action="store_true", help="print nothing but errors")
-    parser.add_argument("--json", action="store_true", help="print the summary as JSON and nothing else")
+    add_options(parser, Options, QUERY_OPTIONS)
+    add_output(parser, "the summary")
 
 
-def run_ask(given: argparse.Namespace) -> None:
-    """Ask another question, and write results and page anew."""
-    evaluation = open_evaluation(given.run)
-    flags, texts = given_flags(given, Options), given.option or ()
+def run_ask(namespace: argparse.Namespace) -> None:
+    """Compute the results with other settings, and write results and report again."""
+    evaluation = open_evaluation(namespace.run)
+    flags, texts = given_flags(namespace, Options), namespace.option or ()
     for text in texts:
         if split_option(text)[0] == "imputer":
             set_option(flags, text)
-    checked = Options(**flags)  # type: ignore[arg-type] # wrong types are refused here, by the option's name
+    options = Options(**flags)  # type: ignore[arg-type] # wrong types are refused here, by the option's name
     metrics = evaluation.metric_values
     if "metrics" in flags:
-        metrics = {name: metrics.get(name, metric) for name, metric in checked.metric_values().items()}
-    shared = {name: getattr(checked, name) for name in flags if name not in ("metrics", "resamples", "imputer")}
-    asked = change_metrics(metrics, shared, [text for text in texts if split_option(text)[0] != "imputer"])
-    if checked.imputer is not None:
-        asked = with_imputer(asked, find_imputer(checked.imputer))
-    answered = evaluation.ask(asked, resamples=checked.resamples if "resamples" in flags else None)
-    if answered.metrics and answered.methods:
-        write_report([answered], answered.path / "report.html")
-    show(answered, given)
+        metrics = {name: metrics.get(name, metric) for name, metric in options.metric_values.items()}
+    shared = {name: getattr(options, name) for name in flags if name not in ("metrics", "resamples", "imputer")}
+    metrics = change_metrics(metrics, shared, [text for text in texts if split_option(text)[0] != "imputer"])
+    if options.imputer is not None:
+        metrics = with_imputer(metrics, find_imputer(options.imputer))
+    result = evaluation.ask(metrics, resamples=options.resamples if "resamples" in flags else None)
+    if result.metrics and result.methods:
+        write_report([result], result.path / "report.html")
+    show(result, namespace)
 
 
 def with_imputer(metrics: Mapping[str, Metric], imputer: Imputer) -> dict[str, Metric]:
-    """Give an imputer to the metrics that take that of the run; deletion and insertion keep their own.
+    """Set the imputer of the metrics that use the run's; deletion and insertion keep their own.
 
     Example:
         >>> from twinlens.imputation.imputers import ConstantImputer
@@ -62,20 +64,18 @@ def with_imputer(metrics: Mapping[str, Metric], imputer: Imputer) -> dict[str, M
         >>> changed["soundness"].imputer, changed["insertion"].imputer
         (ConstantImputer(value=0.5), None)
     """
-    takes = {
-        name: dataclasses.replace(metric, imputer=None).bound(imputer, neighbours=True).imputer is imputer
-        for name, metric in metrics.items()
-    }
-    return {
-        name: dataclasses.replace(metric, imputer=imputer) if takes[name] else metric
-        for name, metric in metrics.items()
-    }
+
+    def change(metric: Metric) -> Metric:
+        takes = dataclasses.replace(metric, imputer=None).bound(imputer, neighbours=True).imputer is imputer
+        return dataclasses.replace(metric, imputer=imputer) if takes else metric
+
+    return {name: change(metric) for name, metric in metrics.items()}
 
 
 def change_metrics(
     metrics: Mapping[str, Metric], shared: Mapping[str, object], options: Iterable[str]
 ) -> dict[str, Metric]:
-    """Change metrics by options that they share, and by texts METRIC.KEY=VALUE.
+    """Change metrics by shared options and by METRIC.KEY=VALUE.
 
     Example:
         >>> from twinlens.metrics.catalogue import METRICS

@@ -1,4 +1,4 @@
-"""The command check: a test of another paper, on the methods of a run."""
+"""The command check: run a test from another paper on the methods of a run."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from twinlens.checks import check_catalogue as checks
+from twinlens.checks import check_catalogue
 from twinlens.checks.check_catalogue import CHECKS
-from twinlens.checks.check_setup import CheckOptions
+from twinlens.checks.check_definition import CheckOptions
 from twinlens.cli.flags import add_options, given_flags, names_of
 from twinlens.cli.printing import open_console, print_plain
 from twinlens.errors import printable_line, unknown
-from twinlens.options import SubjectOptions
-from twinlens.run.check_records import Check, CheckValue
-from twinlens.run.run_reader import open_evaluation
+from twinlens.options import ModelDataOptions
+from twinlens.outcome import open_evaluation
+from twinlens.run.check_records import Check
+from twinlens.support.estimate import Estimate
 from twinlens.support.fields import to_json
 from twinlens.support.progress import Bars
 
@@ -25,73 +26,73 @@ from twinlens.support.progress import Bars
 def add_check(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `twinlens check`."""
     parser.add_argument("name", metavar="NAME", help=", ".join(CHECKS))
-    parser.add_argument("run", metavar="RUN", help="a run directory")
-    parser.add_argument("--methods", metavar="A,B,…", help="methods of the run; all by default")
+    parser.add_argument("run", metavar="RUN", help="run directory")
+    parser.add_argument("--methods", metavar="A,B,…", help="methods to check (default: all methods of the run)")
     parser.add_argument(
         "--model",
         metavar="SPEC",
-        help="the run's model, if it is code (FILE.py:FUNCTION or FILE.pt2): code that a run names is not loaded",
+        help="the run's model; required if it is code (FILE.py:FUNCTION or FILE.pt2), which is never loaded from "
+        "run.json",
     )
-    add_options(parser, SubjectOptions, ["allow_code"])
+    add_options(parser, ModelDataOptions, ["allow_code"])
     add_options(parser, CheckOptions)
-    parser.add_argument("--quiet", action="store_true", help="print nothing but errors")
-    parser.add_argument("--json", action="store_true", help="print the stored record as JSON and nothing else")
+    parser.add_argument("--quiet", action="store_true", help="print errors only")
+    parser.add_argument("--json", action="store_true", help="print only the stored record, as JSON")
 
 
-def run_check(given: argparse.Namespace) -> None:
-    """Make a check, store it in its run, and print its table."""
-    if given.name not in CHECKS:
-        raise unknown("name", given.name, CHECKS)
-    options = CheckOptions(**given_flags(given, CheckOptions))  # type: ignore[arg-type] # checked by the dataclass
-    evaluation = open_evaluation(given.run)
-    with Bars(shown=not (given.quiet or given.json)) as progress:
-        check = checks.run_check(
+def run_check(arguments: argparse.Namespace) -> None:
+    """Run a check, store its record in the run, and print its table."""
+    if arguments.name not in CHECKS:
+        raise unknown("name", arguments.name, CHECKS)
+    options = CheckOptions(**given_flags(arguments, CheckOptions))  # type: ignore[arg-type] # checked by the dataclass
+    evaluation = open_evaluation(arguments.run)
+    with Bars(shown=not (arguments.quiet or arguments.json)) as progress:
+        check = check_catalogue.run_check(
             evaluation,
-            given.name,
-            methods=tuple(names_of(given.methods)) if given.methods else None,
+            arguments.name,
+            methods=tuple(names_of(arguments.methods)) if arguments.methods else None,
             options=options,
-            model=given.model,
-            allow_code=bool(given.allow_code),
+            model=arguments.model,
+            allow_code=bool(arguments.allow_code),
             progress=progress,
         )
-    if given.json:
+    if arguments.json:
         print(json.dumps(to_json(check), indent=1, ensure_ascii=False))
-    elif not given.quiet:
+    elif not arguments.quiet:
         print_check(check)
-        print_plain(open_console(), f"Stored in {evaluation.path}; `twinlens report {given.run}` shows it.")
+        print_plain(open_console(), f"Stored in {evaluation.path}; `twinlens report {arguments.run}` shows it.")
 
 
 def print_check(check: Check) -> None:
-    """Print what a check found, with a table of its steps where there are some."""
+    """Print the results of a check: one row per method, and one row per step for a check with steps."""
     console = open_console()
     print_plain(console, f"{check.title}. {check.question} {check.samples} samples.")
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
+    table = _new_table()
     for heading in ("method", *(column.heading for column in check.columns)):
         table.add_column(_plain(heading), justify="left" if heading == "method" else "right", no_wrap=True)
-    for name, found in check.methods.items():
-        table.add_row(_plain(name), *(_plain(str(value)) for value in found.values))
+    for name, result in check.methods.items():
+        table.add_row(_plain(name), *(_plain(str(value)) for value in result.values))
     console.print(table)
     if check.steps:
-        _print_course(check)
+        steps = _new_table(_plain(check.course_title or ""))
+        steps.add_column(_plain(check.step_title or "step"))
+        for name in check.methods:
+            steps.add_column(_plain(name), justify="right", no_wrap=True)
+        for k, step in enumerate(check.steps):
+            steps.add_row(_plain(step), *(_two_lines(result.course[k]) for result in check.methods.values()))
+        console.print(steps)
     for text in (check.reading, *check.notes):
         print_plain(console, text)
 
 
-def _print_course(check: Check) -> None:
-    """Print the value of each method at each step, a step a row."""
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False, title=_plain(check.course_title or ""))
-    table.add_column(_plain(check.step_title or "step"))
-    for name in check.methods:
-        table.add_column(_plain(name), justify="right", no_wrap=True)
-    for k, step in enumerate(check.steps):
-        table.add_row(_plain(step), *(_in_two_lines(found.course[k]) for found in check.methods.values()))
-    open_console().print(table)
+def _new_table(title: str | None = None) -> Table:
+    return Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False, title=title)
 
 
-def _in_two_lines(found: CheckValue) -> str:
-    """Format a number with its interval below, so that many methods find room beside each other."""
-    number, _, between = str(found).partition(" ")
-    return _plain(number) + (f"\n[dim]{_plain(between)}[/dim]" if between else "")
+def _two_lines(estimate: Estimate) -> str:
+    """Format a number with its interval below it: narrow columns leave room for many methods."""
+    number, _, interval = str(estimate).partition(" ")
+    return _plain(number) + (f"\n[dim]{_plain(interval)}[/dim]" if interval else "")
 
 
 def _plain(text: str) -> str:

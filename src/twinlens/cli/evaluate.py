@@ -1,4 +1,4 @@
-"""The commands demo, evaluate and attribute: words to the arguments of `evaluate`, and its results as a table."""
+"""The commands demo, evaluate and attribute."""
 
 from __future__ import annotations
 
@@ -7,41 +7,85 @@ import contextlib
 import json
 import sys
 import warnings
+from collections.abc import Mapping
 from typing import Any, cast
 
 from PIL.Image import DecompressionBombWarning
 
-from twinlens.cli.demonstrations import DEMOS
-from twinlens.cli.flags import Arguments, add_options, read_arguments
+from twinlens.cli.flags import Arguments, add_options, add_output, option_group, read_arguments
 from twinlens.cli.printing import print_evaluation, print_warnings
 from twinlens.cli.report import writing_to
 from twinlens.errors import printable_line, unknown
 from twinlens.evaluation import evaluate, incomplete
+from twinlens.metrics.catalogue import DEFAULT_METRICS, METRICS
 from twinlens.options import Options
+from twinlens.outcome import Evaluation
 from twinlens.report.sheet import check_sheet_path, write_sheet
-from twinlens.run.run_reader import Evaluation
 from twinlens.support.progress import Bars
+
+# The demonstrations measure the paper's soundness at the levels of the two-sided one instead of steps of 1%. It then
+# needs no probes of its own, and a first look takes a few minutes.
+_LEVELS = METRICS["soundness_two_sided"].sweeps(10_000)[0].schedule.levels
+_COARSE = tuple(percent / 100 for percent in range(94, 0, -6))
+
+DEMOS: dict[str, Mapping[str, object]] = {
+    "mnist": {
+        "model": "mnist-cnn",
+        "data": "mnist",
+        "limit": 300,
+        "metrics": {name: name for name in DEFAULT_METRICS} | {"soundness": {"metric": "soundness", "levels": _LEVELS}},
+        "methods": {
+            "integrated_gradients": {"method": "integrated_gradients", "steps": 16, "batch_size": 128},
+            "ig_sg": {"method": "ig_sg", "samples": 4, "steps": 8, "batch_size": 128},
+            "guided_backprop": "guided_backprop",
+            "deeplift": "deeplift",
+            "gradcam": "gradcam",
+            "occlusion": {"method": "occlusion", "window": 7, "stride": 3},
+            "random": "random",
+            "sobel": "sobel",
+        },
+    },
+    "imagenet": {
+        "model": "efficientnet-lite0",
+        "data": "imagenet20",
+        "levels": _COARSE,
+        "control_share": 1.0,
+        "metrics": ["soundness_two_sided", "completeness", "soundness"],
+        "methods": {
+            "integrated_gradients": {"method": "integrated_gradients", "steps": 16},
+            "deeplift": "deeplift",
+            "gradcam": "gradcam",
+            "random": "random",
+            "sobel": "sobel",
+        },
+    },
+}
+"""Arguments of `evaluate` for each demonstration."""
 
 
 def add_demo(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `twinlens demo`."""
-    parser.add_argument("which", nargs="?", default="mnist", help="mnist (default) or imagenet")
+    parser.add_argument(
+        "which", nargs="?", default="mnist", metavar="NAME", help="Demonstration: mnist (default) or imagenet."
+    )
     _add_evaluation(parser)
 
 
 def add_evaluate(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `twinlens evaluate`."""
-    parser.add_argument("config", nargs="?", metavar="run.toml", help="a file with the same options; those here win")
-    parser.add_argument(
+    parser.add_argument("config", nargs="?", metavar="run.toml", help="File with options; flags take precedence.")
+    group = option_group(parser, "Model and data")
+    group.add_argument(
         "--model",
         metavar="SPEC",
-        help="timm:NAME, torchvision:NAME, efficientnet-lite0, mnist-cnn, FILE.py:FUNCTION, or FILE.pt2 (torch.export)",
+        help="Model: timm:NAME, torchvision:NAME, efficientnet-lite0, mnist-cnn, FILE.py:FUNCTION, or FILE.pt2 "
+        "(torch.export).",
     )
-    parser.add_argument(
+    group.add_argument(
         "--data",
         metavar="SPEC",
-        help="a folder with one folder per class, FILE.csv (path,label), FILE.npz, mnist, fashion-mnist, imagenet20, "
-        "or cifar10:DIR",
+        help="Data: a folder with one subfolder per class, FILE.csv (path,label), FILE.npz, mnist, "
+        "imagenet20, or cifar10:DIR.",
     )
     _add_evaluation(parser)
 
@@ -52,71 +96,72 @@ def add_attribute(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--sheet",
         metavar="FILE.png",
-        help="draw the maps of all methods on up to eight samples as one picture (.png, .pdf or .svg); a method that "
-        "fails has its reason there",
+        help="Also draw the maps of all methods on up to eight samples as one image (.png, .pdf or .svg).",
     )
 
 
 def _add_evaluation(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--methods", metavar="A,B,…", help="attribution methods, or all; see: twinlens methods")
-    parser.add_argument(
+    option_group(parser, "Model and data")
+    option_group(parser, "Maps").add_argument(
+        "--methods", metavar="A,B,…", help="Attribution methods, or all; `twinlens methods` lists them."
+    )
+    option_group(parser, "Evaluation").add_argument(
         "--option",
         action="append",
         metavar="NAME.KEY=VALUE",
-        help="an option of a method, of a metric or of the imputer, such as soundness.epsilon=0.02; may be repeated",
+        help="Option of a method, metric or imputer, such as soundness.epsilon=0.02; repeatable.",
     )
     add_options(parser, Options)
-    parser.add_argument("--quiet", action="store_true", help="print nothing but errors")
-    parser.add_argument("--json", action="store_true", help="print the summary as JSON and nothing else")
+    add_output(parser, "the summary")
 
 
-def run_demo(given: argparse.Namespace) -> None:
+def run_demo(namespace: argparse.Namespace) -> None:
     """Evaluate the methods of a demonstration."""
-    if given.which not in DEMOS:
-        raise unknown("demo", given.which, DEMOS)
-    _run({"out": f"twinlens-demo-{given.which}"} | read_arguments(given, DEMOS[given.which]), given)
+    if namespace.which not in DEMOS:
+        raise unknown("demo", namespace.which, DEMOS)
+    defaults = {"out": f"twinlens-demo-{namespace.which}", **DEMOS[namespace.which]}
+    _run(read_arguments(namespace, defaults), namespace)
 
 
-def run_evaluate(given: argparse.Namespace) -> None:
+def run_evaluate(namespace: argparse.Namespace) -> None:
     """Evaluate methods on a model and data."""
-    arguments = read_arguments(given)
+    arguments = read_arguments(namespace)
     for name in ("model", "data", "out"):
         if not arguments.get(name):
-            raise ValueError(f"`{name}` is missing: pass --{name}, or name it in run.toml.")
-    _run(arguments, given)
+            raise ValueError(f"`{name}` is missing: pass --{name}, or set it in run.toml.")
+    _run(arguments, namespace)
 
 
-def run_attribute(given: argparse.Namespace) -> None:
-    """Make attribution maps alone, and a picture of them where one is wanted."""
-    given.metrics = []
-    if given.sheet:
-        with writing_to(given.sheet, "sheet"):
-            check_sheet_path(given.sheet)
-    run_evaluate(given)
+def run_attribute(namespace: argparse.Namespace) -> None:
+    """Compute attribution maps, and draw them if --sheet is passed."""
+    namespace.metrics = []
+    if namespace.sheet:
+        with writing_to(namespace.sheet, "sheet"):
+            check_sheet_path(namespace.sheet)
+    run_evaluate(namespace)
 
 
-def _run(arguments: Arguments, given: argparse.Namespace) -> None:
-    # Standard output is for results; Ray would say there that a worker died.
-    with Bars(shown=not (given.quiet or given.json)) as progress, contextlib.redirect_stdout(sys.stderr):
-        warnings.simplefilter("error", DecompressionBombWarning)  # such an image is refused, and the error says why
-        # What text and TOML gave is checked by `Options`, option by option.
+def _run(arguments: Arguments, namespace: argparse.Namespace) -> None:
+    quiet = namespace.quiet or namespace.json
+    # Standard output is for results; Ray prints messages about its workers there.
+    with Bars(shown=not quiet) as progress, contextlib.redirect_stdout(sys.stderr):
+        warnings.simplefilter("error", DecompressionBombWarning)  # such an image is refused with the reason
         evaluation: Evaluation = cast("Any", evaluate)(**arguments, progress=progress)
-    show(evaluation, given)
-    if sheet := getattr(given, "sheet", None):
+    show(evaluation, namespace)
+    if sheet := getattr(namespace, "sheet", None):
         with writing_to(sheet, "sheet"):
             write_sheet(evaluation, sheet)
-        if not (given.quiet or given.json):
+        if not quiet:
             print(printable_line(sheet))
-    elif evaluation.failures:  # which a sheet shows
+    elif evaluation.failures:  # a sheet shows them instead
         raise incomplete(evaluation.run, evaluation.failures)
 
 
-def show(evaluation: Evaluation, given: argparse.Namespace) -> None:
+def show(evaluation: Evaluation, namespace: argparse.Namespace) -> None:
     """Print the table of an evaluation, or its summary as JSON."""
-    whole = bool(evaluation.methods)  # and otherwise parts are missing
-    if given.json:
+    if namespace.json:
         print(json.dumps(evaluation.overview(), indent=1, ensure_ascii=False))
-    elif not given.quiet and not whole:
+    elif not namespace.quiet and not evaluation.methods:  # other jobs of the run are not finished
         print_warnings(evaluation)
-    elif not given.quiet:
+    elif not namespace.quiet:
         print_evaluation(evaluation)

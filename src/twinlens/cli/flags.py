@@ -1,4 +1,4 @@
-"""Flags and run.toml, both from the declarations in `options.py`, to the arguments of `evaluate`."""
+"""Flags and run.toml, both made from the declarations in `options.py`, and read as arguments of `evaluate`."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ from twinlens.options import Options
 from twinlens.support.fields import Field, convert, fields_of
 
 Arguments = dict[str, object]
-"""Arguments of `evaluate` by name, as text and TOML gave them; `Options` checks them."""
+"""Arguments of `evaluate` by name, as read from text and TOML; `Options` checks them."""
 
-SUBJECT = ("model", "data", "methods")
-_UNFLAGGED = ("progress", "target")
+PYTHON_ONLY = ("progress", "target")
+"""Options without a flag."""
+
 _METAVARS = {int: "N", float: "X", str: "TEXT"}
 _SPECIAL = {
     "metrics": "A,B,…",
@@ -42,53 +43,47 @@ _SPECIAL = {
 
 
 def add_options(parser: argparse.ArgumentParser, kind: type, names: Iterable[str] | None = None) -> None:
-    """Add a flag for each option that a dataclass declares, in groups named after the classes that declare them.
+    """Add a flag for each option of a dataclass, in groups titled by the classes that declare them.
 
     Args:
-        parser: gets the flags; what is not given stays None.
+        parser: gets the flags, which are None by default.
         kind: the dataclass.
         names: only these options; all by default.
     """
-    groups: dict[type, argparse._ActionsContainer] = {kind: parser}
     for field in fields_of(kind):
-        if field.name in _UNFLAGGED or (names is not None and field.name not in names):
+        if field.name in PYTHON_ONLY or (names is not None and field.name not in names):
             continue
-        if field.group not in groups:
-            title = (field.group.__doc__ or "options").strip().splitlines()[0].rstrip(".").lower()
-            groups[field.group] = parser.add_argument_group(title)
+        title = (field.group.__doc__ or "options").strip().splitlines()[0].rstrip(".")
+        group = parser if field.group is kind else option_group(parser, title)
         if field.name == "preprocessing":
             for own in fields_of(Preprocessing):
-                _add_flag(groups[field.group], own, "the model's own")
-        elif isinstance(field.default, (int, float, str)) and field.default is not False:
-            _add_flag(groups[field.group], field, str(field.default))
+                _add_flag(group, own, "the model's")
+        elif isinstance(field.default, (int, float, str)) and field.default is not False and field.default != "default":
+            _add_flag(group, field, str(field.default))
         else:
-            _add_flag(groups[field.group], field)
+            _add_flag(group, field)
+
+
+def option_group(parser: argparse.ArgumentParser, title: str) -> argparse._ActionsContainer:
+    """Return the group of flags with a title, adding it if needed."""
+    groups = {group.title: group for group in parser._action_groups}
+    return groups.get(title) or parser.add_argument_group(title)
+
+
+def add_output(parser: argparse.ArgumentParser, content: str) -> None:
+    """Add --quiet and --json; `content` is what the latter prints."""
+    parser.add_argument("--quiet", action="store_true", help="Print errors only.")
+    parser.add_argument("--json", action="store_true", help=f"Print {content} as JSON and nothing else.")
 
 
 def _add_flag(group: argparse._ActionsContainer, field: Field, default: str = "") -> None:
     flag = f"--{field.name.replace('_', '-')}"
-    shown = field.help.replace("%", "%%") + (f" ({default})" if default else "")
+    text = field.help.replace("%", "%%") + (f" (default: {default})" if default else "")
     if bool in _kinds(field.type):
-        group.add_argument(flag, action=argparse.BooleanOptionalAction, default=None, help=shown, dest=field.name)
-    elif field.name in ("maps", "show"):
-        group.add_argument(flag, action="append", metavar=_metavar(field), help=shown, dest=field.name)
+        group.add_argument(flag, action=argparse.BooleanOptionalAction, default=None, help=text, dest=field.name)
     else:
-        group.add_argument(flag, metavar=_metavar(field), help=shown, dest=field.name)
-
-
-def describe_flag(field: Field) -> str:
-    """Return the flag of an option as the documentation shows it.
-
-    Example:
-        >>> describe_flag(next(field for field in fields_of(Options) if field.name == "limit"))
-        '--limit N'
-    """
-    if field.name == "preprocessing":
-        return " ".join(f"--{own.name}" for own in fields_of(Preprocessing))
-    if field.name in _UNFLAGGED:
-        return "–"
-    flag = f"--{field.name.replace('_', '-')}"
-    return flag if bool in _kinds(field.type) else f"{flag} {_metavar(field)}"
+        action = "append" if field.name in ("maps", "show") else "store"
+        group.add_argument(flag, action=action, metavar=_metavar(field), help=text, dest=field.name)
 
 
 def _metavar(field: Field) -> str:
@@ -103,53 +98,50 @@ def _metavar(field: Field) -> str:
     return _METAVARS.get(kinds[0], "VALUE")
 
 
-def _kinds(wanted: Any) -> list[Any]:
-    union = get_origin(wanted) in (typing.Union, types.UnionType)
-    return [kind for kind in (get_args(wanted) if union else (wanted,)) if kind is not type(None)]
+def _kinds(hint: Any) -> list[Any]:
+    union = get_origin(hint) in (typing.Union, types.UnionType)
+    return [kind for kind in (get_args(hint) if union else (hint,)) if kind is not type(None)]
 
 
 def read_flag(text: str, field: Field) -> object:
-    """Read a flag's text as the type of its option; what cannot be read stays text, for the option to refuse.
+    """Convert a flag's text to the type of its option; text that does not fit is returned for the option to refuse.
 
     Example:
         >>> limit = next(field for field in fields_of(Options) if field.name == "limit")
         >>> read_flag("5", limit), read_flag("five", limit), read_flag("auto", limit)
         (5, 'five', None)
     """
-    kinds = _kinds(field.type)
     if text == "auto" and field.default is None:
         return None
-    for kind in kinds:
-        origin, arguments = get_origin(kind), get_args(kind)
+    for kind in _kinds(field.type):
         try:
             if kind in (int, float):
                 return kind(text)
             if kind == tuple[str, ...]:
                 return names_of(text)
-            if origin in (tuple, Sequence) and float in arguments:
+            if get_origin(kind) in (tuple, Sequence) and float in get_args(kind):
                 return [float(number) for number in text.split(",")]
         except ValueError:
             return text
     return text
 
 
-def given_flags(given: argparse.Namespace, kind: type) -> Arguments:
-    """Collect the options that were given as flags."""
-    found: Arguments = {}
+def given_flags(namespace: argparse.Namespace, kind: type) -> Arguments:
+    """Return the options of a dataclass that were passed as flags."""
+    flags: Arguments = {}
     for field in fields_of(kind):
-        value = getattr(given, field.name, None)
+        value = getattr(namespace, field.name, None)
         if value is not None:
-            found[field.name] = read_flag(value, field) if isinstance(value, str) else value
-    if isinstance(metrics := found.get("metrics"), str):
-        found["metrics"] = names_of(metrics)
-    if "maps" in found:
-        texts: Iterable[str] = given.maps
-        found["maps"] = dict(_pair(text, "maps", "NAME=PATH") for text in texts)
-    return found
+            flags[field.name] = read_flag(value, field) if isinstance(value, str) else value
+    if isinstance(metrics := flags.get("metrics"), str):
+        flags["metrics"] = names_of(metrics)
+    if "maps" in flags:
+        flags["maps"] = dict(_pair(text, "maps", "NAME=PATH") for text in namespace.maps)
+    return flags
 
 
 def names_of(text: str) -> list[str]:
-    """Split a list of names.
+    """Split a comma-separated list of names.
 
     Example:
         >>> names_of("gradcam, random")
@@ -158,54 +150,48 @@ def names_of(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
-def read_arguments(given: argparse.Namespace, before: Mapping[str, object] | None = None) -> Arguments:
-    """Put together the arguments of `evaluate`: those of a file or a demonstration, replaced by flags.
-
-    Args:
-        given: the flags.
-        before: arguments that flags replace; those of the file that `given.config` names by default.
-    """
-    arguments = dict(before or {})
-    if config := getattr(given, "config", None):
+def read_arguments(namespace: argparse.Namespace, defaults: Mapping[str, object] | None = None) -> Arguments:
+    """Return the arguments of `evaluate`: those of run.toml or `defaults`, replaced by flags."""
+    arguments = dict(defaults or {})
+    if config := getattr(namespace, "config", None):
         arguments |= read_config(config)
-    flags = given_flags(given, Options)
-    flags |= {name: getattr(given, name) for name in ("model", "data") if getattr(given, name, None) is not None}
-    if getattr(given, "methods", None) is not None:
-        flags["methods"] = [*METHODS] if given.methods.strip() == "all" else names_of(given.methods)
-    preprocessing = given_flags(given, Preprocessing)
-    if preprocessing:
+    flags = given_flags(namespace, Options)
+    for name in ("model", "data", "methods"):
+        if (value := getattr(namespace, name, None)) is not None:
+            flags[name] = value
+    if isinstance(methods := flags.get("methods"), str):
+        flags["methods"] = [*METHODS] if methods.strip() == "all" else names_of(methods)
+    if preprocessing := given_flags(namespace, Preprocessing):
         earlier = arguments.get("preprocessing")
         arguments["preprocessing"] = {**(earlier if isinstance(earlier, Mapping) else {}), **preprocessing}
-    for name in ("methods", "metrics"):  # names on the command line keep the settings that the file has for them
+    for name in ("methods", "metrics"):  # names on the command line keep their settings in the file
         if name in flags and isinstance(settings := arguments.get(name), Mapping):
-            chosen = flags[name]
-            assert isinstance(chosen, list)
-            flags[name] = {each: settings.get(each, each) for each in chosen}
+            flags[name] = {each: settings.get(each, each) for each in typing.cast("list[str]", flags[name])}
     if "maps" in flags and "methods" not in flags and "methods" not in arguments:
         arguments["methods"] = []
     arguments |= flags
-    for text in getattr(given, "option", None) or ():
+    for text in getattr(namespace, "option", None) or ():
         set_option(arguments, text)
     return arguments
 
 
 def _pair(text: str, argument: str, form: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals or not name or not value:
+    name, _, value = text.partition("=")
+    if not name or not value:
         raise ValueError(f"`{argument}` must be {form}; got {text!r}.")
     return name, value
 
 
 def split_option(text: str) -> tuple[str, str, object]:
-    """Split NAME.KEY=VALUE; VALUE is read as TOML where it is, and as text otherwise.
+    """Split NAME.KEY=VALUE; VALUE is read as TOML if it is valid TOML, and as text otherwise.
 
     Example:
         >>> split_option("occlusion.window=7"), split_option("soundness.performance=probability")
         (('occlusion', 'window', 7), ('soundness', 'performance', 'probability'))
     """
     target, value = _pair(text, "option", "NAME.KEY=VALUE")
-    name, dot, key = target.rpartition(".")
-    if not dot or not name or not key:
+    name, _, key = target.rpartition(".")
+    if not name or not key:
         raise ValueError(f"`option` must be NAME.KEY=VALUE; got {text!r}.")
     try:
         return name, key, tomllib.loads(f"value = {value}")["value"]
@@ -214,58 +200,54 @@ def split_option(text: str) -> tuple[str, str, object]:
 
 
 def set_option(arguments: Arguments, text: str) -> None:
-    """Add NAME.KEY=VALUE to the arguments, where NAME is one of the methods, maps or metrics, or imputer."""
+    """Add NAME.KEY=VALUE to the arguments; NAME is a method, maps, a metric or imputer."""
     name, key, value = split_option(text)
     if name == "imputer":
-        imputer = arguments.get("imputer")
-        settings = (
-            {"name": imputer} if isinstance(imputer, str) else dict(imputer) if isinstance(imputer, Mapping) else {}
-        )
-        if not settings:
+        if not (imputer := arguments.get("imputer")):
             raise ValueError(f"`option` {text!r} needs an imputer: pass --imputer.")
-        arguments["imputer"] = {**settings, key: value}
+        arguments["imputer"] = _with(imputer, "name", key, value)
         return
-    methods = _as_table(arguments.get("methods", ()))
-    metrics = _as_table(arguments.get("metrics", Options().metrics))
-    maps = _as_table(arguments.get("maps", {}))
-    if name in methods:
-        arguments["methods"] = {**methods, name: _with(methods[name], "method", key, value)}
-    elif name in maps:
-        arguments["maps"] = {**maps, name: _with(maps[name], "maps", key, value)}
-    elif name in metrics:
-        arguments["metrics"] = {**metrics, name: _with(metrics[name], "metric", key, value)}
-    else:
-        kind = "metrics" if name in metric_names() else "methods"
-        known, exists = [*methods, *maps, *metrics, "imputer"], name in (*method_names(), *metric_names())
-        near = "" if exists else f" {str(unknown('option', name, known)).rpartition('. ')[2]}"
-        raise ValueError(f"`option` {text!r}: {name!r} is not among the {kind}; name it with --{kind}.{near}")
+    tables = {
+        "methods": _as_table(arguments.get("methods", ())),
+        "maps": _as_table(arguments.get("maps", {})),
+        "metrics": _as_table(arguments.get("metrics", Options().metrics)),
+    }
+    for argument, kind in (("methods", "method"), ("maps", "maps"), ("metrics", "metric")):
+        if name in (table := tables[argument]):
+            arguments[argument] = {**table, name: _with(table[name], kind, key, value)}
+            return
+    argument = "metrics" if name in metric_names() else "methods"
+    near = ""
+    if name not in (*method_names(), *metric_names()):
+        names = [*(each for table in tables.values() for each in table), "imputer"]
+        near = f" {str(unknown('option', name, names)).rpartition('. ')[2]}"
+    raise ValueError(f"`option` {text!r}: {name!r} is not among the {argument}; add it to --{argument}.{near}")
 
 
-def _as_table(named: object) -> dict[str, object]:
-    if isinstance(named, Mapping):
-        return dict(named)
-    listed = [named] if isinstance(named, str) else list(typing.cast("Iterable[str]", named))
-    return {name: name for name in listed}
+def _as_table(entries: object) -> dict[str, object]:
+    if isinstance(entries, Mapping):
+        return dict(entries)
+    names = [entries] if isinstance(entries, str) else typing.cast("Iterable[str]", entries)
+    return {name: name for name in names}
 
 
-def _with(before: object, kind: str, key: str, value: object) -> dict[str, object]:
-    settings = dict(before) if isinstance(before, Mapping) else {kind: before}
-    return {**settings, key: value}
+def _with(entry: object, kind: str, key: str, value: object) -> dict[str, object]:
+    return {**(entry if isinstance(entry, Mapping) else {kind: entry}), key: value}
 
 
 def read_config(path: str) -> Arguments:
-    """Read run.toml, refusing keys that are no option; the values are checked by `Options`."""
+    """Read run.toml, refusing keys that are not options; `Options` checks the values."""
     try:
         config = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except ValueError as error:  # of TOML, of UTF-8, or of a path that cannot be
-        raise ValueError(f"`{path}` is no TOML file: {error}") from None
+    except ValueError as error:  # not TOML, not UTF-8, or not a valid path
+        raise ValueError(f"`{path}` is not a valid TOML file: {error}") from None
     except RecursionError:
-        raise ValueError(f"`{path}` is no TOML file that can be read: it is nested too deeply.") from None
-    fields = {field.name: field for field in fields_of(Options) if field.name not in _UNFLAGGED}
-    known = (*SUBJECT, *fields)
+        raise ValueError(f"`{path}` is not a valid TOML file: it is nested too deeply.") from None
+    fields = {field.name: field for field in fields_of(Options) if field.name not in PYTHON_ONLY}
+    names = ("model", "data", "methods", *fields)
     for name, value in config.items():
-        if name not in known:
-            raise ValueError(f"`{path}`: {unknown('option', name, known)}")
+        if name not in names:
+            raise ValueError(f"`{path}`: {unknown('option', name, names)}")
         if value == "auto" and name in fields and fields[name].default is None:
             config[name] = None
         if name in ("model", "data") and not isinstance(value, str):

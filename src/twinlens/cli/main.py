@@ -1,6 +1,6 @@
-"""The command line: which commands there are, and how errors are printed.
+"""The command line: the list of commands, and how errors are printed.
 
-A command's module is imported when it is called, so that `twinlens --help` loads nothing heavy.
+A command's module is imported when the command runs. `twinlens --help` and shell completion load nothing heavy.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ import platform
 import sys
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib.metadata import version
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from twinlens.errors import printable_line, unknown
 from twinlens.support.memory import keep_freed_memory
@@ -23,137 +22,152 @@ from twinlens.support.memory import keep_freed_memory
 _USER_ERRORS = (ValueError, TypeError, OSError, ImportError, MemoryError)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Command:
+class Command(NamedTuple):
     """One command."""
 
     summary: str
-    """What it does, in a line."""
-
-    module: str
-    """The module of this package that has `add_COMMAND(parser)` and `run_COMMAND(given)`."""
+    """One line for the list of commands."""
 
     usage: str
-    """What is written behind its name."""
+    """Arguments after the command's name."""
 
-    example: str
-    """A whole command to start from."""
+    examples: tuple[str, ...]
+    """Complete command lines, shown below the options."""
+
+    module: str
+    """Module of this package with `add_COMMAND(parser)` and `run_COMMAND(namespace)`."""
 
 
 COMMANDS = {
     "demo": Command(
-        summary="evaluate methods on data and a model that come with packages",
-        module="evaluate",
-        usage="[mnist|imagenet] [options]",
-        example="twinlens demo mnist --methods gradcam,occlusion,random",
+        "evaluate methods on a model and data that come with packages",
+        "[mnist|imagenet] [options]",
+        ("twinlens demo", "twinlens demo mnist --methods gradcam,occlusion,random"),
+        "evaluate",
     ),
     "evaluate": Command(
-        summary="evaluate methods on a model and data of yours",
-        module="evaluate",
-        usage="[run.toml] [options]",
-        example="twinlens evaluate --model timm:resnet50 --data photos/ --classes names.txt --methods gradcam,random "
-        "--limit 500 --out runs/resnet50",
+        "evaluate attribution methods on your model and data",
+        "[run.toml] [options]",
+        (
+            "twinlens evaluate --model timm:resnet50 --data photos/ --classes names.txt "
+            "--methods gradcam,random --limit 500 --out runs/resnet50",
+            "twinlens evaluate run.toml --device cuda",
+        ),
+        "evaluate",
     ),
     "attribute": Command(
-        summary="make attribution maps and evaluate nothing",
-        module="evaluate",
-        usage="[run.toml] [options]",
-        example="twinlens attribute --model mnist-cnn --data mnist --methods all --limit 4 --out maps --sheet maps.png",
+        "compute attribution maps without evaluating them",
+        "[run.toml] [options]",
+        ("twinlens attribute --model mnist-cnn --data mnist --methods all --limit 4 --out maps --sheet maps.png",),
+        "evaluate",
     ),
     "ask": Command(
-        summary="ask another question of a run; no model is called",
-        module="ask",
-        usage="RUN [options]",
-        example="twinlens ask runs/resnet50 --option soundness.epsilon=0.05",
+        "query a run with other settings of the metrics, without calling the model",
+        "RUN [options]",
+        (
+            "twinlens ask runs/resnet50 --option soundness.epsilon=0.05",
+            "twinlens ask runs/resnet50 --metrics completeness --performance probability",
+        ),
+        "ask",
     ),
     "report": Command(
-        summary="write one self-contained page about a run, or about several",
-        module="report",
-        usage="RUN [RUN …] [options]",
-        example="twinlens report runs/resnet50 --table latex",
+        "write an HTML report, figures or a table about one or more runs",
+        "RUN [RUN …] [options]",
+        ("twinlens report runs/resnet50", "twinlens report runs/resnet50 --table latex"),
+        "report",
     ),
     "compare": Command(
-        summary="show several runs side by side and test how they differ, as a table and as a page",
-        module="report",
-        usage="RUN [RUN …] [options]",
-        example="twinlens compare runs/one runs/two --verdicts",
+        "compare runs side by side and test their differences",
+        "RUN [RUN …] [options]",
+        ("twinlens compare runs/one runs/two --verdicts",),
+        "report",
     ),
     "selftest": Command(
-        summary="test the metrics themselves on the model and data of a run",
-        module="selftest",
-        usage="RUN [options]",
-        example="twinlens selftest runs/resnet50 --method gradcam",
+        "test the metrics on the model and data of a run",
+        "RUN [options]",
+        ("twinlens selftest runs/resnet50 --method gradcam",),
+        "selftest",
     ),
     "check": Command(
-        summary="make a test of another paper on the methods of a run, such as ROAR or the pointing game",
-        module="check",
-        usage="NAME RUN [options]",
-        example="twinlens check model-randomisation runs/resnet50 --limit 50",
+        "run a test from another paper on a run, such as ROAR or the pointing game",
+        "NAME RUN [options]",
+        ("twinlens check model-randomisation runs/resnet50 --limit 50",),
+        "check",
     ),
     "verify": Command(
-        summary="check every file of a run against its digest",
-        module="verify",
-        usage="RUN [options]",
-        example="twinlens verify runs/resnet50",
+        "check every file of a run against its checksum", "RUN [options]", ("twinlens verify runs/resnet50",), "verify"
     ),
     "reproduce": Command(
-        summary="do an experiment of the paper again, and check its claims",
-        module="reproduce",
-        usage="NAME|all [options]",
-        example="twinlens reproduce synthetic --out runs/synthetic",
+        "repeat an experiment of the paper and check its claims",
+        "NAME|all [options]",
+        ("twinlens reproduce synthetic --out runs/synthetic",),
+        "reproduce",
     ),
     "methods": Command(
-        summary="list the attribution methods, metrics and imputers, or explain one",
-        module="methods",
-        usage="[NAME]",
-        example="twinlens methods occlusion",
+        "list attribution methods, metrics and imputers, or describe one",
+        "[NAME]",
+        ("twinlens methods", "twinlens methods occlusion"),
+        "methods",
     ),
-    "metrics": Command(
-        summary="list the metrics and what they mean, or explain one",
-        module="methods",
-        usage="[NAME]",
-        example="twinlens metrics soundness",
-    ),
-    "completion": Command(
-        summary="print a script by which your shell completes commands, flags and their values",
-        module="completion",
-        usage="bash|zsh|fish",
-        example="twinlens completion bash > ~/.local/share/bash-completion/completions/twinlens",
-    ),
+    "metrics": Command("list metrics, or describe one", "[NAME]", ("twinlens metrics soundness",), "methods"),
 }
 """Every command by its name."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit code: 0 for success, 2 for what the user can mend, 130 when interrupted."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    if not given or given[0].startswith("-"):
-        return _without_command(given)
-    if given[0] not in COMMANDS:
-        _say(f"error: {unknown('command', given[0], COMMANDS)}")
+    """Run a command and return its exit code: 0 for success, 2 for a user error, 130 when interrupted."""
+    if "_ARGCOMPLETE" in os.environ:
+        complete = importlib.import_module("twinlens.cli.completion").complete
+        complete({name: command.summary for name, command in COMMANDS.items()})
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if not words or words[0].startswith("-"):
+        return _without_command(words)
+    if words[0] not in COMMANDS:
+        _print_line(f"error: {unknown('command', words[0], COMMANDS)}")
         return 2
-    # Before torch is loaded: threads that spin while they wait take ten times the CPU on a machine that others use.
+    # Before torch is loaded: threads that spin while they wait take ten times the CPU on a busy machine.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     keep_freed_memory()
-    # Whoever waits for a table wants one line, and not the place in the source that a warning came from.
     with warnings.catch_warnings():
-        warnings.showwarning = lambda message, *_, **__: _say(f"warning: {message}")
-        return _guarded(given[0], given[1:])
+        # One line, without the source location.
+        warnings.showwarning = lambda message, *_, **__: _print_line(f"warning: {message}")
+        return _run(words[0], words[1:])
 
 
 class _Parser(argparse.ArgumentParser):
-    """Refuses in one line, as everything else does, and not below a usage."""
+    """Raises an error of one line instead of printing the usage."""
 
     def error(self, message: str) -> NoReturn:
-        raise ValueError(f"{message[:1000]}. What there is: {self.prog} --help")
+        raise ValueError(f"{message[:1000]}. See: {self.prog} --help")
 
 
-def _without_command(given: Sequence[str]) -> int:
+class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """Keeps the lines of examples, and leaves room for long flags."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=30)
+
+
+def command_parser(name: str) -> argparse.ArgumentParser:
+    """Return the parser of a command."""
+    command = COMMANDS[name]
+    parser = _Parser(
+        prog=f"twinlens {name}",
+        usage=f"twinlens {name} {command.usage}",
+        description=f"{command.summary[0].upper()}{command.summary[1:]}.",
+        epilog="\n".join(["examples:", *(f"  {example}" for example in command.examples)]),
+        formatter_class=_HelpFormatter,
+    )
+    getattr(importlib.import_module(f"twinlens.cli.{command.module}"), f"add_{name}")(parser)
+    return parser
+
+
+def _without_command(words: Sequence[str]) -> int:
     parser = _top_parser()
     try:
-        parser.parse_args(given)
+        parser.parse_args(words)
     except ValueError as error:
-        _say(f"error: {error}")
+        _print_line(f"error: {error}")
     else:
         parser.print_help(sys.stderr)
     return 2
@@ -165,12 +179,12 @@ def _top_parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="twinlens",
         usage="twinlens COMMAND [options]",
-        description="How far can a feature-attribution map be trusted? Soundness and completeness, measured.\n\n"
+        description="Measure how far feature-attribution maps can be trusted: soundness and completeness.\n\n"
         f"commands:\n{commands}",
-        epilog="Start with: twinlens demo\nOptions of a command: twinlens COMMAND --help",
+        epilog="Start with `twinlens demo`. `twinlens COMMAND --help` lists the options of a command.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=_versions())
+    parser.add_argument("--version", action="version", version=_versions(), help="Show versions and exit.")
     return parser
 
 
@@ -179,38 +193,27 @@ def _versions() -> str:
     return f"twinlens {version('twinlens')} (Python {platform.python_version()}, {packages})"
 
 
-def _parser(name: str, command: Command) -> argparse.ArgumentParser:
-    return _Parser(
-        prog=f"twinlens {name}",
-        usage=f"twinlens {name} {command.usage}",
-        description=f"{command.summary[0].upper()}{command.summary[1:]}.",
-        epilog=f"Example: {command.example}",
-    )
-
-
-def _guarded(name: str, arguments: Sequence[str]) -> int:
+def _run(name: str, words: Sequence[str]) -> int:
     try:
-        logging.getLogger("PIL").addHandler(logging.NullHandler())  # the error about a bad image says what it would say
-        command = importlib.import_module(f"twinlens.cli.{COMMANDS[name].module}")
-        parser = _parser(name, COMMANDS[name])
-        getattr(command, f"add_{name}")(parser)
-        given = parser.parse_args(arguments)
+        logging.getLogger("PIL").addHandler(logging.NullHandler())  # our error about a bad image repeats its message
+        namespace = command_parser(name).parse_args(words)
+        run = getattr(importlib.import_module(f"twinlens.cli.{COMMANDS[name].module}"), f"run_{name}")
         try:
-            getattr(command, f"run_{name}")(given)
+            run(namespace)
         except SystemExit as error:
-            raise ValueError(f"`model`, or other code of yours, called sys.exit({error.code!r}).") from error
+            raise ValueError(f"`model`, or other code that you passed, called sys.exit({error.code!r}).") from error
     except _USER_ERRORS as error:
         if os.environ.get("TWINLENS_DEBUG"):
             raise
-        _say(f"error: {error or type(error).__name__}")
+        _print_line(f"error: {error or type(error).__name__}")
         return 2
     except KeyboardInterrupt:
-        _say("interrupted. What is done is kept; the same command goes on.")
+        _print_line("interrupted. Finished work is kept; run the same command again to resume.")
         return 130
     return 0
 
 
-def _say(text: str) -> None:
+def _print_line(text: str) -> None:
     print(f"twinlens: {printable_line(' '.join(text.split()))}", file=sys.stderr)
 
 

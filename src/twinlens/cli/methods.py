@@ -1,16 +1,16 @@
-"""The commands methods and metrics: what there is, and what one of them can be asked."""
+"""The commands methods and metrics: list the entries of the catalogues, or describe one."""
 
 from __future__ import annotations
 
 import argparse
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from twinlens.attribution import CONTROLS, METHODS, method_names, plugin_method
+from twinlens.attribution import BASELINES, METHODS, method_names, plugin_method
 from twinlens.attribution.method import declared, options_of
 from twinlens.cli.printing import print_plain
 from twinlens.errors import first_line, unknown
@@ -21,69 +21,55 @@ from twinlens.support.fields import fields_of
 
 def add_methods(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `twinlens methods`."""
-    parser.add_argument("name", nargs="?", help="explain this method, metric or imputer, with its options")
+    parser.add_argument("name", nargs="?", metavar="NAME", help="Method, metric or imputer to describe.")
 
 
-def run_methods(given: argparse.Namespace) -> None:
-    """List all methods, metrics and imputers, or explain one."""
-    if given.name is None:
-        list_entries(_ENTRIES, "methods")
-    elif given.name in method_names():
-        explain_method(given.name)
-    elif given.name in metric_names():
-        explain_metric(given.name)
-    elif given.name in IMPUTERS:
-        example = TokenImputer(0) if given.name == "token" else find_imputer(given.name)
-        explain_fields(given.name, example, f"--imputer {given.name} --option imputer.KEY=VALUE")
+def run_methods(namespace: argparse.Namespace) -> None:
+    """List all methods, metrics and imputers, or describe one."""
+    name = namespace.name
+    if name is None:
+        methods = method_names()
+        _print_table("Methods", [each for each in methods if each not in BASELINES], _method_summary)
+        _print_table("Baseline methods", [each for each in methods if each in BASELINES], _method_summary)
+        _print_table("Metrics", metric_names(), _metric_summary)
+        _print_table("Imputers", list(IMPUTERS), lambda each: _summary(IMPUTERS[each]))
+        print("`twinlens methods NAME` describes one of them, with its options.")
+    elif name in method_names():
+        _describe_method(name)
+    elif name in metric_names():
+        _describe_metric(name)
+    elif name in IMPUTERS:
+        example = TokenImputer(0) if name == "token" else find_imputer(name)
+        _describe_fields(name, example, f"--imputer {name} --option imputer.KEY=VALUE")
     else:
-        raise unknown("name", given.name, [*method_names(), *metric_names(), *IMPUTERS])
+        raise unknown("name", name, [*method_names(), *metric_names(), *IMPUTERS])
 
 
 def add_metrics(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `twinlens metrics`."""
-    parser.add_argument("name", nargs="?", help="explain this metric, with its options")
+    parser.add_argument("name", nargs="?", metavar="NAME", help="Metric to describe.")
 
 
-def run_metrics(given: argparse.Namespace) -> None:
-    """List all metrics, or explain one."""
-    if given.name is None:
-        list_entries(("Metrics",), "metrics")
-    elif given.name in metric_names():
-        explain_metric(given.name)
+def run_metrics(namespace: argparse.Namespace) -> None:
+    """List all metrics, or describe one."""
+    if namespace.name is None:
+        _print_table("Metrics", metric_names(), _metric_summary)
+        print("`twinlens metrics NAME` describes one of them, with its options.")
+    elif namespace.name in metric_names():
+        _describe_metric(namespace.name)
     else:
-        raise unknown("name", given.name, metric_names())
+        raise unknown("name", namespace.name, metric_names())
 
 
-_ENTRIES = ("Methods", "Controls", "Metrics", "Imputers")
-
-
-def list_entries(titles: Sequence[str], command: str) -> None:
-    """Print the names of all entries of these kinds with what they are."""
-    console, entries = Console(), _entries()
-    for title in titles:
-        table = Table(title=title, box=None, title_justify="left", title_style="bold", show_header=False)
-        for name, summary in entries[title].items():
-            table.add_row(name, escape(summary))
-        console.print(table)
-    console.print(f"Options of one of them: twinlens {command} NAME", style="dim")
-
-
-def _entries() -> dict[str, dict[str, str]]:
-    kinds = (
-        {name: _entry(_method_summary, name) for name in method_names() if name not in CONTROLS},
-        {name: _summary(METHODS[name]) for name in METHODS if name in CONTROLS},
-        {name: _entry(_metric_summary, name) for name in metric_names()},
-        {name: _summary(kind) for name, kind in IMPUTERS.items()},
-    )
-    return dict(zip(_ENTRIES, kinds, strict=True))
-
-
-def _entry(summary: Callable[[str], str], name: str) -> str:
-    """Summarise an entry; a plug-in that cannot be imported says so in its own line, and hides no other."""
-    try:
-        return summary(name)
-    except (ImportError, TypeError) as error:
-        return first_line(error)
+def _print_table(title: str, names: list[str], summary: Callable[[str], str]) -> None:
+    table = Table(title=title, box=None, title_justify="left", title_style="bold", show_header=False)
+    for name in names:
+        try:
+            text = summary(name)
+        except (ImportError, TypeError) as error:  # a broken plug-in does not hide the others
+            text = first_line(error)
+        table.add_row(name, escape(text))
+    Console().print(table)
 
 
 def _method_summary(name: str) -> str:
@@ -95,40 +81,37 @@ def _metric_summary(name: str) -> str:
     return f"{about.arrow} {about.summary}"
 
 
-def _summary(thing: object) -> str:
-    return (inspect.getdoc(thing) or "").split("\n\n")[0].replace("\n", " ")
+def _summary(entry: object) -> str:
+    return (inspect.getdoc(entry) or "").split("\n\n")[0].replace("\n", " ")
 
 
-def _print_lines(console: Console, text: str) -> None:
-    for line in text.split("\n"):
-        print_plain(console, line)
+def _describe_method(name: str) -> None:
+    function = METHODS.get(name) or plugin_method("name", name)
+    text = inspect.getdoc(function) or ""
+    if name in METHODS:  # a plug-in declares nothing
+        defaults = ", ".join(f"{option}={p.default!r}" for option, p in options_of(function).items())
+        text += f"\n\n{declared(function).describe()}\nDefaults: {defaults}"
+    _print_lines(name, text)
 
 
-def explain_method(name: str) -> None:
-    """Print the documentation and the options of a method."""
-    console, function = Console(), METHODS.get(name) or plugin_method("name", name)
-    console.print(f"{name}\n", style="bold")
-    _print_lines(console, inspect.getdoc(function) or "")
-    if name not in METHODS:  # which declares nothing that we know of
-        return
-    defaults = ", ".join(f"{option}={p.default!r}" for option, p in options_of(function).items())
-    _print_lines(console, f"\n{declared(function).describe()}\nDefaults: {defaults}")
-
-
-def explain_metric(name: str) -> None:
-    """Print what a metric means, how it is read, and its options."""
+def _describe_metric(name: str) -> None:
     metric = metric_named(name)
-    said, scale = metric.about.reading(str(metric.performance))
-    explain_fields(name, metric, f"--option {name}.KEY=VALUE", f"{scale}\n{said}")
+    reading, scale = metric.about.reading(str(metric.performance))
+    _describe_fields(name, metric, f"--option {name}.KEY=VALUE", f"{scale}\n{reading}")
 
 
-def explain_fields(name: str, value: object, form: str, said: str = "") -> None:
+def _describe_fields(name: str, value: object, form: str, more: str = "") -> None:
     """Print what a metric or an imputer is, and its options with their defaults; `form` shows how to set one."""
-    console = Console()
-    console.print(f"{name}\n", style="bold")
-    _print_lines(console, f"{_summary(type(value))}\n{said}".rstrip())
-    _print_lines(console, f"\nOptions, as in {form}:")
+    lines = [f"{_summary(type(value))}\n{more}".rstrip(), "", f"Options, as in {form}:"]
     for field in fields_of(type(value)):
         own = getattr(value, field.name)
         default = "" if own is None else f" ({', '.join(map(str, own)) if isinstance(own, tuple) else own})"
-        print_plain(console, f"  {field.name}: {field.help}{default}")
+        lines.append(f"  {field.name}: {field.help}{default}")
+    _print_lines(name, "\n".join(lines))
+
+
+def _print_lines(title: str, text: str) -> None:
+    console = Console()
+    console.print(f"{title}\n", style="bold")
+    for line in text.split("\n"):
+        print_plain(console, line)

@@ -6,14 +6,15 @@ import argparse
 import contextlib
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from twinlens.cli.printing import print_differences, print_runs
 from twinlens.errors import RunError, printable_line, short_repr
+from twinlens.outcome import Evaluation, open_evaluation
 from twinlens.report import format_table, write_figures, write_report
 from twinlens.run.directory import tidy_run
 from twinlens.run.run_comparison import compare_evaluations
-from twinlens.run.run_reader import Evaluation, open_evaluation, run_labels
+from twinlens.run.stored_run import run_labels
 from twinlens.statistics.contrasts import RunComparison
 from twinlens.support.fields import JSON, to_json
 
@@ -21,40 +22,42 @@ from twinlens.support.fields import JSON, to_json
 def add_report(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `twinlens report`."""
     parser.add_argument("runs", nargs="+", metavar="RUN", help="run directories")
-    parser.add_argument("--out", metavar="FILE", help="the page; report.html in the first run by default")
+    parser.add_argument("--out", metavar="FILE", help="output page (default: report.html in the first run)")
     parser.add_argument("--figures", metavar="DIR", help="write every chart as PDF, SVG and PNG instead")
     parser.add_argument("--table", choices=("latex", "markdown", "csv"), help="print the table for a paper instead")
 
 
-def run_report(given: argparse.Namespace) -> None:
+def run_report(arguments: argparse.Namespace) -> None:
     """Write a page, figures, or a table."""
-    evaluations = [open_evaluation(path) for path in given.runs]
-    if given.table:
-        for line in format_table(evaluations, given.table).splitlines():
-            print(printable_line(line))
-        found = [f"{evaluation.path}: {note}" for evaluation in evaluations for note in evaluation.notes]
-        for note in map(printable_line, found):
-            print(f"twinlens: warning: {note}", file=sys.stderr)
-            if given.table == "latex":
-                print(f"% {note}")  # so that a table in a file says so, too; CSV has no comments
-            elif given.table == "markdown":
-                print(f"\n{note}")
-    elif given.figures:
-        with writing_to(given.figures, "figures"):
-            paths = write_figures(evaluations, given.figures)
+    evaluations = [open_evaluation(path) for path in arguments.runs]
+    if arguments.table:
+        _print_table(evaluations, arguments.table)
+    elif arguments.figures:
+        with writing_to(arguments.figures, "figures"):
+            paths = write_figures(evaluations, arguments.figures)
         for path in paths:
             print(printable_line(str(path)))
     else:
-        if not given.out:
+        if not arguments.out:
             tidy_run(evaluations[0].path)
-        with writing_to(given.out, "out"):
-            page = write_report(evaluations, given.out or evaluations[0].path / "report.html")
+        with writing_to(arguments.out, "out"):
+            page = write_report(evaluations, arguments.out or evaluations[0].path / "report.html")
         print(printable_line(str(page)))
+
+
+def _print_table(evaluations: Sequence[Evaluation], kind: str) -> None:
+    """Print the table; notes go to stderr and, as comments, into LaTeX and Markdown."""
+    for line in format_table(evaluations, kind).splitlines():
+        print(printable_line(line))
+    for note in (printable_line(f"{run.path}: {note}") for run in evaluations for note in run.notes):
+        print(f"twinlens: warning: {note}", file=sys.stderr)
+        if kind != "csv":
+            print(f"% {note}" if kind == "latex" else f"\n{note}")
 
 
 @contextlib.contextmanager
 def writing_to(path: str | None, option: str) -> Iterator[None]:
-    """Name the option whose path cannot be written to."""
+    """Name the option in errors about a path that cannot be written."""
     try:
         yield
     except OSError as error:
@@ -70,39 +73,39 @@ def writing_to(path: str | None, option: str) -> Iterator[None]:
 def add_compare(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `twinlens compare`."""
     parser.add_argument("runs", nargs="+", metavar="RUN", help="run directories")
-    parser.add_argument("--out", metavar="FILE", default="comparison.html", help="the page (comparison.html)")
-    parser.add_argument("--verdicts", action="store_true", help="print what each pair differs in, in words, too")
+    parser.add_argument("--out", metavar="FILE", default="comparison.html", help="output page (default: %(default)s)")
+    parser.add_argument("--verdicts", action="store_true", help="also print each comparison as a sentence")
     parser.add_argument(
         "--resamples",
         type=int,
         metavar="N",
         default=1000,
-        help="resamples behind differences between the runs (1000); 0 leaves these out",
+        help="resamples for differences between the runs (default: %(default)s); 0 leaves them out",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
-def run_compare(given: argparse.Namespace) -> None:
-    """Print the tables of several runs as one, and how the runs differ, and write their page."""
-    evaluations = [open_evaluation(path) for path in given.runs]
+def run_compare(arguments: argparse.Namespace) -> None:
+    """Print the tables of several runs as one and the differences between the runs, and write their page."""
+    evaluations = [open_evaluation(path) for path in arguments.runs]
     runs = dict(zip(run_labels(evaluations), evaluations, strict=True))
-    several = len(runs) > 1 and given.resamples != 0
-    comparison = compare_evaluations(runs, resamples=given.resamples) if several else None
-    if given.json:
-        found = {str(run.path): _overview(label, run, comparison) for label, run in runs.items()}
-        print(json.dumps(found, indent=1, ensure_ascii=False))
+    several = len(runs) > 1 and arguments.resamples != 0
+    comparison = compare_evaluations(runs, resamples=arguments.resamples) if several else None
+    if arguments.json:
+        content = {str(run.path): _overview(label, run, comparison) for label, run in runs.items()}
+        print(json.dumps(content, indent=1, ensure_ascii=False))
         return
-    print_runs(evaluations, verdicts=given.verdicts)
+    print_runs(evaluations, verdicts=arguments.verdicts)
     if comparison is not None:
-        print_differences(comparison, evaluations, verdicts=given.verdicts)
-    with writing_to(given.out, "out"):
-        page = write_report(evaluations, given.out, comparison=comparison)
+        print_differences(comparison, evaluations, verdicts=arguments.verdicts)
+    with writing_to(arguments.out, "out"):
+        page = write_report(evaluations, arguments.out, comparison=comparison)
     print(printable_line(str(page)))
 
 
 def _overview(label: str, run: Evaluation, comparison: RunComparison | None) -> dict[str, JSON]:
-    """Return the numbers of a run, and those by which it differs from the runs behind it."""
+    """Return the numbers of a run, and its differences from the runs after it."""
     if comparison is None:
         return run.overview()
-    pairs = [to_json(pair) for pair in comparison.pairs if pair.first == label]
+    pairs = [to_json(pair.row()) for pair in comparison.pairs if pair.first == label]
     return {**run.overview(), "differences": pairs, "notes": to_json(comparison.notes)}

@@ -1,1 +1,8 @@
-"""Data: labelled samples with stable ids, read one at a time, and attribution maps computed elsewhere."""
+"""Data: labelled samples with stable ids, read one at a time, and attribution maps computed elsewhere.
+
+The public names are listed in `__init__.pyi`; each is imported on first use.
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,4 +1,4 @@
-"""Bounding boxes: where in an image its object is, from a CSV file or Pascal VOC's XML, and as a region of the input.
+"""Bounding boxes of the objects in images, from a CSV file or Pascal VOC's XML, and as regions of the input.
 
 Shapes: N samples; inputs are H × W.
 """
@@ -10,11 +10,10 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from xml.parsers import expat
+from xml.etree import ElementTree
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from twinlens.data.images import reading
@@ -37,19 +36,19 @@ class Box:
     """Left, top, right and bottom, in pixels from the upper left corner of the original image."""
 
     label: str | None
-    """What is in it, where that is known."""
+    """Class of the object, where it is known."""
 
-    place: str
-    """File and line that it comes from, for errors."""
+    origin: str
+    """File and line, or number of the object, for errors."""
 
 
 def read_boxes(path: str) -> list[Box]:
     r"""Read bounding boxes.
 
     Args:
-        path: FILE.csv with the columns image (or id), xmin, ymin, xmax, ymax and perhaps label, the edges counted from
-            0 at the upper left corner, so that 0, 0, width, height is the whole image; or a folder with Pascal VOC's
-            XML, a file per image with its name, pixels counted from 1 and the last included.
+        path: FILE.csv with the columns image (or id), xmin, ymin, xmax, ymax and optionally label, edges counted from
+            0 at the upper left corner (0, 0, width, height is the whole image); or a folder with Pascal VOC's XML, one
+            file per image with its name, pixels counted from 1 and the last included.
 
     Example:
         >>> import tempfile
@@ -73,14 +72,14 @@ def read_boxes(path: str) -> list[Box]:
 def _read_csv(path: str) -> list[Box]:
     boxes = []
     for line, (*edges, image, name, label) in read_table(path, _EDGES, ("image", "id", "label")):
-        place = f"'{path}', line {line}"
+        origin = f"'{path}', line {line}"
         if not (image or name):
-            raise DataError(f"{place}: a box needs the name of its image, in a column image or id. Fill it in.")
-        boxes.append(Box(image=image or name, edges=_edges(edges, place), label=label or None, place=place))
+            raise DataError(f"{origin}: a box needs the name of its image, in a column image or id. Fill it in.")
+        boxes.append(Box(image=image or name, edges=_edges(edges, origin), label=label or None, origin=origin))
     return boxes
 
 
-def _edges(texts: Sequence[str], place: str, *, from_one: bool = False) -> tuple[float, float, float, float]:
+def _edges(texts: Sequence[str], origin: str, *, from_one: bool = False) -> tuple[float, float, float, float]:
     try:
         left, top, right, bottom = map(float, texts)
     except ValueError:
@@ -89,94 +88,69 @@ def _edges(texts: Sequence[str], place: str, *, from_one: bool = False) -> tuple
         left, top = left - 1, top - 1
     if not (math.isfinite(left + top + right + bottom) and left < right and top < bottom):
         raise DataError(
-            f"{place}: a box needs numbers xmin < xmax and ymin < ymax; got {', '.join(texts)}. Correct it."
+            f"{origin}: a box needs numbers xmin < xmax and ymin < ymax; got {', '.join(texts)}. Correct it."
         )
     return left, top, right, bottom
 
 
-class _Annotation:
-    """What a Pascal VOC file says of its objects, gathered while it is parsed."""
-
-    def __init__(self) -> None:
-        self.objects: list[tuple[int, dict[str, str]]] = []
-        self._path: list[str] = []
-        self._parser = expat.ParserCreate()
-        self._parser.StartElementHandler = self._start
-        self._parser.EndElementHandler = lambda _: self._path.pop()
-        self._parser.CharacterDataHandler = self._text
-        self._parser.StartDoctypeDeclHandler = self._refuse
-
-    def parse(self, content: bytes) -> None:
-        self._parser.Parse(content, True)
-
-    def _refuse(self, *_: object) -> None:
-        # Entities, which a document type can declare, may expand to gigabytes or name other files.
-        raise ValueError("it declares a document type, which annotations do not need and attacks do")
-
-    def _start(self, tag: str, _: object) -> None:
-        self._path.append(tag)
-        if self._path[1:] == ["object"]:
-            self.objects.append((self._parser.CurrentLineNumber, {}))
-
-    def _text(self, text: str) -> None:
-        # Parts of an object, such as a head, have boxes of their own, deeper in the tree.
-        if self._path[1:] == ["object", "name"] or (self._path[1:3] == ["object", "bndbox"] and len(self._path) == 4):
-            found = self.objects[-1][1]
-            found[self._path[-1]] = found.get(self._path[-1], "") + text.strip()
-
-
 def _read_voc(file: Path, image: str) -> list[Box]:
-    annotation = _Annotation()
-    with reading(file, "`boxes` must be XML as Pascal VOC's; remove what is not."):
+    with reading(file, "`boxes` must be XML as Pascal VOC's; remove other files."):
         if file.stat().st_size > _LARGEST_XML:
             raise ValueError(f"it has more than {_LARGEST_XML} bytes")
-        annotation.parse(file.read_bytes())
+        parser = ElementTree.XMLParser(target=_Builder())
+        objects = ElementTree.fromstring(file.read_bytes(), parser).findall("object")
     boxes = []
-    for line, found in annotation.objects:
-        place = f"'{file}', line {line}"
-        edges = _edges([found.get(name, "nothing") for name in _EDGES], place, from_one=True)
-        boxes.append(Box(image=image, edges=edges, label=found.get("name") or None, place=place))
+    for number, one in enumerate(objects, start=1):
+        origin = f"'{file}', object {number}"
+        edges = [(one.findtext(f"bndbox/{name}") or "nothing").strip() for name in _EDGES]
+        label = (one.findtext("name") or "").strip() or None
+        boxes.append(Box(image=image, edges=_edges(edges, origin, from_one=True), label=label, origin=origin))
     return boxes
 
 
-def boxes_of_samples(boxes: Sequence[Box], ids: Sequence[str]) -> dict[int, list[Box]]:
-    """Find the sample of each box; boxes of images that are not among the samples are left out.
+class _Builder(ElementTree.TreeBuilder):
+    def doctype(self, *_: object) -> None:
+        # Entities, which a document type can declare, may expand to gigabytes or name other files.
+        raise ValueError("it declares a document type, which annotations do not need and attacks do")
 
-    An image is that of a sample where the parts of one's path end in those of the other's: "dog/1", "1.png" and "1" are
-    "dog/1.png", and "cat/1" is not.
+
+def boxes_of_samples(boxes: Sequence[Box], ids: Sequence[str]) -> dict[int, list[Box]]:
+    """Find the sample of each box, by position; boxes of images that are not among the samples are left out.
+
+    An image is that of a sample if one path ends in the other: "dog/1", "1.png" and "1" are "dog/1.png", and "cat/1" is
+    not.
 
     Example:
-        >>> box = Box(image="1", edges=(0, 0, 1, 1), label=None, place="line 1")
+        >>> box = Box(image="1", edges=(0, 0, 1, 1), label=None, origin="line 1")
         >>> boxes_of_samples([box], ["cat/2.png", "dog/1.png"])
-        {1: [Box(image='1', edges=(0, 0, 1, 1), label=None, place='line 1')]}
+        {1: [Box(image='1', edges=(0, 0, 1, 1), label=None, origin='line 1')]}
     """
     by_name: dict[str, list[int]] = {}
-    for place, name in enumerate(ids):
+    for position, name in enumerate(ids):
         for last in {PurePosixPath(name).name, PurePosixPath(name).stem}:
-            by_name.setdefault(last, []).append(place)
-    found: dict[int, list[Box]] = {}
+            by_name.setdefault(last, []).append(position)
+    by_sample: dict[int, list[Box]] = {}
     for box in boxes:
         folders = PurePosixPath(box.image).parts[:-1]
         near = by_name.get(PurePosixPath(box.image).name, [])
-        meant = [k for k in near if _ends_alike(folders, PurePosixPath(ids[k]).parts[:-1])]
-        meant = [k for k in meant if ids[k] == box.image] or meant
-        if len(meant) > 1:
+        matches = [k for k in near if _ends_alike(folders, PurePosixPath(ids[k]).parts[:-1])]
+        matches = [k for k in matches if ids[k] == box.image] or matches
+        if len(matches) > 1:
             raise DataError(
-                f"{box.place}: {box.image!r} may be {ids[meant[0]]!r} or {ids[meant[1]]!r}. Name its folder, too."
+                f"{box.origin}: {box.image!r} may be {ids[matches[0]]!r} or {ids[matches[1]]!r}. Name its folder, too."
             )
-        for place in meant:
-            found.setdefault(place, []).append(box)
-    if not found:
+        for position in matches:
+            by_sample.setdefault(position, []).append(box)
+    if not by_sample:
         raise DataError(
             f"`boxes` must name images of the run, such as {ids[0]!r}; none of {len(boxes)} does, the first is "
-            f"{boxes[0].image!r} ({boxes[0].place})."
+            f"{boxes[0].image!r} ({boxes[0].origin})."
         )
-    return found
+    return by_sample
 
 
 def _ends_alike(one: Sequence[str], other: Sequence[str]) -> bool:
-    count = min(len(one), len(other))
-    return tuple(one[len(one) - count :]) == tuple(other[len(other) - count :])
+    return all(a == b for a, b in zip(reversed(one), reversed(other), strict=False))
 
 
 def draw_regions(
@@ -188,26 +162,22 @@ def draw_regions(
     """Draw the boxes of each sample as the model sees them: (N, H, W), True for pixels whose centre is in one.
 
     Args:
-        boxes: by the place of their sample.
+        boxes: by the position of their sample.
         sizes: width and height of each sample's original image.
         preprocessing: resizes and crops boxes as it does images.
         spatial: height and width of an input.
     """
     region = np.zeros((len(sizes), *spatial), dtype=bool)
-    rows, columns = (np.arange(length, dtype=np.float64) + 0.5 for length in spatial)
-    for place, own in boxes.items():
-        width, height = sizes[place]
+    y, x = (axis + 0.5 for axis in np.ogrid[: spatial[0], : spatial[1]])
+    for position, own in boxes.items():
+        width, height = sizes[position]
         for box in own:
             left, top, right, bottom = box.edges
             if min(left, top) < -1 or right > width + 1 or bottom > height + 1:  # some count from 0, others from 1
                 raise DataError(
-                    f"{box.place}: the box {left:g}, {top:g} to {right:g}, {bottom:g} is not inside of its image of "
+                    f"{box.origin}: the box {left:g}, {top:g} to {right:g}, {bottom:g} is not inside of its image of "
                     f"{width} × {height} pixels. Give boxes in pixels of the original image."
                 )
             (x1, y1), (x2, y2) = preprocessing.moved(np.array([[left, top], [right, bottom]]), (width, height))
-            region[place] |= _between(rows, y1, y2)[:, None] & _between(columns, x1, x2)
+            region[position] |= (y1 <= y) & (y < y2) & (x1 <= x) & (x < x2)
     return torch.from_numpy(region)
-
-
-def _between(centres: NDArray[np.float64], low: float, high: float) -> NDArray[np.bool_]:
-    return (low <= centres) & (centres < high)

@@ -1,4 +1,4 @@
-"""Data sets and loaders of torch as samples, read one at a time.
+"""Data sets and data loaders of torch as samples, read one at a time.
 
 Shapes: N samples, C channels, S = spatial shape, D features of a tabular row; images are H × W.
 """
@@ -28,7 +28,7 @@ _READ_TWICE = 3  # samples, to see that they stay the same
 
 
 def is_dataset(data: object) -> bool:
-    """Return whether samples can be read of something one by one: a data set, a loader, or what behaves like one."""
+    """Return whether an object is a data set, a loader, or behaves like one."""
     if isinstance(data, (DataLoader, IterableDataset)):
         return True
     plain = (str, bytes, list, tuple, Mapping, np.ndarray, Tensor)
@@ -38,8 +38,8 @@ def is_dataset(data: object) -> bool:
 def from_dataset(data: Any) -> Samples:
     """Open a data set or a loader as samples.
 
-    A data set is read at random, one sample at a time, and never held in memory. Of a loader over such a data set, the
-    data set is read; whatever else a loader or an iterable data set yields is read once into a temporary file.
+    A data set is read one sample at a time, in any order, and never held in memory; so is the data set of a plain
+    loader. The items of other loaders and of iterable data sets are read once into a temporary file.
 
     Args:
         data: items are an input and a label, as a tuple or by name, such as "image" and "label". Inputs are as for
@@ -53,13 +53,13 @@ def from_dataset(data: Any) -> Samples:
     """
     if not isinstance(data, DataLoader):
         return _from_items(data) if isinstance(data, IterableDataset) else _from_positions(data, range(len(data)))
-    dataset, drawn = data.dataset, data.sampler
-    reads_items = not isinstance(dataset, IterableDataset) and data.collate_fn is default_collate
-    if reads_items and isinstance(drawn, (SequentialSampler, RandomSampler)):
+    dataset, sampler = data.dataset, data.sampler
+    plain = not isinstance(dataset, IterableDataset) and data.collate_fn is default_collate
+    if plain and isinstance(sampler, (SequentialSampler, RandomSampler)):
         return _from_positions(dataset, range(len(dataset)))  # type: ignore[arg-type]
-    if isinstance(drawn, RandomSampler):
+    if isinstance(sampler, RandomSampler):
         raise DataError(
-            "`data` is a loader that shuffles and has a collate_fn of its own, so that its samples have no order. Pass "
+            "`data` is a loader that shuffles and has its own collate_fn; its samples have no order. Pass "
             "shuffle=False."
         )
     return _from_items(sample for batch in data for sample in _unbatched(batch))
@@ -71,17 +71,17 @@ def _from_positions(dataset: Any, positions: Sequence[int]) -> Samples:
     for position in positions[:_READ_TWICE]:
         if source.fingerprint(position) != source.fingerprint(position):
             raise DataError(
-                f"`data` returns another input each time that sample '{ids[position]}' is read, as random crops or "
-                "flips do. Pass the data set with the transforms of evaluation."
+                f"`data` returns another input each time that sample '{ids[position]}' is read, as with random crops "
+                "or flips. Pass the data set with the transforms of evaluation."
             )
-    source.labels = _known_labels(dataset, len(ids))
+    source.labels = _listed_labels(dataset, len(ids))
     if source.labels is None:
         source.labels = _as_labels([source.item(position)[1] for position in positions], ids)
     return make_samples(type(dataset).__qualname__, ids, source.labels, _class_names(dataset), source)
 
 
-def _known_labels(dataset: Any, count: int) -> NDArray[Any] | None:
-    """Return the labels that a data set lists, as those of torchvision do, so that it need not be read for them."""
+def _listed_labels(dataset: Any, count: int) -> NDArray[Any] | None:
+    """Return the labels that a data set lists in `targets`, as those of torchvision do."""
     if getattr(dataset, "target_transform", None) is not None or not hasattr(dataset, "targets"):
         return None
     try:
@@ -93,13 +93,13 @@ def _known_labels(dataset: Any, count: int) -> NDArray[Any] | None:
 
 def _class_names(dataset: Any) -> tuple[str, ...] | None:
     names = getattr(dataset, "classes", None)
-    if not isinstance(names, (list, tuple)) or not names or not all(isinstance(name, str) for name in names):
-        return None
-    return tuple(names)
+    if isinstance(names, (list, tuple)) and names and all(isinstance(name, str) for name in names):
+        return tuple(names)
+    return None
 
 
 class DatasetInputs:
-    """The items of a data set by position. One at a time: few data sets say whether they can be read by two threads."""
+    """The items of a data set by position, read by one thread at a time: few data sets are known to be thread-safe."""
 
     def __init__(self, dataset: Any, ids: Sequence[str]) -> None:
         self.dataset, self.ids = dataset, tuple(ids)
@@ -123,20 +123,14 @@ class DatasetInputs:
 
     def reader(self, position: int) -> Image.Image | NDArray[np.float32]:
         """Read one image or input."""
-        sample, label = self.item(position)
-        if (
-            self.labels is not None
-            and _as_labels([label], self.ids[position : position + 1])[0] != self.labels[position]
-        ):
+        (sample, label), ids = self.item(position), self.ids[position : position + 1]
+        if self.labels is not None and _as_labels([label], ids)[0] != self.labels[position]:
             raise DataError(
-                f"Sample '{self.ids[position]}' has label {label}, and `targets` of the data set say "
-                f"{self.labels[position]}. Correct one of them."
+                f"Sample '{ids[0]}' has label {label}, and `targets` of the data set has {self.labels[position]}. "
+                "Correct one of them."
             )
-        if position not in self._prints:
-            self._prints[position] = _hash(sample)
-        if isinstance(sample, Image.Image):
-            return sample
-        return ArrayInputs(sample[None], self.ids[position : position + 1]).reader(0)
+        self._prints.setdefault(position, _hash(sample))
+        return sample if isinstance(sample, Image.Image) else ArrayInputs(sample[None], ids).reader(0)
 
     def fingerprint(self, position: int) -> bytes:
         """Return a hash of the content of one sample, from when it was read."""
@@ -168,24 +162,24 @@ def _from_items(items: Iterable[object]) -> Samples:
         if first is None:
             raise DataError("`data` must hold at least one sample; got none.")
         file.flush()
-        # Stays there as long as it is mapped.
+        # The file exists as long as it is mapped.
         stored = np.memmap(file, dtype=first[0], mode="r+", shape=(len(labels), *first[1]))
     return from_arrays(stored, _as_labels(labels, [f"{k:05d}" for k in range(len(labels))]), name="stream")
 
 
 def _split(item: object, name: str) -> tuple[Image.Image | NDArray[Any], object]:
     """Return the input and the label of an item."""
-    found: list[Any]
+    pair: list[Any] = list(item[:2]) if isinstance(item, (tuple, list)) else []
+    keys = ""
     if isinstance(item, Mapping):
-        found = [next((item[key] for key in keys if key in item), None) for keys in (_INPUT_KEYS, _LABEL_KEYS)]
-    else:
-        found = list(item[:2]) if isinstance(item, (tuple, list)) else []
-    if len(found) != 2 or found[0] is None or found[1] is None:
+        keys = f" of {sorted(map(str, item))}"
+        pair = [next((item[key] for key in names if key in item), None) for names in (_INPUT_KEYS, _LABEL_KEYS)]
+    if len(pair) != 2 or pair[0] is None or pair[1] is None:
         raise DataError(
             f"`data` must yield an input and a label, as a tuple or by names such as 'image' and 'label'; sample "
-            f"'{name}' is {type(item).__name__}{f' of {sorted(map(str, item))}' if isinstance(item, Mapping) else ''}."
+            f"'{name}' is {type(item).__name__}{keys}."
         )
-    sample, label = found
+    sample, label = pair
     if isinstance(sample, Image.Image):
         if sample.mode not in ("L", "RGB"):
             raise DataError(f"Sample '{name}' must be an image of mode L or RGB; it is {sample.mode}. Convert it.")
@@ -202,7 +196,7 @@ def _split(item: object, name: str) -> tuple[Image.Image | NDArray[Any], object]
 
 
 def _unbatched(batch: object) -> Iterator[object]:
-    """Take a batch of a loader apart."""
+    """Yield the items of a batch."""
     if isinstance(batch, Mapping):
         keys = [key for key in batch if key in (*_INPUT_KEYS, *_LABEL_KEYS)]
         yield from ({key: batch[key][k] for key in keys} for k in range(len(batch[keys[0]]) if keys else 0))
@@ -214,10 +208,10 @@ def _unbatched(batch: object) -> Iterator[object]:
 
 def _as_labels(labels: Sequence[object], ids: Sequence[str]) -> NDArray[Any]:
     """Return labels as one array of integers, or of floating-point numbers for regression."""
-    found = []
+    numbers = []
     for name, label in zip(ids, labels, strict=True):
         array = np.asarray(label.cpu() if isinstance(label, Tensor) else label)
         if array.size != 1 or array.dtype.kind not in "iuf":
             raise DataError(f"Labels of `data` must be one number each; that of sample '{name}' is {label!r}.")
-        found.append(array.reshape(-1)[0])
-    return np.asarray(found)
+        numbers.append(array.reshape(-1)[0])
+    return np.asarray(numbers)

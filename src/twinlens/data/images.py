@@ -1,6 +1,6 @@
 """Image files, read safely: one still image with 8 bits, as viewers show it, or an error that names the file.
 
-Nothing is guessed or changed silently: what cannot be read in one obvious way is refused with a remedy.
+Nothing is guessed or changed silently: an ambiguous file is refused with a remedy.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def reading(name: str | os.PathLike[str], remedy: str) -> Iterator[None]:
         raise DataError(f"'{name}' cannot be read: it is not an image of a known format. {remedy}") from error
     except Exception as error:  # decoders raise almost anything on a broken file
         reason = (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
-        if "pickle" in reason:  # NumPy's message goes on to explain how to run such a file
+        if "pickle" in reason:  # NumPy's message also explains how to run such a file
             reason = "it holds Python objects, which are never loaded"
         raise DataError(f"'{name}' cannot be read: {' '.join(reason.split()).rstrip('.')}. {remedy}") from error
 
@@ -42,7 +42,7 @@ def reading(name: str | os.PathLike[str], remedy: str) -> Iterator[None]:
 def opened_image(path: str, name: str) -> Iterator[Image.Image]:
     """Open one still image that is not decoded yet; any failure in the block becomes a DataError."""
     with reading(name, "Replace or remove the file."):
-        if not stat.S_ISREG(os.stat(path).st_mode):  # to read from a pipe would wait for ever
+        if not stat.S_ISREG(os.stat(path).st_mode):  # reading from a pipe would block
             raise DataError(f"'{name}' is not a regular file. Replace or remove it.")
         with Image.open(path, formats=_FORMATS) as image:
             limit = Image.MAX_IMAGE_PIXELS
@@ -61,7 +61,7 @@ def opened_image(path: str, name: str) -> Iterator[Image.Image]:
 
 
 def _may_lack_rows(image: Image.Image) -> bool:
-    """Return whether a PNG's last row is empty, as Pillow leaves rows for which there are no data without a word."""
+    """Return whether a PNG's last row is empty, as Pillow silently leaves rows without data."""
     last = image.crop((0, image.height - 1, image.width, image.height))
     return bool(image.info.get("interlace")) or not np.asarray(last).any()
 
@@ -74,33 +74,33 @@ def _lacks_pixels(content: bytes) -> bool:
     """Return whether the compressed pixels of a PNG end before its last row."""
     width, height, depth, colour, _, _, interlaced = struct.unpack(">IIBBBBB", content[16:29])
     bits = depth * {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}[colour]
-    wanted = 0
+    missing = 0
     for left, top, across, down in _SEVENTHS if interlaced else ((0, 0, 1, 1),):
         columns, rows = -((left - width) // across), -((top - height) // down)
-        wanted += rows * (1 + (columns * bits + 7) // 8) if columns > 0 and rows > 0 else 0
-    stream, place = zlib.decompressobj(), 8
-    while place + 8 <= len(content) and wanted > 0:
-        length, kind = struct.unpack(">I4s", content[place : place + 8])
-        part = content[place + 8 : place + 8 + length] if kind == b"IDAT" else b""
-        while part and wanted > 0 and not stream.eof:
-            wanted -= len(stream.decompress(part, 2**20))
-            part = stream.unconsumed_tail
-        place += 12 + length
-    return wanted > 0
+        missing += rows * (1 + (columns * bits + 7) // 8) if columns > 0 and rows > 0 else 0
+    stream, offset = zlib.decompressobj(), 8
+    while offset + 8 <= len(content) and missing > 0:
+        length, kind = struct.unpack(">I4s", content[offset : offset + 8])
+        block = content[offset + 8 : offset + 8 + length] if kind == b"IDAT" else b""
+        while block and missing > 0 and not stream.eof:
+            missing -= len(stream.decompress(block, 2**20))
+            block = stream.unconsumed_tail
+        offset += 12 + length
+    return missing > 0
 
 
 def read_image(path: str, name: str) -> Image.Image:
     """Read an image file as viewers show it, with 8 bits, in mode "L" or "RGB"."""
     with opened_image(path, name) as image:
-        # Pillow cuts 16-bit colour to 8 bits silently; only the mode of its decoder shows it, such as RGB;16B.
+        # Pillow reduces 16-bit colour to 8 bits silently; only the mode of its decoder shows it, such as RGB;16B.
         if image.mode[0] in "IF" or re.search(";16[BLN]", str(getattr(image, "tile", ""))):
             raise DataError(
-                f"'{name}' must have 8 bits per channel; it has more (mode {image.mode}), and how to scale them is for "
-                "you to say. Convert it to 8 bits, or pass arrays as .npz."
+                f"'{name}' must have 8 bits per channel; it has more (mode {image.mode}), and their scale is unknown. "
+                "Convert it to 8 bits, or pass arrays as .npz."
             )
         upright = ImageOps.exif_transpose(image)
         if upright.has_transparency_data:
-            # By way of RGBA, since Pillow warns when a palette loses its transparency.
+            # Through RGBA, because Pillow warns when a palette loses its transparency.
             opaque = upright.convert("RGBA")
             if opaque.getchannel("A").getextrema() != (255, 255):
                 raise DataError(f"'{name}' must be opaque; it has transparent pixels. Flatten it onto a background.")

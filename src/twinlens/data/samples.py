@@ -34,6 +34,7 @@ from twinlens.support.randomness import drawn_order
 
 LARGEST_LABEL = 2**63 - 1
 FINGERPRINT = 16  # bytes of the fingerprint of a sample
+_CACHED_BYTES = 2**30  # of decoded images: 1,900 photographs of 500 × 375 pixels
 _WINDOW = 256  # samples that the pool reads ahead
 
 
@@ -71,13 +72,13 @@ class Samples:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def read(self, place: int) -> Image.Image | NDArray[Any]:
+    def read(self, index: int) -> Image.Image | NDArray[Any]:
         """Read one sample: an 8-bit image (mode "RGB" or "L"), or an input (C, *S) or (D,) as the model expects it."""
-        return self.reader(int(self.positions[place]))
+        return self.reader(int(self.positions[index]))
 
-    def take(self, places: Sequence[int] | NDArray[np.integer]) -> Samples:
-        """Return the samples at these places, in this order."""
-        index = np.asarray(places, dtype=np.int64)
+    def take(self, indices: Sequence[int] | NDArray[np.integer]) -> Samples:
+        """Return the samples at these indices, in this order."""
+        index = np.asarray(indices, dtype=np.int64)
         return dataclasses.replace(
             self,
             ids=tuple(self.ids[i] for i in index),
@@ -110,7 +111,7 @@ def from_arrays(
 
     Args:
         inputs: uint8 (N, H, W) or (N, H, W, 1 or 3) are images; floating-point (N, C, *S) or (N, D) are inputs as the
-            model expects them, normalised; integers (N, T) are token ids, which may also be what a tokenizer returns.
+            model expects them, normalised; integers (N, T) are token ids. The output of a tokenizer is accepted, too.
         labels: (N,) classes as integers; floating-point labels are the values of a regression.
         ids: one name per sample; by default its position, such as "00017".
         classes: names of the classes by index.
@@ -142,8 +143,35 @@ def from_arrays(
             f"`labels` must hold one number for each of the {len(array)} samples; got {targets.dtype} of shape "
             f"{targets.shape}. Of one-hot labels take argmax(1); convert class numbers to int64."
         )
-    known = None if classes is None else tuple(str(c) for c in classes)
-    return make_samples(name, names, targets.reshape(-1), known, ArrayInputs(array, names))
+    class_names = None if classes is None else tuple(str(c) for c in classes)
+    return make_samples(name, names, targets.reshape(-1), class_names, ArrayInputs(array, names))
+
+
+def cached(samples: Samples, budget: int = _CACHED_BYTES) -> Samples:
+    """Return samples that keep decoded images in memory, up to `budget` bytes; further images are decoded each time."""
+    return dataclasses.replace(samples, reader=_CachedReader(samples.reader, budget))
+
+
+class _CachedReader:
+    """Reads samples; decoded images are kept until the budget is used up. Arrays are in memory anyway."""
+
+    def __init__(self, read: Callable[[int], Image.Image | NDArray[Any]], budget: int) -> None:
+        self.read, self.budget = read, budget
+        self.images: dict[int, Image.Image] = {}
+
+    def __call__(self, position: int) -> Image.Image | NDArray[Any]:
+        if (image := self.images.get(position)) is not None:
+            return image
+        sample = self.read(position)
+        if isinstance(sample, Image.Image):
+            size = sample.width * sample.height * len(sample.getbands())
+            if size <= self.budget:
+                self.budget -= size
+                self.images[position] = sample
+        return sample
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _CachedReader, (self.read, self.budget)  # other processes read for themselves
 
 
 def subset(samples: Samples, limit: int, seed: int) -> Samples:
@@ -162,17 +190,17 @@ def subset(samples: Samples, limit: int, seed: int) -> Samples:
 def check(
     samples: Samples, *, skip_bad: bool, workers: int = 2, check_size: Callable[[tuple[int, int]], None] | None = None
 ) -> tuple[Samples, tuple[Skipped, ...], str, tuple[bytes, ...]]:
-    """Read every sample once, so that nothing fails later.
+    """Read every sample once, before anything expensive starts.
 
     Args:
         samples: the samples.
         skip_bad: leave out samples that cannot be read; otherwise the first of them is an error.
         workers: number of threads; it does not change the result.
-        check_size: raises `ValueError` for an image of a width and height that the model's preprocessing cannot take.
+        check_size: raises `ValueError` for an image whose width and height the model's preprocessing cannot handle.
 
     Returns:
         The samples that can be read; those left out; a digest of the ids, labels and content of the former; and a
-        fingerprint of each of them, which samples of several data sets share if all three are the same.
+        fingerprint of each, which is the same in every data set for the same id, label and content.
 
     Example:
         >>> good, skipped, digest, prints = check(from_arrays([[1.0], [np.nan]], [0, 1]), skip_bad=True)
@@ -184,33 +212,33 @@ def check(
     digest, good, skipped, prints = hashlib.blake2b(digest_size=32), [], [], []
     with ThreadPoolExecutor(workers) as pool:
         for start in range(0, len(samples), _WINDOW):
-            places = range(start, min(start + _WINDOW, len(samples)))
-            for place, outcome in zip(places, pool.map(partial(_visit, samples, check_size), places), strict=True):
-                name = samples.ids[place]
+            window = range(start, min(start + _WINDOW, len(samples)))
+            for index, outcome in zip(window, pool.map(partial(_visit, samples, check_size), window), strict=True):
+                name = samples.ids[index]
                 if isinstance(outcome, bytes):
-                    good.append(place)
-                    content = json.dumps([name, samples.labels[place].item()]).encode() + outcome
+                    good.append(index)
+                    content = json.dumps([name, samples.labels[index].item()]).encode() + outcome
                     digest.update(content)
                     prints.append(hashlib.blake2b(content, digest_size=FINGERPRINT).digest())
                 elif skip_bad:
                     skipped.append(Skipped(id=name, reason=str(outcome)))
                 else:
-                    raise DataError(f"{outcome} To leave out what cannot be read, choose skip_bad.") from outcome
+                    raise DataError(f"{outcome} To leave out unreadable samples, choose skip_bad.") from outcome
     if not good:
         reason = f"; the first: {skipped[0].reason}" if skipped else "."
         raise DataError(f"None of the {len(samples)} samples of {samples.name} can be read{reason}")
     return samples.take(good), tuple(skipped), digest.hexdigest(), tuple(prints)
 
 
-def _visit(samples: Samples, check_size: Callable[[tuple[int, int]], None] | None, place: int) -> bytes | DataError:
+def _visit(samples: Samples, check_size: Callable[[tuple[int, int]], None] | None, index: int) -> bytes | DataError:
     try:
-        sample = samples.read(place)
+        sample = samples.read(index)
         if check_size is not None and isinstance(sample, Image.Image):
             try:
                 check_size(sample.size)
             except ValueError as error:
-                raise DataError(f"'{samples.ids[place]}': {error}") from None
-        return samples.fingerprint(int(samples.positions[place]))
+                raise DataError(f"'{samples.ids[index]}': {error}") from None
+        return samples.fingerprint(int(samples.positions[index]))
     except DataError as error:
         return error
 
@@ -245,11 +273,8 @@ class ArrayInputs:
         sample = self.inputs[position]
         if sample.dtype == np.uint8:
             return Image.fromarray(np.ascontiguousarray(sample[..., 0] if sample.shape[2:] == (1,) else sample))
-        if sample.dtype.kind == "i":
-            tokens: NDArray[np.int64] = sample.astype(np.int64)
-            return tokens
         with np.errstate(over="ignore"):
-            values: NDArray[np.float32] = sample.astype(np.float32)
+            values: NDArray[Any] = sample.astype(np.int64 if sample.dtype.kind == "i" else np.float32)
         if not np.isfinite(values).all():
             raise DataError(
                 f"Sample '{self.ids[position]}' must be finite in float32; it contains NaN or infinity. "
@@ -265,7 +290,7 @@ class ArrayInputs:
 
 
 class Source(Protocol):
-    """What reads samples by their positions."""
+    """Reads samples by position."""
 
     def reader(self, position: int) -> Image.Image | NDArray[Any]:
         """Read one image or input."""
@@ -289,38 +314,35 @@ def make_samples(
     for text in (*names, *(classes or ())):
         if not is_text(text):
             raise DataError(f"Ids and class names must be text that UTF-8 can encode; '{text}' is not. Rename it.")
-    given = np.asarray(labels)
-    values = task_of(given) == REGRESSION
+    targets = np.asarray(labels)
+    regression = task_of(targets) == REGRESSION
     return Samples(
         name=printable(name),
         ids=names,
-        labels=_check_values(given, names) if values else _check_classes(labels, names, classes),
-        classes=None if values else classes,
+        labels=_check_values(targets, names) if regression else _check_classes(targets, names, classes),
+        classes=None if regression else classes,
         positions=np.arange(len(names)),
         reader=source.reader,
         fingerprint=source.fingerprint,
     )
 
 
-def _check_classes(
-    labels: Sequence[int] | NDArray[Any], ids: Sequence[str], classes: tuple[str, ...] | None
-) -> NDArray[np.int64]:
+def _check_classes(labels: NDArray[Any], ids: Sequence[str], classes: tuple[str, ...] | None) -> NDArray[np.int64]:
     """Return the labels of a classification, which must be among the classes."""
-    for sample, label in zip(ids, labels, strict=True):
-        if not 0 <= label <= (LARGEST_LABEL if classes is None else len(classes) - 1):
-            highest = "" if classes is None else f" to {len(classes) - 1}, since {len(classes)} classes are named"
-            raise DataError(
-                f"`labels` must be class indices from 0{highest}; that of sample '{sample}' is {label}. Correct it."
-            )
-    return np.asarray(labels).astype(np.int64)
+    largest = LARGEST_LABEL if classes is None else len(classes) - 1
+    for k in np.flatnonzero((labels < 0) | (labels > largest)).tolist():
+        highest = "" if classes is None else f" to {largest}, since {len(classes)} classes are named"
+        raise DataError(
+            f"`labels` must be class indices from 0{highest}; that of sample '{ids[k]}' is {labels[k]}. Correct it."
+        )
+    return labels.astype(np.int64)
 
 
 def _check_values(labels: NDArray[Any], ids: Sequence[str]) -> Floats:
     """Return the labels of a regression, which must be finite."""
     values: Floats = labels.astype(np.float64)
-    for sample, value in zip(ids, values, strict=True):
-        if not np.isfinite(value):
-            raise DataError(f"`labels` must be finite; that of sample '{sample}' is {value}. Correct it.")
+    for k in np.flatnonzero(~np.isfinite(values)).tolist():
+        raise DataError(f"`labels` must be finite; that of sample '{ids[k]}' is {values[k]}. Correct it.")
     return values
 
 

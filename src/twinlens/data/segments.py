@@ -1,4 +1,4 @@
-"""Segments: which places of an input make one feature, such as superpixels, words, or parts of a signal.
+"""Segments: positions of an input that form one feature, such as superpixels, words, or parts of a signal.
 
 Shapes: N samples, B samples of one shard, C channels, S = spatial shape.
 """
@@ -24,7 +24,7 @@ from twinlens.probing.ranking import check_segments
 from twinlens.support.arrays import ArrayLike, as_tensor
 
 SEGMENTS = 49
-"""Parts of equal size that an input is cut into by default."""
+"""Parts of equal size that an input is divided into by default."""
 _SUPERPIXELS = 64
 _MOST_SUPERPIXELS = 100_000
 
@@ -34,54 +34,56 @@ class Segments:
     """Segments of every sample of a run."""
 
     identity: str
-    """What tells them from others."""
+    """Identifies them in a run."""
 
     of: Callable[[Samples, Tensor], Tensor]
     """From samples and their inputs (B, C, *S) to segments (B, *S), numbered from 0; -1 for what is no feature."""
 
 
-def find_segments(asked: str | ArrayLike, everything: Samples) -> Segments:
-    """Return the segments that are asked for.
+def find_segments(request: str | ArrayLike, everything: Samples) -> Segments:
+    """Return the segments of a run.
 
     Args:
-        asked: "slic" or "slic:100", superpixels of images; "grid" or "grid:49", parts of equal size, squares of images;
-            or (N, *S) integers in the order of the whole data set.
+        request: "slic" or "slic:100", superpixels of images; "grid" or "grid:49", parts of equal size, squares of
+            images; or (N, *S) integers in the order of the whole data set.
         everything: the whole data set.
     """
-    if isinstance(asked, str):
-        found = re.fullmatch(r"(slic|grid)(?::([0-9]{1,9}))?", asked)
-        grid = found is not None and found[1] == "grid"
-        count = int(found[2] or (SEGMENTS if grid else _SUPERPIXELS)) if found else 0
-        if not 1 <= count <= _MOST_SUPERPIXELS:
-            raise ValueError(
-                "`segments` must be 'slic', 'slic:K' for about K superpixels, 'grid:K' for about K equal parts, or "
-                f"integers (N, *S); got {short_repr(asked)}."
-            )
-        if grid:
-            return Segments(
-                identity=f"grid:{count}",
-                of=lambda _, inputs: equal_parts(spatial_shape(inputs.shape), count).repeat(
-                    len(inputs), *[1] * (max(inputs.dim() - 2, 1))
-                ),
-            )
-        return Segments(identity=f"slic:{count}", of=lambda _, inputs: superpixels(inputs, count))
-    given = as_tensor(asked, "segments").cpu()
-    if given.dim() < 2 or len(given) != len(everything):
+    if not isinstance(request, str):
+        return _from_array(as_tensor(request, "segments").cpu(), everything)
+    match = re.fullmatch(r"(slic|grid)(?::([0-9]{1,9}))?", request)
+    kind = match[1] if match else ""
+    count = int(match[2] or (SEGMENTS if kind == "grid" else _SUPERPIXELS)) if match else 0
+    if not 1 <= count <= _MOST_SUPERPIXELS:
+        raise ValueError(
+            "`segments` must be 'slic', 'slic:K' for about K superpixels, 'grid:K' for about K equal parts, or "
+            f"integers (N, *S); got {short_repr(request)}."
+        )
+
+    def equal(_: Samples, inputs: Tensor) -> Tensor:
+        numbers = equal_parts(spatial_shape(inputs.shape), count)
+        return numbers.repeat(len(inputs), *[1] * numbers.dim())
+
+    slic = kind == "slic"
+    return Segments(identity=f"{kind}:{count}", of=(lambda _, inputs: superpixels(inputs, count)) if slic else equal)
+
+
+def _from_array(segments: Tensor, everything: Samples) -> Segments:
+    if segments.dim() < 2 or len(segments) != len(everything):
         raise DataError(
             f"`segments` must hold one array for each of the {len(everything)} samples of the data; got shape "
-            f"{tuple(given.shape)}."
+            f"{tuple(segments.shape)}."
         )
-    digest = hashlib.blake2b(np.ascontiguousarray(given.numpy()).tobytes(), digest_size=16).hexdigest()
+    digest = hashlib.blake2b(np.ascontiguousarray(segments.numpy()).tobytes(), digest_size=16).hexdigest()
     return Segments(
-        identity=f"{tuple(given.shape[1:])} {digest}",
+        identity=f"{tuple(segments.shape[1:])} {digest}",
         of=lambda samples, inputs: check_segments(
-            given[samples.positions], inputs.shape[2:] or inputs.shape[1:], samples.ids
+            segments[samples.positions], spatial_shape(inputs.shape), samples.ids
         ),
     )
 
 
 def equal_parts(spatial: Sequence[int], count: int) -> Tensor:
-    """Cut a map (*S) into about `count` parts of equal size: squares of images, pieces of signals and rows.
+    """Divide a map (*S) into about `count` parts of equal size: squares of images, pieces of signals and rows.
 
     Example:
         >>> equal_parts((4, 6), 6)
@@ -96,19 +98,19 @@ def equal_parts(spatial: Sequence[int], count: int) -> Tensor:
     numbers = torch.zeros(tuple(spatial), dtype=torch.int64)
     for axis, length in enumerate(spatial):
         parts = min(length, max(1, round(length / side)))
-        place = torch.arange(length) * parts // length
-        numbers = numbers * parts + place.reshape([-1 if k == axis else 1 for k in range(len(spatial))])
+        part = torch.arange(length) * parts // length
+        numbers = numbers * parts + part.reshape([-1 if k == axis else 1 for k in range(len(spatial))])
     return numbers
 
 
 def superpixels(images: Tensor, count: int) -> Tensor:
-    """Cut images (B, C, H, W) into about `count` superpixels each (Achanta et al. 2012).
+    """Divide images (B, C, H, W) into about `count` superpixels each (Achanta et al. 2012).
 
     Example:
         >>> image = torch.zeros(1, 3, 16, 16)
         >>> image[..., 8:] = 1
-        >>> found = superpixels(image, 4)[0]
-        >>> set(found[:, :8].unique().tolist()) & set(found[:, 8:].unique().tolist())
+        >>> numbers = superpixels(image, 4)[0]
+        >>> set(numbers[:, :8].unique().tolist()) & set(numbers[:, 8:].unique().tolist())
         set()
     """
     if images.dim() != 4:
@@ -125,8 +127,8 @@ def superpixels(images: Tensor, count: int) -> Tensor:
         low, high = image.amin(), image.amax()
         pixels = ((image - low) / (high - low).clamp(min=1e-12)).permute(1, 2, 0).double().numpy()
         colour = pixels.shape[2] == 3
-        cut = segmentation.slic(
+        numbers = segmentation.slic(
             pixels if colour else pixels[..., 0], n_segments=count, start_label=0, channel_axis=-1 if colour else None
         )
-        parts.append(torch.from_numpy(np.asarray(cut, dtype=np.int64)))
+        parts.append(torch.from_numpy(np.asarray(numbers, dtype=np.int64)))
     return torch.stack(parts)

@@ -1,4 +1,4 @@
-"""Sources: folders, tables, arrays and built-in data sets, opened as samples by a spec on the command line.
+"""Sources of samples: folders, tables, arrays and built-in data sets, opened by a spec on the command line.
 
 Shapes: N samples; images are H × W.
 """
@@ -6,7 +6,6 @@ Shapes: N samples; images are H × W.
 from __future__ import annotations
 
 import csv
-import gzip
 import importlib
 import importlib.util
 import io
@@ -30,8 +29,6 @@ from twinlens.support.files import check_unpacked_size
 
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".gif"})
 
-_FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")
-_FASHION = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot")
 _MOST_CLASSES = 1_000_000
 _DEEPEST, _MOST_LINKS = 100, 3  # folders in folders, and links to folders on the way to one of them
 
@@ -46,9 +43,8 @@ def open_data(spec: str, *, classes: str | None = None) -> Samples:
             not images by their extension are ignored;
             FILE.csv with the columns path (relative to the file) and label (an index, or a name of `classes`);
             FILE.npz with the arrays inputs and labels (or x and y, or x_test and y_test), optionally ids and classes;
-            "mnist", "fashion-mnist" or "imagenet20"; "cifar10:DIR" or "cifar100:DIR" for the published binary files in
-            DIR, those for testing.
-            To open a directory that is called "mnist", write "./mnist".
+            "mnist" or "imagenet20"; "cifar10:DIR" or "cifar100:DIR" for the test images of the published binary files
+            in DIR. To open a directory called "mnist", write "./mnist".
         classes: a file that maps each class name to its index: .json ({"name": index} or ["name", …]), .txt (one name
             per line, counted from 0) or .csv (columns name and index). By default, the folders in sorted order.
 
@@ -102,11 +98,11 @@ def _folder(spec: str, indices: dict[str, int] | None) -> Samples:
             f"`data` must hold one folder per class; '{spec}' holds no folder. Move the images of each class into a "
             "folder with its name, or list them in a .csv file."
         )
-    inhabited = {name.split("/", 1)[0] for name in names}
+    with_images = {name.split("/", 1)[0] for name in names}
     for folder in folders:
         if not is_text(folder):
             raise DataError(f"`data`: the class folder '{printable(folder)}' must have a name in UTF-8. Rename it.")
-        if folder not in inhabited:
+        if folder not in with_images:
             raise DataError(
                 f"`data`: the class folder '{folder}' of '{spec}' must hold images "
                 f"({' '.join(sorted(IMAGE_SUFFIXES))}); it holds none. Fill or remove it."
@@ -131,11 +127,11 @@ def _walk(folder: str, inside: str = "", above: tuple[tuple[int, int], ...] = ()
     """Yield the images in a folder and deeper, relative to it, each folder sorted by the bytes of its names."""
     if len(above) > _DEEPEST:
         raise DataError(f"`data` must have at most {_DEEPEST} folders in each other; '{inside[:60]}…' has more.")
-    if links > _MOST_LINKS:  # folders that are linked in circles would be found again and again under other names
+    if links > _MOST_LINKS:  # folders that are linked in circles would be listed again and again under other names
         raise DataError(f"`data` must lead to each folder by at most {_MOST_LINKS} links; '{inside}' has more.")
     status = os.stat(folder)
     here = (status.st_dev, status.st_ino)
-    if here in above:  # a link that leads back up would go round for ever
+    if here in above:  # a link that leads back up is an endless loop
         return
     for name in _listed(folder):
         path = os.path.join(folder, name)
@@ -155,10 +151,9 @@ def _table(spec: str, indices: dict[str, int] | None) -> Samples:
             raise DataError(f"'{spec}' must give the path of an image in each line; line {line} has none. Add it.")
         if name in labels:
             raise DataError(f"'{spec}' must list each path once; line {line} repeats '{name}'. Remove one of the two.")
+        index = int(label) if re.fullmatch("[0-9]{1,19}", label) else -1
         if by_name and indices is not None:
             index = indices.get(label, -1)
-        else:
-            index = int(label) if re.fullmatch("[0-9]{1,19}", label) else -1
         if not 0 <= index <= LARGEST_LABEL:
             raise DataError(
                 f"'{spec}' must give as label {'a name of `classes`' if by_name else 'an index from 0'}; line {line} "
@@ -168,12 +163,12 @@ def _table(spec: str, indices: dict[str, int] | None) -> Samples:
     if not labels:
         raise DataError(f"'{spec}' must list at least one image; it lists none. Add rows of path,label.")
     files = ImageFiles(os.path.dirname(os.path.abspath(spec)), list(labels), _short_ids(list(labels)))
-    known = None if indices is None else _names(indices)
-    return make_samples(_label_of("csv", spec), files.ids, list(labels.values()), known, files)
+    names = None if indices is None else _names(indices)
+    return make_samples(_label_of("csv", spec), files.ids, list(labels.values()), names, files)
 
 
 def _short_ids(paths: Sequence[str]) -> list[str]:
-    """Name absolute paths from the folder that holds all of them, so that ids fit on a page and another machine.
+    """Name absolute paths relative to the folder that holds all of them: ids are short and the same elsewhere.
 
     Example:
         >>> _short_ids(["/data/birds/owl.png", "/data/cats/tom.png", "near.png"])
@@ -185,21 +180,21 @@ def _short_ids(paths: Sequence[str]) -> list[str]:
 
 
 def read_table(path: str, columns: tuple[str, ...], optional: tuple[str, ...] = ()) -> list[tuple[int, list[str]]]:
-    """Read the number and the named columns of each line of a CSV file; optional ones are empty where they miss."""
+    """Read the number and the named columns of each line of a CSV file; missing optional columns are empty."""
     with reading(path, "Save it as CSV in UTF-8."):
         rows = csv.DictReader(io.StringIO(_read_text(path), newline=""), strict=True, skipinitialspace=True)
-        found = list(rows.fieldnames or ())
+        header = list(rows.fieldnames or ())
         for column in columns:
-            if column not in found:
+            if column not in header:
                 raise DataError(
                     f"'{path}' must begin with the line {','.join(columns)}; the column {column} is missing. "
-                    f"Its columns are: {', '.join(found) or 'none'}."
+                    f"Its columns are: {', '.join(header) or 'none'}."
                 )
         table = []
         for row in rows:
             if None in row or None in row.values():
                 raise DataError(
-                    f"'{path}' must have {len(found)} columns in each line; line {rows.line_num} has not. "
+                    f"'{path}' must have {len(header)} columns in each line; line {rows.line_num} has not. "
                     "Put values that contain a comma in quotation marks."
                 )
             table.append((rows.line_num, [row.get(column, "").strip() for column in (*columns, *optional)]))
@@ -236,7 +231,7 @@ def _read_classes(path: str) -> dict[str, int]:
             case (str(name), int(index)) if name and not isinstance(index, bool) and 0 <= index < _MOST_CLASSES:
                 if {name, index} & seen:
                     raise DataError(
-                        f"'{path}' must give each class one name and one index; '{name}' or its index {index} is there "
+                        f"'{path}' must give each class one name and one index; '{name}' or its index {index} occurs "
                         "twice. Remove or rename one."
                     )
                 indices[name] = index
@@ -276,28 +271,9 @@ def _archive(spec: str) -> Samples:
 
 
 def _mnist() -> Samples:
-    # The other four fifths are what the model "mnist-cnn" is trained on.
+    # The model "mnist-cnn" is trained on the other four fifths.
     images, labels = mnist_digits(held_out=True)
     return from_arrays(images, labels, classes=[str(digit) for digit in range(10)], name="mnist")
-
-
-def _fashion_mnist() -> Samples:
-    if not _FASHION_MNIST.is_dir():
-        raise DataError("fashion-mnist is not on this machine. Run: apt install dataset-fashion-mnist")
-    images, labels = (
-        _read_idx(_FASHION_MNIST / f"t10k-{part}.gz") for part in ("images-idx3-ubyte", "labels-idx1-ubyte")
-    )
-    return from_arrays(images, labels, classes=_FASHION, name="fashion-mnist")
-
-
-def _read_idx(path: Path) -> NDArray[np.uint8]:
-    with reading(path, "Run: apt install --reinstall dataset-fashion-mnist"):
-        content = gzip.decompress(path.read_bytes())
-        if content[:3] != b"\x00\x00\x08":
-            raise ValueError("it is not an IDX file of bytes")
-        axes = content[3]
-        shape = np.frombuffer(content, ">u4", axes, offset=4).astype(int)
-        return np.frombuffer(content, np.uint8, offset=4 + 4 * axes).reshape(shape)
 
 
 def cifar_images(spec: str, *, held_out: bool) -> tuple[NDArray[np.uint8], NDArray[np.int64], list[str]]:
@@ -354,7 +330,6 @@ def _imagenet20() -> Samples:
 
 DATA_SETS: dict[str, Callable[[], Samples]] = {
     "mnist": _mnist,
-    "fashion-mnist": _fashion_mnist,
     "imagenet20": _imagenet20,
 }
 """Data sets that open by name alone."""

@@ -1,6 +1,6 @@
 """Stored maps: attribution maps computed elsewhere, one for each sample.
 
-They are found by the id of their sample, or by its place where they are one array, and read one at a time.
+They are looked up by sample id, or by position if they are one array, and read one at a time.
 
 Shapes: N samples, S = spatial shape: (H, W) for images, (T,) for signals, (D,) for tabular rows. One map is S.
 """
@@ -28,7 +28,7 @@ from twinlens.data.samples import Samples
 from twinlens.data.sources import IMAGE_SUFFIXES
 from twinlens.errors import DataError
 from twinlens.probing.maps import AS_IT_IS, CHANNELS, Reading
-from twinlens.support.arrays import ArrayLike, as_tensor
+from twinlens.support.arrays import ArrayLike, as_array
 from twinlens.support.files import check_unpacked_size
 
 _REMEDY = "Save the maps as plain arrays of real numbers, such as float32."
@@ -55,9 +55,9 @@ class StoredMaps:
     reader: Callable[[Any], NDArray[Any]]
     """From a location to the map there."""
 
-    def read(self, samples: Samples, place: int) -> NDArray[np.float32]:
-        """Read the map of the sample at this place, in its stored shape and values, as float32."""
-        sample = samples.ids[place]
+    def read(self, samples: Samples, index: int) -> NDArray[np.float32]:
+        """Read the map of one sample, in its stored shape and values, as float32."""
+        sample = samples.ids[index]
         if sample not in self.locations:
             raise DataError(f"{self.name} has no map of sample '{sample}'. Add it, or leave the sample out.")
         values = self.reader(self.locations[sample])
@@ -65,18 +65,18 @@ class StoredMaps:
             raise DataError(
                 f"{self.name} must hold real numbers; that of sample '{sample}' is {values.dtype}. {_REMEDY}"
             )
-        with np.errstate(over="ignore"):  # what becomes infinite is refused by `check_stored`
+        with np.errstate(over="ignore"):  # `check_stored` refuses infinite values
             return values.astype(np.float32)
 
 
 def open_maps(path: str, samples: Samples) -> StoredMaps:
-    """Find the stored maps of samples; `check_stored` checks them.
+    """Open the stored maps of samples; `check_stored` checks them.
 
     Args:
         path: one of
             a directory laid out like the images, each map under the path of its image with the extension .npy or
             .png (grey, 8 or 16 bits, read as whole numbers); for data sets of arrays, under the id of its sample;
-            FILE.npy, one array (N, *S) in the order of the samples, which is never in memory as a whole;
+            FILE.npy, one array (N, *S) in the order of the samples, which is memory-mapped;
             FILE.safetensors or FILE.npz, with one array "maps" (N, *S) in that order, or one array S per sample id.
         samples: all samples of the data set, before any are left out.
 
@@ -114,7 +114,7 @@ def open_maps(path: str, samples: Samples) -> StoredMaps:
 
 
 def maps_from_array(array: ArrayLike, name: str, samples: Samples) -> StoredMaps:
-    """Take maps at hand, one array (N, *S) or (N, C, *S) in the order of the samples.
+    """Return maps in memory, one array (N, *S) or (N, C, *S) in the order of the samples.
 
     Example:
         >>> from twinlens.data.samples import from_arrays
@@ -122,11 +122,8 @@ def maps_from_array(array: ArrayLike, name: str, samples: Samples) -> StoredMaps
         >>> maps_from_array(np.eye(2, 3), "mine", samples).read(samples, 1)
         array([0., 1., 0.], dtype=float32)
     """
-    values = as_tensor(array, f"maps.{name}").detach().cpu()
-    whole = (values.float() if values.dtype == torch.bfloat16 else values).numpy()
-    return StoredMaps(
-        name=f"`maps` {name!r}", locations=_in_order(f"`maps` {name!r}", whole.shape, samples), reader=whole.__getitem__
-    )
+    whole, title = as_array(array, f"maps.{name}"), f"`maps` {name!r}"
+    return StoredMaps(name=title, locations=_in_order(title, whole.shape, samples), reader=whole.__getitem__)
 
 
 def check_stored(maps: StoredMaps, samples: Samples, spatial: tuple[int, ...], reading: Reading = AS_IT_IS) -> str:
@@ -136,7 +133,7 @@ def check_stored(maps: StoredMaps, samples: Samples, spatial: tuple[int, ...], r
         maps: the maps.
         samples: the samples that need one.
         spatial: the shape of a map.
-        reading: may allow negative values, channels and other sizes.
+        reading: how negative values, channels and other sizes are read.
 
     Returns:
         A digest of the ids and values.
@@ -155,8 +152,8 @@ def check_stored(maps: StoredMaps, samples: Samples, spatial: tuple[int, ...], r
             f"first is '{missing[0]}'. Add them, or leave these samples out."
         )
     digest = hashlib.blake2b(digest_size=32)
-    for place, sample in enumerate(samples.ids):
-        values = maps.read(samples, place)
+    for index, sample in enumerate(samples.ids):
+        values = maps.read(samples, index)
         plain, one = _fits(values.shape, spatial, reading), values.shape[:1] == (1,)
         with_channels = _fits(values.shape[1:], spatial, reading) and (reading.channels is not None or one)
         if 0 in values.shape or not (plain or with_channels):
@@ -174,7 +171,7 @@ def check_stored(maps: StoredMaps, samples: Samples, spatial: tuple[int, ...], r
         if reading.sign == "error" and lowest < 0:
             raise DataError(
                 f"{maps.name} must not be negative; the map of sample '{sample}' goes down to {lowest:g}. "
-                "Say what that means: `sign` 'positive' drops it, 'absolute' takes magnitudes."
+                "Choose `sign`: 'positive' drops negative values, 'absolute' takes magnitudes."
             )
         digest.update(json.dumps([sample, values.shape]).encode() + values.astype("<f4").tobytes())
     return digest.hexdigest()
@@ -199,16 +196,16 @@ def _in_order(name: str, shape: tuple[int, ...], samples: Samples) -> dict[str, 
 
 def _find_files(folder: str, samples: Samples) -> dict[str, str]:
     root = os.path.abspath(folder)
-    found: dict[str, str] = {}
+    paths: dict[str, str] = {}
     owner: dict[str, str] = {}
     for sample in samples.ids:
-        place = PurePosixPath(sample)
-        if place.is_absolute() or ".." in place.parts:
+        path = PurePosixPath(sample)
+        if path.is_absolute() or ".." in path.parts:
             raise DataError(
-                f"Sample '{sample}' lies outside of its data set, so that its map has no place in '{folder}'. "
+                f"Sample '{sample}' lies outside of its data set, and its map cannot be in '{folder}'. "
                 "Store the maps by sample id in one .npz or .safetensors file."
             )
-        stem = str(place.with_suffix("")) if place.suffix.lower() in IMAGE_SUFFIXES else sample
+        stem = str(path.with_suffix("")) if path.suffix.lower() in IMAGE_SUFFIXES else sample
         files = [name for name in (f"{stem}.npy", f"{stem}.png") if os.path.lexists(os.path.join(root, name))]
         if len(files) > 1:
             raise DataError(
@@ -221,8 +218,8 @@ def _find_files(folder: str, samples: Samples) -> dict[str, str]:
             )
         owner[stem] = sample
         if files:
-            found[sample] = os.path.join(root, files[0])
-    return found
+            paths[sample] = os.path.join(root, files[0])
+    return paths
 
 
 def _read_file(path: str) -> NDArray[Any]:
@@ -241,7 +238,7 @@ def _read_file(path: str) -> NDArray[Any]:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Archive:
-    """Arrays in one file, which each process opens by itself: an open file cannot be sent to another."""
+    """Arrays in one file, which each process opens itself: an open file cannot be sent to another."""
 
     path: str
     kind: str
@@ -254,14 +251,14 @@ class _Archive:
         if self.kind == ".npy":
             return open_memmap(self.path, mode="r")
         if self.kind == ".npz":
-            npz: Any = NpzFile  # declared for open files, but given a path it closes what is no archive
+            npz: Any = NpzFile  # declared for open files; with a path it closes a file that is no archive
             return npz(self.path, allow_pickle=False)
         safe_open: Any = safetensors.safe_open
-        return safe_open(self.path, framework="numpy")  # as "pt" it would ask for memory of the size of the file
+        return safe_open(self.path, framework="numpy")  # "pt" would allocate memory of the size of the file
 
     @cached_property
     def whole(self) -> Any:
-        """(N, *S) all maps; on disk, but for .npz, which is compressed as a whole."""
+        """(N, *S) all maps; on disk, except for .npz, which is compressed as a whole."""
         if self.kind == ".safetensors":
             return self.file.get_slice("maps")
         return self.file if self.kind == ".npy" else self.file["maps"]

@@ -1,1 +1,8 @@
-"""Imputation: imputers that fill in removed features, and the solver behind the linear one."""
+"""Imputation: imputers that fill in removed features, and the solver behind the linear one.
+
+The public names are listed in `__init__.pyi`; each is imported on first use.
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

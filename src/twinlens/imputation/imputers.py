@@ -1,7 +1,7 @@
 """Imputers: functions that fill in removed features.
 
-An imputer is called as `imputer(inputs, keep, streams)` and returns inputs of the same shape in which the kept
-features are untouched. It is the only part of twinlens that may know what a neighbour is.
+An imputer is called as `imputer(inputs, keep, streams)` and returns inputs of the same shape with the kept features
+unchanged. Only imputers depend on what a neighbour is.
 
 Shapes: B rows, each a (sample, level) pair; C channels; S = spatial shape. Inputs are (B, C, *S), or (B, D) for
 tabular rows, and keep is (B, *S), True where a feature stays.
@@ -27,15 +27,16 @@ from twinlens.support.arrays import ArrayLike, as_array
 from twinlens.support.code_digest import describe_function
 from twinlens.support.fields import JSON, check_types, from_json, to_json
 
-_WIDEST = 10_000.0  # features that a blur reaches over three times as far; of more, kernels would fill memory
-_STORED_MEANS = 4096  # numbers of a mean that run.json holds; of more it holds a digest
+_WIDEST = 10_000.0  # largest sigma; wider kernels would fill memory
+_STORED_MEANS = 4096  # numbers of a mean that run.json stores; of larger ones it stores a digest
+_MOST_TOKENS = 2**31
 
 
 class Imputer(Protocol):
     """Anything that fills in removed features."""
 
     def __call__(self, inputs: Tensor, keep: Tensor, streams: Sequence[int]) -> Tensor:
-        """Fill in the removed features of each row; `streams` seeds whatever a row draws at random."""
+        """Fill in the removed features of each row; `streams` has a random seed for each row."""
         ...
 
 
@@ -64,7 +65,7 @@ def impute_linear(images: Tensor, keep: Tensor, *, tolerance: float = 1e-3, meth
 
 
 def _check_numbers(imputer: object) -> None:
-    """Check the fields of an imputer; numbers must be such as inputs of 32 bits can hold."""
+    """Check the fields of an imputer; numbers must fit into 32 bits, like inputs."""
     check_types(imputer)
     for name, value in vars(imputer).items():
         if isinstance(value, float) and abs(value) > torch.finfo(torch.float32).max:
@@ -94,8 +95,8 @@ class LinearImputer:
     """How the system is solved; see `impute_linear`."""
 
     empty: float = 0.0
-    """Fills an input of which nothing is kept, so that there is nothing to interpolate from: with normalised
-    inputs, 0 is the mean of the data. A constant map comes to this under removal by value."""
+    """Fills an input of which no feature is kept, as for constant maps under removal by value. For normalised inputs, 0
+    is the mean of the data."""
 
     def __post_init__(self) -> None:
         _check_numbers(self)
@@ -106,24 +107,27 @@ class LinearImputer:
 
     def __call__(self, inputs: Tensor, keep: Tensor, streams: Sequence[int]) -> Tensor:
         """Solve for the removed features, then add the noise of each row's stream to them."""
-        if inputs.dim() == keep.dim():
-            raise ValueError(
-                f"`imputer`: linear imputation needs neighbours, and inputs of shape {tuple(inputs.shape)} have none. "
-                "For tabular rows pass tl.MeanImputer(mean) or tl.ConstantImputer(value)."
-            )
+        _refuse_rows(inputs, keep, "linear imputation")
         some_kept = keep.flatten(1).any(dim=1)
         if bool(some_kept.all()):
-            filled = impute_linear(inputs, keep, tolerance=self.tolerance, method=self.method)
+            filled = solve(inputs, keep, tolerance=self.tolerance, method=self.method).values
         else:
             filled = torch.full_like(inputs, self.empty)
             if bool(some_kept.any()):
-                filled[some_kept] = impute_linear(
-                    inputs[some_kept], keep[some_kept], tolerance=self.tolerance, method=self.method
-                )
+                part = solve(inputs[some_kept], keep[some_kept], tolerance=self.tolerance, method=self.method)
+                filled[some_kept] = part.values
         if self.noise == 0:
             return filled
         removed = (~keep.unsqueeze(1)).to(filled.dtype)
         return torch.addcmul(filled, _noise_like(filled, streams), removed, value=self.noise)
+
+
+def _refuse_rows(inputs: Tensor, keep: Tensor, imputation: str) -> None:
+    if inputs.dim() == keep.dim():
+        raise ValueError(
+            f"`imputer`: {imputation} needs neighbours, and inputs of shape {tuple(inputs.shape)} have none. "
+            "For tabular rows pass tl.MeanImputer(mean) or tl.ConstantImputer(value)."
+        )
 
 
 def _noise_like(inputs: Tensor, streams: Sequence[int]) -> Tensor:
@@ -164,16 +168,16 @@ class MeanImputer:
     """
 
     mean: float | Sequence[float] | ArrayLike | None = None
-    """One number, one per channel (C,), one per channel and feature (C, *S); for tabular rows one per
-    feature (D,). Take it from training data, so that it reveals nothing about the sample. In `evaluate`, the default is
-    the mean of the evaluated samples: one number per channel, or per feature of tabular rows."""
+    """One number, one per channel (C,), one per channel and feature (C, *S); for tabular rows one per feature (D,).
+    Compute it on training data, to reveal nothing about the sample. In `evaluate`, the default is the mean of the
+    evaluated samples: one number per channel, or per feature of tabular rows."""
 
     def __post_init__(self) -> None:
         if self.mean is not None and not np.isfinite(self._values()).all():
             raise ValueError("`mean` must be finite; it holds NaN or infinity.")
 
     def __repr__(self) -> str:
-        # Probe tables compare imputers by what they print, so the numbers have to show, however many there are.
+        # Probe tables compare imputers by their repr, which must therefore depend on all numbers.
         if self.mean is None:
             return "MeanImputer()"
         mean = self._values()
@@ -189,7 +193,7 @@ class MeanImputer:
         return f"{mean.shape} values {digest}"
 
     def described(self) -> JSON:
-        """Return the mean as run.json stores it: its numbers, or a digest where they are many."""
+        """Return the mean as run.json stores it: its numbers, or a digest of many numbers."""
         values: JSON = self._values().tolist() if self.mean is not None else None
         return values if self.mean is None or self._values().size <= _STORED_MEANS else self._digest()
 
@@ -229,11 +233,7 @@ class BlurImputer:
 
     def __call__(self, inputs: Tensor, keep: Tensor, streams: Sequence[int]) -> Tensor:  # noqa: ARG002
         """Replace the features that are not kept."""
-        if inputs.dim() == keep.dim():
-            raise ValueError(
-                f"`imputer`: a blur needs neighbours, and inputs of shape {tuple(inputs.shape)} have none. "
-                "For tabular rows pass tl.MeanImputer(mean) or tl.ConstantImputer(value)."
-            )
+        _refuse_rows(inputs, keep, "a blur")
         radius = max(1, math.ceil(3 * self.sigma))
         distance = torch.arange(-radius, radius + 1, dtype=inputs.dtype, device=inputs.device)
         kernel = torch.exp(-(distance**2) / (2 * self.sigma**2))
@@ -256,12 +256,9 @@ def _over_channels(keep: Tensor, inputs: Tensor) -> Tensor:
     return keep if keep.dim() == inputs.dim() else keep.unsqueeze(1)
 
 
-_MOST_TOKENS = 2**31
-
-
 @dataclass(frozen=True)
 class TokenImputer:
-    """Imputation of a mask token, or of whatever token says nothing.
+    """Imputation of a mask token, or of another token without meaning.
 
     Example:
         >>> tokens = torch.tensor([[101, 7, 8, 102]])
@@ -271,10 +268,10 @@ class TokenImputer:
     """
 
     mask_id: int
-    """Id of the token that stands in the place of removed ones."""
+    """Id of the token that replaces removed ones."""
 
     special: tuple[int, ...] = ()
-    """Ids of tokens that are no features and always stay, such as a tokenizer's `all_special_ids`."""
+    """Ids of tokens that always stay and are no features, such as a tokenizer's `all_special_ids`."""
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -284,7 +281,7 @@ class TokenImputer:
                     raise ValueError(f"`{name}` must be token ids from 0 on; got {token}.")
 
     def __call__(self, inputs: Tensor, keep: Tensor, streams: Sequence[int]) -> Tensor:  # noqa: ARG002
-        """Replace the tokens that are not kept; an attention mask stays."""
+        """Replace the tokens that are not kept; an attention mask stays unchanged."""
         if inputs.is_floating_point():
             raise TypeError(f"`imputer`: a token imputer needs token ids, which are integers; got {inputs.dtype}.")
         if inputs.dim() == keep.dim():
@@ -302,9 +299,9 @@ class TokenImputer:
 
 @dataclass(frozen=True, kw_only=True)
 class UnavailableImputer:
-    """Stands for an imputer of which only the description is left: a user's own function, or a mean too large to store.
+    """An imputer of which a run stores only the description: a custom function, or a mean too large to store.
 
-    Probes that were made with it can be read; no more can be made.
+    Its probes can be read, but no more can be computed.
     """
 
     description: Mapping[str, JSON]
@@ -312,7 +309,7 @@ class UnavailableImputer:
 
     def __call__(self, inputs: Tensor, keep: Tensor, streams: Sequence[int]) -> Tensor:  # noqa: ARG002
         """Refuse to impute."""
-        raise RunError(f"`imputer` of this run is one of your own ({dict(self.description)}). Pass it again.")
+        raise RunError(f"`imputer` of this run is a custom one ({dict(self.description)}). Pass it again.")
 
 
 IMPUTERS: dict[str, type[Imputer]] = {
@@ -326,22 +323,24 @@ IMPUTERS: dict[str, type[Imputer]] = {
 
 
 def takes_tokens(imputer: Imputer) -> bool:
-    """Return whether an imputer may be meant for token ids: ours for them, or one of the user's own."""
+    """Return whether an imputer may accept token ids: `TokenImputer`, or a custom one."""
     return isinstance(imputer, TokenImputer) or type(imputer) not in IMPUTERS.values()
 
 
-def find_imputer(given: str | Mapping[str, Any] | Imputer) -> Imputer:
-    """Look up an imputer by name, build it from a table of its name and settings, or return the one passed.
+def find_imputer(imputer: str | Mapping[str, Any] | Imputer) -> Imputer:
+    """Return an imputer by its name, from a table of its name and settings, or as it was passed.
 
     Example:
         >>> find_imputer("linear").noise, find_imputer({"name": "constant", "value": 0.5})
         (0.01, ConstantImputer(value=0.5))
     """
-    if not isinstance(given, (str, Mapping)):
-        if not callable(given):
-            raise TypeError(f"`imputer` must be one of {', '.join(IMPUTERS)}, or a function; got {short_repr(given)}.")
-        return given
-    settings = {"name": given} if isinstance(given, str) else dict(given)
+    if not isinstance(imputer, (str, Mapping)):
+        if not callable(imputer):
+            raise TypeError(
+                f"`imputer` must be one of {', '.join(IMPUTERS)}, or a function; got {short_repr(imputer)}."
+            )
+        return imputer
+    settings = {"name": imputer} if isinstance(imputer, str) else dict(imputer)
     name = settings.pop("name", None)
     if name not in IMPUTERS:
         raise unknown("imputer", name, IMPUTERS)
@@ -349,7 +348,7 @@ def find_imputer(given: str | Mapping[str, Any] | Imputer) -> Imputer:
 
 
 def describe_imputer(imputer: Imputer) -> dict[str, JSON]:
-    """Describe an imputer as run.json stores it; `rebuild_imputer` recovers it if it is one of `IMPUTERS`.
+    """Describe an imputer for run.json; `restore_imputer` restores those of `IMPUTERS`.
 
     Example:
         >>> describe_imputer(ConstantImputer(0.5))
@@ -365,20 +364,14 @@ def describe_imputer(imputer: Imputer) -> dict[str, JSON]:
     return {"name": name, **to_json(imputer)}
 
 
-def rebuild_imputer(description: Mapping[str, JSON]) -> Imputer | None:
-    """Recover an imputer from its description; None for a user's own function, or a mean too large to store.
+def restore_imputer(description: Mapping[str, JSON]) -> Imputer:
+    """Return an imputer from its description; an `UnavailableImputer` for custom ones and means too large to store.
 
     Example:
-        >>> rebuild_imputer({"name": "constant", "value": 0.5})
+        >>> restore_imputer({"name": "constant", "value": 0.5})
         ConstantImputer(value=0.5)
     """
-    if description["name"] not in IMPUTERS or isinstance(description.get("mean"), str):
-        return None
-    if isinstance(mean := description.get("mean"), list):
-        return MeanImputer(np.asarray(mean))  # of any shape
-    return find_imputer(description)
-
-
-def restore_imputer(description: Mapping[str, JSON]) -> Imputer:
-    """Recover an imputer from its description, or let an `UnavailableImputer` stand for it."""
-    return rebuild_imputer(description) or UnavailableImputer(description=description)
+    mean = description.get("mean")
+    if description["name"] not in IMPUTERS or isinstance(mean, str):
+        return UnavailableImputer(description=description)
+    return MeanImputer(np.asarray(mean)) if isinstance(mean, list) else find_imputer(description)

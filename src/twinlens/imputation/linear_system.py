@@ -1,11 +1,10 @@
 """The linear system of noisy linear imputation (Rong et al. 2022), and its exact solution.
 
 Every removed feature equals the weighted mean of its neighbours; kept features are boundary values.
-The weights are the binomial kernel [1, 2, 1] of each axis, multiplied, without its centre: 1/2 and 1/2 for
-a signal; 1/6 for the four direct and 1/12 for the four diagonal neighbours of a pixel; 1/14, 1/28 and 1/56
-for the neighbours of a voxel across a face, an edge and a corner. A neighbour outside the grid is dropped
-and the diagonal shrinks by its weight. Multiplied by the common denominator the weights are small integers,
-which float32 holds exactly.
+The weights are the product of the binomial kernels [1, 2, 1] of all axes, without its centre: 1/2 and 1/2 for a signal;
+1/6 for the four direct and 1/12 for the four diagonal neighbours of a pixel; 1/14, 1/28 and 1/56 for the neighbours of
+a voxel across a face, an edge and a corner. A neighbour outside the grid is dropped and the diagonal shrinks by its
+weight. Times the common denominator, the weights are small integers, which float32 holds exactly.
 
 Shapes: N samples, C channels, S = spatial shape of one to three axes, F = number of features in S, T moments.
 """
@@ -45,9 +44,9 @@ def assemble(shape: tuple[int, ...]) -> sparse.csr_array:
     rows, columns, weights = [], [], []
     for offset, weight in neighbours(len(shape)):
         here = tuple(slice(max(-o, 0), n - max(o, 0)) for o, n in zip(offset, shape, strict=True))
-        there = tuple(slice(max(o, 0), n - max(-o, 0)) for o, n in zip(offset, shape, strict=True))
+        shifted = tuple(slice(max(o, 0), n - max(-o, 0)) for o, n in zip(offset, shape, strict=True))
         rows.append(index[here].ravel())
-        columns.append(index[there].ravel())
+        columns.append(index[shifted].ravel())
         weights.append(np.full(rows[-1].size, float(weight)))
     i, j, w = np.concatenate(rows), np.concatenate(columns), np.concatenate(weights)
     off = sparse.coo_array((w, (i, j)), shape=(index.size, index.size)).tocsr()
@@ -57,9 +56,9 @@ def assemble(shape: tuple[int, ...]) -> sparse.csr_array:
 def solve_direct(values: NDArray[np.floating], keep: NDArray[np.bool_]) -> NDArray[np.float64]:
     """Fill in the removed features of one sample exactly, by a sparse LU factorisation in float64.
 
-    Precondition: at least one feature is kept. The equivalent in SciPy is ``spsolve`` on the assembled
-    system; the cost grows faster than the number of removed features, so this is the ground truth for
-    tests and the last resort of the iterative solver, not the way through a sweep.
+    Precondition: at least one feature is kept. The equivalent in SciPy is ``spsolve`` on the assembled system. The cost
+    grows faster than the number of removed features: this is the ground truth for tests and the fallback of the
+    iterative solver.
 
     Args:
         values: (C, *S); values at removed positions are ignored.
@@ -85,10 +84,10 @@ def solve_direct(values: NDArray[np.floating], keep: NDArray[np.bool_]) -> NDArr
 
 
 def interpolate(signals: Tensor, keep: Tensor) -> Tensor:
-    """Fill in the removed moments of signals exactly: along one axis the solution is the line between kept neighbours.
+    """Fill in the removed moments of signals exactly, by the line between kept neighbours.
 
-    Before the first and behind the last kept moment its value goes on. Precondition: at least one moment of every
-    signal is kept. The equivalent in NumPy is ``np.interp`` of each channel.
+    The first and the last kept value continue to the ends. Precondition: at least one moment of every signal is kept.
+    The equivalent in NumPy is ``np.interp`` for each channel.
 
     Args:
         signals: (N, C, T); values at removed moments are ignored.

@@ -1,8 +1,8 @@
 /* The compiled kernels of `multigrid`, for tensors on the CPU: plain C, called through ctypes by `multigrid_compiled`.
 
    A *plane* is one channel of one grid: a pointer to its first point, rows of `stride` numbers with at least one zero
-   after the last column, and zeros above, below and in front, so that every neighbour is a shift of the plane and
-   whole blocks of rows are a single loop. The stride is even, so that halving a row never crosses into the next.
+   after the last column, and zeros above, below and in front, which makes every neighbour a shift of the plane and
+   whole blocks of rows a single loop. The stride is even: halving a row never crosses into the next.
 
    Images are shifted and scaled to about [-1/2, 1/2]. Coarse grids, which only ever hold corrections, are float; the
    finest is float or double, as the tolerance asks.
@@ -28,7 +28,7 @@
 #define STEP_SHARE 0.3
 #define ROUNDING_LIMIT 5.0
 #define DIVERGED 1e6 /* a correction of so many times the range of the image */
-enum { MISSED = -1, NOTHING_KEPT = -2, NOT_FINITE = -3, NO_MEMORY = -4 }; /* in the place of an error estimate */
+enum { MISSED = -1, NOTHING_KEPT = -2, NOT_FINITE = -3, NO_MEMORY = -4 }; /* instead of an error estimate */
 
 /* Up to this share of removed pixels, and this dip, sweeps over them are cheaper than a cycle over all pixels. */
 #define SCATTERED_SHARE 0.17
@@ -36,7 +36,7 @@ enum { MISSED = -1, NOTHING_KEPT = -2, NOT_FINITE = -3, NO_MEMORY = -4 }; /* in 
 #define MOST_SWEEPS 200
 
 #define LANES 16          /* rows of large images are padded to a multiple of this: they begin with a cache line */
-#define BLOCK_VALUES 2048 /* numbers handled at once, so that what a pass writes is in cache when the next reads it */
+#define BLOCK_VALUES 2048 /* numbers handled at once: the next pass finds them in the cache */
 #define COARSEST 16       /* grids of at most this height and width are solved by factorisation */
 #define SMALL 64          /* of images up to this height and width, grids of half that size */
 #define MOST_GRIDS 32
@@ -340,7 +340,7 @@ static double solve_image(Workspace *w, const void *image, int wide, const uint8
 }
 
 /* Solve images first to last of (N, C, H, W), of doubles if `wide`; write filled images, cycles and estimated errors,
-   or the code of a failure in the place of the error. */
+   or the code of a failure instead of the error. */
 EXPORT void twinlens_solve(Workspace *w, const void *images, int wide, const uint8_t *keep, int64_t first, int64_t last,
                            double tolerance, int64_t most_cycles, void *out, int64_t *cycles, double *estimate) {
     size_t pixels = (size_t)(w->grid->h * w->grid->w), size = (size_t)w->channels * pixels * (wide ? 8 : 4);

@@ -1,11 +1,11 @@
 """Linear imputation by geometric multigrid: the fast solver of the system in ``linear_system``.
 
-The whole grid is solved for, without a right-hand side: kept pixels stand in the solution and never change,
-removed pixels satisfy diagonal·x = Σ weight·neighbour with integer weights. One cycle is a Jacobi sweep, a
-correction from the coarser grids, and a second Jacobi sweep. Coarse point (Y, X) lies on fine point
-(2Y, 2X); interpolation is bilinear, scaled at every fine point by its *dip*: the share of its diagonal that
-couples it to other unknowns. The dip is 0 where all neighbours are kept and 1 where none is, so that a
-correction fades towards kept pixels. Coarse operators are Galerkin products, 3×3 stencils again.
+The whole grid is solved without a right-hand side: kept pixels never change, removed pixels satisfy
+diagonal·x = Σ weight·neighbour with integer weights. One cycle is a Jacobi sweep, a correction from the coarser grids,
+and a second Jacobi sweep. Coarse point (Y, X) lies on fine point (2Y, 2X); interpolation is bilinear, scaled at every
+fine point by its *dip*: the share of its diagonal that couples it to other unknowns. The dip is 0 where all neighbours
+are kept and 1 where none is; corrections fade towards kept pixels. Coarse operators are Galerkin products, again 3×3
+stencils.
 
 This module checks, dispatches and falls back; ``multigrid_compiled`` and ``multigrid_torch`` compute.
 
@@ -34,21 +34,20 @@ class Solution:
     """The filled images of ``solve``, and how each was solved."""
 
     values: Tensor
-    """(N, C, *S): kept values as given, removed ones filled; type and device as given."""
+    """(N, C, *S): kept values unchanged, removed ones filled; type and device of the input."""
     cycles: Tensor
-    """(N,): multigrid cycles; 0 where nothing had to be solved, sweeps sufficed, or another solver did it."""
+    """(N,): multigrid cycles; 0 where nothing had to be solved, or another solver was used."""
     estimate: Tensor
     """(N,): estimated largest absolute error; 0 where the solution is exact up to rounding."""
     fallback: Tensor
-    """(N,): True where multigrid missed the tolerance and the direct solver stepped in."""
+    """(N,): True where multigrid missed the tolerance and the direct solver was used."""
 
 
 def solve(images: Tensor, keep: Tensor, *, tolerance: float = 1e-3, method: str = "auto") -> Solution:
-    """Fill in removed values, so that each equals the weighted mean of its neighbours.
+    """Fill in each removed value with the weighted mean of its neighbours.
 
-    Each image is solved on its own: its result depends neither on the rest of the batch nor on the number of
-    threads (``torch.set_num_threads``). An image that does not reach the tolerance in float32 is solved in
-    float64, and if that fails too, by the direct solver.
+    Each image is solved on its own, regardless of the batch and the number of threads (``torch.set_num_threads``). An
+    image that misses the tolerance in float32 is solved in float64, and if that fails too, by the direct solver.
 
     Args:
         images: (N, C, *S), floating point; values at removed positions are ignored.
@@ -114,7 +113,6 @@ def _check(images: Tensor, keep: Tensor, tolerance: float, method: str) -> None:
     if keep.device != images.device:
         raise ValueError(f"`keep` must be on the device of `images`, {images.device}; got {keep.device}.")
     check_dense(images, "images")
-    check_dense(keep, "keep")
     if method in ("multigrid", "torch") and images.ndim != 4:
         raise ValueError(
             f"method={method!r} solves images (N, C, H, W); got shape {tuple(images.shape)}. Use 'direct'."
@@ -140,7 +138,7 @@ def _solve_lines(work: Tensor, keep: Tensor) -> tuple[Tensor, Tensor, Tensor, Te
 def _solve_multigrid(
     work: Tensor, keep: Tensor, tolerance: float, *, compiled: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Solve by cycles; also return what missed the tolerance."""
+    """Solve by cycles; also return which images missed the tolerance."""
     library = load_library() if compiled and work.device.type == "cpu" else None
     if library is not None:
         values, cycles, estimate = solve_images(library, work, keep, tolerance, _MOST_CYCLES)
@@ -149,10 +147,10 @@ def _solve_multigrid(
         values, cycles, estimate = solve_batch(work, keep, tolerance, _MOST_CYCLES)
         _raise_for(estimate)
         missed = estimate == MISSED
-        if missed.any() and work.dtype == torch.float32 and work.device.type != "mps":  # which has no float64
-            rows, there = missed.nonzero().flatten(), missed.to(work.device)
-            again = solve_batch(work[there].double(), keep[there], tolerance, _MOST_CYCLES)
-            values[there], cycles[rows], estimate[rows] = again[0].to(work.dtype), again[1], again[2]
+        if missed.any() and work.dtype == torch.float32 and work.device.type != "mps":  # it has no float64
+            rows, mask = missed.nonzero().flatten(), missed.to(work.device)
+            again = solve_batch(work[mask].double(), keep[mask], tolerance, _MOST_CYCLES)
+            values[mask], cycles[rows], estimate[rows] = again[0].to(work.dtype), again[1], again[2]
     missed = estimate == MISSED
     return values, cycles.masked_fill(missed, 0), estimate.masked_fill(missed, 0), missed
 

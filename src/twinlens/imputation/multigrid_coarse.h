@@ -46,7 +46,7 @@ static void descend(Workspace *w, const Grid *g, int fresh) {
     for (Index c = 0; c < w->channels; c++) memset(w->residual + c * w->block_size, 0, (size_t)stride * sizeof(float));
     for (Index first = 0, done = 0; first < g->h; first += w->block) {
         Index last = least(first + w->block, g->h), ahead = least(last + 1, g->h), k = first * stride;
-        for (Index c = 0; c < w->channels; c++) { /* inside, so that the operator is still in cache */
+        for (Index c = 0; c < w->channels; c++) { /* inside: the operator is still in the cache */
             float *residual = w->residual + c * w->block_size;
             Index d = c * g->plane, start = done * stride;
             if (fresh)

@@ -21,17 +21,17 @@ import torch
 from torch import Tensor
 
 _LOG = logging.getLogger("twinlens")
-_NO_MEMORY = -4.0  # in the place of an error estimate
+_NO_MEMORY = -4.0  # returned instead of an error estimate
 _VALUES_PER_TASK = 2**17
-_MOST_SPARE = 2**20  # values of an image; buffers of larger ones, some hundred bytes per pixel, are given back
+_MOST_SPARE = 2**20  # values of an image; buffers of larger ones are freed after each call
 _spare: dict[tuple[int, ...], list[_Workspace]] = {}  # workspaces of the last kind of images, for the next call
 
 
 @cache
 def load_library() -> CDLL | None:
-    """Load the compiled solver; where there is none, log why and what to do, once, and return None.
+    """Load the compiled solver; without it, log the reason and the remedy once, and return None.
 
-    The environment variable ``TWINLENS_SOLVER=torch`` does without it.
+    The environment variable ``TWINLENS_SOLVER=torch`` disables it.
     """
     if os.environ.get("TWINLENS_SOLVER") == "torch":
         return None
@@ -74,7 +74,7 @@ class _Workspace:
 
 
 def _out_of_memory(shape: tuple[int, ...]) -> MemoryError:
-    return MemoryError(f"`images` of shape (N, {', '.join(map(str, shape))}) need more memory than there is.")
+    return MemoryError(f"`images` of shape (N, {', '.join(map(str, shape))}) need more memory than is available.")
 
 
 def solve_images(
@@ -85,7 +85,7 @@ def solve_images(
     What does not reach the tolerance in float32 is solved in float64.
 
     Returns:
-        Filled images, cycles (N,) and estimated errors (N,), or the code of a failure in the place of the error.
+        Filled images, cycles (N,) and estimated errors (N,), or the code of a failure instead of the error.
     """
     source, kept = images.contiguous(), keep.contiguous()
     n, *shape = source.shape

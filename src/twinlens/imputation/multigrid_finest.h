@@ -138,7 +138,7 @@ static void NAME(descend_finest)(Workspace *w, REAL *solution) {
     for (Index first = 0, done = 0; first < g->h; first += w->block) {
         Index last = least(first + w->block, g->h), k = first * stride;
         Index ahead = least(last + 1, g->h);      /* the residual of a row needs the smoothed row below it */
-        for (Index c = 0; c < w->channels; c++) { /* inside, so that what they share is still in cache */
+        for (Index c = 0; c < w->channels; c++) { /* inside: what they share is still in the cache */
             REAL *x = solution + c * g->plane;
             float *residual = w->residual + c * w->block_size;
             if (ahead > done) NAME(smooth_rows)(w, x, c, done, ahead, PRE);
@@ -185,7 +185,7 @@ static void NAME(guess)(Workspace *w, REAL *solution, const uint8_t *keep) {
 
 /* Run Gauss-Seidel on the removed pixels alone, where they are few and each has a kept neighbour; MISSED elsewhere.
 
-   The sweeps contract the error by the largest dip, in the maximum norm, so that the bound returned is rigorous. */
+   The sweeps contract the error by the largest dip, in the maximum norm, and the bound returned is rigorous. */
 static double NAME(relax_scattered)(Workspace *w, REAL *solution, const uint8_t *keep, Index number, double tolerance) {
     const Grid *g = w->grid;
     Index stride = g->stride, found = 0;

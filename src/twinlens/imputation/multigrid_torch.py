@@ -1,9 +1,8 @@
 """The solver of ``multigrid`` in plain torch, for tensors on an accelerator, and where nothing was compiled.
 
-The method is the same, batched over images; only the coarsest grids differ: it coarsens down to 2×2 and
-eliminates there. Every operation is element by element, so that an image's result does not depend, not even
-in the last bit, on what else is in the batch; an image that has converged is frozen. Nothing is read back
-inside a cycle; one flag is read after each.
+The method is the same, batched over images; only the coarsest grids differ: it coarsens down to 2×2 and eliminates
+there. Every operation is element by element: the result of an image does not depend on the rest of the batch, not even
+in the last bit. An image that has converged is frozen. Nothing is read back inside a cycle; one flag is read after it.
 
 Shapes: N images, C channels, H×W pixels; the arrays of an operator are (N, 1, H, W).
 """
@@ -28,7 +27,7 @@ _SAFETY, _FIRST_RATE, _LEAST_RATE, _STEP_SHARE = 2.6, 0.3, 0.1, 0.3
 # Rounding adds about eps·range·sqrt(longer³ / shorter side) where few pixels are kept, seldom more than
 # this many times as much.
 _ROUNDING_LIMIT = 5.0
-MISSED, NOTHING_KEPT, NOT_FINITE = -1.0, -2.0, -3.0  # in the place of an error estimate
+MISSED, NOTHING_KEPT, NOT_FINITE = -1.0, -2.0, -3.0  # returned instead of an error estimate
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,9 +107,9 @@ def _complete(centre: Tensor, forward: list[Tensor]) -> _Operator:
     size, total = centre, centre
     for a in around.values():
         size, total = size + a.clamp(min=0), total + a
-    there = size > 1e-5
-    inverse = torch.where(there, 1 / torch.where(there, size, 1), 0)
-    dip = torch.where(there, (1 - total.clamp(min=0) * inverse).clamp(min=0), 0)
+    solved = size > 1e-5
+    inverse = torch.where(solved, 1 / torch.where(solved, size, 1), 0)
+    dip = torch.where(solved, (1 - total.clamp(min=0) * inverse).clamp(min=0), 0)
     return _Operator(centre=centre, around=around, inverse=inverse, dip=dip)
 
 
@@ -126,27 +125,27 @@ def _miss(a: _Operator, x: Tensor, b: Tensor) -> Tensor:
 def _eliminate(a: _Operator, b: Tensor) -> Tensor:
     """Solve the coarsest grid by Gaussian elimination, one small array per matrix entry."""
     h, w = b.shape[-2:]
-    places = [(i, j) for i in range(h) for j in range(w)]
+    points = [(i, j) for i in range(h) for j in range(w)]
 
     def entry(p: tuple[int, int], q: tuple[int, int]) -> Tensor:
         source = a.centre if p == q else a.around[q[0] - p[0], q[1] - p[1]]
         return source[..., p[0], p[1]]
 
-    matrix = [[entry(p, q) for q in places] for p in places]
-    right = [b[..., i, j] for i, j in places]
+    matrix = [[entry(p, q) for q in points] for p in points]
+    right = [b[..., i, j] for i, j in points]
     inverses = []
-    for k in range(len(places)):
-        pivot, whole = matrix[k][k], entry(places[k], places[k])
-        there = (whole > 1e-5) & (pivot > 1e-7 * whole)
-        inverses.append(torch.where(there, 1 / torch.where(there, pivot, 1), 0))
-        for r in range(k + 1, len(places)):
+    for k in range(len(points)):
+        pivot, whole = matrix[k][k], entry(points[k], points[k])
+        regular = (whole > 1e-5) & (pivot > 1e-7 * whole)
+        inverses.append(torch.where(regular, 1 / torch.where(regular, pivot, 1), 0))
+        for r in range(k + 1, len(points)):
             factor = matrix[r][k] * inverses[k]
             matrix[r] = [m - factor * n for m, n in zip(matrix[r], matrix[k], strict=True)]
             right[r] = right[r] - factor * right[k]
-    solution = [right[0]] * len(places)
-    for k in reversed(range(len(places))):
+    solution = [right[0]] * len(points)
+    for k in reversed(range(len(points))):
         total = right[k]
-        for q in range(k + 1, len(places)):
+        for q in range(k + 1, len(points)):
             total = total - matrix[k][q] * solution[q]
         solution[k] = total * inverses[k]
     return torch.stack(solution, dim=-1).view(*b.shape[:-2], h, w)
@@ -207,21 +206,21 @@ def _set_up(keep: Tensor, dtype: torch.dtype) -> _System:
     return _System(gain=gain, dip=dip, diagonal=diagonal, operators=operators)
 
 
-def _guess(x: Tensor, known: Tensor) -> Tensor:
-    """Guess unknown values from ever wider weighted means of the known ones; x is zero where it is unknown."""
+def _guess(x: Tensor, weights: Tensor) -> Tensor:
+    """Guess removed values from ever wider weighted means of kept ones; x is zero where a value was removed."""
     if max(x.shape[-2:]) <= 2:
         return x
-    weight = _restrict(known)
+    weight = _restrict(weights)
     coarse = _guess(_restrict(x) / weight.clamp(min=1), weight.clamp(max=1))
-    return x + (1 - known) * _interpolate(coarse, *x.shape[-2:])
+    return x + (1 - weights) * _interpolate(coarse, *x.shape[-2:])
 
 
 def solve_batch(images: Tensor, keep: Tensor, tolerance: float, most_cycles: int) -> tuple[Tensor, Tensor, Tensor]:
     """Solve images (N, C, H, W); see ``multigrid.solve``, which checks the arguments.
 
     Returns:
-        Filled images, cycles (N,) and estimated errors (N,), or the code of a failure in the place of the error; the
-        last two are on the CPU.
+        Filled images, cycles (N,) and estimated errors (N,), or the code of a failure instead of the error; the last
+        two are on the CPU.
 
     Example:
         >>> image, keep = torch.eye(4)[None, None], torch.eye(4, dtype=torch.bool)[None]

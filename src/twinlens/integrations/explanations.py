@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from twinlens.attribution import METHODS, check_options, plugin_method
+from twinlens.attribution import METHODS, plugin_method
 from twinlens.probing.answers import answering_logits
 from twinlens.probing.maps import AS_IT_IS, Reading, ReadingOptions, check_maps, spatial_shape
 from twinlens.probing.model_call import Labels, Model, blaming, check_inputs, evaluating, find_device
@@ -277,7 +277,6 @@ def attribute(
     if isinstance(method, str) and method not in METHODS:
         method = plugin_method("method", method, or_else=", or a function")
     if isinstance(method, str):
-        check_options(method, options)
         return METHODS[method](model, inputs, targets, ids=ids, seed=seed, **options)
     explanation = adapt(method, "method")
     reading, own = explanation.split_options(options, AS_IT_IS)

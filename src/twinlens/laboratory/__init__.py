@@ -1,31 +1,8 @@
-"""The laboratory: tasks with a known answer, and tests of the metrics and of attribution methods themselves."""
+"""The laboratory: tasks with known answers, and tests of the metrics themselves.
 
-from twinlens.laboratory.tasks import (
-    Task,
-    completeness_errors,
-    interaction,
-    linear,
-    map_grid,
-    network,
-    patch,
-    soundness_errors,
-    sparse_linear,
-    suppressor,
-)
-from twinlens.laboratory.truth import true_completeness, true_soundness, true_soundness_curve
+The public names are listed in `__init__.pyi`; each is imported on first use.
+"""
 
-__all__ = [
-    "Task",
-    "completeness_errors",
-    "interaction",
-    "linear",
-    "map_grid",
-    "network",
-    "patch",
-    "soundness_errors",
-    "sparse_linear",
-    "suppressor",
-    "true_completeness",
-    "true_soundness",
-    "true_soundness_curve",
-]
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,13 +1,11 @@
 """Modifications of maps that change their values much and their order little, to test whether a metric notices.
 
-The paper compares maps with versions from which attribution was removed and into which it was introduced, by a
-constant, at random, or in part of the features (its table of modifications). Maps are scaled to a maximum of 1 first.
+The paper removes attribution from maps and introduces attribution into them, by a constant, at random, or in part of
+the features (its table of modifications). Maps are scaled to a maximum of 1 first.
 
-What leaves the range decides what happens to the order. Above one nothing is cut off, since ties among the most
-relevant features would be another order; the metrics scale a map to its maximum anyway. Below zero there is no
-attribution; but were all that falls below set to zero, most features of most maps would be tied, and to break these
-ties at random is another order again. So it is left a trace that weighs nothing, by which it keeps its order. What is
-random is the same for both changes, for the same reason: they lift the same features and differ by a constant.
+Ties would change the order. Values above 1 are therefore not clipped; the metrics scale a map to its maximum anyway.
+Values below 0 keep a negligible trace instead of becoming zero. Random modifications of both kinds draw the same
+numbers, and differ by a constant.
 
 Shapes: N samples, S = spatial shape of a map, F features.
 """
@@ -15,6 +13,7 @@ Shapes: N samples, S = spatial shape of a map, F features.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
@@ -25,20 +24,21 @@ from twinlens.support.arguments import checked
 from twinlens.support.arrays import ArrayLike, as_tensor
 from twinlens.support.randomness import stream
 
-SCHEMES = ("constant", "random", "partial")
+Scheme = Literal["constant", "random", "partial"]
+SCHEMES = get_args(Scheme)
 """How attribution is removed or introduced."""
 
 _AMOUNT = 0.6
 _TRACE = 1e-9
 _REMOVED = (0.6, 0.8)  # of the features in ascending order
 _INTRODUCED = (0.0, 0.4)
-_QUANTILE = 0.8  # the value that introduced attribution gets in part of the features
+_QUANTILE = 0.8  # of the value that partially introduced attribution gets
 
 
 @checked
 def remove_attribution(
     maps: ArrayLike,
-    scheme: str = "constant",
+    scheme: Scheme = "constant",
     *,
     amount: float = _AMOUNT,
     trace: float = _TRACE,
@@ -49,12 +49,12 @@ def remove_attribution(
 
     Args:
         maps: (N, *S), without negative values.
-        scheme: "constant" subtracts `amount` from every feature, "random" a number between 0 and `amount` from each by
-            itself. "partial" sets the features from 60% to 80% of the ascending order to zero.
-        amount: for "constant" and "random", in shares of the map's maximum.
-        trace: for "constant" and "random", the value below which features that fall below zero keep their order; with
-            0 they become zero, and ties are broken at random.
-        ids: one name per sample, 0 … N-1 by default; random draws derive from `seed` and the name.
+        scheme: "constant" subtracts `amount` from every feature, "random" a random number between 0 and `amount` from
+            each. "partial" sets the features from 60% to 80% of the ascending order to zero.
+        amount: for "constant" and "random", as a share of the map's maximum.
+        trace: for "constant" and "random", upper limit of features that fall below zero, which keep their order; with 0
+            they become zero, and ties are broken at random.
+        ids: sample ids, 0 … N-1 by default; random numbers derive from seed and id.
         seed: seed of random modifications and of ties.
 
     Returns:
@@ -64,18 +64,18 @@ def remove_attribution(
         >>> remove_attribution(torch.tensor([[1.0, 4.0, 3.0, 0.0]]), trace=0)
         tensor([[0.0000, 0.4000, 0.1500, 0.0000]], dtype=torch.float64)
     """
-    values, names = _checked(maps, scheme, amount, ids)
+    values, names = _checked(maps, amount, ids)
     if scheme == "partial":
-        return torch.where(_chosen(values, _REMOVED, names, seed), 0.0, values)
+        return torch.where(_between(values, _REMOVED, names, seed), 0.0, values)
     left = values - amount + _lift(values, scheme, amount, names, seed)
-    # Increasing from 0 at -amount, over the trace at 0, to what is left: no two values change their places.
+    # Increases from 0 at -amount to `trace` at 0, and further: the order stays the same.
     return torch.where(left > 0, left + trace, trace * (1 + left / amount))
 
 
 @checked
 def introduce_attribution(
     maps: ArrayLike,
-    scheme: str = "constant",
+    scheme: Scheme = "constant",
     *,
     amount: float = _AMOUNT,
     ids: Sequence[str | int] | None = None,
@@ -85,10 +85,10 @@ def introduce_attribution(
 
     Args:
         maps: (N, *S), without negative values.
-        scheme: "constant" adds `amount` to every feature, "random" a number between 0 and `amount` to each by itself.
+        scheme: "constant" adds `amount` to every feature, "random" a random number between 0 and `amount` to each.
             "partial" raises the lowest 40% of the features to the value at 80% of the ascending order.
-        amount: for "constant" and "random", in shares of the map's maximum.
-        ids: one name per sample, 0 … N-1 by default; random draws derive from `seed` and the name.
+        amount: for "constant" and "random", as a share of the map's maximum.
+        ids: sample ids, 0 … N-1 by default; random numbers derive from seed and id.
         seed: seed of random modifications and of ties.
 
     Returns:
@@ -98,23 +98,19 @@ def introduce_attribution(
         >>> introduce_attribution(torch.tensor([[1.0, 4.0, 3.0, 0.0]]))
         tensor([[0.8500, 1.6000, 1.3500, 0.6000]], dtype=torch.float64)
     """
-    values, names = _checked(maps, scheme, amount, ids)
+    values, names = _checked(maps, amount, ids)
     if scheme == "partial":
         level = torch.quantile(values.flatten(1), _QUANTILE, dim=1).reshape(-1, *[1] * (values.dim() - 1))
-        return torch.where(_chosen(values, _INTRODUCED, names, seed), level, values)
+        return torch.where(_between(values, _INTRODUCED, names, seed), level, values)
     return values + (amount if scheme == "constant" else _lift(values, scheme, amount, names, seed))
 
 
 MODIFICATIONS: dict[str, Callable[..., Tensor]] = {"remove": remove_attribution, "introduce": introduce_attribution}
-"""Every modification by its name."""
+"""Modifications by name."""
 
 
-def _checked(
-    maps: ArrayLike, scheme: str, amount: float, ids: Sequence[str | int] | None
-) -> tuple[Tensor, tuple[str, ...]]:
-    """Return maps scaled to a maximum of 1, and the names of the samples."""
-    if scheme not in SCHEMES:
-        raise ValueError(f"`scheme` must be one of {', '.join(map(repr, SCHEMES))}; got {scheme!r}.")
+def _checked(maps: ArrayLike, amount: float, ids: Sequence[str | int] | None) -> tuple[Tensor, tuple[str, ...]]:
+    """Return maps scaled to a maximum of 1, and the sample ids."""
     if not 0 < amount <= 1:
         raise ValueError(f"`amount` must lie within (0, 1], as a share of the maximum; got {amount!r}.")
     values = as_tensor(maps, "maps")
@@ -125,10 +121,10 @@ def _checked(
 
 
 def _lift(values: Tensor, scheme: str, amount: float, ids: Sequence[str], seed: int) -> Tensor | float:
-    """Draw what is added to each feature (N, *S), between 0 and `amount`; nothing for a constant."""
+    """Draw a number between 0 and `amount` for each feature (N, *S); 0 for "constant"."""
     if scheme == "constant":
         return 0.0
-    # Drawn on the CPU, so that maps change alike on every device.
+    # Drawn on the CPU: the same numbers on every device.
     drawn = [
         torch.rand(values.shape[1:], dtype=values.dtype, generator=torch.Generator().manual_seed(one))
         for one in (stream(seed, name, "modification") for name in ids)
@@ -136,8 +132,8 @@ def _lift(values: Tensor, scheme: str, amount: float, ids: Sequence[str], seed: 
     return amount * torch.stack(drawn).to(values.device)
 
 
-def _chosen(values: Tensor, part: tuple[float, float], ids: Sequence[str], seed: int) -> Tensor:
-    """Return which features (N, *S) lie in a part of the ascending order, breaking ties as the metrics do."""
+def _between(values: Tensor, part: tuple[float, float], ids: Sequence[str], seed: int) -> Tensor:
+    """Return which features (N, *S) lie in a part of the ascending order; ties are broken as in the metrics."""
     rank = rank_features(values, ids=ids, seed=seed).rank
     low, high = (round(share * rank.shape[1]) for share in part)
     return ((rank >= low) & (rank < high)).reshape(values.shape)

@@ -1,8 +1,8 @@
-"""The calibration laboratory: tasks whose predictive features are known, to measure the error of the metrics.
+"""Tasks whose predictive features are known, and the errors of the metrics on them.
 
-Each task has a model that is set by hand, so that the information φ of every feature is known: its Shapley value for
-the model's score of the label, where a removed feature counts as zero, and nothing where that is negative. As in the
-paper's synthetic set, evidence against the label is no predictive information. Predictive features have φ > 0.
+The model of each task is set by hand, and the information φ of every feature is known: its Shapley value for the
+model's score of the label, with removed features set to zero, and 0 if that is negative. As in the paper's synthetic
+set, evidence against the label is not predictive information. Predictive features have φ > 0.
 
 Shapes: N samples, F features, S = spatial shape of a map, L levels.
 """
@@ -12,7 +12,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -28,7 +27,7 @@ from twinlens.metrics.performance import weighted_mean
 from twinlens.metrics.protocols import PROTOCOLS
 from twinlens.metrics.soundness import Soundness
 from twinlens.metrics.soundness_curve import SoundnessCurve
-from twinlens.probing.probe import probe
+from twinlens.probing.probe import Prober
 from twinlens.probing.probe_table import ProbeTable
 from twinlens.probing.ranking import Schedule
 from twinlens.support.arrays import Floats
@@ -37,22 +36,22 @@ from twinlens.support.randomness import stream
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Task:
-    """A model, its data, and the truth about what the model uses."""
+    """A model, its data, and what the model uses."""
 
     name: str
     """Name of the task."""
 
     model: Callable[[Tensor], Tensor]
-    """From inputs to the logits of three classes: no, yes, undecided; in float64, whatever the inputs are."""
+    """From inputs to the float64 logits of three classes: no, yes, undecided."""
 
     inputs: Tensor
     """(N, F), or (N, 1, H, W) for images; float64."""
 
     labels: NDArray[np.int64]
-    """(N,) classes that the model predicts for the untouched inputs."""
+    """(N,) classes by the sign of the model's score."""
 
     information: Floats
-    """(N, *S) φ: the predictive information of each feature about the label."""
+    """(N, *S) φ, the predictive information of each feature."""
 
     imputer: Imputer
     """Fills in removed features."""
@@ -66,7 +65,7 @@ class Task:
         return f"Task({self.name}, {len(self.labels)} samples, {self.information[0].size} features)"
 
 
-_AGREEMENT = 0.7  # shift of a feature towards its label, in standard deviations: most evidence agrees, not all of it
+_AGREEMENT = 0.7  # shift of a feature towards its label, in standard deviations: most evidence agrees
 
 
 def _either(rng: np.random.Generator, samples: int) -> Floats:
@@ -81,25 +80,25 @@ def _task(
     imputer: Imputer = ConstantImputer(0.0),
 ) -> Task:
     """Build a task that labels inputs by the sign of the score; `shapley` computes each feature's share of it."""
-    given = torch.from_numpy(inputs)
-    scores = score(given)
-    # Log-odds of the size that networks have; the unit of the score means nothing.
+    batch = torch.from_numpy(inputs)
+    scores = score(batch)
+    # Scale the score to log-odds of the size that networks have.
     unit = 4 / scores.std().item()
     labels = (scores > 0).numpy().astype(np.int64)
     values = shapley(inputs)
     towards = np.where(labels == 1, 1.0, -1.0).reshape(-1, *[1] * (values.ndim - 1))
-    # A third class wins until there is evidence enough, so that accuracy grows with what is kept: with two classes
-    # any single piece of evidence would do. It is the answer to one in ten of the untouched inputs.
+    # A third class wins until there is enough evidence, and accuracy grows with what is kept: with two classes a
+    # single feature would be enough. It is predicted for one in ten of the original inputs.
     undecided = scores.abs().quantile(0.1).item()
 
-    def model(batch: Tensor) -> Tensor:
-        found = score(batch.to(given.dtype))  # a run hands over float32
-        return unit / 2 * torch.stack([-found, found, torch.full_like(found, undecided)], dim=1)
+    def model(x: Tensor) -> Tensor:
+        yes = score(x.to(batch.dtype))  # a run passes float32
+        return unit / 2 * torch.stack([-yes, yes, torch.full_like(yes, undecided)], dim=1)
 
     return Task(
         name=name,
         model=model,
-        inputs=given,
+        inputs=batch,
         labels=labels,
         information=np.clip(towards * values, 0, None),
         imputer=imputer,
@@ -109,7 +108,7 @@ def _task(
 def linear(samples: int = 300, *, features: int = 200, seed: int = 0) -> Task:
     """Build the paper's synthetic set: the sign of a sum of independent features.
 
-    About half of the features of a sample speak against its label; attribution on these is false.
+    About half of a sample's features count against its label; attribution on these is false.
 
     Example:
         >>> linear(3, features=10).predictive.shape
@@ -120,7 +119,7 @@ def linear(samples: int = 300, *, features: int = 200, seed: int = 0) -> Task:
 
 
 def sparse_linear(samples: int = 300, *, features: int = 200, seed: int = 0) -> Task:
-    """Build a linear model with every second weight zero, so that attribution can be introduced on unused features.
+    """Build a linear model with every second weight zero.
 
     Example:
         >>> sparse_linear(4, features=10).predictive[:, 1::2].any()
@@ -134,14 +133,7 @@ def sparse_linear(samples: int = 300, *, features: int = 200, seed: int = 0) -> 
 
 
 def interaction(samples: int = 300, *, features: int = 200, groups: int = 50, partners: int = 2, seed: int = 0) -> Task:
-    """Build an XOR-like model: a sum of products of two features each, none of which is predictive alone.
-
-    Args:
-        samples: number of samples.
-        features: number of features; those beyond `groups` × `partners` are not read.
-        groups: number of products.
-        partners: features in each product; of three, the one in the middle of a ranking is seen from neither side.
-        seed: seed of the inputs.
+    """Build an XOR-like model: a sum of `groups` products of `partners` features, none of which is predictive alone.
 
     Example:
         >>> interaction(4, features=10, groups=2).predictive[:, 4:].any()
@@ -163,16 +155,9 @@ def interaction(samples: int = 300, *, features: int = 200, groups: int = 50, pa
 
 
 def network(samples: int = 300, *, features: int = 100, planted: int = 12, depth: int = 1, seed: int = 0) -> Task:
-    """Build a multilayer perceptron that reads the first `planted` features, through weights drawn once.
+    """Build a multilayer perceptron with random weights that reads the first `planted` features.
 
-    The Shapley values are exact, from all 2^planted sets of these features.
-
-    Args:
-        samples: number of samples.
-        features: number of features.
-        planted: number of features that the model reads.
-        depth: number of hidden layers of 32 units.
-        seed: seed of weights and inputs.
+    It has `depth` hidden layers of 32 units. The Shapley values are exact, from all 2^planted sets of these features.
 
     Example:
         >>> network(4, features=20, planted=3).predictive[:, 3:].any()
@@ -203,9 +188,9 @@ def suppressor(samples: int = 300, *, features: int = 200, informative: int = 50
     """Build a linear model that reads suppressors, as in XAI-TRIS (Clark et al. 2024).
 
     Informative features carry the label and noise. Each shares its noise with a suppressor, which is independent of
-    the label, and which the model subtracts to cancel that noise. The others are not read. As in all tasks, the truth
-    is what the model reads: a suppressor is predictive for a sample whose noise it takes away in favour of the
-    label, about every second one, although it says nothing about the label by itself.
+    the label, and which the model subtracts to cancel that noise. Other features are not read. A suppressor is
+    predictive for a sample if the noise that it cancels counts against the label, for about every second one, although
+    it says nothing about the label by itself.
 
     Example:
         >>> suppressor(4, features=10, informative=3).predictive[:, 6:].any()
@@ -236,9 +221,9 @@ def _shapley(score: Callable[[Floats], Floats], inputs: Floats) -> Floats:
 
 
 def patch(samples: int = 200, *, side: int = 20, patch: int = 6, seed: int = 0) -> Task:
-    """Build images with a pattern planted in one place, and a network set by hand to read only that place.
+    """Build images with a pattern at a fixed position, and a network that reads only this position.
 
-    Removed pixels are interpolated from their neighbours, so that the truth holds up to what leaks through these.
+    Removed pixels are interpolated from their neighbours, which leaks some information.
 
     Example:
         >>> patch(2, side=10, patch=3).predictive.sum(axis=(1, 2))
@@ -250,7 +235,7 @@ def patch(samples: int = 200, *, side: int = 20, patch: int = 6, seed: int = 0) 
     template[start : start + patch, start : start + patch] = rng.choice([-1.0, 1.0], size=(patch, patch))
     sign = rng.choice([-1.0, 1.0], size=(samples, 1, 1, 1))
     background = 0.5 * rng.normal(size=(samples, 1, side, side)) * (template == 0)
-    # Contrast differs from image to image, so that not all of them are recognised at the same level.
+    # Contrast differs between images: they are recognised at different levels.
     contrast = sign * rng.lognormal(sigma=0.6, size=(samples, 1, 1, 1))
     inputs = background + contrast * template * rng.uniform(0.2, 1.0, size=(samples, 1, side, side))
     weights = torch.from_numpy(template)
@@ -270,14 +255,14 @@ TASKS: dict[str, Callable[..., Task]] = {
     "suppressor": suppressor,
     "patch": patch,
 }
-"""The tasks by name; each takes a number of samples and a seed."""
+"""Tasks by name; each takes a number of samples and a seed."""
 
 
 def map_grid(task: Task, *, seed: int = 0) -> dict[str, Floats]:
-    """Derive maps (N, *S) from the truth, some of which are wrong in a known way.
+    """Derive maps (N, *S) from the truth that are wrong in a known way.
 
-    Removing attribution costs completeness and no soundness; introducing it on features that are not predictive costs
-    soundness and no completeness.
+    Removing attribution lowers completeness only; introducing it on features that are not predictive lowers soundness
+    only.
 
     Example:
         >>> list(map_grid(linear(4)))[:3]
@@ -294,76 +279,52 @@ def map_grid(task: Task, *, seed: int = 0) -> dict[str, Floats]:
     return maps | {"random": rng.random(truth.shape), "inverted": peak - truth}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Asked:
-    """One way to estimate soundness."""
-
-    performance: str = "accuracy"
-    """The measure of performance."""
-
-    protocol: str = "paper"
-    """The protocol."""
-
-    estimator: Literal["paper", "two_sided"] = "paper"
-    """The estimator."""
-
-    extrapolate: bool = True
-    """Whether the two-sided estimator is extrapolated to single features."""
-
-
 ESTIMATORS = {
-    "paper, accuracy": Asked(),
-    "paper, score": Asked(performance="score"),
-    "soco, accuracy": Asked(protocol="soco"),
-    "soco, score": Asked(performance="score", protocol="soco"),
-    "two-sided, plain": Asked(estimator="two_sided", extrapolate=False),
-    "two-sided": Asked(estimator="two_sided"),
+    "paper, accuracy": Soundness(),
+    "paper, score": Soundness(performance="score"),
+    "soco, accuracy": Soundness(protocol="soco"),
+    "soco, score": Soundness(performance="score", protocol="soco"),
+    "two-sided, plain": Soundness(estimator="two_sided", extrapolate=False),
+    "two-sided": Soundness(estimator="two_sided"),
 }
-"""The estimators of soundness that the laboratory compares."""
+"""Estimators of soundness to compare."""
 
 
 def soundness_errors(
     task: Task, *, levels: Sequence[float] | None = None, epsilon: float = 0.01, seed: int = 0
 ) -> pd.DataFrame:
-    """Measure how far each estimator of soundness is from the truth, for each map of the grid.
+    """Measure the error of each estimator of soundness, for each map of the grid.
 
     Args:
         task: the task.
-        levels: shares of features removed, decreasing; by default those that each estimator takes by itself.
-        epsilon: of all estimators.
+        levels: shares of features removed, decreasing; by default those of each estimator.
+        epsilon: threshold of all estimators.
         seed: seed of maps, ties and noise.
 
     Returns:
         One row per map and estimator: the true soundness of the whole map; the mean absolute error over the levels up
-        to saturation, which is the first level at which performance is within epsilon of its highest, and over all
-        levels; and how often the model is called per sample.
+        to saturation, the first level with performance within epsilon of its maximum, and over all levels; and the
+        number of model calls per sample.
 
     Example:
         >>> errors = soundness_errors(sparse_linear(30, features=50), levels=(0.9, 0.8, 0.6, 0.4, 0.2))
         >>> errors.groupby("estimator")["error"].mean().idxmin()
         'two-sided'
     """
-    rows = []
-    for name, maps in map_grid(task, seed=seed).items():
-        tables: dict[Schedule, ProbeTable] = {}
-        for estimator, asked in ESTIMATORS.items():
-            metric = Soundness(
-                epsilon=epsilon,
-                performance=asked.performance,
-                protocol=asked.protocol,
-                estimator=asked.estimator,
-                extrapolate=asked.extrapolate,
-                levels=levels or (None if asked.estimator == "two_sided" else PROTOCOLS["paper"].levels),
-                imputer=task.imputer,
-            )
-            # Under "soco", too, levels and counts are the paper's, so that all are measured at the same points.
+    rows, prober = [], Prober(task.model, task.inputs, task.labels, seed=seed)
+    for kind, maps in map_grid(task, seed=seed).items():
+        ranked, tables = prober.rank(maps), dict[Schedule, ProbeTable]()
+        for name, estimator in ESTIMATORS.items():
+            # Levels and counts are the paper's under "soco", too: all are measured at the same points.
+            own = None if estimator.estimator == "two_sided" else PROTOCOLS["paper"].levels
+            metric = dataclasses.replace(estimator, epsilon=epsilon, levels=levels or own, imputer=task.imputer)
             schedules = [dataclasses.replace(each.schedule, rounding="round") for each in metric.sweeps(maps[0].size)]
             for schedule in schedules:
                 if schedule not in tables:
-                    tables[schedule] = _probe(task, maps, schedule, seed)
+                    tables[schedule] = prober.sweep(ranked, schedule, task.imputer)
             curve = metric.read([tables[schedule] for schedule in schedules])
             rows.append(
-                {"task": task.name, "map": name, "estimator": estimator}
+                {"task": task.name, "map": kind, "estimator": name}
                 | _errors(curve, true_soundness_curve(maps, task.predictive, curve.table))
                 | {"calls": sum(len(schedule.levels) for schedule in schedules)}
             )
@@ -378,10 +339,10 @@ def _errors(curve: SoundnessCurve, truth: Floats) -> dict[str, float]:
 
 
 def completeness_errors(task: Task, *, seed: int = 0) -> pd.DataFrame:
-    """Measure how well completeness, and the order-based metrics beside it, follow the true completeness.
+    """Correlate completeness, ROAD and deletion with the true completeness.
 
-    Completeness is a comparison and no share, so that ranks are what can be right: the correlation is Spearman's,
-    over all maps of the grid and all thresholds; for ROAD and deletion over maps, by area.
+    Completeness is not a share, and the correlation is Spearman's: over all maps of the grid and all thresholds, and
+    for areas over maps.
 
     Returns:
         One row per metric.
@@ -402,7 +363,3 @@ def completeness_errors(task: Task, *, seed: int = 0) -> pd.DataFrame:
         {"metric": "completeness, every threshold", "correlation": spearmanr(np.ravel(true), np.ravel(loss))[0]}
     )
     return pd.DataFrame(rows).assign(task=task.name)
-
-
-def _probe(task: Task, maps: Floats, schedule: Schedule, seed: int) -> ProbeTable:
-    return probe(task.model, task.inputs, task.labels, maps, schedule=schedule, imputer=task.imputer, seed=seed)

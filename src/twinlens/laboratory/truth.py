@@ -1,4 +1,4 @@
-"""True soundness and completeness, by their definitions, of maps whose predictive features are known.
+"""True soundness and completeness of maps, by definition, for known predictive features.
 
 Shapes: N samples, S = spatial shape of a map, L levels.
 """
@@ -20,16 +20,16 @@ def true_soundness(maps: Floats, predictive: NDArray[np.bool_]) -> Floats:
 
     Args:
         maps: (N, *S), without negative values.
-        predictive: (N, *S), or (*S) for all samples alike: whether a feature is truly predictive.
+        predictive: (N, *S), or (*S) for all samples: whether a feature is predictive.
 
     Returns:
-        The true soundness |A ∩ I|_η / |A|_η; NaN for a map of zeros, which has no attribution.
+        The true soundness |A ∩ I|_η / |A|_η; NaN for a map of zeros.
 
     Example:
         >>> true_soundness(np.array([[3.0, 1.0, 0.0], [0.0, 0.0, 0.0]]), np.array([True, False, True]))
         array([0.75,  nan])
     """
-    _refuse_other_shapes(maps, predictive, "predictive")
+    _check_shapes(maps, predictive, "predictive")
     return _ratio((maps * predictive).reshape(len(maps), -1).sum(axis=1), maps.reshape(len(maps), -1).sum(axis=1))
 
 
@@ -37,14 +37,14 @@ def true_soundness_curve(maps: Floats, predictive: NDArray[np.bool_], table: Pro
     """Compute the share of the kept attribution that lies on predictive features at each level of a sweep, (N, L).
 
     Args:
-        maps: (N, *S) the maps that were probed.
-        predictive: (N, *S), or (*S) for all samples alike: whether a feature is truly predictive.
+        maps: (N, *S) the probed maps.
+        predictive: (N, *S), or (*S) for all samples: whether a feature is predictive.
         table: probes of these maps by area, least relevant first.
 
     Returns:
         The true values; NaN where no kept feature has attribution.
     """
-    _refuse_other_shapes(maps, predictive, "predictive")
+    _check_shapes(maps, predictive, "predictive")
     values = torch.from_numpy(maps)
     rank = rank_features(values, ids=table.ids, seed=table.settings.seed).rank.numpy()
     most_relevant_first = np.argsort(-rank, axis=1)
@@ -59,7 +59,7 @@ def true_completeness(maps: Floats, information: Floats, threshold: float = 0.0)
 
     Args:
         maps: (N, *S), without negative values.
-        information: (N, *S), or (*S) for all samples alike: φ, the predictive information of each feature.
+        information: (N, *S), or (*S) for all samples: φ, the predictive information of each feature.
         threshold: relative to each map's maximum; at 0, all features with attribution count.
 
     Returns:
@@ -71,20 +71,20 @@ def true_completeness(maps: Floats, information: Floats, threshold: float = 0.0)
         >>> true_completeness(np.array([[3.0, 1.0, 0.0]]), np.array([4.0, 2.0, 2.0]), threshold=0.5)
         array([0.5])
     """
-    _refuse_other_shapes(maps, information, "information")
-    flat, known = (each.reshape(len(maps), -1) for each in (maps, np.broadcast_to(information, maps.shape)))
+    _check_shapes(maps, information, "information")
+    flat, phi = (each.reshape(len(maps), -1) for each in (maps, np.broadcast_to(information, maps.shape)))
     marked = flat > threshold * flat.max(axis=1, keepdims=True)
-    return _ratio((known * marked).sum(axis=1), known.sum(axis=1))
+    return _ratio((phi * marked).sum(axis=1), phi.sum(axis=1))
 
 
 def _ratio(part: Floats, whole: Floats) -> Floats:
     return np.asarray(np.divide(part, whole, out=np.full_like(whole, np.nan, dtype=np.float64), where=whole > 0))
 
 
-def _refuse_other_shapes(maps: Floats, known: Floats | NDArray[np.bool_], name: str) -> None:
-    if known.shape not in (maps.shape, maps.shape[1:]):
+def _check_shapes(maps: Floats, truth: Floats | NDArray[np.bool_], name: str) -> None:
+    if truth.shape not in (maps.shape, maps.shape[1:]):
         raise ValueError(
-            f"`{name}` must have the shape {maps.shape} of the maps, or {maps.shape[1:]}; got {known.shape}."
+            f"`{name}` must have the shape {maps.shape} of the maps, or {maps.shape[1:]}; got {truth.shape}."
         )
     if (maps < 0).any():
         raise ValueError(f"`maps` must not have negative values; the smallest is {maps.min():g}. Clip them at zero.")

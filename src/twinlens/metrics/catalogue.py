@@ -13,11 +13,23 @@ from twinlens.metrics.removal import Completeness, Deletion, Insertion, Road
 from twinlens.metrics.soundness import Soundness
 from twinlens.support.code_digest import describe_function
 from twinlens.support.fields import JSON, REQUIRED, fields_of, from_json, replaced, to_json
-from twinlens.support.plugins import METRIC_PLUGINS, load_plugin, with_plugins
+from twinlens.support.plugins import load_plugin, with_plugins
 
 MetricRequest = str | Metric | Mapping[str, Any]
 MetricRequests = str | Metric | Sequence[str | Metric] | Mapping[str, MetricRequest]
 """Metrics as a caller requests them: names, values, or a table from custom names to either."""
+
+KINDS: dict[str, type[Metric]] = {
+    "soundness": Soundness,
+    "completeness": Completeness,
+    "road": Road,
+    "deletion": Deletion,
+    "insertion": Insertion,
+}
+"""The classes of our metrics, which the documentation lists."""
+
+METRIC_PLUGINS = "twinlens.metrics"
+"""The entry points of metrics in other packages."""
 
 METRICS: dict[str, Metric] = {
     metric.name: metric

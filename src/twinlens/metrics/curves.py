@@ -6,7 +6,6 @@ Shapes: N samples, L levels, R resamples.
 from __future__ import annotations
 
 import dataclasses
-import html
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -21,8 +20,9 @@ from twinlens.metrics.performance import Performance, measure
 from twinlens.metrics.protocols import Protocol
 from twinlens.probing.probe_table import ProbeTable
 from twinlens.support.arrays import ArrayLike, Floats
-from twinlens.support.plotting import draw_line, sketch_line
-from twinlens.support.resampling import Interval, band, check_confidence, draw
+from twinlens.support.estimate import Estimate
+from twinlens.support.plotting import draw_line
+from twinlens.support.resampling import Band, band, draw
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -68,11 +68,6 @@ class Curve(ABC):
             f"{type(self).__name__}({len(self.levels)} levels, {len(self.table)} samples, {self.measure}, "
             f"protocol {self.protocol.name}{degenerate})"
         )
-
-    def _repr_html_(self) -> str:
-        x, y, labels = self.points
-        drawing = sketch_line(x, y, labels, flipped=self.decreasing)
-        return f"<figure style='margin:0'>{drawing}<figcaption>{html.escape(repr(self))}</figcaption></figure>"
 
     @property
     def degenerate(self) -> dict[str, int]:
@@ -150,30 +145,52 @@ class Curve(ABC):
     def area_per_sample(self) -> Floats | None:
         """Return one number (N,) per sample, or None where the measure is one of the data set as a whole."""
 
-    def interval(
-        self, confidence: float = 0.95, *, resamples: int = 1000, seed: int = 0, simultaneous: bool = False
-    ) -> Interval[Floats]:
-        """Return a bootstrap interval for each value; every decision is repeated in each resample.
+    def interval(self, confidence: float = 0.95, *, resamples: int = 1000, seed: int = 0) -> Estimate:
+        """Return the area with its bootstrap interval over samples.
 
-        It is symmetric about the value. In simulations 95% intervals hold the population's value in about 95% of cases,
-        see docs/concepts/statistics.md. Soundness by the paper's estimator and accuracy has none; see `has_interval`.
+        In simulations 95% intervals cover the population's value in about 95% of cases, see
+        docs/concepts/statistics.md. Soundness by the paper's estimator and accuracy has none; see `has_interval`.
 
         Args:
-            confidence: nominal coverage.
+            confidence: coverage of the interval.
             resamples: number of resamples.
-            seed: random seed of the resampling.
-            simultaneous: whether the band covers the whole curve at once, instead of each level by itself.
+            seed: seed of the resampling.
+        """
+        return self.estimate_of(self.area(), self.areas(*self._replicates(resamples, seed)), confidence)
+
+    def band(
+        self, confidence: float = 0.95, *, resamples: int = 1000, seed: int = 0, simultaneous: bool = False
+    ) -> Band:
+        """Return a bootstrap interval of each value, symmetric about it.
+
+        Args:
+            confidence: coverage of the intervals.
+            resamples: number of resamples.
+            seed: seed of the resampling.
+            simultaneous: whether the band covers the whole curve, instead of each level separately.
 
         Returns:
-            The interval, which unpacks into lower and upper ends (L,); NaN where there is none.
+            Lower and upper ends (L,); NaN where there is no interval.
         """
+        return self.band_of(self._replicates(resamples, seed)[1], confidence, simultaneous=simultaneous)
+
+    def _replicates(self, resamples: int, seed: int) -> tuple[Floats, Floats]:
+        """Return performance and values (R, L) in each resample; NaN where these make no interval."""
         if not self.has_interval:
-            none = np.full_like(self.values, np.nan)
-            return Interval(value=self.values, low=none, high=none, confidence=check_confidence(confidence))
-        replicates = self.replicate(draw(self.table.ids, resamples, seed))[1]
-        ends = band(self.values, replicates, confidence, samples=len(self.table), simultaneous=simultaneous)
-        low, high = np.clip(ends, *self.limits)
-        return Interval(value=self.values, low=low, high=high, confidence=confidence)
+            return (np.full((resamples, len(self.values)), np.nan),) * 2
+        return self.replicate(draw(self.table.ids, resamples, seed))
+
+    def estimate_of(self, value: float | None, replicates: Floats, confidence: float) -> Estimate:
+        """Return a number of the curve with its interval, from its replicates (R,)."""
+        trusted = replicates if self.has_interval else np.full_like(replicates, np.nan)
+        estimate = Estimate.of(value, trusted, samples=len(self.table), confidence=confidence)
+        return estimate.clipped(*self.limits)
+
+    def band_of(self, replicates: Floats, confidence: float, *, simultaneous: bool) -> Band:
+        """Return intervals (L,) of the values from their replicates (R, L)."""
+        trusted = replicates if self.has_interval else np.full_like(replicates, np.nan)
+        ends = band(self.values, trusted, confidence, samples=len(self.table), simultaneous=simultaneous)
+        return Band(*np.clip(ends, *self.limits))
 
     @property
     def has_interval(self) -> bool:

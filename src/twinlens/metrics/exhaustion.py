@@ -1,6 +1,6 @@
-"""Where the attribution of a map runs out: what a sweep adds beyond that has none, and is not the map's doing.
+"""Where the attribution of a map runs out: features that a sweep adds beyond that have no attribution.
 
-The paper grows the kept set inside A, the features with attribution. A sweep by area goes on when A is used up.
+The paper grows the kept set inside A, the features with attribution. A sweep by area continues when A is used up.
 
 Shapes: N samples, L levels of a soundness sweep.
 """
@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twinlens.probing.probe_table import ProbeTable
-from twinlens.support.arrays import Floats, Integers
+from twinlens.support.arrays import Floats
 
 MOST = 0.5
-"""With more than this share of the samples exhausted, a level is not reached by attribution."""
+"""A level is not reached by attribution if more than this share of the samples is exhausted."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,13 +24,13 @@ class Reached:
     """Where a predictive level was first reached."""
 
     value: float
-    """The soundness there."""
+    """The soundness at that level."""
 
     level: float
     """The level, a share of features removed."""
 
     exhausted: float
-    """Share of samples that keep features without attribution there, all attribution being kept already."""
+    """Share of samples that already keep all attribution, and further features without any."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,35 +41,31 @@ class Exhaustion:
     """The first level, a share of features removed, at which too many samples are exhausted."""
 
     performance: float | None
-    """Highest performance reached before: predictive levels up to it are reached by attribution. None where that
-    level is the first."""
+    """Highest performance reached before: predictive levels up to it are reached by attribution. None if that level is
+    the first."""
 
 
 def exhausted_samples(table: ProbeTable) -> NDArray[np.bool_]:
-    """Find at each level (N, L) the samples whose attribution was all kept already, and that keep more features since.
+    """Return whether each sample, at each level (N, L), already kept all attribution and now keeps further features.
 
-    A step in which attribution runs out still adds some, so a sample is exhausted from the next step on. Attribution
-    too small to move the sum of a map counts as none. A map of zeros is exhausted from the first level on.
+    A step in which attribution runs out still adds some: a sample is exhausted from the next step on. Attribution too
+    small to change the sum of a map counts as none. A map of zeros is exhausted from the first level on.
     """
-    _, removed = _last_attribution(table)
-    # Levels that round to the same count add no feature at all, and nobody without attribution comes in.
-    return np.asarray(table.removed < removed[:, None])
-
-
-def attribution_ends(table: ProbeTable) -> Floats:
-    """Return the level (N,) that keeps all attribution of a map: 1 for a map of zeros, NaN where levels end first."""
-    position, _ = _last_attribution(table)
-    ends = np.concatenate([[1.0], table.levels])[position]
-    return np.where(exhausted_samples(table)[:, -1], ends, np.nan)
+    kept = np.pad(table.kept_mass, ((0, 0), (1, 0)))
+    removed = np.concatenate([table.counts[:, None], table.removed], axis=1)
+    # Values are added from the largest to the smallest: sums are equal to the last bit where later steps add zeros.
+    first = (kept == kept[:, -1:]).argmax(axis=1)
+    # Levels that round to the same count add no feature.
+    return np.asarray(table.removed < np.take_along_axis(removed, first[:, None], axis=1))
 
 
 def find_exhaustion(table: ProbeTable, performance: Floats, share: float = MOST) -> Exhaustion | None:
-    """Find the first level at which more than a share of the samples is exhausted, None where there is none.
+    """Find the first level at which more than a share of the samples is exhausted; None if there is none.
 
     Args:
         table: a soundness sweep.
         performance: (L,) performance at each level.
-        share: of the samples.
+        share: the share of the samples.
     """
     beyond = np.flatnonzero(exhausted_samples(table).mean(axis=0) > share)
     if not beyond.size:
@@ -77,12 +73,3 @@ def find_exhaustion(table: ProbeTable, performance: Floats, share: float = MOST)
     first = int(beyond[0])
     before = float(np.nanmax(performance[:first])) if first else None
     return Exhaustion(level=float(table.levels[first]), performance=before)
-
-
-def _last_attribution(table: ProbeTable) -> tuple[Integers, Integers]:
-    """Find the first position (N,) that keeps all attribution, 0 for before any level, and the count removed there."""
-    kept = np.pad(table.kept_mass, ((0, 0), (1, 0)))
-    removed = np.concatenate([table.counts[:, None], table.removed], axis=1)
-    # Sums are equal to the last bit where every later step adds zeros: values come in from the largest to the smallest.
-    position = np.asarray((kept == kept[:, -1:]).argmax(axis=1))
-    return position, np.take_along_axis(removed, position[:, None], axis=1)[:, 0]

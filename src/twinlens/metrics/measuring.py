@@ -47,7 +47,7 @@ def probe_samples(
 
 
 @checked
-@lists_options()
+@lists_options
 def measure_metric(
     metric: Metric, model: Model, inputs: ArrayLike, labels: Labels, maps: ArrayLike, **how: Unpack[ProbeOptions]
 ) -> Curve:

@@ -1,4 +1,4 @@
-"""How well the model does at each level, by every measure of performance.
+"""Performance measures: how well a model does at each level.
 
 Shapes: N samples, L levels.
 """
@@ -21,21 +21,19 @@ from twinlens.probing.probe_table import ProbeTable
 from twinlens.support.arrays import Floats
 
 Performance = str | Callable[[ProbeTable], NDArray[Any]]
-
-
 Weighted = Callable[[Floats], tuple[Floats, Floats]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """The performance at each level, for the data set as it is and for any weighting of its samples."""
+    """The performance at each level, for the data set and for any weighting of its samples."""
 
     name: str
     """The measure."""
 
     weighted: Weighted
-    """From the weight of each sample (N,) to mean and gain. A bootstrap resample is such a weighting: the number of
-    times that each sample was drawn."""
+    """From the weight of each sample (N,) to mean and gain. In a bootstrap resample, the weight is the number of times
+    that a sample was drawn."""
 
     mean: Floats
     """(L,) over the data set."""
@@ -44,7 +42,7 @@ class Measured:
     """Since the previous level: (L,) for measures of the data set, (N, L) for measures of each sample."""
 
     per_sample: Floats | None
-    """(N, L) where the mean is one over samples; None for measures of the data set as a whole."""
+    """(N, L) where the mean is taken over samples; None for measures of the data set as a whole."""
 
 
 def _measured(name: str, samples: int, weighted: Weighted, per_sample: Floats | None = None) -> Measured:
@@ -73,7 +71,7 @@ def _scores(values: Floats, name: str) -> Measured:
 
 
 def _series(of: Callable[[Floats], Floats], name: str, samples: int, start: float = 0.0) -> Measured:
-    """Measure the data set by a function from weights to one number per level; `start` is where nothing is known."""
+    """Measure the data set by a function from weights to one number per level, which is `start` without features."""
 
     def weighted(weights: Floats) -> tuple[Floats, Floats]:
         series = of(weights)
@@ -83,7 +81,7 @@ def _series(of: Callable[[Floats], Floats], name: str, samples: int, start: floa
 
 
 def weighted_mean(values: Floats, weights: Floats) -> Floats:
-    """Mean of each column of (N, L) over its finite values, NaN where there are none.
+    """Mean of each column of (N, L) over its finite values; NaN for a column without any.
 
     Example:
         >>> weighted_mean(np.array([[1.0, np.nan], [4.0, np.nan]]), np.array([2.0, 1.0]))
@@ -104,7 +102,7 @@ def total(values: Floats, weights: Floats) -> Floats:
         >>> total(np.array([[1.0, 0.0], [4.0, 1.0]]), np.array([2.0, 1.0]))
         array([6., 1.])
     """
-    # Not by BLAS: added up in the order of the samples, so that neither threads nor further levels move a last bit.
+    # Not by BLAS: added in the order of the samples, independent of threads and further levels to the last bit.
     return np.asarray(np.einsum("n,nl->l", weights, values))
 
 
@@ -113,7 +111,7 @@ def _balanced_accuracy(table: ProbeTable, name: str) -> Measured:
     members = [np.flatnonzero(table.labels == label) for label in np.unique(table.labels)]
 
     def of(weights: Floats) -> Floats:
-        # A resample may miss a class altogether; the others then speak for the data set.
+        # A resample may miss a class; the mean is then over the others.
         drawn = [index for index in members if weights[index].any()]
         recalls = [total(correct[index], weights[index]) / weights[index].sum() for index in drawn]
         return np.asarray(np.mean(recalls, axis=0))
@@ -150,9 +148,9 @@ def _custom(table: ProbeTable, performance: Callable[[ProbeTable], NDArray[Any]]
             f"`performance` must return shape {(levels,)} for the data set, or {table.kept_mass.shape} "
             f"for each sample; it returned {values.shape}."
         )
-    known = np.isfinite(values).reshape(-1, levels).any(axis=0)
-    if not known.all():
-        raise ValueError(f"`performance` must be a number at every level; at {table.levels[~known][0]:g} it is none.")
+    finite = np.isfinite(values).reshape(-1, levels).any(axis=0)
+    if not finite.all():
+        raise ValueError(f"`performance` must be a number at every level; at {table.levels[~finite][0]:g} it is none.")
     if values.shape != (levels,):
         return _scores(values, name)
 
@@ -165,8 +163,8 @@ def _custom(table: ProbeTable, performance: Callable[[ProbeTable], NDArray[Any]]
     return _series(of, name, len(table))
 
 
-# Each from (table, its name, protocol). A regression model that knows nothing predicts the mean label; that is where
-# 'r2' and 'neg_mse' start, as accuracy and the scores start from zero.
+# Functions of (table, name, protocol). Without features, a regression model predicts the mean label: 'r2' and 'neg_mse'
+# start from there, accuracy and the scores from zero.
 _CLASSIFICATION: dict[str, Callable[[ProbeTable, str, Protocol], Measured]] = {
     "accuracy": lambda table, name, protocol: _proportion(table.correct, name, protocol),
     "balanced_accuracy": lambda table, name, _: _balanced_accuracy(table, name),
@@ -180,15 +178,15 @@ _REGRESSION: dict[str, Callable[[ProbeTable, str, Protocol], Measured]] = {
     "score": lambda table, name, _: _scores(table.predicted, name),
 }
 MEASURES = (*dict.fromkeys((*_CLASSIFICATION, "top5", *_REGRESSION)),)
-"""The names that `performance` may have; "top5" stands for any "top" with a number."""
+"""The values of `performance`; "top5" stands for "top" with any number."""
 SCORES = ("probability", "logit", "score")
-"""Those that are decided for each sample by itself."""
+"""Measures that are decided for each sample by itself."""
 _BY_TASK = {CLASSIFICATION: _CLASSIFICATION, REGRESSION: _REGRESSION}
 _TOP = r"top([1-9][0-9]*)"
 
 
 def is_share(performance: str) -> bool:
-    """Return whether a measure goes from 0 to 1, so that no more than what is there can be lost.
+    """Return whether a measure lies within [0, 1], and a loss cannot exceed its value on the original inputs.
 
     Example:
         >>> is_share("top5"), is_share("logit")
@@ -198,7 +196,7 @@ def is_share(performance: str) -> bool:
 
 
 def check_performance(performance: Performance) -> Performance:
-    """Return the measure as requested, refusing a name that no kind of model has.
+    """Return the measure as requested; refuse a name that no task has.
 
     Example:
         >>> check_performance("acuracy")
@@ -232,7 +230,7 @@ def measure(table: ProbeTable, performance: Performance, protocol: Protocol) -> 
 
 
 def check_measure(performance: Performance, task: str) -> None:
-    """Refuse a measure that a kind of model does not have.
+    """Refuse a measure that a task does not have.
 
     Example:
         >>> check_measure("accuracy", "regression")

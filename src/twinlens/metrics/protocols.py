@@ -1,4 +1,4 @@
-"""The two protocols: the fine print in which the paper's text and its authors' code differ."""
+"""The two protocols: details in which the paper's text and its authors' code differ."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def percent_levels(first: int, last: int) -> tuple[float, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class Protocol:
-    """The fine print of the metrics: the paper's text and its authors' code differ in it.
+    """Details of the metrics in which the paper's text and its authors' code differ.
 
     To change a single point, pass `dataclasses.replace(PROTOCOLS["paper"], start_level=0.04)`.
     """
@@ -30,7 +30,7 @@ class Protocol:
     """How results name the protocol."""
 
     levels: tuple[float, ...]
-    """Shares removed in a soundness sweep, where the caller names none."""
+    """Default shares removed in a soundness sweep."""
 
     score: str
     """What performance="score" means: the target's "probability" or its raw "logit"."""
@@ -55,9 +55,9 @@ class Protocol:
 
     def __post_init__(self) -> None:
         check_types(self)
-        for name, known in (("score", ("probability", "logit")), ("rounding", ROUNDINGS)):
-            if getattr(self, name) not in known:
-                raise unknown(name, getattr(self, name), known)
+        for name, names in (("score", ("probability", "logit")), ("rounding", ROUNDINGS)):
+            if getattr(self, name) not in names:
+                raise unknown(name, getattr(self, name), names)
         for name in ("mass_offset", "count_offset"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"`{name}` must lie within [0, 1); got {getattr(self, name)!r}.")
@@ -87,11 +87,11 @@ PROTOCOLS = {
         rounding="floor",
     ),
 }
-"""`paper` follows the text of the paper, `soco` the code that its authors published."""
+"""`paper` follows the text of the paper, `soco` its authors' published code."""
 
 
 def find_protocol(protocol: str | Protocol) -> Protocol:
-    """Look up a protocol by name, or return the one passed."""
+    """Return a protocol by its name, or as it was passed."""
     if isinstance(protocol, Protocol):
         return protocol
     if not isinstance(protocol, str) or protocol not in PROTOCOLS:

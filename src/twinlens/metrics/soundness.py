@@ -161,8 +161,8 @@ def read_soundness(metric: Soundness, table: ProbeTable, opposite: ProbeTable | 
         )
     if metric.estimator == "two_sided" and opposite is None:
         raise ValueError(
-            "`opposite` must be given for estimator='two_sided': probes of the same samples and maps by "
-            "`twinlens.opposite_schedule`. `twinlens.soundness` makes them itself."
+            "`opposite` is required for estimator='two_sided': probes of the same samples and maps by "
+            "`twinlens.metrics.opposite_schedule`. `twinlens.soundness` computes them itself."
         )
     if metric.estimator == "paper":
         opposite = None

@@ -22,7 +22,6 @@ from twinlens.metrics.exhaustion import (
     MOST,
     Exhaustion,
     Reached,
-    attribution_ends,
     exhausted_samples,
     find_exhaustion,
 )
@@ -92,11 +91,6 @@ class SoundnessCurve(Curve):
     def defined(self) -> Integers:
         """(L,) number of samples with a defined value; `values` is the mean over these."""
         return np.asarray(np.isfinite(self.per_sample).sum(axis=0))
-
-    @property
-    def attribution_ends(self) -> Floats:
-        """(N,) the level at which each map has run out of attribution: 1 for zeros, NaN where levels end first."""
-        return attribution_ends(self.table)
 
     @property
     def exhausted(self) -> Floats:
@@ -231,11 +225,11 @@ class SoundnessCurve(Curve):
         ranking = rank_features(values, ids=table.ids, seed=settings.seed, segments=own)
         self._refuse_other_maps(kept_mass(ranking, count_removed(ranking, settings.schedule), "lerf"))
         last = len(self.levels) if level is None else self.position(level) + 1
-        # A feature enters at the first level that removes no more features than its rank: after as many steps as
-        # there are levels that remove more. One that never enters gets the step past the end, which judges nothing.
+        # A feature is added at the first level that removes no more features than its rank. A feature that is never
+        # added gets the step past the end, which judges nothing.
         fewest_first = torch.from_numpy(self.table.removed[:, ::-1].copy()).to(ranking.rank.device)
         step = fewest_first.shape[1] - torch.searchsorted(fewest_first, ranking.rank.long(), right=True)
-        step = torch.where(ranking.rank < 0, len(self.levels), step)  # no feature, and never judged
+        step = torch.where(ranking.rank < 0, len(self.levels), step)  # not a feature, never judged
         judged = np.pad(self.judged_false[:, :last], ((0, 0), (0, len(self.levels) + 1 - last)))
         false = torch.from_numpy(judged).to(step.device).gather(1, step)
         return false.reshape(values.shape) & (values > 0)
@@ -252,7 +246,7 @@ class SoundnessCurve(Curve):
         return self.performance, self.values, (f"predictive level ({self.measure})", "soundness")
 
     def areas(self, performance: Floats, values: Floats, high: Floats | None = None) -> Floats:
-        """Return the mean soundness (R,) of each of several curves (R, L), up to `high` where it is given."""
+        """Return the mean soundness (R,) of each of several curves (R, L), up to `high` if it is passed."""
         if not self.by_predictive_level and high is None:
             return loss_area(self.levels, values)
         tops: Iterable[float | None] = [None] * len(values) if high is None else high.tolist()

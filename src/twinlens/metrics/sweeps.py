@@ -1,7 +1,7 @@
-"""Sweeps: which probes metrics need, each asked for once.
+"""Sweeps: the probes that metrics need, each computed once.
 
-A sweep goes through levels in one order with one imputer. Metrics that agree in that share a sweep: ROAD, least
-relevant first, reads nine of the levels that soundness has probed anyway.
+A sweep goes through levels in one order with one imputer. Metrics with the same order and imputer share a sweep: ROAD,
+least relevant first, reads nine of the levels that soundness probes.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from twinlens.probing.ranking import Schedule
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep:
-    """Probes of one kind: what is removed, and what stands in its place."""
+    """Probes of one kind: which features are removed, and how they are filled in."""
 
     schedule: Schedule
     """Which features are removed at which level."""
 
     imputer: Imputer
-    """What stands in the place of removed features."""
+    """How removed features are filled in."""
 
     exchanged: float = 0.0
-    """Share of the samples that are probed by the map of another sample, as the control; 0 for own maps of all."""
+    """Share of the samples that are probed with exchanged maps, for the exchanged control; 0 for own maps."""
 
     def kind(self) -> tuple[Schedule, str, float]:
-        """Return what two sweeps have to agree in, all but the levels, to be one."""
+        """Return everything but the levels; sweeps of the same kind can be merged."""
         return dataclasses.replace(self.schedule, levels=(0.0,)), imputer_key(self.imputer), self.exchanged
 
     def at(self, levels: Iterable[float]) -> Sweep:
@@ -38,12 +38,12 @@ class Sweep:
 
 
 def imputer_key(imputer: Imputer) -> str:
-    """Return what tells imputers apart: the name and all settings."""
+    """Return the name and all settings of an imputer as text."""
     return repr(describe_imputer(imputer))
 
 
-def merge_sweeps(wanted: Iterable[Sweep]) -> list[Sweep]:
-    """Join sweeps of the same kind, no level twice, the largest level first.
+def merge_sweeps(sweeps: Iterable[Sweep]) -> list[Sweep]:
+    """Merge sweeps of the same kind, each level once, the largest first.
 
     Example:
         >>> from twinlens.metrics.catalogue import METRICS
@@ -52,6 +52,6 @@ def merge_sweeps(wanted: Iterable[Sweep]) -> list[Sweep]:
         [('lerf', 99)]
     """
     alike: dict[tuple[Schedule, str, float], list[Sweep]] = {}
-    for sweep in wanted:
+    for sweep in sweeps:
         alike.setdefault(sweep.kind(), []).append(sweep)
-    return [sweeps[0].at({level for sweep in sweeps for level in sweep.schedule.levels}) for sweeps in alike.values()]
+    return [same[0].at({level for sweep in same for level in sweep.schedule.levels}) for same in alike.values()]

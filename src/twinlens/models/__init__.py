@@ -1,1 +1,8 @@
-"""Models: from a spec or an object to a model that can be called, with its preprocessing and class names."""
+"""Models: from a spec or an object to a model that can be called, with its preprocessing and class names.
+
+The public names are listed in `__init__.pyi`; each is imported on first use.
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,4 +1,4 @@
-"""Models that are no modules: functions on tensors or arrays, estimators of scikit-learn and what behaves like them.
+"""Models that are not modules: functions of tensors or arrays, and estimators of scikit-learn and alike.
 
 Shapes: N samples, D features, K classes.
 """
@@ -21,10 +21,10 @@ from twinlens.support.code_digest import describe_function
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Estimator:
-    """How a fitted estimator is asked."""
+    """How a fitted estimator is called."""
 
     owner: Any
-    """The estimator, or the last step of a pipeline with all before it."""
+    """The estimator or pipeline."""
 
     ask: Callable[[Any], Any]
     """From rows to probabilities, decisions or values."""
@@ -36,19 +36,17 @@ class Estimator:
     """Whether it predicts values."""
 
     @property
-    def classes(self) -> list[Any] | None:
-        """The classes by index, as labels name them."""
-        found = None if self.regression else getattr(self.owner, "classes_", None)
-        return None if found is None else np.asarray(found).tolist()
+    def classes(self) -> list[Any]:
+        """The classes by index, as in labels; none for a regression."""
+        return [] if self.regression else np.asarray(getattr(self.owner, "classes_", ())).tolist()
 
     @property
     def class_names(self) -> tuple[str, ...] | None:
-        """The classes by index, where they have names."""
-        named = self.classes and any(isinstance(label, str) for label in self.classes)
-        return tuple(str(label) for label in self.classes or ()) if named else None
+        """The classes by index, if they have names."""
+        return tuple(map(str, self.classes)) if any(isinstance(label, str) for label in self.classes) else None
 
     def indices(self, labels: object) -> NDArray[Any]:
-        """Return the index of each label among the classes; values as they are, as floating-point numbers.
+        """Return the index of each label among the classes; for a regression, the values as floating-point numbers.
 
         Example:
             >>> from sklearn.linear_model import LogisticRegression
@@ -56,21 +54,21 @@ class Estimator:
             >>> find_estimator(fitted).indices(["yes", "no", "yes"])
             array([1, 0, 1])
         """
-        given = np.asarray(labels)
-        if self.classes is None:
-            return given.astype(np.float64) if self.regression and given.dtype.kind in "iuf" else given
-        place = {label: k for k, label in enumerate(self.classes)}
-        for position, label in enumerate(given.reshape(-1).tolist()):
-            if label not in place:
-                known = ", ".join(repr(name) for name in [*place][:8])
+        values = np.asarray(labels)
+        if not self.classes:
+            return values.astype(np.float64) if self.regression and values.dtype.kind in "iuf" else values
+        index = {label: k for k, label in enumerate(self.classes)}
+        for position, label in enumerate(values.reshape(-1).tolist()):
+            if label not in index:
+                first = ", ".join(map(repr, self.classes[:8]))
                 raise DataError(
-                    f"`labels` must be classes that `model` was fitted to, {known}; the one at {position} is {label!r}."
+                    f"`labels` must be classes that `model` was fitted to, {first}; the one at {position} is {label!r}."
                 )
-        return np.array([place[label] for label in given.reshape(-1).tolist()], dtype=np.int64)
+        return np.array([index[label] for label in values.reshape(-1).tolist()], dtype=np.int64)
 
 
 def find_estimator(model: object) -> Estimator | None:
-    """Return how a fitted estimator is asked; None for what is no estimator.
+    """Return how a fitted estimator is called; None for other objects.
 
     Example:
         >>> from sklearn.linear_model import LogisticRegression, Ridge
@@ -100,8 +98,8 @@ class FunctionModel(nn.Module):
     Args:
         function: from a batch to answers.
         arrays: pass NumPy arrays instead of tensors.
-        columns: pass a data frame with these columns, as an estimator wants that was fitted to one.
-        origin: what tells this function from others; itself by default.
+        columns: pass a data frame with these columns, for an estimator that was fitted to one.
+        origin: object whose code identifies the function; the function itself by default.
     """
 
     def __init__(
@@ -118,7 +116,7 @@ class FunctionModel(nn.Module):
         self.described = f"{described['function']} {described['source']}"
 
     def extra_repr(self) -> str:
-        """Return what tells this function from others, so that a model's digest holds it."""
+        """Return an identification of the function, which is part of a model's digest."""
         return f"{self.described}, arrays={self.arrays}"
 
     def forward(self, inputs: Tensor) -> Any:
@@ -128,7 +126,7 @@ class FunctionModel(nn.Module):
         if inputs.requires_grad and torch.is_grad_enabled():
             raise ValueError(
                 "`model` is called with NumPy arrays and has no gradients, which this method needs. Choose one that "
-                "only calls the model, such as kernel_shap or occlusion, or explain it by a function of your own."
+                "only calls the model, such as kernel_shap or occlusion, or pass your own function as the method."
             )
         rows: Any = inputs.detach().cpu().numpy()
         if self.columns is not None:
@@ -144,7 +142,7 @@ def from_function(model: Any, *, on_arrays: bool) -> LoadedModel:
 
     Args:
         model: the estimator or function.
-        on_arrays: pass NumPy arrays to a function, and expect probabilities of it; tensors and logits otherwise.
+        on_arrays: the function takes NumPy arrays and returns probabilities; otherwise tensors and logits.
     """
     estimator = find_estimator(model)
     if estimator is None:

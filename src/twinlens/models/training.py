@@ -1,4 +1,4 @@
-"""Training: small networks, the same under the same seed, for experiments and metrics that train their own.
+"""Training of small networks, reproducible by seed, for experiments and checks that train their own.
 
 Shapes: N samples, B samples of one batch, C channels, S = spatial shape, K classes.
 """
@@ -6,10 +6,9 @@ Shapes: N samples, B samples of one batch, C channels, S = spatial shape, K clas
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import numpy as np
 import torch
@@ -32,8 +31,7 @@ from twinlens.support.fields import check_types
 from twinlens.support.randomness import stream
 
 Network = TypeVar("Network", bound=nn.Module)
-SCHEDULES = ("constant", "one_cycle")
-_ASKED, _ASKED_LARGE = 512, 32  # inputs per call where nothing is learned, and of those that are made on demand
+_ROWS, _LARGE_ROWS = 512, 32  # inputs per call in evaluation, and of those that are made on demand
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +44,7 @@ class Training:
     """
 
     epochs: int = 10
-    """How often every sample is seen."""
+    """Passes over all samples."""
 
     batch_size: int = 64
     """Samples per step."""
@@ -57,12 +55,11 @@ class Training:
     weight_decay: float = 0.0
     """Weight of the squared parameters, as Adam adds it to gradients."""
 
-    schedule: str = "constant"
+    schedule: Literal["constant", "one_cycle"] = "constant"
     """Course of the learning rate: "constant", or "one_cycle", which rises and falls (Smith 2018)."""
 
     threads: int | None = 1
-    """Threads within one operation of torch; small batches are too small for more than one. None leaves torch as it
-    is."""
+    """Threads within one operation of torch; one is best for small batches. None keeps torch's own setting."""
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -73,8 +70,6 @@ class Training:
             raise ValueError(f"`rate` must be > 0; got {self.rate!r}.")
         if not self.weight_decay >= 0:
             raise ValueError(f"`weight_decay` must be >= 0; got {self.weight_decay!r}.")
-        if self.schedule not in SCHEDULES:
-            raise ValueError(f"`schedule` must be one of {', '.join(map(repr, SCHEDULES))}; got {self.schedule!r}.")
 
 
 USUAL = Training()
@@ -85,7 +80,7 @@ PAPER = Training(epochs=35, batch_size=256, weight_decay=1e-4, threads=None)
 
 
 class Batches(ABC):
-    """Inputs that are made when they are asked for, batch by batch, where all at once would not fit into memory."""
+    """Inputs that are made on demand, batch by batch, because all at once would not fit into memory."""
 
     @abstractmethod
     def __len__(self) -> int:
@@ -108,17 +103,17 @@ def train(
 ) -> Network:
     """Build a network and train it.
 
-    The initial weights, the order of the samples and what the network draws itself, as in dropout, all come from the
-    seed; torch's own generator is left as it was. On one device the same call returns the same network.
+    The initial weights, the order of the samples and random layers such as dropout derive from the seed; torch's
+    global generator is restored. On one device the same call returns the same network.
 
     Args:
         build: returns the untrained network.
-        inputs: (N, C, *S), or (N, D) for tabular rows, as the network expects them; bytes stand for 0 to 1. Or
-            `Batches`, which return such inputs by their numbers.
+        inputs: (N, C, *S), or (N, D) for tabular rows, as the network expects them; bytes are scaled to 0 to 1. Or
+            `Batches`, which return such inputs by index.
         labels: (N,) classes.
         training: epochs, batches, learning rate and schedule.
-        seed: seed of everything random.
-        device: where to train: cpu, cuda, cuda:1, …; a GPU where there is one by default.
+        seed: random seed.
+        device: where to train: cpu, cuda, cuda:1, …; by default a GPU if there is one.
         advance: called after each epoch with the number of epochs finished and their total.
 
     Returns:
@@ -132,28 +127,27 @@ def train(
     """
     if not -(2**63) <= seed < 2**64:
         raise ValueError(f"`seed` must have at most 64 bits; got {seed}.")
-    given, targets = _check(inputs, labels)
-    place = check_device(device or best_device(None))
-    given, targets = given.to(place) if isinstance(given, Tensor) else given, targets.to(place)
-    steps = training.epochs * -(-len(given) // training.batch_size)
-    with _seeded(seed, place), using_threads(training.threads):
+    source, targets = _check(inputs, labels)
+    on = check_device(device or best_device(None))
+    source, targets = source.to(on) if isinstance(source, Tensor) else source, targets.to(on)
+    steps = training.epochs * -(-len(source) // training.batch_size)
+    with torch.random.fork_rng(devices=[on] if on.type == "cuda" else []), using_threads(training.threads):
+        torch.manual_seed(seed)
         with blaming("build"):
             model = build()
         if not isinstance(model, nn.Module):
             raise TypeError(f"`build` must return an nn.Module; it returned {type(model).__name__}.")
-        model = model.to(place).train()
+        model = model.to(on).train()
         real = find_device(model, None)[1]
         optimiser = torch.optim.Adam(model.parameters(), lr=training.rate, weight_decay=training.weight_decay)
-        cycle = (
-            torch.optim.lr_scheduler.OneCycleLR(optimiser, max_lr=training.rate, total_steps=steps)
-            if training.schedule == "one_cycle"
-            else None
-        )
+        cycle = None
+        if training.schedule == "one_cycle":
+            cycle = torch.optim.lr_scheduler.OneCycleLR(optimiser, max_lr=training.rate, total_steps=steps)
         for epoch in range(training.epochs):
-            for batch in torch.split(torch.randperm(len(given)), training.batch_size):
+            for batch in torch.split(torch.randperm(len(source)), training.batch_size):
                 optimiser.zero_grad()
-                answer = _ask(model, _as_values(given[batch].to(place), real))
-                loss = nn.functional.cross_entropy(answer, targets[batch.to(place)])
+                answer = _ask(model, _as_values(source[batch].to(on), real))
+                loss = nn.functional.cross_entropy(answer, targets[batch.to(on)])
                 loss.backward()  # type: ignore[no-untyped-call]
                 optimiser.step()
                 if cycle is not None:
@@ -176,23 +170,23 @@ def _ask(model: nn.Module, inputs: Tensor) -> Tensor:
 
 
 def recognised(model: nn.Module, inputs: ArrayLike | Batches, labels: Labels) -> NDArray[np.bool_]:
-    """Tell of each input (N, C, *S) whether a network classifies it correctly, (N,); bytes stand for 0 to 1.
+    """Return which inputs (N, C, *S) a network classifies correctly, (N,); bytes are scaled to 0 to 1.
 
     Example:
         >>> recognised(nn.Identity(), torch.eye(3), [0, 1, 1])
         array([ True,  True, False])
     """
-    given, targets = _check(inputs, labels)
-    place, real = find_device(model, None)
-    found = []
+    source, targets = _check(inputs, labels)
+    on, real = find_device(model, None)
+    correct = []
     with evaluating(model), torch.inference_mode():
-        for batch in torch.split(torch.arange(len(given)), _ASKED if isinstance(given, Tensor) else _ASKED_LARGE):
-            found.append(model(_as_values(given[batch].to(place), real)).argmax(dim=1).cpu() == targets[batch])
-    return torch.cat(found).numpy()
+        for batch in torch.split(torch.arange(len(source)), _ROWS if isinstance(source, Tensor) else _LARGE_ROWS):
+            correct.append(model(_as_values(source[batch].to(on), real)).argmax(dim=1).cpu() == targets[batch])
+    return torch.cat(correct).numpy()
 
 
 def accuracy(model: nn.Module, inputs: ArrayLike, labels: Labels) -> float:
-    """Measure the share of inputs (N, C, *S) that a network classifies correctly; bytes stand for 0 to 1.
+    """Return the share of inputs (N, C, *S) that a network classifies correctly; bytes are scaled to 0 to 1.
 
     Example:
         >>> accuracy(nn.Identity(), torch.eye(3), [0, 1, 1])
@@ -202,7 +196,7 @@ def accuracy(model: nn.Module, inputs: ArrayLike, labels: Labels) -> float:
 
 
 def retraining_seed(seed: int, number: int) -> int:
-    """Derive the seed of one of several trainings; the first has the seed itself.
+    """Derive the seed of one of several trainings; the first uses the seed itself.
 
     Example:
         >>> retraining_seed(7, 0), retraining_seed(7, 1) == retraining_seed(8, 1)
@@ -212,27 +206,19 @@ def retraining_seed(seed: int, number: int) -> int:
 
 
 def _check(inputs: ArrayLike | Batches, labels: Labels) -> tuple[Tensor | Batches, Tensor]:
-    given = inputs if isinstance(inputs, Batches) else as_tensor(inputs, "inputs")
+    source = inputs if isinstance(inputs, Batches) else as_tensor(inputs, "inputs")
     targets = as_tensor(labels, "labels")
-    if isinstance(given, Tensor) and not given.is_floating_point() and given.dtype != torch.uint8:
-        raise TypeError(f"`inputs` must be floating-point, as the network expects them, or bytes; got {given.dtype}.")
-    if targets.shape != (len(given),) or targets.is_floating_point() or not len(given):
+    if isinstance(source, Tensor) and not source.is_floating_point() and source.dtype != torch.uint8:
+        raise TypeError(f"`inputs` must be floating-point, as the network expects them, or bytes; got {source.dtype}.")
+    if targets.shape != (len(source),) or targets.is_floating_point() or not len(source):
         raise ValueError(
-            f"`labels` must hold one integer for each of the {len(given)} inputs, of which there must be some; got "
-            f"{targets.dtype} of shape {tuple(targets.shape)}."
+            f"`labels` must hold one integer for each of the {len(source)} inputs, at least one; got {targets.dtype} "
+            f"of shape {tuple(targets.shape)}."
         )
-    return given, targets.long()
+    return source, targets.long()
 
 
 def _as_values(batch: Tensor, real: torch.dtype | None) -> Tensor:
-    # Images stay bytes until they are needed: 50,000 of CIFAR's take 150 MB so, and 600 MB as numbers.
+    # Images stay bytes until they are used: 50,000 of CIFAR take 150 MB, and 600 MB as float32.
     values = batch.float() / 255 if batch.dtype == torch.uint8 else batch
     return values.to(real or values.dtype)
-
-
-@contextmanager
-def _seeded(seed: int, device: torch.device) -> Iterator[None]:
-    """Seed torch, and restore its generators afterwards."""
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        torch.manual_seed(seed)
-        yield

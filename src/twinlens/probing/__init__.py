@@ -1,1 +1,8 @@
-"""Probing: maps, ranking, exchange, calling a model, and the probe table that they leave behind."""
+"""Probing: maps, ranking, exchange, calling a model, and the probe table.
+
+The public names are listed in `__init__.pyi`; each is imported on first use.
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

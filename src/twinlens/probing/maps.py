@@ -45,7 +45,7 @@ RESIZES = ("bilinear", "nearest")
 
 @dataclass(frozen=True, kw_only=True)
 class ReadingOptions:
-    """How your own maps are read, in a whole run."""
+    """Maps."""
 
     sign: Literal["error", "positive", "absolute"] = "error"
     """What a negative value of your own maps means: "error" refuses it, "positive" drops it, "absolute" takes

@@ -5,6 +5,7 @@ Shapes: N samples, K classes, B rows of a batch, L levels.
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -113,6 +114,13 @@ class Respondent:
         self.real = torch.float32 if self.device.type == "mps" else torch.float64
         self.label = torch.from_numpy(self.labels).to(self.device)
         self.classes: int | None = None
+
+    def take(self, rows: Sequence[int]) -> Respondent:
+        """Return the same model for some of the samples."""
+        part, index = copy.copy(self), list(rows)
+        part.ids, part.labels = tuple(self.ids[row] for row in index), self.labels[index]
+        part.label = self.label[index]
+        return part
 
     def ask(self, batch: Tensor, index: Tensor) -> Tensor:
         """Call the model on a batch of the samples at `index`; return (B, 4), the columns named in `ANSWER`."""

@@ -8,6 +8,7 @@ Shapes: N samples, L levels, F features, B rows of a batch, each a (sample, leve
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -99,7 +100,7 @@ class ProbeOptions(TypedDict, total=False):
 
 
 @checked
-@lists_options()
+@lists_options
 def probe(
     model: Model,
     inputs: ArrayLike,
@@ -206,6 +207,14 @@ class Prober:
         )
         self.rows = how["batch_size"] or choose_batch(self.inputs[0], self.respondent.device)
 
+    def take(self, rows: Sequence[int]) -> Prober:
+        """Return a prober of some of the samples, which are not checked again."""
+        part, index = copy.copy(self), list(rows)
+        part.inputs, part.ids = self.inputs[index], tuple(self.ids[row] for row in index)
+        part.segments = None if self.segments is None else self.segments[index]
+        part.respondent = self.respondent.take(index)
+        return part
+
     def rank(self, maps: ArrayLike, *, warn: bool = True) -> RankedMaps:
         """Check maps against the inputs, and rank them once for all sweeps.
 
@@ -214,10 +223,14 @@ class Prober:
             warn: whether to warn if all of them are zero everywhere; results are then not defined.
         """
         values = check_maps(maps, self.spatial, ids=self.ids, reading=self.reading)
-        ranked = RankedMaps(values, self.ids, self.how["seed"], self.segments)
+        ranked = self.rank_checked(values)
         if warn and set(ranked.kinds) == {"zero"}:
             warn_of_zeros(values, "soundness")
         return ranked
+
+    def rank_checked(self, maps: Tensor) -> RankedMaps:
+        """Rank maps (N, *S) that were checked before."""
+        return RankedMaps(maps, self.ids, self.how["seed"], self.segments)
 
     def sweep(
         self,

@@ -132,14 +132,7 @@ class ProbeTable:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ProbeTable):
             return NotImplemented
-        return (
-            self.settings == other.settings
-            and self.ids == other.ids
-            and self.map_kinds == other.map_kinds
-            and np.array_equal(self.labels, other.labels)
-            and np.array_equal(self.counts, other.counts)
-            and all(np.array_equal(getattr(self, n), getattr(other, n), equal_nan=True) for n in _ROWS)
-        )
+        return self.digest() == other.digest()
 
     __hash__ = None  # type: ignore[assignment]
 

@@ -3,6 +3,6 @@
 from twinlens.report.figures import write_figures
 from twinlens.report.page import write_report
 from twinlens.report.sheet import write_sheet
-from twinlens.report.tables import format_table
+from twinlens.report.table_formats import format_table
 
 __all__ = ["format_table", "write_figures", "write_report", "write_sheet"]

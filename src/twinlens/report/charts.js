@@ -1,25 +1,25 @@
 'use strict';
 
-// The charts. Each is a function from what is switched on to an option of ECharts; all are drawn anew on every change.
+// The charts. Each is a function from the visible methods to an ECharts option; all are redrawn on every change.
 
 const charts = [];
 const fits = [];
 
-/** A chart with its caption, and ways to have it as a file; `ready` gets a function that draws it anew. */
+/** A chart with its caption and downloads; `ready` gets a function that redraws it. */
 function chartFigure(kind, option, { caption = null, ready = () => {} } = {}) {
   const container = element('div', { class: 'chart', 'data-chart': kind });
   requestAnimationFrame(() => ready(drawChart(container, option)));
   return element('figure', {}, container, element('figcaption', {}, chartDownloads(container), caption));
 }
 
-/** Puts a chart into a container and keeps it current: methods, colours, width. */
+/** Draws a chart in a container and redraws it when methods, colours or width change. */
 function drawChart(container, option) {
   const chart = echarts.init(container, null, { renderer: 'svg' });
   const draw = () => chart.setOption(option(theme(), chart), { notMerge: true });
   charts.push(chart);
   onMethods(draw);
   const fit = () => {
-    if (!container.clientWidth) return; // not on the page now: another run's samples are
+    if (!container.clientWidth) return; // the samples of another run are shown
     chart.resize();
     draw();
   };
@@ -47,11 +47,11 @@ matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => setH
 
 /** A range around values that ends at tick marks. */
 function range(values, { floor, ceiling } = {}) {
-  const known = [...values, floor, ceiling].filter(isNumber);
-  if (!known.length) return { min: 0, max: 1, interval: 0.2 };
-  const high = Math.max(...known);
-  let low = Math.min(...known);
-  // A loss that chance makes a little negative is drawn over the edge, and does not stretch the axis.
+  const numbers = [...values, floor, ceiling].filter(isNumber);
+  if (!numbers.length) return { min: 0, max: 1, interval: 0.2 };
+  const high = Math.max(...numbers);
+  let low = Math.min(...numbers);
+  // A loss that is slightly negative by chance is drawn over the edge instead of stretching the axis.
   if (floor !== undefined && low > floor - 0.05) low = floor;
   const interval =
     [0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100].find(step => (high - low) / step <= 6) ?? (high - low) / 5;
@@ -132,57 +132,48 @@ function shape(coordinates, style, closed) {
 
 // ---- the plane
 
-const SIDES = ['soundness', 'completeness'];
 const PLANE_GRID = { left: 56, right: 24, top: 20, bottom: 50 };
 
-/** The metrics of the plane; undefined where the run did not measure one. */
-function planeMetrics(run) {
-  return run.plane.map(key => run.metrics.find(metric => metric.key === key));
+function planeRange(side) {
+  const points = content.runs.flatMap(run => run.plane?.points ?? []);
+  return range(
+    points.flatMap(({ sides }) => {
+      const { area, control } = sides[side];
+      return [area.value, area.low, area.high, control?.value];
+    }),
+  );
 }
 
-function planePoint(run, method) {
-  const [sound, complete] = run.plane.map(metric => method.metrics[metric]);
-  return sound && complete && isNumber(sound.area) && isNumber(complete.area) ? [sound.area, complete.area] : null;
-}
+const planeAt = point => point.sides.map(({ area }) => area.value);
 
-/** Where a method's maps come to when they are exchanged between the samples; null where one side is not known. */
-function exchangedPoint(run, method) {
-  const values = run.plane.map(metric => method.metrics[metric]?.control?.value);
+/** The areas of a method's exchanged maps; null where one of them is unknown. */
+function exchangedAt(point) {
+  const values = point.sides.map(({ control }) => control?.value);
   return values.every(isNumber) ? values : null;
 }
 
-function planeRange(side) {
-  const curves = content.runs
-    .flatMap(run => run.methods.map(method => method.metrics[run.plane[side]]))
-    .filter(Boolean);
-  return range(curves.flatMap(curve => [curve.area, curve.control?.value, ...(curve.interval ?? [])]));
-}
-
-function planeOption(run) {
+function planeOption(plane) {
   const ranges = [0, 1].map(planeRange);
-  const [across, along] = planeMetrics(run);
+  const [across, along] = plane.titles;
   return (colours, chart) => {
-    const visible = run.methods.filter(method => !hidden.has(method.name) && planePoint(run, method));
-    const places = placeLabels(visible, ranges, chart, run);
+    const visible = plane.points.filter(point => !hidden.has(point.method));
+    const places = placeLabels(visible, ranges, chart);
     return {
-      ...frame(colours, `Soundness and completeness of ${run.methods.length} methods; the table has the same numbers.`),
+      ...frame(colours, `Soundness and completeness of ${plane.points.length} methods; the table has the same numbers.`),
       grid: PLANE_GRID,
-      tooltip: { ...tooltip(colours), trigger: 'item', formatter: item => planeHover(run, item.seriesName) },
-      xAxis: axis(`${across.name} →`, ranges[0], colours, { nameGap: 32 }),
-      yAxis: axis(`${along.name} →`, ranges[1], colours, { nameGap: 40 }),
+      tooltip: { ...tooltip(colours), trigger: 'item', formatter: item => planeHover(plane, item.seriesName) },
+      xAxis: axis(`${across} →`, ranges[0], colours, { nameGap: 32 }),
+      yAxis: axis(`${along} →`, ranges[1], colours, { nameGap: 40 }),
       series: [
-        frontLine(run, ranges, colours),
-        ...visible.flatMap(method => planeMarks(method, run, places.get(method.name), colours)),
+        frontLine(plane, ranges, colours),
+        ...visible.flatMap(point => planeMarks(point, places.get(point.method), colours)),
       ],
     };
   };
 }
 
-function frontLine(run, ranges, colours) {
-  const points = run.methods
-    .filter(method => run.front.includes(method.name))
-    .map(method => planePoint(run, method))
-    .filter(Boolean);
+function frontLine(plane, ranges, colours) {
+  const points = plane.points.filter(point => point.front).map(planeAt);
   points.sort((a, b) => a[0] - b[0] || b[1] - a[1]);
   const corners = [];
   points.forEach((point, k) => {
@@ -202,35 +193,32 @@ function frontLine(run, ranges, colours) {
   };
 }
 
-function planeMarks(method, run, place, colours) {
-  const { colour, symbol } = styleOf(method.name);
-  const [x, y] = planePoint(run, method);
-  const curves = run.plane.map(metric => method.metrics[metric]);
-  const bars = [curves[0].interval?.map(end => [end, y]), curves[1].interval?.map(end => [x, end])].filter(bar =>
-    bar?.flat().every(isNumber),
-  );
-  const onFront = run.front.includes(method.name);
-  const from = exchangedPoint(run, method);
+function planeMarks(point, place, colours) {
+  const { colour, symbol } = styleOf(point.method);
+  const [x, y] = planeAt(point);
+  const from = exchangedAt(point);
+  const [across, along] = point.sides.map(({ area }) => (isNumber(area.low) ? [area.low, area.high] : []));
+  const bars = [across.map(end => [end, y]), along.map(end => [x, end])].filter(bar => bar.length);
   return [
     ...bars.map(bar => shape(bar, { stroke: colour, lineWidth: 1.5, opacity: 0.55, fill: 'none' }, false)),
-    ...(from ? [planeArrow(method.name, from, [x, y], colour, colours)] : []),
+    ...(from ? [planeArrow(point.method, from, [x, y], colour, colours)] : []),
     {
       type: 'scatter',
-      name: method.name,
+      name: point.method,
       data: [[x, y]],
       symbol: `path://${symbol}`,
-      symbolSize: onFront ? 15 : 12,
+      symbolSize: point.front ? 15 : 12,
       z: 3,
-      itemStyle: planeFill(curves, colour, colours),
+      itemStyle: planeFill(point.sides, colour, colours),
       label: {
         show: Boolean(place),
-        formatter: () => method.name,
+        formatter: () => point.method,
         ...place,
         distance: 6,
-        color: method.control ? colours.quiet : colours.text,
+        color: point.baseline ? colours.quiet : colours.text,
         fontSize: 12,
         fontFamily: colours.font,
-        fontWeight: onFront ? 'bold' : 'normal',
+        fontWeight: point.front ? 'bold' : 'normal',
         textBorderColor: colours.card,
         textBorderWidth: 3,
       },
@@ -239,8 +227,8 @@ function planeMarks(method, run, place, colours) {
 }
 
 /** How a symbol is filled: empty on the right without skill in soundness, at the top without skill in completeness. */
-function planeFill(curves, colour, colours) {
-  const [sound, complete] = curves.map(curve => (curve.direction ?? 'better') === 'better');
+function planeFill(sides, colour, colours) {
+  const [sound, complete] = sides.map(({ direction }) => (direction ?? 'better') === 'better');
   if (sound && complete) return { color: colour, borderColor: colours.card, borderWidth: 1.5, opacity: 1 };
   const empty = { borderColor: colour, borderWidth: 1.5, opacity: 1 };
   if (!sound && !complete) return { ...empty, color: colours.card };
@@ -250,7 +238,7 @@ function planeFill(curves, colour, colours) {
   return { ...empty, color: { type: 'linear', ...direction, colorStops } };
 }
 
-/** An arrow to a method's point, from a small hollow one where its exchanged maps come to. */
+/** An arrow to a method's point, from a small hollow point for its exchanged maps. */
 function planeArrow(method, from, to, colour, colours) {
   return {
     type: 'custom',
@@ -287,28 +275,29 @@ function planeArrow(method, from, to, colour, colours) {
   };
 }
 
-/** Finds a side of each point where its name covers nothing else; a name without room is left to the table. */
-function placeLabels(methods, ranges, chart, run) {
+/** Finds a side of each point where its name covers nothing else; names without room are left out. */
+function placeLabels(visible, ranges, chart) {
   const width = chart.getWidth() - PLANE_GRID.left - PLANE_GRID.right;
   const height = chart.getHeight() - PLANE_GRID.top - PLANE_GRID.bottom;
   const pixel = (value, { min, max }, length) => (length * (value - min)) / (max - min);
-  const points = methods.map(method => {
-    const [x, y] = planePoint(run, method);
-    return { method: method.name, x: pixel(x, ranges[0], width), y: height - pixel(y, ranges[1], height) };
+  const onScreen = ([x, y]) => [pixel(x, ranges[0], width), height - pixel(y, ranges[1], height)];
+  const points = visible.map(point => {
+    const [x, y] = onScreen(planeAt(point));
+    return { method: point.method, front: point.front, x, y };
   });
   const around = ([x, y], reach) => [x - reach, y - reach, x + reach, y + reach];
   const taken = points.map(({ x, y }) => around([x, y], 8));
-  const arrows = methods.flatMap((method, k) => {
-    const from = exchangedPoint(run, method);
+  const arrows = visible.flatMap((point, k) => {
+    const from = exchangedAt(point);
     if (!from) return [];
-    const start = [pixel(from[0], ranges[0], width), height - pixel(from[1], ranges[1], height)];
+    const start = onScreen(from);
     taken.push(around(start, 5));
     return Array.from({ length: 20 }, (_, step) =>
       around([start[0] + (step * (points[k].x - start[0])) / 20, start[1] + (step * (points[k].y - start[1])) / 20], 2),
     );
   });
   const places = new Map();
-  for (const { method, x, y } of points.sort((a, b) => run.front.includes(b.method) - run.front.includes(a.method))) {
+  for (const { method, x, y } of points.sort((a, b) => b.front - a.front)) {
     const half = 3.7 * method.length;
     const above = (from, to, align) => ({ position: 'top', align, box: [from, y - 26, to, y - 11] });
     const below = (from, to, align) => ({ position: 'bottom', align, box: [from, y + 11, to, y + 26] });
@@ -328,40 +317,39 @@ function placeLabels(methods, ranges, chart, run) {
       top > -18 &&
       bottom < height &&
       !others.some(other => left < other[2] && right > other[0] && top < other[3] && bottom > other[1]);
-    // Better over an arrow than nowhere.
-    const found = [[...taken, ...arrows], taken]
+    // A name over an arrow is better than none.
+    const chosen = [[...taken, ...arrows], taken]
       .map(others => candidates.find(({ box }) => free(box, others)))
       .find(Boolean);
-    if (found) {
-      taken.push(found.box);
-      places.set(method, { position: found.position, align: found.align });
+    if (chosen) {
+      taken.push(chosen.box);
+      places.set(method, { position: chosen.position, align: chosen.align });
     }
   }
   return places;
 }
 
-function planeHover(run, chosen) {
-  const method = run.methods.find(candidate => candidate.name === chosen);
-  const sides = planeMetrics(run).map(metric => ({ metric, curve: method.metrics[metric.key] }));
+function planeHover(plane, chosen) {
+  const { sides, front, baseline } = plane.points.find(point => point.method === chosen);
   const cell = (value, between, kind) =>
     element('td', { class: `number ${kind ?? ''}`.trim() }, value, element('small', {}, between ?? ''));
-  const judged = sides.some(({ curve }) => curve.control);
+  const judged = sides.some(({ skill }) => skill);
   const heads = ['', 'own', ...(judged ? ['exchanged', 'skill'] : [])];
-  const rows = sides.map(({ metric, curve }) => {
-    const skill = cell(skillText(curve), skillInterval(curve), judgement(curve).kind);
+  const rows = sides.map(({ area, control, skill, direction }, side) => {
+    const text = `${judgement(direction).sign} ${signed(skill?.value)}`.trim();
     return element(
       'tr',
       {},
-      element('td', {}, name(metric.name)),
-      cell(decimal(curve.area), interval(curve.interval)),
-      ...(judged ? [cell(decimal(curve.control?.value)), skill] : []),
+      element('td', {}, name(plane.titles[side])),
+      cell(decimal(area.value), interval(area)),
+      ...(judged ? [cell(decimal(control?.value)), cell(text, interval(skill, signed), direction)] : []),
     );
   });
   const notes = [
-    method.control ? 'a control, which never looks at the model' : null,
-    run.front.includes(chosen) ? 'on the Pareto front' : null,
-    ...sides.map(({ metric, curve }) =>
-      (curve.direction ?? 'better') === 'better' ? null : `${metric.name}: ${judgement(curve).words}`,
+    baseline ? 'a baseline method, which ignores the model' : null,
+    front ? 'on the Pareto front' : null,
+    ...sides.map(({ direction }, side) =>
+      (direction ?? 'better') === 'better' ? null : `${plane.titles[side]}: ${judgement(direction).words}`,
     ),
   ].filter(Boolean);
   return element(
@@ -380,7 +368,7 @@ function planeHover(run, chosen) {
 
 // ---- the curves
 
-/** The levels at which performance is higher than at all before: at these, soundness at v takes a new value. */
+/** The levels at which performance is higher than at all levels before. */
 function records(curve) {
   let best = -Infinity;
   return curve.performance
@@ -435,7 +423,7 @@ function curveOption(run, metric) {
         axisPointer: { type: 'line', lineStyle: { color: colours.quiet } },
         formatter: items => curveHover(visible, metric, items[0].axisValue),
       },
-      xAxis: axis(metric.x, across, colours, { inverse: metric.inverse }),
+      xAxis: axis(metric.x, across, colours, { inverse: metric.decreasing }),
       yAxis: axis(metric.y, along, colours, { nameGap: 36 }),
       series: [
         ...visible.flatMap(method => curveMarks(method, metric, coordinates)),
@@ -445,7 +433,7 @@ function curveOption(run, metric) {
   };
 }
 
-/** Points that nobody sees. The pointer snaps to points, and soundness at v is defined between those of the stairs. */
+/** Invisible points: the pointer snaps to points, and soundness at v is defined between those of the stairs. */
 function everywhere({ min, max }, along) {
   const data = Array.from({ length: 201 }, (_, k) => [min + (k * (max - min)) / 200, along.min]);
   return { type: 'line', data, symbol: 'none', silent: true, lineStyle: { opacity: 0 } };
@@ -478,15 +466,15 @@ function curveMarks(method, metric, coordinates) {
   return [band, line];
 }
 
-/** What each method has at a place of the horizontal axis. */
+/** The value of each method at a position of the horizontal axis. */
 function curveHover(visible, metric, at) {
   const rows = visible.map(method => {
     const curve = method.metrics[metric.key];
     const k = metric.stairs
       ? curve.performance.findIndex(value => value >= at)
       : curve.levels.findIndex(level => Math.abs(level - at) < 1e-9);
-    const value = k < 0 ? 'not reached' : isNumber(curve.values[k]) ? decimal(curve.values[k]) : 'not defined';
-    return [method.name, value, k < 0 || !curve.low ? null : interval([curve.low[k], curve.high[k]])];
+    const value = k < 0 ? 'not reached' : isNumber(curve.values[k]) ? decimal(curve.values[k]) : 'undefined';
+    return [method.name, value, k < 0 || !curve.low ? null : interval({ low: curve.low[k], high: curve.high[k] })];
   });
   return hoverTable(`${metric.x.split(':')[0]} ${decimal(at, 2)}`, rows);
 }
@@ -532,8 +520,8 @@ function stepsMarks(method) {
 
 function stepsHover(check, visible, k) {
   const rows = visible.map(method => {
-    const { value, low, high } = method.course[k];
-    return [method.name, isNumber(value) ? decimal(value) : 'not defined', interval([low, high])];
+    const { value } = method.course[k];
+    return [method.name, isNumber(value) ? decimal(value) : 'undefined', interval(method.course[k])];
   });
   return hoverTable(`${check.stepTitle} ${check.steps[k]}`, rows);
 }

@@ -1,11 +1,11 @@
 'use strict';
 
-// Elements, numbers, and the one state that all parts of the page share: which methods are switched off.
+// Elements, numbers, and the state that all parts of the page share: which methods are hidden.
 
 const content = JSON.parse(document.getElementById('content').textContent);
 const several = content.runs.length > 1;
 
-/** Makes an element. Text reaches the document as text nodes only, so that no name of a run can become markup. */
+/** Makes an element. Text is added as text nodes only: no name from a run can become markup. */
 function element(tag, attributes = {}, ...children) {
   const made = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
@@ -17,7 +17,7 @@ function element(tag, attributes = {}, ...children) {
   return made;
 }
 
-/** A name that comes from a run; isolated, so that its right-to-left marks end with it. */
+/** A name from a run; isolated, because it may hold right-to-left marks. */
 function name(text, attributes = {}) {
   return element('bdi', attributes, String(text));
 }
@@ -30,7 +30,7 @@ function decimal(value, digits = 3) {
   return (Number(text) === 0 ? (0).toFixed(digits) : text).replace('-', '−');
 }
 
-/** A difference with its sign, also where it is none. */
+/** A number with its sign. */
 function signed(value, digits = 3) {
   if (!isNumber(value)) return '–';
   const text = decimal(value, digits);
@@ -41,34 +41,25 @@ function percent(value) {
   return isNumber(value) ? `${(100 * value).toFixed(value > 0 && value < 0.1 ? 1 : 0)} %` : '–';
 }
 
-function interval(pair, format = decimal) {
-  return pair && pair.every(isNumber) ? `${format(pair[0])} – ${format(pair[1])}` : null;
+/** The interval of an estimate; null where it has none. */
+function interval(estimate, format = decimal) {
+  return isNumber(estimate?.low) ? `${format(estimate.low)} – ${format(estimate.high)}` : null;
 }
 
-/** What a skill says, also to those who see no colours: a sign, a class and words. */
-const DIRECTIONS = {
-  better: { sign: '▲', kind: 'better', words: 'better than maps of other inputs' },
-  undecided: { sign: '≈', kind: 'undecided', words: 'not told apart from maps of other inputs' },
-  worse: { sign: '▼', kind: 'worse', words: 'worse than maps of other inputs' },
-};
-const judgement = curve => DIRECTIONS[curve?.direction] ?? { sign: '', kind: '', words: 'not decided' };
-
-function skillText(curve) {
-  return isNumber(curve?.control?.skill) ? `${judgement(curve).sign} ${signed(curve.control.skill)}`.trim() : '–';
+/** The sign and the meaning of a skill, for readers who see no colours. */
+function judgement(direction) {
+  const [sign, words] = content.directions[direction] ?? ['', ''];
+  return { sign, words };
 }
 
-function skillInterval(curve) {
-  return interval([curve?.control?.low, curve?.control?.high], signed);
-}
-
-/** A link to a place on the page; the style sheet gives it its sign. */
+/** A link within the page; the style sheet gives it its sign. */
 function anchor(href, label) {
   return element('a', { class: 'anchor', href, 'aria-label': label });
 }
 
-/** A heading with a link to the part of the page that it stands over. */
+/** A heading with a link to its section. */
 function heading(tag, id, ...inside) {
-  return element(tag, {}, ...inside, anchor(`#${encodeURIComponent(id)}`, 'Link to this part'));
+  return element(tag, {}, ...inside, anchor(`#${encodeURIComponent(id)}`, 'Link to this section'));
 }
 
 function fold(title, ...inside) {
@@ -86,10 +77,10 @@ const SHAPES = {
 };
 const methodNames = Object.keys(content.styles);
 
-/** How a method is drawn in every chart; the grey of controls follows the theme. */
+/** How a method is drawn in every chart; the grey of baseline methods follows the theme. */
 function styleOf(method) {
-  const { colour, dash, symbol, control } = content.styles[method];
-  return { colour: control ? theme().control : colour, dash: dash.length ? dash : 'solid', symbol: SHAPES[symbol] };
+  const { colour, dash, symbol, baseline } = content.styles[method];
+  return { colour: baseline ? theme().baseline : colour, dash: dash.length ? dash : 'solid', symbol: SHAPES[symbol] };
 }
 
 function theme() {
@@ -101,7 +92,7 @@ function theme() {
     line: read('--line'),
     paper: read('--paper'),
     card: read('--card'),
-    control: read('--control'),
+    baseline: read('--baseline'),
     font: getComputedStyle(document.body).fontFamily,
   };
 }
@@ -109,7 +100,7 @@ function theme() {
 const hidden = new Set();
 const watchers = [];
 
-/** Calls a function now and whenever a method is switched on or off. */
+/** Calls a function now and whenever a method is shown or hidden. */
 function onMethods(watcher) {
   watchers.push(watcher);
   watcher();

@@ -1,7 +1,7 @@
-"""The sample explorer: what each method marks in the selected samples, and what the model saw and said as features go.
+"""The sample explorer: the maps of each method for selected samples, and the model's answers as features are removed.
 
-Inputs are imputed again, with ties and noise from the streams of the probes, so that what is shown is what the model
-saw (on another kind of device than the run's, but for the noise).
+Inputs are imputed again with the ties and the noise of the probes: pictures show what the model saw, except for the
+noise on another kind of device.
 
 Shapes: E selected samples, L levels of a sweep, K levels that are shown, C channels, S = spatial shape.
 """
@@ -24,38 +24,38 @@ from twinlens.probing.probe_table import ProbeTable
 from twinlens.probing.ranking import Schedule, count_removed, keep_features, rank_features
 from twinlens.report.pictures import Picture, Shades, data_uri, false_picture, input_pictures, map_picture
 from twinlens.run.manifest import ModelRecord
-from twinlens.run.run_reader import Evaluation
 from twinlens.run.sample_selection import SelectedSamples, read_selection
+from twinlens.run.stored_run import StoredRun
 from twinlens.support.fields import JSON, to_json
 from twinlens.support.randomness import stream
 
 _PREFERRED = ("road_lerf", "road_morf", "completeness", "deletion", "insertion")  # after soundness of any kind
 _SHOWN = (0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98)
-# Side and quality of pictures; the first with which a sample's pictures keep to their share of the page.
+# Sizes and qualities of pictures; the first that fits a sample's share of the page is used.
 _SIZES = ((224, 70), (192, 60), (160, 50), (128, 40), (96, 30))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Scene:
-    """What all selected samples of a run have in common."""
+    """The data that all selected samples of a run share."""
 
-    evaluation: Evaluation
+    evaluation: StoredRun
     selected: SelectedSamples
     metric: str
     imputer: Imputer | None
     curves: Mapping[str, Curve]
-    """Curve of each method, of the selected samples alone."""
+    """Curve of each method, with the rows of the selected samples."""
     maps: Mapping[str, Tensor]
-    """Maps (E, *S) of each method that has them stored."""
+    """Stored maps (E, *S) by method."""
     false: Mapping[str, Tensor]
-    """What was judged false (E, *S), of methods with maps and soundness."""
+    """Features judged false (E, *S), for methods with maps and soundness."""
 
     @cached_property
     def levels(self) -> tuple[float, ...]:
-        """All levels, as they were measured."""
+        """All measured levels."""
         curve = next(iter(self.curves.values()))
         schedule = curve.table.settings.schedule
-        # Among absolute thresholds the level of the untouched inputs is a name, and no threshold.
+        # With absolute thresholds, the level of the original inputs is not a threshold.
         return schedule.levels if schedule.relative else tuple(curve.levels.tolist())
 
     @cached_property
@@ -64,7 +64,7 @@ class _Scene:
         schedule = next(iter(self.curves.values())).table.settings.schedule
         measured = sorted(self.levels, reverse=schedule.by == "value")
         if schedule.by == "area":
-            nearest = [min(measured, key=lambda level: abs(level - wanted)) for wanted in _SHOWN]
+            nearest = [min(measured, key=lambda level: abs(level - shown)) for shown in _SHOWN]
             measured = list(dict.fromkeys(nearest))
         return dataclasses.replace(schedule, levels=tuple(measured))
 
@@ -74,20 +74,20 @@ class _Scene:
 
     @property
     def tokens(self) -> bool:
-        """Whether inputs are token ids, which are shown as such and not as pictures."""
+        """Whether inputs are token ids, which are shown as text."""
         return self.evaluation.results.data.tokens
 
     def class_name(self, index: float) -> str:
-        """Return the name of a class, or its number; of a regression model, the value."""
+        """Return the name of a class or its number; for a regression model, the value."""
         return class_name(self.evaluation.results.model, index)
 
     @property
     def answer(self) -> str:
-        """What is shown of each answer: the column of the probe table."""
+        """The column of the probe table that is shown."""
         return "predicted" if self.evaluation.results.model.task == REGRESSION else "probability"
 
 
-def shades_of(evaluation: Evaluation, selected: SelectedSamples, place: int) -> Shades:
+def shades_of(evaluation: StoredRun, selected: SelectedSamples, place: int) -> Shades:
     """Return how the input of a selected sample is shown."""
     if not selected.images:
         return Shades.between_extremes(selected.inputs[place])
@@ -96,23 +96,23 @@ def shades_of(evaluation: Evaluation, selected: SelectedSamples, place: int) -> 
 
 
 def class_name(model: ModelRecord, index: float) -> str:
-    """Return the name of a class of a model, or its number; of a regression model, the value."""
+    """Return the name of a class or its number; for a regression model, the value."""
     if model.task == REGRESSION:
         return f"{index:.4g}"
     if index < 0:
-        return "not its class"
+        return "another class"
     return model.classes[int(index)] if model.classes and int(index) < len(model.classes) else f"class {index:g}"
 
 
-def describe_samples(evaluation: Evaluation, *, budget: int) -> dict[str, JSON]:
-    """Describe the explorer of a run as plain values.
+def describe_samples(evaluation: StoredRun, *, budget: int) -> dict[str, JSON]:
+    """Return the content of the explorer of a run.
 
     Args:
         evaluation: the results of the run.
-        budget: bytes that its pictures may take, all together.
+        budget: size limit of all pictures, in bytes.
 
     Returns:
-        Samples with pictures and answers; or only a note that says why there are none.
+        Samples with pictures and answers, or a note on why there are none.
     """
     scene = _set_scene(evaluation)
     if isinstance(scene, str):
@@ -132,31 +132,31 @@ def describe_samples(evaluation: Evaluation, *, budget: int) -> dict[str, JSON]:
     }
 
 
-def _set_scene(evaluation: Evaluation) -> _Scene | str:
+def _set_scene(evaluation: StoredRun) -> _Scene | str:
     selected = read_selection(evaluation.run)
     if selected is None:
         return (
-            "No samples are stored with this run. Start it again with the same command: it finds everything done, and "
-            "stores the most telling samples."
+            "No samples are stored with this run. Start it again with the same command to store the most informative "
+            "ones; nothing is computed again."
         )
     measured = _measured(evaluation)
     if not measured:
-        return "Nothing was measured, so that there is nothing to show about samples."
+        return "No metric was measured: there is nothing to show about samples."
     metric = next((metric for metric in measured if metric in evaluation.metric_values), None)
     if metric is None:
         return (
-            "Everything was measured by functions of your own, which no file holds. Write the report in Python, with "
-            "the evaluation that `evaluate` returned."
+            "All metrics use custom functions, which are not stored. Write the report in Python, with the evaluation "
+            "that `evaluate` returned."
         )
     positions = [sample.position for sample in selected.samples]
-    methods = [name for name, found in evaluation.results.methods.items() if metric in found.metrics]
+    methods = [name for name, method in evaluation.results.methods.items() if metric in method.metrics]
     curves = {method: evaluation.curve(method, metric).take(positions) for method in methods}
     stored = {method: load_selected_maps(evaluation, method, positions) for method in methods}
     maps = {method: values for method, values in stored.items() if values is not None}
     false = {
         method: features
-        for method, values in maps.items()
-        if (features := curves[method].false_features(values, segments=selected.segments)) is not None
+        for method, curve in curves.items()
+        if method in maps and (features := curve.false_features(maps[method], segments=selected.segments)) is not None
     }
     imputer = evaluation.metric_values[metric].imputer
     return _Scene(
@@ -170,8 +170,8 @@ def _set_scene(evaluation: Evaluation) -> _Scene | str:
     )
 
 
-def _measured(evaluation: Evaluation) -> list[str]:
-    """Return the metrics of which there is a curve, soundness first, then those that show most."""
+def _measured(evaluation: StoredRun) -> list[str]:
+    """Return the metrics that have a curve, soundness first, then by preference."""
     results = evaluation.results
 
     def preference(metric: str) -> int:
@@ -180,51 +180,49 @@ def _measured(evaluation: Evaluation) -> list[str]:
             return -1
         return _PREFERRED.index(kind.name) if kind.name in _PREFERRED else len(_PREFERRED)
 
-    there = [name for name in evaluation.metrics if any(name in found.metrics for found in results.methods.values())]
-    return sorted(there, key=preference)
+    measured = [name for name in evaluation.metrics if any(name in m.metrics for m in results.methods.values())]
+    return sorted(measured, key=preference)
 
 
-def load_selected_maps(evaluation: Evaluation, method: str, positions: list[int]) -> Tensor | None:
+def load_selected_maps(evaluation: StoredRun, method: str, positions: list[int]) -> Tensor | None:
     """Read the maps (E, *S) of some samples, or return None where they are not stored."""
-    run, places = evaluation.run, [evaluation.run.manifest.place(position) for position in positions]
+    run, places = evaluation.run, [evaluation.run.manifest.shard_row(position) for position in positions]
     shards = dict.fromkeys(shard for shard, _ in places)
-    if not all(run.maps_part(method, shard).exists() for shard in shards):
+    if not all(run.maps_shard(method, shard).exists() for shard in shards):
         return None
     maps = {shard: run.load_maps(method, shard) for shard in shards}
     return torch.stack([maps[shard][row] for shard, row in places])
 
 
 def _judges(scene: _Scene) -> bool:
-    return any(curve.false_share is not None for curve in scene.curves.values())
+    return any(curve.threshold is not None for curve in scene.curves.values())
 
 
 def _note(scene: _Scene) -> str:
-    notes = ["Tokens are shown by place and id, since a run stores no words."] if scene.tokens else []
+    notes = ["Tokens are shown by position and id, because a run stores no words."] if scene.tokens else []
     missing = [method for method in scene.curves if method not in scene.maps]
     if missing:
-        notes.append(f"No maps are stored of {', '.join(missing)}, so that only the model's answers are shown.")
+        notes.append(f"No maps are stored for {', '.join(missing)}: only the model's answers are shown.")
     if scene.imputer is None and not scene.tokens:
-        notes.append(
-            "The imputer is one of your own and cannot be made again here: removed features are shown in grey."
-        )
+        notes.append("The imputer is a custom one and not available here: removed features are shown in grey.")
     if not _judges(scene):
-        notes.append("Soundness was not measured, so that nothing was judged false.")
+        notes.append("Soundness was not measured: no features were judged false.")
     return " ".join(notes)
 
 
 def _sample(scene: _Scene, place: int, share: int) -> dict[str, JSON]:
-    """Describe one sample, with pictures as large as its share of the page allows."""
+    """Return the content about one sample, with pictures as large as its share of the page allows."""
     sample = scene.selected.samples[place]
-    shard, row = scene.evaluation.run.manifest.place(sample.position)
-    untouched = ProbeTable.load(scene.evaluation.run.untouched_part(shard))
+    shard, row = scene.evaluation.run.manifest.shard_row(sample.position)
+    original = ProbeTable.load(scene.evaluation.run.original_shard(shard))
     uris = {} if scene.tokens else _encode_pictures(scene, place, share)
     return {
         "id": sample.id,
         "reason": sample.reason,
         "label": scene.class_name(sample.label),
-        "predicted": scene.class_name(untouched.predicted[row, 0]),
-        "correct": bool(untouched.correct[row, 0]),
-        "probability": _number(untouched.probability[row, 0]),
+        "predicted": scene.class_name(original.predicted[row, 0]),
+        "correct": bool(original.correct[row, 0]),
+        "probability": _number(original.probability[row, 0]),
         "input": uris.get(("input",)),
         "tokens": _tokens(scene, place) if scene.tokens else None,
         "methods": {method: _answers(scene, place, method, uris) for method in scene.curves},
@@ -232,7 +230,7 @@ def _sample(scene: _Scene, place: int, share: int) -> dict[str, JSON]:
 
 
 def _encode_pictures(scene: _Scene, place: int, share: int) -> dict[tuple[str, ...], str]:
-    """Draw one sample as it is, with each method's map and as the model saw it, in so many bytes."""
+    """Draw one sample, each method's map, and the imputed inputs, within a number of bytes."""
     [whole] = input_pictures(scene.selected.inputs[place : place + 1], scene.shades(place))
     pictures: dict[tuple[str, ...], Picture] = {("input",): whole}
     for method in scene.maps:
@@ -245,13 +243,13 @@ def _encode_pictures(scene: _Scene, place: int, share: int) -> dict[tuple[str, .
 
 
 def _token_places(scene: _Scene, place: int) -> Tensor:
-    """Find the tokens of one sample that are no padding."""
+    """Return the positions of one sample's tokens, without padding."""
     tokens = scene.selected.inputs[place]
     return torch.arange(tokens.shape[-1]) if tokens.dim() == 1 else tokens[1].nonzero().flatten()
 
 
 def _tokens(scene: _Scene, place: int) -> dict[str, JSON]:
-    """Describe the tokens of one sample: their places, their ids, and which of them are features."""
+    """Return the tokens of one sample: positions, ids, and which of them are features."""
     tokens, shown, segments = scene.selected.inputs[place], _token_places(scene, place), scene.selected.segments
     features = torch.ones_like(shown, dtype=torch.bool) if segments is None else segments[place, shown] >= 0
     ids = tokens if tokens.dim() == 1 else tokens[0]
@@ -259,7 +257,7 @@ def _tokens(scene: _Scene, place: int) -> dict[str, JSON]:
 
 
 def _token_marks(scene: _Scene, place: int, method: str) -> dict[str, JSON]:
-    """Describe what a method marks among the tokens of one sample, and which of them stay at each level."""
+    """Return a method's attribution of one sample's tokens, and which tokens are kept at each level."""
     shown, values = _token_places(scene, place), scene.maps[method][place]
     strength = (values / values.max().clamp(min=1e-12))[shown]
     false = scene.false[method][place, shown].tolist() if method in scene.false else None
@@ -268,7 +266,7 @@ def _token_marks(scene: _Scene, place: int, method: str) -> dict[str, JSON]:
 
 
 def _answers(scene: _Scene, place: int, method: str, uris: Mapping[tuple[str, ...], str]) -> dict[str, JSON]:
-    """Describe what the model said about one sample as a method's features were removed, with the method's pictures."""
+    """Return the model's answers about one sample as a method's features are removed, with the method's pictures."""
     curve, place_of = scene.curves[method], scene.curves[method].table.settings.schedule.levels.index
     table = curve.table
     columns = [place_of(level) for level in scene.schedule.levels]
@@ -294,7 +292,7 @@ def _number(value: float) -> float | None:
 
 
 def _method_pictures(scene: _Scene, place: int, method: str, whole: Picture) -> dict[tuple[str, ...], Picture]:
-    """Draw the map of a method, what of it was judged false over the whole input, and the input at each level."""
+    """Draw a method's map, the features judged false over the input, and the imputed input at each level."""
     values = scene.maps[method][place]
     pictures: dict[tuple[str, ...], Picture] = {("map",): map_picture(values)}
     if method in scene.false:
@@ -304,7 +302,7 @@ def _method_pictures(scene: _Scene, place: int, method: str, whole: Picture) -> 
 
 
 def _frames(scene: _Scene, place: int, method: str) -> Tensor:
-    """Impute one sample at each level (K, C, *S); grey in the place of what cannot be imputed again."""
+    """Impute one sample at each level (K, C, *S); removed features are grey if the imputer is not available."""
     inputs, keep = scene.selected.inputs[place : place + 1], keep_at_levels(scene, place, method)
     if scene.imputer is not None:
         return impute_at_levels(scene, place, inputs, keep)
@@ -312,7 +310,7 @@ def _frames(scene: _Scene, place: int, method: str) -> Tensor:
 
 
 def keep_at_levels(scene: _Scene, place: int, method: str) -> Tensor:
-    """Find the features of one sample that stay at each level that is shown (K, *S), by the ranking of the probes."""
+    """Return the features of one sample that are kept at each shown level (K, *S), by the ranking of the probes."""
     values, settings = scene.maps[method][place], scene.curves[method].table.settings
     sample, schedule = scene.selected.samples[place], scene.schedule
     segments = scene.selected.segments

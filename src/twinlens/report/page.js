@@ -3,7 +3,7 @@
 // The page, from top to bottom.
 
 const page = document.getElementById('page');
-const QUESTIONS = 'Soundness: is what a map marks really predictive? Completeness: is all that is predictive marked?';
+const QUESTIONS = 'Soundness: is what a map marks really predictive? Completeness: is everything predictive marked?';
 
 function header() {
   const [first] = content.runs;
@@ -55,13 +55,13 @@ function facts(run) {
   return element('dl', { class: 'facts' }, ...rows);
 }
 
-/** Warnings: a line for each kind, what stands behind it folded. */
+/** Warnings: a line for each kind, with its texts folded. */
 function warnings(run) {
   if (!run.warnings.length) return element('div');
   return element(
     'section',
     { class: 'warnings', 'aria-label': 'Warnings' },
-    element('h3', {}, 'Mind this'),
+    element('h3', {}, 'Warnings'),
     element('ul', {}, ...run.warnings.map(warning)),
   );
 }
@@ -94,29 +94,29 @@ function sentences(list) {
   return element('ul', {}, ...list.map(sentence => element('li', {}, name(sentence))));
 }
 
-function plane(run) {
-  const missing = SIDES.filter((_, side) => run.plane[side] === null);
-  const points = run.methods.filter(method => planePoint(run, method));
-  if (missing.length || !points.length) {
+function planeFigure({ plane, missing, methods }) {
+  if (!plane?.points.length) {
     return element(
       'p',
       { class: 'empty' },
       missing.length
         ? `The plane needs soundness and completeness; this run did not measure ${missing.join(' and ')}.`
-        : 'No method has both a soundness and a completeness, so that the plane is empty.',
+        : 'No method has both a soundness and a completeness: the plane is empty.',
     );
   }
-  const without = run.methods.length - points.length;
+  const without = methods.length - plane.points.length;
   const caption = [
     'Up and to the right is better.',
-    points.some(method => exchangedPoint(run, method))
-      ? 'Each arrow starts where the same maps come to when they are exchanged between the samples. A symbol is empty ' +
-        'on the right without skill in soundness, at the top without skill in completeness.'
+    plane.points.some(exchangedAt)
+      ? 'Each arrow starts at the areas of the same maps exchanged between the samples. A symbol is empty on the right ' +
+        'without skill in soundness, at the top without skill in completeness.'
       : '',
-    run.front.length ? 'The dashed line is the Pareto front: no method beats those on it on both sides.' : '',
-    without ? `${without} without both numbers ${without === 1 ? 'is' : 'are'} missing here.` : '',
+    plane.points.some(point => point.front)
+      ? 'The dashed line is the Pareto front: no method beats those on it on both sides.'
+      : '',
+    without ? `${without} without both numbers ${without === 1 ? 'is' : 'are'} not shown.` : '',
   ];
-  return chartFigure('plane', planeOption(run), { caption: caption.filter(Boolean).join(' ') });
+  return chartFigure('plane', planeOption(plane), { caption: caption.filter(Boolean).join(' ') });
 }
 
 // ---- sections
@@ -130,7 +130,7 @@ function glance(run, place) {
     'article',
     { class: 'run', id, 'data-run': run.name },
     title,
-    element('div', { class: 'columns' }, headlines(run), plane(run), warnings(run)),
+    element('div', { class: 'columns' }, headlines(run), planeFigure(run), warnings(run)),
     ranking(run),
     verdicts(run),
     facts(run),
@@ -142,11 +142,6 @@ function glance(run, place) {
 function between() {
   const compared = content.between;
   if (!compared) return null;
-  const pairs = new Map();
-  for (const pair of compared.pairs) {
-    const runs = JSON.stringify([pair.first, pair.second]);
-    pairs.set(runs, [...(pairs.get(runs) ?? []), pair]);
-  }
   return element(
     'section',
     { id: 'between' },
@@ -154,17 +149,25 @@ function between() {
     element(
       'p',
       { class: 'lead' },
-      pairs.size
+      compared.tables.length
         ? `How much larger a number is in the first run than in the second, with ${percent(compared.confidence)} ` +
-            'intervals that hold for all methods at once. Bold: beyond doubt.'
+            'intervals that hold simultaneously for all methods. Bold: significant.'
         : 'Nothing can be compared between these runs.',
     ),
-    ...[...pairs.values()].map(betweenTable),
+    ...compared.tables.map(({ title, note, table }) =>
+      element(
+        'div',
+        { 'data-between': title },
+        element('h3', {}, name(title)),
+        element('p', { class: 'quiet' }, note),
+        methodTable(title, table),
+      ),
+    ),
     compared.verdicts.length
       ? element('div', { class: 'verdicts' }, fold('In words', sentences(compared.verdicts)))
       : null,
     compared.notes.length
-      ? element('div', { class: 'warnings' }, element('h3', {}, 'Mind this'), sentences(compared.notes))
+      ? element('div', { class: 'warnings' }, element('h3', {}, 'Notes'), sentences(compared.notes))
       : null,
   );
 }
@@ -176,7 +179,7 @@ function curves() {
     'section',
     { id: 'curves' },
     heading('h2', 'curves', 'Curves'),
-    element('p', { class: 'lead' }, 'Point at a chart for its values. ', bandNote()),
+    element('p', { class: 'lead' }, 'Hover over a chart to see its values. ', bandNote()),
     element(
       'div',
       { class: several ? 'stack' : 'grid' },
@@ -197,7 +200,7 @@ function bandNote() {
   const some = content.runs.find(run =>
     run.methods.some(method => Object.values(method.metrics).some(curve => curve.low)),
   );
-  if (!some) return 'There are no intervals here, and so no bands.';
+  if (!some) return 'There are no intervals, and therefore no bands.';
   const many = some.resamples ? ` (${some.resamples} resamples)` : '';
   return `Bands are ${percent(some.confidence ?? 0.95)} bootstrap intervals over samples${many}.`;
 }
@@ -225,7 +228,7 @@ function checks() {
     'section',
     { id: 'checks' },
     heading('h2', 'checks', 'Checks'),
-    element('p', { class: 'lead' }, 'What tests of other papers say of the same methods. Intervals are of 95 %.'),
+    element('p', { class: 'lead' }, 'Tests from other papers, on the same methods, with 95 % intervals.'),
     ...checked.map(run =>
       element(
         'div',
@@ -238,15 +241,15 @@ function checks() {
 }
 
 function checkPanel(check) {
-  const said = [check.reading, ...check.notes].map(text => element('p', { class: 'quiet' }, name(text)));
+  const notes = [check.reading, ...check.notes].map(text => element('p', { class: 'quiet' }, name(text)));
   return element(
     'section',
     { class: 'check', 'data-check': check.name },
     element('h3', {}, name(check.title)),
     element('p', {}, name(check.question)),
-    checkTable(check),
+    methodTable(check.title, check.table),
     check.steps.length > 1 ? chartFigure(`check ${check.name}`, stepsOption(check)) : null,
-    ...said,
+    ...notes,
     element('p', { class: 'quiet' }, name(`${check.options}. ${check.source}.`)),
   );
 }

@@ -1,7 +1,7 @@
-"""One self-contained page: markup, styles, scripts, charts and data in a single file that asks the network for nothing.
+"""The report page: markup, styles, scripts and data in a single HTML file that makes no network requests.
 
-What a run calls its classes, files and models is not trusted. It goes into the page as data, and from there into the
-document as text; a Content-Security-Policy with the hashes of our own scripts lets nothing else run.
+Names of classes, files and models are not trusted. They enter the page as data and the document as text, and a
+Content-Security-Policy with the hashes of our own scripts blocks all others.
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ from importlib.metadata import version
 from pathlib import Path
 
 from twinlens.report.explorer import describe_samples
+from twinlens.report.results_table import DIRECTIONS
 from twinlens.report.run_summary import describe_comparison, describe_runs
 from twinlens.report.styles import method_styles
-from twinlens.run.run_reader import Evaluation
+from twinlens.report.table_formats import notebook_html
+from twinlens.run.stored_run import StoredRun
 from twinlens.statistics.contrasts import RunComparison
 from twinlens.support.arguments import checked
 from twinlens.support.fields import JSON, to_json
@@ -35,22 +37,22 @@ _SCRIPTS = (
     "page.js",
 )
 _ESCAPED = "<>&\u2028\u2029"
-_PICTURES = 5_500_000  # bytes of pictures in a page, which keeps it below 8 MB with everything else
+_PICTURES = 5_500_000  # bytes of pictures in a page, which keeps the page below 8 MB
 
 
 @checked
 def write_report(
-    evaluations: Sequence[Evaluation], path: str | os.PathLike[str], *, comparison: RunComparison | None = None
+    evaluations: Sequence[StoredRun], path: str | os.PathLike[str], *, comparison: RunComparison | None = None
 ) -> Path:
-    """Write the report of one run, or of several side by side, as one HTML file that needs nothing else.
+    """Write the report of one run, or of several side by side, as a self-contained HTML file.
 
     Args:
         evaluations: the results of each run, at least one.
-        path: the file.
-        comparison: of several runs, how they differ: `twinlens.compare(evaluations)`.
+        path: the output file.
+        comparison: for several runs, their differences: `twinlens.compare(evaluations)`.
 
     Returns:
-        The file.
+        The path of the file.
 
     Example:
         >>> write_report([], "report.html")
@@ -64,8 +66,8 @@ def write_report(
     for run, evaluation in zip(runs, evaluations, strict=True):
         run["explorer"] = describe_samples(evaluation, budget=_PICTURES // len(evaluations))
     title = "; ".join(dict.fromkeys(f"{run['model']} on {run['data']}" for run in runs))
-    fallback = "".join(evaluation._repr_html_() for evaluation in evaluations)
-    between = None if comparison is None else describe_comparison(comparison)
+    fallback = "".join(notebook_html(evaluation) for evaluation in evaluations)
+    between = None if comparison is None else describe_comparison(comparison, evaluations)
     fallback += "" if comparison is None else comparison._repr_html_()
     page = build_page(title, to_json(method_styles(evaluations)), runs, fallback, between)
     target = as_path(path)
@@ -81,14 +83,14 @@ def build_page(
     fallback: str = "",
     between: dict[str, JSON] | None = None,
 ) -> str:
-    """Build the page around what it shows.
+    """Build the page from its content.
 
     Args:
-        title: what was evaluated.
+        title: model and data.
         styles: how each method is drawn; see `method_styles`.
-        runs: what the page shows of each run; see `describe_runs` and `describe_samples`.
-        fallback: markup for readers without scripts.
-        between: what it shows of differences between the runs; see `describe_comparison`.
+        runs: content about each run; see `describe_runs` and `describe_samples`.
+        fallback: markup for browsers without scripts.
+        between: content about differences between the runs; see `describe_comparison`.
     """
     style, own = read_part("style.css"), version("twinlens")
     scripts = [read_part(name) for name in _SCRIPTS]
@@ -99,11 +101,18 @@ def build_page(
         "@STYLE@": style,
         "@FALLBACK@": fallback,
         "@CONTENT@": embed_json(
-            {"title": title, "version": own, "styles": styles, "runs": [*runs], "between": between}
+            {
+                "title": title,
+                "version": own,
+                "styles": styles,
+                "directions": to_json(DIRECTIONS),
+                "runs": [*runs],
+                "between": between,
+            }
         ),
         "@SCRIPTS@": "\n".join(f"<script>{script}</script>" for script in scripts),
     }
-    # Split first and join after, so that a name that looks like one of our marks stays a name.
+    # Split before joining: a name that looks like one of our placeholders stays a name.
     page = read_part("page.html")
     for mark in parts:
         page = page.replace(mark, f"\0{mark}\0")
@@ -111,7 +120,7 @@ def build_page(
 
 
 def embed_json(content: JSON) -> str:
-    r"""Write JSON that can stand inside a script element whatever text it holds.
+    r"""Write JSON that is safe inside a script element.
 
     Example:
         >>> print(embed_json({"name": "</script>"}))
@@ -124,7 +133,7 @@ def embed_json(content: JSON) -> str:
 
 
 def content_policy(style: str, scripts: Sequence[str]) -> str:
-    """Return the policy that lets exactly this style and these scripts run, and nothing be fetched."""
+    """Return the policy that allows exactly this style and these scripts, and no requests."""
     hashes = " ".join(_hash(script) for script in scripts)
     return (
         f"default-src 'none'; script-src {hashes}; style-src {_hash(style)}; img-src data:; "
@@ -137,5 +146,5 @@ def _hash(text: str) -> str:
 
 
 def read_part(name: str) -> str:
-    """Read a file that the page is made of."""
+    """Read a source file of the page."""
     return resources.files("twinlens.report").joinpath(name).read_text(encoding="utf-8")

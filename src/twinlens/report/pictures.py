@@ -1,4 +1,4 @@
-"""Pictures: from inputs and maps to images that a page can hold.
+"""Pictures of inputs and maps, for the page and the contact sheet.
 
 Shapes: C channels, S = spatial shape, H × W pixels. Pictures are (H, W, 3) uint8.
 """
@@ -18,14 +18,14 @@ from torch import Tensor
 
 Picture = NDArray[np.uint8]
 
-_SMALL = 64  # pictures up to this side are stored exactly, and shown with their pixels as squares
+_SMALL = 64  # pictures up to this side are stored exactly and shown with square pixels
 _GREY = 0.5
 _HEAT = np.array([[13, 8, 45], [86, 15, 110], [187, 55, 84], [249, 142, 9], [252, 255, 164]], dtype=np.float64)
 _TRUE, _FALSE = np.array([0, 114, 178]), np.array([230, 80, 0])  # after Okabe and Ito: blue and vermilion
 
 
 def flat(values: Tensor) -> Tensor:
-    """Flatten a map or channel (*S) to a plane (H, W): rows and signals as one line, volumes by their middle slice."""
+    """Return a map or channel (*S) as an image (H, W): signals as one line, the middle slice of volumes."""
     if values.dim() == 1:
         return values[None]
     while values.dim() > 2:
@@ -35,7 +35,7 @@ def flat(values: Tensor) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Shades:
-    """How the numbers of an input become shades from 0 (dark) to 1 (light): scale * number + shift, per channel."""
+    """Conversion of inputs to shades from 0 (dark) to 1 (light): scale * number + shift, per channel."""
 
     scale: Tensor
     """(C, 1, …), or a single number."""
@@ -49,15 +49,15 @@ class Shades:
         return Shades(scale=torch.tensor(std).reshape(-1, 1, 1), shift=torch.tensor(mean).reshape(-1, 1, 1))
 
     @staticmethod
-    def between_extremes(untouched: Tensor) -> Shades:
-        """Go from the least to the largest number of an input that is no image."""
-        low, high = untouched.min(), untouched.max()
+    def between_extremes(original: Tensor) -> Shades:
+        """Map the range of an input that is not an image to all shades."""
+        low, high = original.min(), original.max()
         scale = 1 / (high - low).clamp(min=1e-12)
         return Shades(scale=scale, shift=-low * scale)
 
     @property
     def grey(self) -> Tensor:
-        """The number that is shown as a middle grey."""
+        """The number that is shown as medium grey."""
         return (_GREY - self.shift) / self.scale
 
 
@@ -69,7 +69,7 @@ def input_pictures(inputs: Tensor, shades: Shades) -> list[Picture]:
     else:
         grey = values if values.dim() == 2 else values.mean(dim=1)
         planes = torch.stack([flat(one) for one in grey]).unsqueeze(1)
-    # Adding a half and cutting off rounds, with one pass over the memory less.
+    # Adding a half and truncating rounds, with one pass less over the memory.
     levels = planes.add_(0.5).clamp_(0, 255).to(torch.uint8).permute(0, 2, 3, 1)
     return list(levels.expand(-1, -1, -1, 3).contiguous().numpy())
 
@@ -77,14 +77,16 @@ def input_pictures(inputs: Tensor, shades: Shades) -> list[Picture]:
 def map_picture(values: Tensor) -> Picture:
     """Draw a map (*S) from dark (nothing) to light (its maximum)."""
     scaled = _scaled(values)
-    place = scaled * (len(_HEAT) - 1)
-    return _bytes(np.stack([np.interp(place, range(len(_HEAT)), _HEAT[:, channel]) for channel in range(3)], axis=-1))
+    position = scaled * (len(_HEAT) - 1)
+    return _bytes(
+        np.stack([np.interp(position, range(len(_HEAT)), _HEAT[:, channel]) for channel in range(3)], axis=-1)
+    )
 
 
 def false_picture(values: Tensor, false: Tensor, under: Picture) -> Picture:
-    """Draw over a faint input what a map marks: blue, and vermilion where it was judged false."""
+    """Draw a map over a faint input: blue, and vermilion where features were judged false."""
     grey = 255 - (255 - under.mean(axis=2, keepdims=True)) * 0.35
-    strength = np.sqrt(_scaled(values))[..., None]  # the root, so that weak attribution shows too
+    strength = np.sqrt(_scaled(values))[..., None]  # the root makes weak attribution visible
     colour = np.where(flat(false).numpy()[..., None], _FALSE, _TRUE)
     return _bytes(grey * (1 - strength) + colour * strength)
 

@@ -1,7 +1,4 @@
-"""What the page says about a run, as plain values that go into it as JSON.
-
-Numbers come from the results as they are; nothing is computed here but sentences.
-"""
+"""The content of the page about a run, as JSON. Numbers are copied from the results; only sentences are made here."""
 
 from __future__ import annotations
 
@@ -11,10 +8,17 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 from twinlens.metrics.performance import is_share
+from twinlens.report.plane import plane_of
+from twinlens.report.results_table import (
+    ResultsTable,
+    check_table,
+    describe_samples_of,
+    differences_table,
+    results_table,
+)
 from twinlens.run.check_records import Check
-from twinlens.run.results import ControlResults, CurveResults, Results, StoppingResults
-from twinlens.run.run_reader import Evaluation, run_labels
-from twinlens.run.side_columns import side_columns
+from twinlens.run.results import CurveResults, Results, StoppingResults
+from twinlens.run.stored_run import StoredRun, run_labels
 from twinlens.run.wording import (
     describe_stopping,
     find_headlines,
@@ -23,33 +27,73 @@ from twinlens.run.wording import (
     name_of,
     performance_of,
 )
-from twinlens.statistics.contrasts import RunComparison
+from twinlens.statistics.contrasts import RunComparison, RunPair
 from twinlens.support.fields import JSON, fields_of, to_json
 
-_LONGEST = 60  # signs of a setting that the page prints
-_NAMED = 3  # methods that a line names; of more it says how many they are
-_COMPARED = 16  # methods of which the page compares every pair in words
+_LONGEST = 60  # characters of a setting
+_NAMED = 3  # methods that a line names; more are counted
+_COMPARED = 16  # methods whose pairs are compared in words
 
 
-def describe_runs(evaluations: Sequence[Evaluation]) -> list[dict[str, JSON]]:
-    """Describe what the page shows of each run, all but the sample explorer."""
+def describe_runs(evaluations: Sequence[StoredRun]) -> list[dict[str, JSON]]:
+    """Return the content about each run, without the sample explorer."""
     labels = run_labels(evaluations)
     return [describe_run(evaluation, label) for evaluation, label in zip(evaluations, labels, strict=True)]
 
 
-def describe_comparison(comparison: RunComparison) -> dict[str, JSON]:
-    """Describe what the page shows of the differences between runs."""
+def describe_comparison(comparison: RunComparison, evaluations: Sequence[StoredRun]) -> dict[str, JSON]:
+    """Return the content about the differences between runs, with one table per pair of runs."""
+    groups: dict[tuple[str, str], list[RunPair]] = {}
+    for pair in comparison.pairs:
+        groups.setdefault((pair.first, pair.second), []).append(pair)
+    runs = [evaluation.results for evaluation in evaluations]
     return {
         "confidence": comparison.confidence,
-        "pairs": [{**to_json(pair), "decided": pair.decided} for pair in comparison.pairs],
+        "tables": [
+            {
+                "title": f"{first} − {second}",
+                "note": describe_samples_of(next((p for p in pairs if p.quantity == "area"), pairs[0])),
+                "table": _table(differences_table(pairs, runs)),
+            }
+            for (first, second), pairs in groups.items()
+        ],
         "verdicts": to_json(comparison.verdicts),
         "notes": to_json(comparison.notes),
     }
 
 
-def describe_run(evaluation: Evaluation, label: str) -> dict[str, JSON]:
-    """Describe what the page shows of one run."""
-    results, seconds, compared = evaluation.results, evaluation.seconds(), evaluation.comparison()
+def _table(table: ResultsTable) -> dict[str, JSON]:
+    """Return a table for tables.js."""
+    return {
+        "columns": [
+            {"key": c.key, "title": c.title, "summary": c.summary, "kind": c.kind, "descending": c.descending}
+            for c in table.columns
+        ],
+        "rows": [
+            {
+                "method": row.method,
+                "baseline": row.baseline,
+                "front": row.front,
+                "cells": [
+                    {
+                        "estimate": to_json(cell.estimate),
+                        "signed": cell.signed,
+                        "bold": cell.bold,
+                        "direction": cell.direction,
+                        "details": cell.details,
+                        "remark": cell.remark,
+                    }
+                    for cell in row.cells
+                ],
+            }
+            for row in table.rows
+        ],
+    }
+
+
+def describe_run(evaluation: StoredRun, label: str) -> dict[str, JSON]:
+    """Return the content about one run."""
+    results, compared, plane = evaluation.results, evaluation.comparison(), plane_of(evaluation.results)
     return {
         "name": label,
         "model": results.model.name,
@@ -62,21 +106,19 @@ def describe_run(evaluation: Evaluation, label: str) -> dict[str, JSON]:
         "verdicts": to_json(compared.among(results.best_first()[:_COMPARED]).verdicts if compared else ()),
         "comparisons": math.comb(len(evaluation.methods), 2),
         "metrics": [_metric(results, name) for name in evaluation.metrics],
-        "methods": [_method(results, name, seconds.get(name)) for name in results.best_first()],
-        "beside": to_json(side_columns(evaluation)),
+        "methods": [_method(results, name) for name in results.best_first()],
+        "table": _table(results_table([evaluation], [label])),
         "terms": _terms(results),
-        "sides": to_json(results.sides),
-        "plane": [results.first_of("soundness"), results.first_of("completeness")],
-        "front": to_json(list(results.front)),
-        "frontShares": to_json(results.front),
+        "plane": None if plane is None else to_json(plane),
+        "missing": [side for side in ("soundness", "completeness") if results.first_of(side) is None],
         "confidence": results.confidence,
-        "resamples": results.question.resamples,
+        "resamples": results.settings.resamples,
         "checks": [_check(check, results) for check in evaluation.checks().values()],
     }
 
 
-def _warnings(evaluation: Evaluation) -> list[JSON]:
-    """Group warnings: a line for each group, and what stands behind it; diagnostics go by their kind."""
+def _warnings(evaluation: StoredRun) -> list[JSON]:
+    """Group warnings: a line for each group, and its texts; diagnostics are grouped by kind."""
     results = evaluation.results
     kinds = {f"{name}: {d.message}": d.kind for name, m in results.methods.items() for d in m.diagnostics if d.message}
     groups: dict[str, list[str]] = {}
@@ -89,31 +131,31 @@ def _warnings(evaluation: Evaluation) -> list[JSON]:
 
 
 def _warning_line(title: str, texts: Sequence[str], methods: Sequence[str]) -> str:
-    """Say in a line what a group of warnings is about.
+    """Summarise a group of warnings in a line.
 
     Example:
         >>> _warning_line("noisy decisions", ["a: In 26% …", "b: In 3% …"], ["a", "b", "c"])
         'Noisy decisions: a and b'
         >>> _warning_line("a: 3 are odd. Mind.", ["a: 3 are odd. Mind.", "b: 4 are odd. Mind."], ["a", "b"])
-        'a: 3 are odd (and 1 alike)'
+        'a: 3 are odd (and 1 similar)'
     """
     names = [name for text in texts if (name := text.partition(": ")[0]) in methods]
     if title not in texts:
         many = len(names) > _NAMED
         return f"{title.capitalize()}: {f'{len(names)} of {len(methods)} methods' if many else listed(names)}"
-    # Not at the colon after a method's name, which may hold one itself.
+    # Not at the colon after the method's name, which may itself contain one.
     start = len(names[0]) + 2 if names else 0
-    end = re.search(r"[.:;]\s|, (of which|though)", title[start:])
-    alike = f" (and {len(texts) - 1} alike)" if len(texts) > 1 else ""
+    end = re.search(r"[.:;]\s|, (of which|although)", title[start:])
+    alike = f" (and {len(texts) - 1} similar)" if len(texts) > 1 else ""
     return (title if end is None else title[: start + end.start()]) + alike
 
 
 def _terms(results: Results) -> list[JSON]:
-    """Explain skill and what it is measured against, where it was measured."""
-    if not any(results.control(method, metric) for method in results.methods for metric in results.question.metrics):
+    """Explain skill and the exchanged control, where they were measured."""
+    if not any(map(results.with_skill, results.settings.metrics)):
         return []
-    names = {"value": "exchanged maps (control)", "skill": "skill"}
-    return [[names[field.name], field.help] for field in fields_of(ControlResults) if field.name in names]
+    names = {"control": "exchanged control", "skill": "skill"}
+    return [[names[field.name], field.help] for field in fields_of(CurveResults) if field.name in names]
 
 
 def _metric(results: Results, name: str) -> dict[str, JSON]:
@@ -126,30 +168,28 @@ def _metric(results: Results, name: str) -> dict[str, JSON]:
         "heading": about.short,
         "summary": about.summary,
         "meaning": [*about.reading(measure), *_limits(results, name)],
-        "higherIsBetter": about.higher_is_better,
-        "best": results.best(name),
         "stairs": about.stairs,
-        "inverse": about.decreasing,
+        "decreasing": about.decreasing,
         "x": x,
         "y": y,
     }
 
 
 def _limits(results: Results, metric: str) -> list[str]:
-    """Say how large a number of this run can be; nothing where it is a share, or where there is no curve."""
+    """Return how large a number of this run can be; empty where it is a share, or where there is no curve."""
     measure = performance_of(results, metric)
     if results.about(metric).side == "soundness":
         high = results.soundness_up_to.get(metric)
         why = f"nine tenths of the {measure} with nothing removed"
         return [] if high is None else [f"Here they go up to {high:.3f}, {why}."]
-    curves = [found.metrics[metric] for found in results.methods.values() if metric in found.metrics]
-    untouched = (
+    curves = [method.metrics[metric] for method in results.methods.values() if metric in method.metrics]
+    original = (
         value + performance
         for curve in curves
         for value, performance in zip(curve.values, curve.performance, strict=True)
         if value is not None and performance is not None
     )
-    whole = next(untouched, None)
+    whole = next(original, None)
     if whole is None:
         return []
     if is_share(measure):
@@ -157,54 +197,42 @@ def _limits(results: Results, metric: str) -> list[str]:
     return [f"There is no upper end: the {measure} is {whole:z.3f} with nothing removed, and may fall below 0."]
 
 
-def _method(results: Results, name: str, seconds: float | None) -> dict[str, JSON]:
-    found = results.methods[name]
-    ranks = {row.metric: [row.best_rank, row.worst_rank] for row in results.ranking if row.method == name}
+def _method(results: Results, name: str) -> dict[str, JSON]:
+    """Return the curves of a method; its areas are in the table."""
+    columns = ("levels", "performance", "values", "low", "high")
     return {
         "name": name,
-        "control": found.control,
-        "seconds": seconds,
         "metrics": {
-            metric: {
-                **_curve(curve, ranks.get(metric)),
-                "direction": curve.control.direction if curve.control else None,
-            }
-            for metric, curve in found.metrics.items()
+            metric: {column: to_json(getattr(curve, column)) for column in columns}
+            for metric, curve in results.methods[name].metrics.items()
         },
     }
 
 
-def _curve(curve: CurveResults, ranks: list[int] | None) -> dict[str, JSON]:
-    stored: dict[str, JSON] = to_json(curve)
-    return {"area": stored.pop("area"), "interval": stored.pop("area_interval"), "ranks": to_json(ranks), **stored}
-
-
 def _check(check: Check, results: Results) -> dict[str, JSON]:
-    """Describe a check: of the methods that the page knows, the best first, and its options in a line."""
-    asked = ", ".join(f"{name.replace('_', ' ')} {_setting(value)}" for name, value in check.options.items() if value)
+    """Return the content about a check: its text, its table, and its steps for each method."""
+    options = ", ".join(f"{name.replace('_', ' ')} {_setting(value)}" for name, value in check.options.items() if value)
+    methods = [name for name in results.best_first() if name in check.methods]
     return {
         "name": check.name,
         "title": check.title,
         "question": check.question,
         "source": check.source,
         "reading": check.reading,
-        "options": f"{check.samples} samples" + (f"; {asked}" if asked else ""),
-        "columns": [column.heading for column in check.columns],
+        "options": f"{check.samples} samples" + (f"; {options}" if options else ""),
+        "table": _table(check_table(check, methods)),
         "stepTitle": check.step_title,
         "courseTitle": check.course_title,
         "steps": to_json(check.steps),
-        "samples": check.samples,
         "notes": to_json(check.notes),
-        "methods": [
-            {"name": name, **to_json(check.methods[name])} for name in results.best_first() if name in check.methods
-        ],
+        "methods": [{"name": name, "course": to_json(check.methods[name].course)} for name in methods],
     }
 
 
-def _facts(evaluation: Evaluation) -> list[tuple[str, str]]:
-    """List what was evaluated, as pairs of a heading and a text."""
+def _facts(evaluation: StoredRun) -> list[tuple[str, str]]:
+    """Return the settings of the run, as pairs of a heading and a text."""
     results, data = evaluation.results, evaluation.results.data
-    skipped = f", {len(data.skipped)} left out" if data.skipped else ""
+    skipped = f", {len(data.skipped)} skipped" if data.skipped else ""
     written = datetime.fromtimestamp((evaluation.path / "results.json").stat().st_mtime, UTC)
     versions = evaluation.run.manifest.versions.items()
     identity = f"weights {results.model.digest[:8]}, data {data.digest[:8]}, seed {results.seed}"
@@ -213,7 +241,7 @@ def _facts(evaluation: Evaluation) -> list[tuple[str, str]]:
         *([("Until", _stopping(results.stopping))] if results.stopping else []),
         *((name.capitalize(), f"{value} with nothing removed") for name, value in results.qualities()),
         *([("Features", f"segments, {data.segments}")] if data.segments else []),
-        *([("Protocol", _asked(results))] if results.question.metrics else []),
+        *([("Protocol", _protocols(results))] if results.settings.metrics else []),
         ("Imputation", _imputation(results)),
         ("Model calls", _calls(evaluation)),
         ("Date", f"{written.day} {written:%B %Y}, {written:%H:%M} UTC"),
@@ -222,42 +250,39 @@ def _facts(evaluation: Evaluation) -> list[tuple[str, str]]:
     ]
 
 
-def _stopping(found: StoppingResults) -> str:
-    """Say why no more samples were drawn, and what was paid for looking several times."""
+def _stopping(stopping: StoppingResults) -> str:
+    """Return why measuring stopped, and how intervals are adjusted for several looks."""
     return (
-        f"{describe_stopping(found)} Intervals of all looks hold at once: each is one of {found.confidence:.1%}, and "
-        f"{found.spent:.1%} of the 5% are spent."
+        f"{describe_stopping(stopping)} Intervals hold simultaneously for all looks: each has a confidence of "
+        f"{stopping.confidence:.1%}, and {stopping.spent:.1%} of the 5% are spent."
     )
 
 
-def _calls(evaluation: Evaluation) -> str:
-    """Say how the model was called, and how well other precisions agreed with float32."""
+def _calls(evaluation: StoredRun) -> str:
+    """Return how the model was called, and how well other precisions agreed with float32."""
     record = evaluation.run.manifest.execution
-    how = f"{record.precision}, compiled" if record.compiled else record.precision
+    precision = f"{record.precision}, compiled" if record.compiled else record.precision
     trials = "; ".join(trial.describe() for trial in record.trials)
-    return f"{how}, {record.batch_size} inputs each" + (f". Tried: {trials}" if trials else "")
+    return f"{precision}, {record.batch_size} inputs each" + (f". Tried: {trials}" if trials else "")
 
 
-def _asked(results: Results) -> str:
-    """Say by which protocol, performance and epsilon was measured; of other metrics only what soundness does not say.
-
-    Names of metrics are left out where one text holds for all.
-    """
+def _protocols(results: Results) -> str:
+    """Return protocol, performance and epsilon of soundness, and those of other metrics where they differ."""
     texts: dict[str, list[str]] = {}
-    sound = [name for name in results.question.metrics if results.about(name).side == "soundness"]
+    sound = [name for name in results.settings.metrics if "estimator" in results.settings.metrics[name]]
     for name in sound:
-        texts.setdefault(_fine_print(results, name) + _judging(results.question.metrics[name]), []).append(name)
-    said = {_fine_print(results, name) for name in sound}
-    for name in results.question.metrics:
-        if (text := _fine_print(results, name)) not in said:
+        texts.setdefault(_protocol(results, name) + _judging(results.settings.metrics[name]), []).append(name)
+    shared = {_protocol(results, name) for name in sound}
+    for name in results.settings.metrics:
+        if (text := _protocol(results, name)) not in shared:
             texts.setdefault(text, []).append(name)
     if len(texts) == 1:
         return next(iter(texts))
     return "; ".join(f"{', '.join(name_of(results, name) for name in names)}: {text}" for text, names in texts.items())
 
 
-def _fine_print(results: Results, metric: str) -> str:
-    protocol = results.question.metrics[metric]["protocol"]
+def _protocol(results: Results, metric: str) -> str:
+    protocol = results.settings.metrics[metric]["protocol"]
     return f"{protocol['name'] if isinstance(protocol, dict) else protocol}, by {performance_of(results, metric)}"
 
 
@@ -267,10 +292,10 @@ def _judging(soundness: Mapping[str, JSON]) -> str:
 
 
 def _imputation(results: Results) -> str:
-    """Name the run's imputer, and those of metrics with another one."""
-    main = dict(results.question.imputer)
+    """Return the run's imputer, and those of metrics with another one."""
+    main = dict(results.settings.imputer)
     others: dict[str, list[str]] = {}
-    for name, metric in results.question.metrics.items():
+    for name, metric in results.settings.metrics.items():
         if isinstance(own := metric["imputer"], dict) and own != main:
             others.setdefault(_imputer(own), []).append(name_of(results, name))
     return "; ".join([_imputer(main), *(f"{', '.join(names)}: {text}" for text, names in others.items())])

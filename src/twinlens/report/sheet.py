@@ -1,7 +1,7 @@
 """The contact sheet: the maps of all methods on a few inputs, as one picture that fits on a page.
 
-Rows are inputs and columns methods, the input itself first; many methods go on in bands below each other. A method that
-failed has its reason in the place of its maps.
+Rows are inputs and columns are methods, after the input itself; many methods are split into bands. A method that failed
+shows its error instead of maps.
 
 Shapes: E samples that are shown, S = spatial shape. Pictures are (H, W, 3) uint8.
 """
@@ -25,8 +25,8 @@ from twinlens.probing.probe_table import ProbeTable
 from twinlens.report.explorer import class_name, load_selected_maps, shades_of
 from twinlens.report.figures import METADATA, styled_figure
 from twinlens.report.pictures import Picture, input_pictures, map_picture
-from twinlens.run.run_reader import Evaluation
 from twinlens.run.sample_selection import SelectedSample, SelectedSamples, read_selection
+from twinlens.run.stored_run import StoredRun
 from twinlens.support.arguments import checked
 from twinlens.support.fields import check_count
 from twinlens.support.files import as_path, is_local, written_whole
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _KINDS = ("png", "pdf", "svg")
-_MOST = 100  # samples, which is many pages
-_WIDEST = 11  # methods in a band: with more of them names find no room
-_ASPECT = 1.3  # width by height that a sheet comes close to: a page across
-_CELL, _TEXT, _HEAD, _MARGIN = 1.0, 1.05, 0.36, 0.05  # inches: a picture, the names of samples, a heading, the end
-_TOP = 0.995  # share of a map below what is drawn brightest, so that one pixel does not leave the others dark
+_MOST = 100  # samples
+_WIDEST = 11  # methods in a band; more leave no room for their names
+_ASPECT = 1.3  # target ratio of width to height
+_CELL, _TEXT, _HEAD, _MARGIN = 1.0, 1.05, 0.36, 0.05  # inches: a picture, names of samples, a heading, the margin
+_TOP = 0.995  # quantile of a map that is drawn brightest: single pixels do not darken the rest
 _GREY, _WRONG = "#777777", "#b33000"
 
 
@@ -56,14 +56,14 @@ class _Row:
 
 
 @checked
-def write_sheet(evaluation: Evaluation, path: str | os.PathLike[str], *, samples: int = 8) -> Path:
+def write_sheet(evaluation: StoredRun, path: str | os.PathLike[str], *, samples: int = 8) -> Path:
     """Draw the maps of every method of a run on a few of its samples, as one picture.
 
     Args:
-        evaluation: the run, with metrics or without.
+        evaluation: the run, with or without metrics.
         path: FILE.png, .pdf or .svg.
-        samples: how many, at most: those that are stored with the run, in their order. A run of at most eight has all
-            its samples there, a larger one those on which the methods disagree or agree most; `show` names others.
+        samples: the maximum number of samples, out of those stored with the run. A run of at most eight samples stores
+            all of them, a larger one those on which methods disagree or agree most, or those that `show` names.
 
     Returns:
         The path.
@@ -79,38 +79,38 @@ def write_sheet(evaluation: Evaluation, path: str | os.PathLike[str], *, samples
     wide = _band_width(len(columns), len(rows))
     bands = [list(columns)[start : start + wide] for start in range(0, len(columns), wide)]
     with styled_figure(_size(wide, len(bands), len(rows))) as figure:
-        figure.set_layout_engine("none")  # every cell has its place
-        _draw(figure, rows, columns, bands, wide, evaluation.results.controls)
+        figure.set_layout_engine("none")  # cells have fixed positions
+        _draw(figure, rows, columns, bands, wide, evaluation.results.baselines)
         kind = target.suffix[1:].lower()
         with written_whole(target) as unfinished, warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="Glyph", category=UserWarning)  # a box stands for it
+            warnings.filterwarnings("ignore", message="Glyph", category=UserWarning)  # a box is drawn instead
             figure.savefig(unfinished, format=kind, dpi=130, metadata=METADATA[kind])
     return target
 
 
 def check_sheet_path(path: str | os.PathLike[str]) -> Path:
-    """Return the path of a sheet; refuse one that no picture can have."""
+    """Return the path of a sheet; refuse remote paths and other suffixes."""
     target = as_path(path)
     if not is_local(target) or target.suffix[1:].lower() not in _KINDS:
         raise ValueError(f"`path` must be a file on this machine that ends in .png, .pdf or .svg; got {str(path)!r}.")
     return target
 
 
-def _row(evaluation: Evaluation, selected: SelectedSamples, place: int) -> _Row:
+def _row(evaluation: StoredRun, selected: SelectedSamples, place: int) -> _Row:
     sample, model = selected.samples[place], evaluation.results.model
     size = evaluation.run.manifest.execution.shard_size
-    table, row = ProbeTable.load(evaluation.run.untouched_part(sample.position // size)), sample.position % size
+    table, row = ProbeTable.load(evaluation.run.original_shard(sample.position // size)), sample.position % size
     predicted, own = class_name(model, table.predicted[row, 0]), class_name(model, sample.label)
     sure = "" if model.task == REGRESSION else f" {table.probability[row, 0]:.2f}"
     right = bool(table.correct[row, 0])
-    # What is not predicted has a small probability, which is that of the label.
+    # The stored probability is that of the label.
     answer = f"{predicted}{sure}" if right else predicted
     [picture] = input_pictures(selected.inputs[place : place + 1], shades_of(evaluation, selected, place))
     return _Row(name=sample.id, answer=answer, label=None if right else f"{own}{sure}", picture=picture)
 
 
-def _columns(evaluation: Evaluation, samples: Sequence[SelectedSample]) -> dict[str, list[Picture] | str]:
-    """Return the maps of each method, as pictures; the reason in words where it has none."""
+def _columns(evaluation: StoredRun, samples: Sequence[SelectedSample]) -> dict[str, list[Picture] | str]:
+    """Return the maps of each method as pictures, or the reason why it has none."""
     columns: dict[str, list[Picture] | str] = {}
     positions = [sample.position for sample in samples]
     for method in evaluation.run.manifest.methods:
@@ -123,20 +123,20 @@ def _columns(evaluation: Evaluation, samples: Sequence[SelectedSample]) -> dict[
 
 
 def _clipped(values: Tensor) -> Tensor:
-    """Cut off the highest values of a map (*S), unless nearly all are zero."""
+    """Clip the highest values of a map (*S), unless nearly all are zero."""
     flat = values.flatten()
     top = flat.kthvalue(max(1, math.ceil(_TOP * len(flat)))).values
     return values.clamp(max=top) if top > 0 else values
 
 
 def _band_width(methods: int, rows: int) -> int:
-    """Return how many methods stand beside each other, so that the sheet has about the shape of a page."""
+    """Return the number of methods per band that brings the sheet closest to the shape of a page."""
 
     def distance(wide: int) -> float:
         width, height = _size(wide, math.ceil(methods / wide), rows)
         return abs(math.log(width / height / _ASPECT))
 
-    # Bands that are filled evenly.
+    # Evenly filled bands.
     widths = {math.ceil(methods / bands) for bands in range(1, methods + 1)}
     return min((wide for wide in widths if wide <= _WIDEST), key=distance)
 
@@ -152,12 +152,12 @@ def _draw(
     columns: Mapping[str, list[Picture] | str],
     bands: Sequence[Sequence[str]],
     wide: int,
-    controls: Sequence[str],
+    baselines: Sequence[str],
 ) -> None:
     width, height = _size(wide, len(bands), len(rows))
 
     def place(band: int, row: float, column: int, *, side: float = 0.94) -> Axes:
-        """Add axes at a cell; the text of a row is column -1, a heading row -1."""
+        """Add axes at a cell; column -1 is the text of a row, row -1 the heading."""
         left = 0.0 if column < 0 else _TEXT + _CELL * column
         top = band * (_HEAD + _CELL * len(rows)) + (_HEAD + _CELL * row if row >= 0 else 0.0)
         across, down = (_TEXT if column < 0 else _CELL), (_CELL if row >= 0 else _HEAD)
@@ -174,20 +174,20 @@ def _draw(
     for band, methods in enumerate(bands):
         _write_heading(place(band, -1, 0), "input", "black")
         for k, method in enumerate(methods, start=1):
-            _write_heading(place(band, -1, k), method, _GREY if method in controls else "black")
+            _write_heading(place(band, -1, k), method, _GREY if method in baselines else "black")
         for number, row in enumerate(rows):
             _write_sample(place(band, number, -1), row)
             _show(place(band, number, 0), row.picture)
             for k, method in enumerate(methods, start=1):
-                found = columns[method]
-                if isinstance(found, str):
-                    _write_note(place(band, number, k), found)
+                pictures = columns[method]
+                if isinstance(pictures, str):
+                    _write_note(place(band, number, k), pictures)
                 else:
-                    _show(place(band, number, k), found[number])
+                    _show(place(band, number, k), pictures[number])
 
 
 def _show(axes: Axes, picture: Picture) -> None:
-    flat = picture.shape[0] * 8 < picture.shape[1]  # a row or a signal is one line, and fills its cell
+    flat = picture.shape[0] * 8 < picture.shape[1]  # a table row or a signal fills its cell
     axes.imshow(picture, aspect="auto" if flat else "equal", interpolation="nearest" if flat else "antialiased")
 
 
@@ -224,7 +224,7 @@ def _write_note(axes: Axes, text: str) -> None:
 
 
 def _wrapped(text: str, width: int, lines: int, *, tail: bool = False) -> str:
-    """Wrap text to a few lines; of what is too long the beginning is left out, with `tail`, or the end."""
+    """Wrap text to a few lines, leaving out the end of long text, or with `tail` the beginning."""
     plain = _plain(text)
     if tail and len(plain) > width * lines:
         plain = f"…{plain[-width * lines + 1 :]}"

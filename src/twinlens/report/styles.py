@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from twinlens.run.run_reader import Evaluation
 from twinlens.support.plotting import COLOURS
 
-# The numbers of colours, dashes and symbols have few divisors in common, so that styles repeat late.
+if TYPE_CHECKING:
+    from twinlens.run.stored_run import StoredRun
+
+# The numbers of colours, dashes and symbols share few divisors, which makes styles repeat late.
 DASHES: tuple[tuple[int, ...], ...] = ((), (7, 3), (2, 3), (9, 3, 2, 3))
 SYMBOLS = ("circle", "square", "triangle", "diamond", "wedge")
-CONTROL_SYMBOLS = ("plus", "cross")
+BASELINE_SYMBOLS = ("plus", "cross")
+MARKERS = {
+    "circle": "o", "square": "s", "triangle": "^", "diamond": "D", "wedge": "v", "plus": "P", "cross": "X",
+}  # fmt: skip
+"""Each symbol in matplotlib."""
 GREY = "#85858a"
 
 
@@ -23,31 +30,29 @@ class MethodStyle:
     """Colour of its line and symbol."""
 
     dash: tuple[int, ...]
-    """Lengths of dashes and gaps; none for an unbroken line."""
+    """Lengths of dashes and gaps; empty for a solid line."""
 
     symbol: str
     """Name of its symbol."""
 
-    control: bool
-    """Whether it is a control; these are grey."""
+    baseline: bool
+    """Whether it is a baseline method; these are grey."""
 
 
-def method_styles(evaluations: Sequence[Evaluation]) -> dict[str, MethodStyle]:
-    """Return the style of every method, one for all runs; controls are grey, told apart by dashes and symbols."""
+def method_styles(evaluations: Sequence[StoredRun]) -> dict[str, MethodStyle]:
+    """Return the style of every method, the same in all runs; baselines are grey and differ in dashes and symbols."""
     names = sorted({method for evaluation in evaluations for method in evaluation.methods})
-    found = [(name, result) for each in evaluations for name, result in each.results.methods.items()]
-    controls = sorted({name for name, result in found if result.control})
-    subjects = [name for name in names if name not in controls]
+    baselines = sorted({name for evaluation in evaluations for name in evaluation.results.baselines})
     styles = {
         name: MethodStyle(
             colour=COLOURS[k % len(COLOURS)],
             dash=DASHES[k % len(DASHES)],
             symbol=SYMBOLS[k % len(SYMBOLS)],
-            control=False,
+            baseline=False,
         )
-        for k, name in enumerate(subjects)
+        for k, name in enumerate(name for name in names if name not in baselines)
     }
-    for k, name in enumerate(controls):
-        symbol = CONTROL_SYMBOLS[k % len(CONTROL_SYMBOLS)]
-        styles[name] = MethodStyle(colour=GREY, dash=DASHES[(k + 2) % len(DASHES)], symbol=symbol, control=True)
+    for k, name in enumerate(baselines):
+        symbol = BASELINE_SYMBOLS[k % len(BASELINE_SYMBOLS)]
+        styles[name] = MethodStyle(colour=GREY, dash=DASHES[(k + 2) % len(DASHES)], symbol=symbol, baseline=True)
     return {name: styles[name] for name in names}

@@ -1,4 +1,4 @@
-"""Reproduction: every experiment of the paper, one file each, and the networks that they train."""
+"""Reproduction: the paper's experiments, and the networks and data that they need."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ from twinlens.reproduction import (
     retraining,
     semi_natural,
     semi_natural_road,
-    spurious_edge,
     synthetic,
 )
+from twinlens.reproduction.claims import Claim
+from twinlens.reproduction.experiment import Experiment, ExperimentOptions, Outcome, refuse_options
 from twinlens.reproduction.experiment_page import write_page
-from twinlens.reproduction.experiment_setup import refuse_options
 from twinlens.reproduction.experiment_storage import StoredExperiment, find_stored, store
-from twinlens.reproduction.outcome import Claim, Experiment, ExperimentOptions, Outcome
 from twinlens.support.progress import Progress
 
 __all__ = [
@@ -36,8 +35,8 @@ __all__ = [
 
 EXPERIMENTS: dict[str, Experiment] = {
     "synthetic": synthetic.EXPERIMENT,
-    "retraining": retraining.EXPERIMENT,
-    "spurious-edge": spurious_edge.EXPERIMENT,
+    "retraining": retraining.RETRAINING,
+    "spurious-edge": retraining.SPURIOUS_EDGE,
     "semi-natural": semi_natural.EXPERIMENT,
     "semi-natural-road": semi_natural_road.EXPERIMENT,
     "order-vs-value": order_vs_value.EXPERIMENT,
@@ -48,15 +47,15 @@ EXPERIMENTS: dict[str, Experiment] = {
 
 
 def reproduce(name: str, options: ExperimentOptions, progress: Progress) -> StoredExperiment:
-    """Do an experiment, and write its numbers, claims, figures and page; one that is there already is not done again.
+    """Run an experiment, and write its numbers, claims, figures and page; a complete one is not run again.
 
     Args:
         name: a name in `EXPERIMENTS`.
-        options: what to do it with.
+        options: its options.
         progress: receives the progress.
 
     Returns:
-        What is in its directory.
+        The experiment as its directory holds it.
     """
     if name not in EXPERIMENTS:
         raise unknown("name", name, EXPERIMENTS)
@@ -73,44 +72,25 @@ def reproduce(name: str, options: ExperimentOptions, progress: Progress) -> Stor
 def reproduce_all(
     options: ExperimentOptions, progress: Progress
 ) -> tuple[list[StoredExperiment], Mapping[str, Exception]]:
-    """Do every experiment in its small form, each in a directory of its own, and write one page about all of them.
+    """Run a smoke run of every experiment, each in its own directory, and write one page about all of them.
 
     Args:
-        options: where to write, the seed, and the device; the rest belongs to single experiments.
-        progress: receives the progress; the names of tasks begin with the number and name of their experiment.
+        options: the directory, the seed and the device; the others belong to single experiments.
+        progress: receives the progress, with a note for each experiment.
 
     Returns:
-        What was found, and why experiments failed, by name.
+        The complete experiments, and why others failed, by name.
     """
     unused = ["paper", "data", "classes", "model", "weights", "limit", "leave_out", "noise", "compile"]
     refuse_options(options, unused, "all of them run in their small form")
-    found, failures = [], dict[str, Exception]()
-    for place, name in enumerate(EXPERIMENTS, start=1):
-        own = dataclasses.replace(options, out=options.out / name)
+    complete, failures = [], dict[str, Exception]()
+    for number, name in enumerate(EXPERIMENTS, start=1):
+        progress.begin({}, f"{number}/{len(EXPERIMENTS)} {name}")
         try:
-            found.append(reproduce(name, own, _Prefixed(progress, f"{place}/{len(EXPERIMENTS)} {name}: ")))
-        except OSError:  # a full disk, and whatever else will hit the next one too
+            complete.append(reproduce(name, dataclasses.replace(options, out=options.out / name), progress))
+        except OSError:  # such as a full disk, which the next one would meet, too
             raise
         except Exception as error:
             failures[name] = error
-    write_page(found, options.out / "report.html", failures=failures)
-    return found, failures
-
-
-class _Prefixed:
-    """Progress of one experiment of several: its tasks and warnings begin with its name."""
-
-    def __init__(self, progress: Progress, prefix: str) -> None:
-        self._progress, self._prefix = progress, prefix
-
-    def begin(self, rows: Mapping[str, int], note: str = "") -> None:
-        self._progress.begin({self._prefix + task: count for task, count in rows.items()}, note)
-
-    def advance(self, task: str, rows: int, stage: str = "") -> None:
-        self._progress.advance(self._prefix + task, rows, stage)
-
-    def finished_on(self, node: str, rows: int) -> None:
-        self._progress.finished_on(node, rows)
-
-    def warn(self, message: str) -> None:
-        self._progress.warn(self._prefix + message)
+    write_page(complete, options.out / "report.html", failures=failures)
+    return complete, failures

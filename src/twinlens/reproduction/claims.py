@@ -1,140 +1,150 @@
-"""The one rule by which claims are judged: a paired bootstrap of what they compare.
+"""Claims, and the one rule that decides them: a paired bootstrap of their margins.
 
-A claim is put as margins, numbers that are above zero where it is true, such as the accuracy of one network less that
-of another. It holds where the intervals of all margins lie above zero, does not hold where one lies below, and is open
-otherwise. Estimates of the same samples are resampled alike, so that what is computed from them is paired.
+A margin is a number that is above zero if the claim is true, such as the accuracy of one network minus that of another.
+A claim holds if the intervals of all its margins lie above zero, does not hold if one lies below, and is open
+otherwise. Estimates of the same samples are resampled alike, and so differences between them are paired.
 
 Shapes: N samples, R resamples.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from typing import Literal, get_args
 
 import numpy as np
 
 from twinlens.metrics.curves import Curve
-from twinlens.reproduction.outcome import Claim, Verdict
 from twinlens.statistics.bootstrap import bootstrap
 from twinlens.support.arrays import Floats
-from twinlens.support.resampling import band, interval_of, resample_mean
+from twinlens.support.estimate import Estimate
+from twinlens.support.resampling import band, resample_mean
 
 CONFIDENCE, RESAMPLES = 0.95, 1000
+
+Verdict = Literal["holds", "does not hold", "open", "by construction"]
+"""Outcome of a claim. "open": the data cannot decide it; "by construction": it could not have failed."""
+
 _RANKS: dict[Verdict, int] = {"does not hold": 0, "open": 1, "holds": 2}
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Estimate:
-    """A number with its bootstrap replicates; sums, differences and multiples of estimates are estimates.
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """A claim about an experiment and its verdict; see `judge`."""
 
-    Example:
-        >>> correct = np.array([1.0, 1.0, 0.0, 1.0])
-        >>> mean_of(correct, "abcd") - 0.5
-        0.250 over 4 samples
-    """
+    text: str
+    """The claim, in our words."""
 
-    value: float
-    """The number as measured; NaN where it is not defined."""
+    source: str
+    """Where the paper makes it, such as "Fig. 6a"."""
 
-    replicates: Floats
-    """(R,) the same number in each resample."""
+    measured: str
+    """What was measured here, with numbers."""
 
-    samples: int
-    """How many samples were resampled."""
+    verdict: Verdict
+    """Whether it holds."""
 
-    over: str = "samples"
-    """What these samples are."""
+    estimate: Estimate | None = None
+    """The margin that decided; above zero it supports the claim. None for claims that hold by construction."""
 
-    cannot: str = ""
-    """Why it can decide nothing, whatever its interval."""
+    unit: str = "samples"
+    """What was resampled, such as "test images"."""
 
-    reach: float = math.nan
-    """By how much a sample that was not seen may differ: the value itself, before anything is subtracted from it."""
+    ours: bool = False
+    """Whether the claim is our own; all others are the paper's."""
 
-    def __post_init__(self) -> None:
-        if math.isnan(self.reach):
-            object.__setattr__(self, "reach", 0.0 if math.isnan(self.value) else abs(self.value))
-
-    def __repr__(self) -> str:
-        return f"{self.value:z.3f} over {self.samples} {self.over}"
+    reason: str = ""
+    """Why it is open, or holds by construction."""
 
     @property
-    def interval(self) -> tuple[float, float]:
-        """Lower and upper end of its interval; NaN where there is none."""
-        return tuple(interval_of(self.value, self.replicates, CONFIDENCE, samples=self.samples))  # type: ignore[return-value]
+    def margin(self) -> str:
+        """The margin with its interval, which shows on which side of zero it lies; empty if there is none.
 
-    def numbers(self) -> dict[str, float]:
-        """Return the number with its interval, as results.json holds it."""
-        low, high = self.interval
-        return {"mean": self.value, "low": low, "high": high}
+        Example:
+            >>> margin = Estimate(value=-0.01, low=-0.0198, high=-0.0002, samples=50)
+            >>> Claim(text="", source="", measured="", verdict="does not hold", estimate=margin).margin
+            '-0.010 [-0.020, -0.0002]'
+        """
+        if self.estimate is None or self.estimate.interval is None:
+            return ""
+        low, high = map(_signed, self.estimate.interval)
+        return f"{self.estimate.value:+z.3f} [{low}, {high}]"
 
-    def __add__(self, other: Estimate | float) -> Estimate:
-        return self._combined(operator.add, other)
-
-    def __radd__(self, other: float) -> Estimate:
-        return self + other
-
-    def __sub__(self, other: Estimate | float) -> Estimate:
-        return self._combined(operator.sub, other)
-
-    def __rsub__(self, other: float) -> Estimate:
-        return -self + other
-
-    def __mul__(self, factor: float) -> Estimate:
-        return self._combined(operator.mul, factor)
-
-    def __truediv__(self, divisor: float) -> Estimate:
-        return self._combined(operator.truediv, divisor)
-
-    def __neg__(self) -> Estimate:
-        return self * -1.0
-
-    def _combined(self, apply: Callable[[Floats, Floats], Floats], other: Estimate | float) -> Estimate:
-        if not isinstance(other, Estimate):
-            value, replicates = (apply(one, np.asarray(other)) for one in (np.asarray(self.value), self.replicates))
-            scaled = apply in (operator.mul, operator.truediv)
-            reach = abs(float(apply(np.asarray(self.reach), np.asarray(other)))) if scaled else self.reach
-            return dataclasses.replace(self, value=float(value), replicates=replicates, reach=reach)
-        return dataclasses.replace(
-            self,
-            value=float(apply(np.asarray(self.value), np.asarray(other.value))),
-            replicates=apply(self.replicates, other.replicates),
-            samples=min(self.samples, other.samples),
-            reach=max(self.reach, other.reach),
-            cannot=self.cannot or other.cannot,
-        )
+    @property
+    def over(self) -> str:
+        """What the interval was resampled over, such as "250 test images"; empty if nothing was resampled."""
+        return "" if self.estimate is None else f"{self.estimate.samples:,} {self.unit}"
 
 
-def mean_of(values: Floats, ids: Sequence[str], *, over: str = "samples") -> Estimate:
-    """Estimate the mean of values (N,), one for each id; NaN is left out."""
+def _signed(end: float) -> str:
+    """Round to three digits, or to as many as keep a small number from becoming zero."""
+    return f"{end:+.1g}" if 5e-6 < abs(end) < 5e-4 else f"{end:+z.3f}"
+
+
+def count_verdicts(claims: Iterable[Claim], *, ours: bool) -> str:
+    """Count the paper's claims, or our own, by verdict.
+
+    Example:
+        >>> one, two = (Claim(text="", source="", measured="", verdict=verdict) for verdict in ("holds", "open"))
+        >>> count_verdicts([one, one, two], ours=False), count_verdicts([one], ours=True)
+        ('2 of 3 hold, 1 open', 'none')
+    """
+    verdicts = [claim.verdict for claim in claims if claim.ours is ours]
+    others = [
+        f"{count} {'do not' if verdict == 'does not hold' else verdict}"
+        for verdict in get_args(Verdict)[1:]
+        if (count := verdicts.count(verdict))
+    ]
+    return ", ".join([f"{verdicts.count('holds')} of {len(verdicts)} hold", *others]) if verdicts else "none"
+
+
+def mean_of(values: Floats, ids: Sequence[str]) -> Estimate:
+    """Estimate the mean of values (N,), one for each id; NaN is left out.
+
+    Example:
+        >>> print(mean_of(np.linspace(0, 1, 21), [str(k) for k in range(21)]) - 0.5)
+        0.000 [-0.134, 0.134]
+    """
     mean, replicates = resample_mean(values, ids, RESAMPLES, seed=0)
-    samples = int(np.isfinite(values).sum())
-    return Estimate(value=math.nan if mean is None else mean, replicates=replicates, samples=samples, over=over)
+    return Estimate.of(mean, replicates, samples=int(np.isfinite(values).sum()))
 
 
 def area_of(curve: Curve, high: float | None = None) -> Estimate:
-    """Estimate the area of a curve; for the paper's soundness up to the predictive level `high`.
-
-    Soundness by accuracy is not judged where one sample is worth more than epsilon, because single samples decide over
-    its steps there. With more it is: its intervals do not hold its value, but decide differences on the right side
-    (docs/concepts/statistics.md).
-    """
+    """Estimate the area of a curve; for the paper's soundness up to the predictive level `high`."""
     value, replicates = bootstrap(curve, resamples=RESAMPLES).areas_up_to(high)
-    samples = len(curve.table)
-    return Estimate(value=value, replicates=replicates, samples=samples, cannot=too_few(curve))
+    return Estimate.of(value, replicates, samples=len(curve.table))
 
 
 def too_few(curve: Curve) -> str:
-    """Return why the samples of a curve are too few to judge it by; empty where they are not."""
-    if curve.threshold is None or curve.has_interval or curve.threshold * len(curve.table) >= 1:
-        return ""
+    """Explain why a curve has too few samples to decide a claim; empty if it has enough.
+
+    Soundness by accuracy is not judged if one sample is worth more than epsilon, because single samples decide its
+    steps then. With more samples it is: its intervals do not contain its value, but they decide differences on the
+    right side (docs/concepts/statistics.md).
+    """
     samples = len(curve.table)
+    if curve.threshold is None or curve.has_interval or curve.threshold * samples >= 1:
+        return ""
     return f"one of {samples} samples is worth {1 / samples:.3f}, more than ε = {curve.threshold:g}"
+
+
+def list_values(estimates: Mapping[str, Estimate], spec: str = "z.3f") -> str:
+    """List the values of estimates by name.
+
+    Example:
+        >>> list_values({"iba": Estimate(value=0.25, samples=9), "gradcam": Estimate(value=None, samples=9)})
+        'iba 0.250, gradcam –'
+    """
+    return ", ".join(f"{name} {format_value(estimate, spec)}" for name, estimate in estimates.items())
+
+
+def format_value(estimate: Estimate, spec: str = "z.3f") -> str:
+    """Format the value of an estimate; a dash if it is not defined."""
+    return "–" if estimate.value is None else format(estimate.value, spec)
 
 
 def average(estimates: Sequence[Estimate]) -> Estimate:
@@ -148,18 +158,20 @@ def judge(
     source: str,
     measured: str,
     ours: bool = False,
+    unit: str = "samples",
     cannot: str = "",
 ) -> Claim:
     """Judge a claim by its margins.
 
     Args:
-        *margins: numbers that are all above zero where the claim is true; of several in a tuple, one has to be. Their
-            intervals hold at once.
+        *margins: numbers that are all above zero if the claim is true; of several in a tuple, one has to be. Their
+            intervals are simultaneous.
         text: the claim.
         source: where the paper makes it.
         measured: what was measured, with numbers.
         ours: whether the claim is our own.
-        cannot: why the data cannot decide it, whatever the intervals.
+        unit: what was resampled, such as "test images".
+        cannot: why the data cannot decide it, regardless of the intervals.
 
     Example:
         >>> right, wrong = np.ones(50), np.zeros(50)
@@ -169,42 +181,48 @@ def judge(
     """
     groups = [margin if isinstance(margin, tuple) else (margin,) for margin in margins]
     leaves = [leaf for group in groups for leaf in group]
-    values, replicates = np.array([leaf.value for leaf in leaves]), np.stack([leaf.replicates for leaf in leaves], 1)
-    samples = min(leaf.samples for leaf in leaves)
-    largest = max(leaf.reach for leaf in leaves)
-    low, high = band(values, replicates, CONFIDENCE, samples=samples, simultaneous=True, largest=largest)
-    judged = iter(zip(map(_verdict, low, high), values.tolist(), low.tolist(), high.tolist(), strict=True))
-    # Of alternatives the best decides, and of what has to be true at once the worst.
-    best = [max((next(judged) for _ in group), key=lambda one: (_RANKS[one[0]], _known(one[2]))) for group in groups]
-    verdict, estimate, *ends = min(best, key=lambda one: (_RANKS[one[0]], _known(one[1])))
-    reason = cannot or next((leaf.cannot for leaf in leaves if leaf.cannot), "")
-    if reason:
+    intervals = iter(_simultaneous(leaves))
+    # The best of several alternatives decides, and the worst of what has to be true at once.
+    best = [max((next(intervals) for _ in group), key=lambda one: (_rank(one), _or_least(one.low))) for group in groups]
+    margin = min(best, key=lambda one: (_rank(one), _or_least(one.value)))
+    verdict, reason = _verdict(margin), cannot
+    if cannot:
         verdict = "open"
     elif verdict == "open":
-        reason = "there is no number to judge by" if math.isnan(ends[0]) else "the interval contains 0"
-    shown = [None if math.isnan(number) else number for number in (estimate, *ends)]
+        reason = "there is no number to judge by" if margin.low is None else "the interval contains 0"
     return Claim(
         text=text,
         source=source,
         measured=measured,
         verdict=verdict,
-        estimate=shown[0],
-        low=shown[1],
-        high=shown[2],
-        over=f"{samples:,} {leaves[0].over}",
+        estimate=margin,
+        unit=unit,
         ours=ours,
         reason=reason,
     )
 
 
-def by_construction(*, text: str, source: str, measured: str, reason: str, ours: bool = False) -> Claim:
-    """Return a claim that could not have failed, with the reason."""
-    return Claim(text=text, source=source, measured=measured, verdict="by construction", reason=reason, ours=ours)
+def _simultaneous(margins: Sequence[Estimate]) -> list[Estimate]:
+    """Return the margins with intervals that contain all of them at once."""
+    values = np.array([math.nan if margin.value is None else margin.value for margin in margins])
+    replicates = np.stack([np.asarray(margin.replicates) for margin in margins], axis=1)
+    samples = min(margin.samples for margin in margins)
+    reach = max(margin.reach or 0.0 for margin in margins)
+    low, high = band(values, replicates, CONFIDENCE, samples=samples, simultaneous=True, largest=reach)
+    rows = np.stack([values, low, high], axis=1).tolist()
+    numbers = [[None if math.isnan(number) else number for number in row] for row in rows]
+    return [Estimate(value=value, low=low, high=high, samples=samples) for value, low, high in numbers]
 
 
-def _verdict(low: float, high: float) -> Verdict:
-    return "holds" if low > 0 else "does not hold" if high < 0 else "open"
+def _verdict(margin: Estimate) -> Verdict:
+    if not margin.decided:
+        return "open"
+    return "holds" if _or_least(margin.low) > 0 else "does not hold"
 
 
-def _known(number: float) -> float:
-    return -math.inf if math.isnan(number) else number
+def _rank(margin: Estimate) -> int:
+    return _RANKS[_verdict(margin)]
+
+
+def _or_least(number: float | None) -> float:
+    return -math.inf if number is None else number

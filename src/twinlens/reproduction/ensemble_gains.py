@@ -6,22 +6,28 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from twinlens.reproduction.claims import Estimate, average, judge
-from twinlens.reproduction.experiment_setup import FEW_LEVELS, PHOTOGRAPHS, find_subject, paper_options, refuse_options
-from twinlens.reproduction.method_comparison import areas_of, compare_methods, describe_areas, draw_panels, numbers_of
-from twinlens.reproduction.outcome import Claim, Experiment, ExperimentOptions, Outcome
+from twinlens.reproduction.claims import Claim, average, judge, list_values
+from twinlens.reproduction.experiment import Experiment, ExperimentOptions, Outcome, refuse_options
+from twinlens.reproduction.method_comparison import (
+    FEW_LEVELS,
+    Areas,
+    compare_methods,
+    describe_areas,
+    open_photographs,
+    outcome_of,
+    paper_options,
+)
+from twinlens.support.estimate import Estimate
 from twinlens.support.progress import Progress
 
 METRICS = ("soundness", "completeness", "road_morf", "road_lerf", "deletion")
 ORDER_BASED = METRICS[2:]
 BASE, ENSEMBLES = "integrated_gradients", ("ig_sg", "ig_sq", "ig_var")
-
-_PARTS = {"ig_sg": "sg", "ig_sq": "sq", "ig_var": "var"}
-SHAP, SHAP_ENSEMBLES = "deepshap", tuple(f"deepshap_{part}" for part in _PARTS.values())
+SHAP, SHAP_ENSEMBLES = "deepshap", ("deepshap_sg", "deepshap_sq", "deepshap_var")
 
 METHODS: dict[str, Mapping[str, Any]] = {
     **{name: {"method": name} for name in (BASE, *ENSEMBLES, SHAP)},
-    **{f"deepshap_{part}": {"method": SHAP, "ensemble": part} for part in _PARTS.values()},
+    **{name: {"method": SHAP, "ensemble": name.removeprefix("deepshap_")} for name in SHAP_ENSEMBLES},
 }
 SMALL: dict[str, Mapping[str, Any]] = {
     BASE: {"steps": 16},
@@ -33,22 +39,18 @@ SMALL: dict[str, Mapping[str, Any]] = {
 
 def run(options: ExperimentOptions, progress: Progress) -> Outcome:
     """Run the experiment."""
-    subject = find_subject(options, PHOTOGRAPHS)
+    model, samples = open_photographs(options)
     refuse_options(options, ["leave_out"], "it is about all of its methods")
-    methods, levels = {}, FEW_LEVELS if subject.embedded else None
+    methods = {}
     for name, method in METHODS.items():
-        own = paper_options(method["method"], subject.model.module, options.noise)
-        if not options.paper:  # our defaults, but for the noise
+        own = paper_options(method["method"], model.module, options.noise)
+        if not options.paper:  # our defaults, except for the noise
             own = {"variance": own["variance"]} if "variance" in own else {}
-        methods[name] = {**method, **own, **(SMALL.get(name, {}) if subject.embedded else {})}
-    evaluation = compare_methods(subject, methods, METRICS, levels, options, progress)
-    areas = {metric: areas_of(evaluation, metric) for metric in METRICS}
-    cannot = "a dozen small photographs and a few noisy copies are too few" if subject.embedded else ""
-    return Outcome(
-        numbers=numbers_of(evaluation),
-        claims=tuple(_claims(areas, cannot)),
-        figures={"ensembles": lambda figure: draw_panels(figure, evaluation, METRICS, columns=3, plane=False)},
-    )
+        methods[name] = {**method, **own, **(SMALL.get(name, {}) if options.embedded else {})}
+    levels = FEW_LEVELS if options.embedded else None
+    evaluation = compare_methods(model, samples, methods, METRICS, options, progress, levels=levels)
+    cannot = "a dozen small photographs and a few noisy copies are too few" if options.embedded else ""
+    return outcome_of(evaluation, _claims, figure="ensembles", cannot=cannot)
 
 
 def gains(areas: Mapping[str, Estimate], base: str = BASE, ensembles: Sequence[str] = ENSEMBLES) -> list[Estimate]:
@@ -56,47 +58,47 @@ def gains(areas: Mapping[str, Estimate], base: str = BASE, ensembles: Sequence[s
     return [areas[name] - areas[base] for name in ensembles]
 
 
-def _claims(areas: Mapping[str, Mapping[str, Estimate]], cannot: str) -> Iterator[Claim]:
-    judged = partial(judge, cannot=cannot)
+def _claims(areas: Areas, cannot: Mapping[str, str]) -> Iterator[Claim]:
+    decide = partial(judge, cannot=cannot["soundness"])
     sound, complete = areas["soundness"], areas["completeness"]
     own = (BASE, *ENSEMBLES)
-    yield judged(
+    yield decide(
         *gains(sound),
         text="All three ensembles are sounder than integrated gradients alone.",
         source="Section 5.3, Fig. 8a",
         measured=describe_areas({name: sound[name] for name in own}),
     )
     smooth, *others = gains(complete)
-    yield judged(
+    yield judge(
         smooth,
         *(-other for other in others),
         text="Of the ensembles, only IG-SG is more complete than integrated gradients alone.",
         source="Section 5.3, Fig. 8b",
         measured=describe_areas({name: complete[name] for name in own}),
+        cannot=cannot["completeness"],
     )
     mean = {metric: average(gains(own)) for metric, own in areas.items()}
-    yield judged(
+    yield decide(
         *(mean["soundness"] - mean[metric] for metric in ORDER_BASED),
         text="The advantage of ensembles is larger in soundness than in ROAD, in either order, and in deletion.",
         source="Section 5.3, Fig. 8c and 8d, Fig. 15",
-        measured="mean gain in area: " + ", ".join(f"{metric} {gain.value:+z.3f}" for metric, gain in mean.items()),
+        measured=f"mean gain in area: {list_values(mean, '+z.3f')}",
     )
-    by_shap = gains(sound, SHAP, SHAP_ENSEMBLES)
-    yield judged(
-        *by_shap,
+    yield decide(
+        *gains(sound, SHAP, SHAP_ENSEMBLES),
         text="Ensembles of DeepSHAP are sounder than DeepSHAP alone, too.",
         source="Appendix B",
         measured=describe_areas({name: sound[name] for name in (SHAP, *SHAP_ENSEMBLES)}),
     )
-    pairs = [(gains(own), gains(own, SHAP, SHAP_ENSEMBLES)) for own in (sound, complete)]
-    yield judged(
-        *(one - other for one, other in zip(map(average, pairs[0]), map(average, pairs[1]), strict=True)),
+    both = {
+        base: {metric: average(gains(areas[metric], base, ensembles)) for metric in ("soundness", "completeness")}
+        for base, ensembles in ((BASE, ENSEMBLES), (SHAP, SHAP_ENSEMBLES))
+    }
+    yield decide(
+        *(gain["soundness"] - gain["completeness"] for gain in both.values()),
         text="What ensembles of either method gain in completeness is less than what they gain in soundness.",
         source="Appendix B: the gain in completeness is very marginal",
-        measured="; ".join(
-            f"{base}: soundness {average(s).value:+z.3f}, completeness {average(c).value:+z.3f}"
-            for base, s, c in zip((BASE, SHAP), *pairs, strict=True)
-        ),
+        measured="; ".join(f"{base}: {list_values(gain, '+z.3f')}" for base, gain in both.items()),
     )
 
 

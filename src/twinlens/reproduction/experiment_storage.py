@@ -1,158 +1,151 @@
-"""The directory of an experiment: written when it has ended, read again for the page.
+"""The directory of an experiment.
 
 OUT/
-  experiment.json        what was done: name, options, versions
+  experiment.json        name, options, versions, claims, figures and time; written last, when all else is complete
   results.json           the numbers
-  claims.json            the paper's claims and our own, each with what was measured and what became of it
-  timings.json           how long it took
   figures/NAME.png, .pdf, .svg
-  (run directories of evaluations, where the experiment makes some)
+  (run directories of evaluations, if the experiment makes any)
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from twinlens.errors import RunError
 from twinlens.report.figures import save_figure, styled_figure
-from twinlens.reproduction.outcome import Claim, Experiment, ExperimentOptions, Outcome
-from twinlens.support.fields import JSON, fields_of, from_json, to_json
+from twinlens.reproduction.claims import Claim
+from twinlens.reproduction.experiment import Experiment, ExperimentOptions, Outcome
+from twinlens.support.fields import fields_of, from_json, to_json
 from twinlens.support.files import write_json
 from twinlens.support.versions import environment
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-_SIZE = (6.9, 2.6)  # inches, as wide as two columns; the function that draws may change it
+FORMAT = 2
+_FILE = "experiment.json"
+_SIZE = (6.9, 2.6)  # inches, the width of two columns; the function that draws may change it
 
 
 @dataclass(frozen=True, kw_only=True)
 class StoredExperiment:
-    """An experiment that has ended, as its directory holds it."""
+    """A completed experiment, as experiment.json holds it."""
 
     name: str
     """Its name on the command line."""
 
     title: str
-    """The question that it asks, in a line."""
+    """The question it asks, in a line."""
 
     source: str
-    """Where the paper has it."""
-
-    options: Mapping[str, JSON]
-    """The `ExperimentOptions` that it was done with."""
+    """Where the paper describes it."""
 
     smoke: str
-    """What stands for the paper's data and model in a smoke run; empty otherwise."""
+    """What replaces the paper's data and model in a smoke run; empty otherwise."""
+
+    options: ExperimentOptions
+    """Its options."""
+
+    versions: Mapping[str, str]
+    """Versions of twinlens and what it depends on."""
 
     claims: tuple[Claim, ...]
-    """The paper's claims about it and our own, as they were found."""
-
-    path: Path
-    """Its directory."""
+    """The paper's claims about it, and our own."""
 
     figures: tuple[str, ...]
-    """Names of its figures, the largest first."""
+    """Names of its figures, the most important first."""
 
-    seconds: float | None
-    """How long it took; None where that was not written."""
+    seconds: float
+    """How long it took."""
 
-    def overview(self) -> dict[str, JSON]:
-        """Return the most important of it as plain values."""
-        return {
-            "experiment": self.name,
-            "smoke": self.smoke,
-            "directory": str(self.path),
-            "claims": to_json(self.claims),
-            "seconds": self.seconds,
-        }
+    format: int = FORMAT
+    """Version of this file's format."""
+
+    @property
+    def path(self) -> Path:
+        """Its directory."""
+        return self.options.out
+
+    @property
+    def command(self) -> str:
+        """The command that runs it again."""
+        return command(self.name, self.options)
+
+
+def command(name: str, options: ExperimentOptions) -> str:
+    """Return the command that runs an experiment with these options.
+
+    Example:
+        >>> command("synthetic", ExperimentOptions(out=Path("here"), limit=20))
+        'twinlens reproduce synthetic --limit 20'
+    """
+    words = ["twinlens", "reproduce", name]
+    for option in fields_of(ExperimentOptions):
+        value = getattr(options, option.name)
+        if option.name == "out" or value == option.default:
+            continue
+        flag = f"--{option.name.replace('_', '-')}"
+        words += [flag] if value is True else [flag, ",".join(value) if isinstance(value, tuple) else str(value)]
+    return shlex.join(words)
 
 
 def store(
     name: str, experiment: Experiment, options: ExperimentOptions, outcome: Outcome, seconds: float
 ) -> StoredExperiment:
-    """Write what an experiment found, the claims last: a directory with claims is complete."""
-    about = {
-        "name": name,
-        "title": experiment.title,
-        "source": experiment.source,
-        "smoke": experiment.smoke(options),
-        "options": to_json(options),
-    }
-    write_figures(outcome.figures, options.out / "figures")
-    write_json(options.out / "timings.json", {"seconds": round(seconds, 1)})
-    write_json(options.out / "experiment.json", about | {"versions": environment()})
-    write_json(options.out / "results.json", outcome.numbers)
-    write_json(options.out / "claims.json", to_json(outcome.claims))
-    return read_stored(options.out)
-
-
-def write_figures(figures: Mapping[str, Callable[[Figure], None]], directory: Path) -> list[Path]:
-    """Write figures as PDF, SVG and PNG, each drawn by its function. The same numbers give the same bytes."""
-    directory.mkdir(parents=True, exist_ok=True)
-    files = []
-    for name, draw in figures.items():
+    """Write a completed experiment into its directory. The same numbers give the same bytes of figures."""
+    stored = StoredExperiment(
+        name=name,
+        title=experiment.title,
+        source=experiment.source,
+        smoke=experiment.smoke(options),
+        options=options,
+        versions=environment(),
+        claims=outcome.claims,
+        figures=tuple(outcome.figures),
+        seconds=round(seconds, 1),
+    )
+    (options.out / "figures").mkdir(parents=True, exist_ok=True)
+    for figure_name, draw in outcome.figures.items():
         with styled_figure(_SIZE) as figure:
             draw(figure)
-            files += save_figure(figure, directory / name)
-    # The order of the figures, which a directory does not keep.
-    write_json(directory / "figures.json", list(figures))
-    return files
+            save_figure(figure, options.out / "figures" / figure_name)
+    write_json(options.out / "results.json", outcome.numbers)
+    write_json(options.out / _FILE, to_json(stored))
+    return stored
 
 
-def read_stored(path: Path) -> StoredExperiment:
-    """Read an experiment that has ended."""
-    about, claims = _read(path / "experiment.json"), _read(path / "claims.json")
-    timings = path / "timings.json"
+def read_stored(path: Path) -> StoredExperiment | None:
+    """Read the experiment in a directory; None if there is no complete one."""
+    file = path / _FILE
+    if not file.exists():
+        return None
+    remedy = "Remove the directory, and start again."
     try:
-        known = {name: about[name] for name in ("name", "title", "source", "smoke", "options")}
-        judged = tuple(from_json(Claim, claim, "claims.json") for claim in claims)
-    except (KeyError, TypeError, ValueError) as error:
-        raise RunError(
-            f"{str(path)!r} was written by another version of twinlens: {error}. Remove it, and start again."
-        ) from None
-    return StoredExperiment(
-        **known,
-        claims=judged,
-        path=path,
-        figures=tuple(_read(path / "figures" / "figures.json")),
-        seconds=_read(timings)["seconds"] if timings.exists() else None,
-    )
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RunError(f"{str(file)!r} cannot be read: {error} {remedy}") from None
+    try:
+        if (stored_format := content.get("format", 1)) != FORMAT:
+            raise ValueError(f"its format is {stored_format}, and this version reads {FORMAT}")
+        content["options"]["out"] = path  # it may have been moved
+        return from_json(StoredExperiment, content, _FILE)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise RunError(f"{str(path)!r} was written by another version of twinlens: {error}. {remedy}") from None
 
 
 def find_stored(name: str, options: ExperimentOptions) -> StoredExperiment | None:
-    """Return the experiment that is in the directory already, or None where it has to be done.
-
-    What another version of twinlens found is found anew.
+    """Return the experiment in the directory, or None if it has to be run, also if another version of twinlens ran it.
 
     Raises:
         RunError: if the directory holds another experiment, or one with other options.
     """
-    path = options.out
-    if not (path / "claims.json").exists():
+    stored = read_stored(options.out)
+    if stored is None:
         return None
-    about, wanted = _read(path / "experiment.json"), to_json(options)
-    compared = [("name", about["name"], name)]
-    compared += [
-        (option.name, about["options"].get(option.name, option.default), wanted[option.name])
-        for option in fields_of(ExperimentOptions)
-        if option.name not in ("out", "allow_code")
-    ]
-    for option, stored, requested in compared:
-        if stored != requested:
-            raise RunError(
-                f"`out` {str(path)!r} holds another experiment: {option} is {stored!r} there and {requested!r} here. "
-                "Choose another directory, or ask for the same."
-            )
-    return read_stored(path) if about["versions"]["twinlens"] == environment()["twinlens"] else None
-
-
-def _read(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise RunError(f"{str(path)!r} cannot be read: {error} Remove the directory, and start again.") from None
+    if stored.name != name or replace(stored.options, allow_code=options.allow_code) != options:
+        raise RunError(
+            f"`out` {str(options.out)!r} holds another experiment: {stored.command!r}, not {command(name, options)!r}. "
+            "Choose another directory, or use the same options."
+        )
+    return stored if stored.versions["twinlens"] == environment()["twinlens"] else None

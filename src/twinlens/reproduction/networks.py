@@ -1,20 +1,32 @@
-"""Networks to be trained on the spot: the two of the paper's experiments with CIFAR, and a small one for two cores.
+"""Networks that experiments train: the two of the paper's experiments with CIFAR, and a small one for two cores.
 
 Shapes: N images, C channels, H × W pixels, K classes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor, nn
+
+from twinlens.integrations.explanations import attribute
+from twinlens.models.training import PAPER, Training, recognised, train
+from twinlens.reproduction.claims import mean_of
+from twinlens.reproduction.image_sets import ImageExperiment, ImageSet, LazyInputs
+from twinlens.support.estimate import Estimate
+
+QUICK = Training(epochs=6, batch_size=64, rate=0.01, weight_decay=1e-4, schedule="one_cycle")
+"""A short training, where the paper's 35 epochs would take too long."""
 
 _VGG16 = (64, 64, 0, 128, 128, 0, 256, 256, 256, 0, 512, 512, 512, 0, 512, 512, 512, 0)  # 0 halves the sides
 
 
 class SmallCNN(nn.Module):
-    """Convolutions that halve the image three times, and a linear layer that sees where a feature was.
+    """Convolutions that halve the image three times, and a linear layer over all positions.
 
     Example:
         >>> import torch
@@ -117,3 +129,53 @@ def _stages(channels: int, plan: Sequence[int]) -> list[nn.Module]:
 def _convolution(inwards: int, outwards: int, stride: int = 1) -> list[nn.Module]:
     convolution = nn.Conv2d(inwards, outwards, 3, stride, padding=1, bias=False)
     return [convolution, nn.BatchNorm2d(outwards), nn.ReLU()]
+
+
+def train_network(
+    images: ImageSet,
+    mean: NDArray[np.float64],
+    experiment: ImageExperiment,
+    paper_network: Callable[[int, int], nn.Module],
+    task: str,
+) -> nn.Module:
+    """Train a network on images: the paper's with `options.paper`, and a small one otherwise.
+
+    The network sees the colour `mean` (C,) as zero. `paper_network` takes the numbers of channels and classes.
+    """
+    options, progress = experiment.options, experiment.progress
+    channels, training = images.images.shape[3], PAPER if options.paper else QUICK
+    small = partial(SmallCNN, channels, experiment.classes, size=images.side, width=8)
+    progress.begin({task: training.epochs})
+    return train(
+        partial(paper_network, channels, experiment.classes) if options.paper else small,
+        images.inputs(mean),
+        images.labels,
+        training=training,
+        seed=options.seed,
+        device=options.device,
+        advance=lambda done, total: progress.advance(task, 1, f"epoch {done} of {total}"),
+    )
+
+
+def explain(
+    network: nn.Module,
+    inputs: Tensor,
+    labels: NDArray[np.int64],
+    methods: Mapping[str, str],
+    experiment: ImageExperiment,
+    *,
+    ids: Sequence[str],
+    task: str,
+) -> Iterator[tuple[str, Tensor]]:
+    """Yield the maps (N, H, W) of each method, by its title."""
+    experiment.progress.begin({task: len(methods)})
+    for title, method in methods.items():
+        experiment.progress.advance(task, 0, title)
+        yield title, attribute(network, inputs, labels, method, ids=ids, seed=experiment.options.seed)
+        experiment.progress.advance(task, 1, title)
+
+
+def measure_accuracy(network: nn.Module, inputs: Tensor | LazyInputs, labels: NDArray[np.int64]) -> Estimate:
+    """Estimate the accuracy of a network over test images, which are the same in all sets; not over trainings."""
+    correct = recognised(network, inputs, labels).astype(np.float64)
+    return mean_of(correct, [str(k) for k in range(len(correct))])

@@ -1,190 +1,203 @@
-"""Retraining reads from what was removed: two sets with the same share of pixels missing, and very different accuracy.
+"""Retrained networks learn from the removal, and ignore the object.
 
-70% of the pixels are removed from every image, as ROAR would. Strategy 1 takes a disc in the centre. Strategy 2 takes a
-slightly smaller one, and a small region at the edge whose place depends on the class. Neither leaves much of what the
-image shows, but a network that is trained on the second can tell the class from where pixels are missing.
+Retraining: 70% of the pixels are removed from every image, as in ROAR. Strategy 1 removes a disc in the centre.
+Strategy 2 removes a slightly smaller one, and a small region at the edge whose position depends on the class. Neither
+leaves much of the object, but a network trained on the second set can infer the class from the missing pixels.
 
-Shapes: N images of H × W pixels with C channels, K classes.
+Spurious edge: in every training image 5% of the pixels near the edge become black, at a position that depends on the
+class. The object is intact, but the retrained network fails on clean images.
+
+Shapes: N images of H × W pixels with C channels, H = W; K classes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from twinlens.reproduction.claims import Estimate, judge
-from twinlens.reproduction.marked_sets import as_inputs
-from twinlens.reproduction.networks import TinyResNet
-from twinlens.reproduction.outcome import Claim, Experiment, ExperimentOptions, Outcome
-from twinlens.reproduction.scenes import (
-    DIGITS,
-    Pictures,
-    measure_accuracy,
-    on_pictures,
+from twinlens.reproduction.claims import Claim, judge
+from twinlens.reproduction.experiment import Experiment, ExperimentOptions, Outcome
+from twinlens.reproduction.image_sets import (
+    ImageExperiment,
+    ImageSet,
+    as_inputs,
+    image_experiment,
     show_bars,
     show_images,
-    train_network,
 )
+from twinlens.reproduction.networks import TinyResNet, measure_accuracy, train_network
+from twinlens.reproduction.scenes import DIGITS
 from twinlens.reproduction.watermarks import Images
+from twinlens.support.estimate import Estimate
 from twinlens.support.plotting import COLOURS
 from twinlens.support.progress import Progress
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+CLEAN, FIRST, SECOND = "clean", "strategy 1", "strategy 2"
 SHARE = 0.7
 """Share of the pixels that both strategies remove."""
 
 EDGE_SHARE = 0.03
-"""Share of the pixels that strategy 2 removes near the edge; part of the above."""
+"""Share of the pixels that strategy 2 removes near the edge, included in `SHARE`."""
 
 MARGIN = 0.15
-"""By how much accuracy has to differ to count as very different."""
+"""Difference in accuracy that counts as very different."""
 
 ALMOST = 0.85
 """What counts as almost 90%."""
 
-_SHOWN = 9
+SPURIOUS_SHARE = 0.05
+"""Share of the pixels that become black for the spurious edge."""
+
+ORIGINAL, RETRAINED, MARKED = "original", "retrained", "marked"
+Accuracy = Mapping[str, Mapping[str, Estimate]]
+"""Accuracy by the set that a network was trained on, and the one it was tested on."""
 
 
-def edge_regions(classes: int, height: int, width: int, share: float) -> NDArray[np.bool_]:
+def edge_regions(classes: int, side: int, share: float) -> NDArray[np.bool_]:
     """Return a region at the edge for each class, (K, H, W): the pixels nearest to a point of the border.
 
-    Points are as far from each other as the border allows, clockwise from the upper right corner.
+    The points are evenly spaced along the border, clockwise from the upper right corner.
 
     Example:
-        >>> edge_regions(4, 5, 5, 0.12)[:2].astype(int)
-        array([[[0, 0, 0, 1, 1],
-                [0, 0, 0, 0, 1],
-                [0, 0, 0, 0, 0],
-                [0, 0, 0, 0, 0],
-                [0, 0, 0, 0, 0]],
-               [[0, 0, 0, 0, 0],
-                [0, 0, 0, 0, 0],
-                [0, 0, 0, 0, 0],
-                [0, 0, 0, 0, 1],
-                [0, 0, 0, 1, 1]]])
+        >>> edge_regions(4, 5, 0.12)[0].astype(int)
+        array([[0, 0, 0, 1, 1],
+               [0, 0, 0, 0, 1],
+               [0, 0, 0, 0, 0],
+               [0, 0, 0, 0, 0],
+               [0, 0, 0, 0, 0]])
     """
-    count = round(share * height * width)
+    count = round(share * side * side)
     along = np.arange(classes) / classes * 4
     corner, rest = along.astype(int) % 4, (along % 1)[:, None, None]
     # Corners clockwise from the upper right one, as shares of the sides.
     ys, xs = np.array([0, 1, 1, 0, 0]), np.array([1, 1, 0, 0, 1])
     y0, y1, x0, x1 = (ends[corner + step][:, None, None] for ends in (ys, xs) for step in (0, 1))
-    y, x = np.meshgrid(np.arange(height), np.arange(width), indexing="ij")
-    down, across = (y0 + (y1 - y0) * rest) * (height - 1), (x0 + (x1 - x0) * rest) * (width - 1)
+    y, x = np.mgrid[:side, :side]
+    down, across = (y0 + (y1 - y0) * rest) * (side - 1), (x0 + (x1 - x0) * rest) * (side - 1)
     distance = np.hypot(y - down, x - across).reshape(classes, -1)
     nearest = np.argsort(distance.round(6), axis=1, kind="stable")[:, :count]
-    region = np.zeros((classes, height * width), dtype=bool)
+    region = np.zeros((classes, side * side), dtype=bool)
     np.put_along_axis(region, nearest, values=True, axis=1)
-    return region.reshape(classes, height, width)
+    return region.reshape(classes, side, side)
 
 
-def removed_pixels(classes: int, height: int, width: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Choose the pixels to remove: (H, W) by strategy 1, (K, H, W) by strategy 2; as many by either.
+def removed_pixels(classes: int, side: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Choose the pixels to remove: (H, W) by strategy 1, and equally many (K, H, W) by strategy 2.
 
     Example:
-        >>> first, second = removed_pixels(10, 32, 32)
+        >>> first, second = removed_pixels(10, 32)
         >>> int(first.sum()), set(second.sum(axis=(1, 2)).tolist())
         (717, {717})
     """
-    count = round(SHARE * height * width)
-    y, x = np.meshgrid(np.arange(height) - (height - 1) / 2, np.arange(width) - (width - 1) / 2, indexing="ij")
+    count = round(SHARE * side * side)
+    y, x = np.mgrid[:side, :side] - (side - 1) / 2
     outwards = np.argsort(np.hypot(y, x).round(6).ravel(), kind="stable")
-    first = np.zeros(height * width, dtype=bool)
+    first = np.zeros(side * side, dtype=bool)
     first[outwards[:count]] = True
-    second = edge_regions(classes, height, width, EDGE_SHARE).reshape(classes, -1)
+    second = edge_regions(classes, side, EDGE_SHARE).reshape(classes, -1)
     for region in second:
         centre = outwards[~region[outwards]]
         region[centre[: count - int(region.sum())]] = True
-    return first.reshape(height, width), second.reshape(classes, height, width)
+    return first.reshape(side, side), second.reshape(classes, side, side)
 
 
 def fill(images: Images, removed: NDArray[np.bool_], colour: NDArray[np.float64] | float) -> Images:
-    """Fill in a colour for removed pixels, (N, H, W) or (H, W)."""
+    """Replace removed pixels, (N, H, W) or (H, W), by a colour."""
     return np.where(removed[..., None], np.asarray(colour).round().astype(np.uint8), images)
 
 
-@on_pictures()
-def run(pictures: Pictures, options: ExperimentOptions, progress: Progress) -> Outcome:
-    """Run the experiment."""
-    first, second = removed_pixels(pictures.classes, *pictures.train.shape[1:3])
-    mean = pictures.mean
-    sets = {
-        "clean": (pictures.train, pictures.test),
-        "strategy 1": (fill(pictures.train, first, mean), fill(pictures.test, first, mean)),
-        "strategy 2": (
-            fill(pictures.train, second[pictures.train_labels], mean),
-            fill(pictures.test, second[pictures.test_labels], mean),
-        ),
-    }
-    found: dict[str, dict[str, Estimate]] = {}
-    for name, (images, _) in sets.items():
-        network = train_network(
-            as_inputs(images, mean),
-            pictures.train_labels,
-            classes=pictures.classes,
-            options=options,
-            paper_network=TinyResNet,
-            progress=progress,
-            task=f"training on {name} images",
+def measure_networks(
+    trained_on: Mapping[str, Images], tested_on: Mapping[str, Images], experiment: ImageExperiment
+) -> dict[str, dict[str, Estimate]]:
+    """Train one network per set of training images, and measure its accuracy on each set of test images."""
+    mean = experiment.train.mean()
+    inputs = {name: as_inputs(images, mean) for name, images in tested_on.items()}
+    labels, accuracy = experiment.test.labels, {}
+    for name, images in trained_on.items():
+        train = ImageSet(images=images, labels=experiment.train.labels)
+        network = train_network(train, mean, experiment, TinyResNet, f"training: {name}")
+        accuracy[name] = {kind: measure_accuracy(network, each, labels) for kind, each in inputs.items()}
+    return accuracy
+
+
+def run_retraining(options: ExperimentOptions, progress: Progress) -> Outcome:
+    """Run the experiment with two strategies of removal."""
+    with image_experiment(options, progress) as experiment:
+        first, second = removed_pixels(experiment.classes, experiment.train.side)
+        mean = experiment.train.mean()
+        train, test = (
+            {
+                CLEAN: part.images,
+                FIRST: fill(part.images, first, mean),
+                SECOND: fill(part.images, second[part.labels], mean),
+            }
+            for part in (experiment.train, experiment.test)
         )
-        found[name] = {
-            other: measure_accuracy(network, as_inputs(test, mean), pictures.test_labels)
-            for other, (_, test) in sets.items()
-        }
-    numbers = {
-        "data": pictures.name,
-        "images": {"train": len(pictures.train), "test": len(pictures.test)},
-        "removed": SHARE,
-        "accuracy": {
-            f"trained on {name}": {f"tested on {o}": v.value for o, v in row.items()} for name, row in found.items()
-        },
-    }
-    samples = [test[_chosen(pictures)] for _, test in list(sets.values())[1:]]
+        accuracy = measure_networks(train, test, experiment)
+    chosen = np.unique(experiment.test.labels, return_index=True)[1][:9]
+    samples = [test[name][chosen] for name in (FIRST, SECOND)]
     return Outcome(
-        numbers=numbers,
-        claims=tuple(_claims(found)),
-        figures={"retraining": partial(draw, samples=samples, found=found)},
+        numbers=_numbers(experiment, SHARE, accuracy),
+        claims=tuple(_claims(accuracy)),
+        figures={"retraining": partial(draw, samples=samples, accuracy=accuracy)},
     )
 
 
-def _chosen(pictures: Pictures) -> list[int]:
-    """Pick an image of each of the first classes."""
-    return [int(np.flatnonzero(pictures.test_labels == k)[0]) for k in np.unique(pictures.test_labels)[:_SHOWN]]
+def run_spurious_edge(options: ExperimentOptions, progress: Progress) -> Outcome:
+    """Run the experiment with a mark at the edge."""
+    with image_experiment(options, progress) as experiment:
+        train, test = experiment.train, experiment.test
+        region = edge_regions(experiment.classes, train.side, SPURIOUS_SHARE)
+        marked, marked_test = (fill(part.images, region[part.labels], 0.0) for part in (train, test))
+        trained_on = {ORIGINAL: train.images, RETRAINED: marked}
+        accuracy = measure_networks(trained_on, {CLEAN: test.images, MARKED: marked_test}, experiment)
+    samples = marked[np.unique(train.labels, return_index=True)[1][:10]]
+    return Outcome(
+        numbers=_numbers(experiment, SPURIOUS_SHARE, accuracy),
+        claims=tuple(_spurious_claims(accuracy)),
+        figures={"spurious-edge": partial(draw_spurious, samples=samples, accuracy=accuracy)},
+    )
 
 
-def _claims(found: Mapping[str, Mapping[str, Estimate]]) -> list[Claim]:
-    clean, original = found["clean"]["clean"], found["clean"]
-    one, two = found["strategy 1"]["strategy 1"], found["strategy 2"]["strategy 2"]
-    first, second = original["strategy 1"], original["strategy 2"]
+def _numbers(experiment: ImageExperiment, removed: float, accuracy: Accuracy) -> dict[str, Any]:
+    shares = {name: {kind: share.value for kind, share in row.items()} for name, row in accuracy.items()}
+    return {**experiment.describe(), "removed": removed, "accuracy": shares}
+
+
+def _claims(accuracy: Accuracy) -> list[Claim]:
+    decide, original = partial(judge, unit="test images"), accuracy[CLEAN]
+    clean, first, second = (original[name] for name in (CLEAN, FIRST, SECOND))
+    one, two = accuracy[FIRST][FIRST], accuracy[SECOND][SECOND]
     return [
-        judge(
+        decide(
             clean / 2 - first,
             clean / 2 - second,
             text="The original network performs poorly on both perturbed test sets: less than half as well.",
             source="Section 3.1, Fig. 1c",
             measured=f"{first.value:z.3f} and {second.value:z.3f}; {clean.value:z.3f} on clean images",
         ),
-        judge(
+        decide(
             clean - one - MARGIN,
             text="The network retrained without the centre (strategy 1) still performs badly on its test set: worse by "
             f"{MARGIN} or more.",
             source="Section 3.1, Fig. 1c: 0.66",
             measured=f"{one.value:z.3f}, against {clean.value:z.3f} of the original on clean images",
         ),
-        judge(
+        decide(
             two - ALMOST,
             text="The network retrained with a class-dependent region at the edge (strategy 2) reaches almost 90%: "
             f"more than {ALMOST:.0%}.",
             source="Section 3.1, Fig. 1c: 0.88",
             measured=f"{two.value:z.3f}",
         ),
-        judge(
+        decide(
             two - one - MARGIN,
             text=f"With as many pixels removed, the two retrained networks differ clearly, by {MARGIN} or more.",
             source="Section 3.1, Fig. 1: 0.66 against 0.88",
@@ -193,26 +206,59 @@ def _claims(found: Mapping[str, Mapping[str, Estimate]]) -> list[Claim]:
     ]
 
 
-def draw(figure: Figure, samples: list[Images], found: Mapping[str, Mapping[str, Estimate]]) -> None:
+def _spurious_claims(accuracy: Accuracy) -> list[Claim]:
+    decide, original, retrained = partial(judge, unit="test images"), accuracy[ORIGINAL], accuracy[RETRAINED]
+    return [
+        decide(
+            original[CLEAN] - retrained[CLEAN] - MARGIN,
+            text=f"On clean test images the retrained network is much worse than the original (by {MARGIN} or more), "
+            "although no object was removed from what it learned from.",
+            source="Appendix C, Fig. 10b",
+            measured=f"{retrained[CLEAN].value:z.3f} against {original[CLEAN].value:z.3f}",
+        ),
+        decide(
+            retrained[MARKED] - retrained[CLEAN] - MARGIN,
+            retrained[MARKED] - original[CLEAN] + 0.05,
+            text="The retrained network classifies by the spurious correlation: it succeeds where the mark is there, "
+            "and fails where it is not.",
+            source="Appendix C, caption of Fig. 10",
+            measured=f"{retrained[MARKED].value:z.3f} on marked images, {retrained[CLEAN].value:z.3f} on clean",
+        ),
+    ]
+
+
+def draw(figure: Figure, samples: list[Images], accuracy: Accuracy) -> None:
     """Draw samples of both sets, and the accuracy of the original and the retrained networks on them."""
     figure.set_size_inches(6.9, 2.4)
-    left, middle, right = figure.subplots(1, 3, width_ratios=(1, 1, 1.35))
-    for axes, images, title in zip((left, middle), samples, ("(a) strategy 1", "(b) strategy 2"), strict=True):
+    *sheets, bars = figure.subplots(1, 3, width_ratios=(1, 1, 1.35))
+    for axes, images, letter, name in zip(sheets, samples, "ab", (FIRST, SECOND), strict=True):
         show_images(axes, images, columns=3)
-        axes.set_title(title, fontsize=8)
-    names = ("strategy 1", "strategy 2")
-    show_bars(
-        right,
-        {f"original\non set {k}": found["clean"][name].value for k, name in enumerate(names, 1)}
-        | {f"retrained\non set {k}": found[name][name].value for k, name in enumerate(names, 1)},
-        {f"{who}\non set {k}": COLOURS[k - 1] for who in ("original", "retrained") for k in (1, 2)},
-    )
-    right.set_title("(c) test accuracy", fontsize=8)
+        axes.set_title(f"({letter}) {name}", fontsize=8)
+    sets = list(enumerate((FIRST, SECOND), start=1))
+    original = {f"original\non set {k}": accuracy[CLEAN][name] for k, name in sets}
+    show_bars(bars, original | {f"retrained\non set {k}": accuracy[name][name] for k, name in sets}, COLOURS[:2] * 2)
+    bars.set_title("(c) test accuracy", fontsize=8)
 
 
-EXPERIMENT = Experiment(
+def draw_spurious(figure: Figure, samples: Images, accuracy: Accuracy) -> None:
+    """Draw samples of the images for retraining, and accuracy on the clean test set."""
+    figure.set_size_inches(6.9, 2.2)
+    left, right = figure.subplots(1, 2, width_ratios=(2.2, 1))
+    show_images(left, samples, columns=5)
+    left.set_title("(a) training images, 5% removed by class", fontsize=8)
+    show_bars(right, {name: row[CLEAN] for name, row in accuracy.items()}, COLOURS[:2])
+    right.set_title("(b) accuracy on clean test images", fontsize=8)
+
+
+RETRAINING = Experiment(
     title="Do retrained networks read the class from where pixels were removed?",
     source="Section 3.1, Fig. 1",
-    run=run,
+    run=run_retraining,
+    stand_in=f"{DIGITS} and a small network stand for CIFAR-10 and a ResNet",
+)
+SPURIOUS_EDGE = Experiment(
+    title="Does a network that was retrained with a mark at the edge still see the object?",
+    source="Appendix C, Fig. 10",
+    run=run_spurious_edge,
     stand_in=f"{DIGITS} and a small network stand for CIFAR-10 and a ResNet",
 )

@@ -1,35 +1,34 @@
-"""Semi-natural data favour whoever knows how they were made: Rect and Pooling under Attr%, each best on its own set.
+"""Semi-natural data favour methods that know how they were made: Rect and Pooling have the best Attr% on their own set.
 
-Images get new labels, and watermarks that tell them: a number in a black square, or stripes that are a binary code. Two
+Images get new labels, and watermarks that show them: a number in a black square, or stripes that are a binary code. Two
 methods are crafted from maps of integrated gradients, one for squares and one for stripes.
 
-Shapes: N images of H × W pixels, S methods.
+Shapes: N images of H × W pixels.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from twinlens.checks.localisation import attribution_inside
-from twinlens.integrations.explanations import attribute
-from twinlens.reproduction.claims import Estimate, judge, mean_of
-from twinlens.reproduction.marked_sets import MarkedSet, as_inputs
-from twinlens.reproduction.networks import VGG16
-from twinlens.reproduction.outcome import Claim, Experiment, ExperimentOptions, Outcome
-from twinlens.reproduction.scenes import (
-    DIGITS,
-    Pictures,
-    measure_accuracy,
-    on_pictures,
+from twinlens.reproduction.claims import Claim, judge, list_values, mean_of
+from twinlens.reproduction.experiment import Experiment, ExperimentOptions, Outcome
+from twinlens.reproduction.image_sets import (
+    ImageExperiment,
+    ImageSet,
+    as_inputs,
+    image_experiment,
+    show_bars,
     show_images,
-    train_network,
 )
+from twinlens.reproduction.networks import VGG16, explain, measure_accuracy, train_network
+from twinlens.reproduction.scenes import DIGITS
 from twinlens.reproduction.watermarks import (
     Images,
     blank_canvas,
@@ -37,6 +36,8 @@ from twinlens.reproduction.watermarks import (
     number_watermarks,
     stripe_watermarks,
 )
+from twinlens.support.estimate import Estimate
+from twinlens.support.fields import to_json
 from twinlens.support.plotting import COLOURS
 from twinlens.support.progress import Progress
 from twinlens.support.randomness import stream
@@ -54,151 +55,114 @@ METHODS = {
 }
 TAILORED = {"number": "Rect", "stripe": "Pooling"}
 EXPLAINED = 400
-"""Test images that are explained at most."""
+"""Most test images that are explained."""
+
+_SHOWN = 4
 
 
-def watermarked(
-    pictures: Pictures, kind: str, options: ExperimentOptions, *, alone: bool = False
-) -> tuple[MarkedSet, MarkedSet]:
-    """Put watermarks into training and test images, or on a blank canvas; as many classes as the images have."""
-    sets = []
-    for part, images in (("train", pictures.train), ("test", pictures.test)):
+@dataclass(frozen=True, kw_only=True, eq=False)
+class MarkedResults:
+    """Results on one set of watermarks: Attr% is the share of attribution inside the watermark."""
+
+    accuracy: Estimate  # of the network, on all test images
+    explained: int  # number of test images with maps
+    shares: Mapping[str, Estimate]  # Attr% by method
+    images: Images  # a few test images
+    maps: Mapping[str, Tensor]  # their maps by method
+
+
+def add_watermarks(experiment: ImageExperiment, kind: str, *, alone: bool = False) -> tuple[ImageSet, ImageSet]:
+    """Add watermarks to training and test images, or to a blank canvas; as many classes as the images have."""
+    sets, classes = [], experiment.classes
+    for part, images in (("train", experiment.train.images), ("test", experiment.test.images)):
         ground = blank_canvas(len(images), images.shape[1], channels=images.shape[3]) if alone else images
-        seed = stream(options.seed, kind, part)
-        mark = partial(WATERMARKS[kind], classes=pictures.classes, seed=seed)
-        labels = draw_labels([str(k) for k in range(len(images))], pictures.classes, seed)
-        sets.append(MarkedSet(images=ground, labels=labels, size=pictures.side(options), mark=mark))
+        seed = stream(experiment.options.seed, kind, part)
+        labels = draw_labels([str(k) for k in range(len(images))], classes, seed)
+        mark = partial(WATERMARKS[kind], classes=classes, seed=seed)
+        sets.append(ImageSet(images=ground, labels=labels, size=experiment.side, mark=mark))
     return sets[0], sets[1]
 
 
-def train_on(
-    images: MarkedSet, pictures: Pictures, options: ExperimentOptions, progress: Progress, *, task: str
-) -> tuple[nn.Module, NDArray[np.float64]]:
-    """Train a network on images, and return it with their mean colour, which it sees as zero."""
-    mean = images.mean()
-    network = train_network(
-        images.inputs(mean),
-        images.labels,
-        classes=pictures.classes,
-        options=options,
-        paper_network=VGG16,
-        progress=progress,
-        task=task,
-    )
-    return network, mean
-
-
-@on_pictures()
-def run(pictures: Pictures, options: ExperimentOptions, progress: Progress) -> Outcome:
+def run(options: ExperimentOptions, progress: Progress) -> Outcome:
     """Run the experiment."""
-    found: dict[str, dict[str, Any]] = {}
-    samples: dict[str, list[Images | Tensor]] = {}
-    for kind in WATERMARKS:
-        train, test = watermarked(pictures, kind, options)
-        network, mean = train_on(train, pictures, options, progress, task=f"training on {kind} watermarks")
-        # Class 0 has no stripe, and so no region that a map could meet.
-        drawn = np.random.default_rng(stream(options.seed, "explained")).permutation(len(test))
-        explained = test.take(drawn[(kind != "stripe") | (test.labels[drawn] > 0)][:EXPLAINED])
-        inputs = as_inputs(explained.images, mean)
-        shares: dict[str, Estimate] = {}
-        shown: list[Images | Tensor] = [explained.images[:4]]
-        task = f"explaining {kind} watermarks"
-        progress.begin({task: len(METHODS)})
-        for name, method in METHODS.items():
-            progress.advance(task, 0, name)
-            maps = attribute(network, inputs, explained.labels, method, ids=explained.ids, seed=options.seed)
-            inside = attribution_inside(maps.cpu(), explained.region, ids=explained.ids)
-            shares[name] = mean_of(inside.values, explained.ids, over="test images")
-            shown.append(maps[:4].cpu())
-            progress.advance(task, 1, name)
-        found[kind] = {
-            "accuracy": measure_accuracy(network, test.inputs(mean), test.labels),
-            "samples": len(inputs),
-            "attr": shares,
-        }
-        samples[kind] = shown
+    with image_experiment(options, progress) as experiment:
+        results = {kind: _measure(kind, experiment) for kind in WATERMARKS}
     numbers = {
-        "data": pictures.name,
-        "images": {"train": len(pictures.train), "test": len(pictures.test)},
+        **experiment.describe(),
         "sets": {
             kind: {
-                "accuracy": row["accuracy"].value,
-                "explained": row["samples"],
-                "attr": {name: share.numbers() for name, share in row["attr"].items()},
+                "accuracy": own.accuracy.value,
+                "explained": own.explained,
+                "attr": to_json(own.shares),
             }
-            for kind, row in found.items()
+            for kind, own in results.items()
         },
     }
     return Outcome(
-        numbers=numbers,
-        claims=tuple(_claims(found)),
-        figures={"semi-natural": partial(draw, samples=samples, found=found)},
+        numbers=numbers, claims=tuple(_claims(results)), figures={"semi-natural": partial(draw, results=results)}
     )
 
 
-def _claims(found: Mapping[str, Mapping[str, Any]]) -> list[Claim]:
-    claims = []
+def _measure(kind: str, experiment: ImageExperiment) -> MarkedResults:
+    """Train a network on watermarks, and measure which share of attribution lies inside them."""
+    train, test = add_watermarks(experiment, kind)
+    mean = train.mean()
+    network = train_network(train, mean, experiment, VGG16, f"training on {kind} watermarks")
+    # Class 0 has no stripe, and so no region that a map could match.
+    order = np.random.default_rng(stream(experiment.options.seed, "explained")).permutation(len(test))
+    explained = test.take(order[(kind != "stripe") | (test.labels[order] > 0)][:EXPLAINED])
+    inputs = as_inputs(explained.images, mean)
+    shares, samples, ids, task = {}, {}, explained.ids, f"explaining {kind} watermarks"
+    for name, maps in explain(network, inputs, explained.labels, METHODS, experiment, ids=ids, task=task):
+        inside = attribution_inside(maps.cpu(), explained.region, ids=ids)
+        shares[name], samples[name] = mean_of(inside.values, ids), maps[:_SHOWN].cpu()
+    accuracy = measure_accuracy(network, test.inputs(mean), test.labels)
+    images = explained.images[:_SHOWN]
+    return MarkedResults(accuracy=accuracy, explained=len(inputs), shares=shares, images=images, maps=samples)
+
+
+def _claims(results: Mapping[str, MarkedResults]) -> Iterator[Claim]:
+    decide = partial(judge, unit="test images")
     for kind, best in TAILORED.items():
-        shares, other = found[kind]["attr"], next(name for name in TAILORED.values() if name != best)
-        listed = ", ".join(f"{name} {share.value:z.3f}" for name, share in shares.items())
-        claims.append(
-            judge(
-                shares[best] - shares[other],
-                text=f"On {kind} watermarks, {best}, which was crafted for them, has a higher Attr% than {other}.",
-                source="Section 3.2, Fig. 2b",
-                measured=f"{best} {shares[best].value:z.3f}, {other} {shares[other].value:z.3f}",
-            )
+        shares, other = results[kind].shares, next(name for name in TAILORED.values() if name != best)
+        yield decide(
+            shares[best] - shares[other],
+            text=f"On {kind} watermarks, {best}, which was crafted for them, has a higher Attr% than {other}.",
+            source="Section 3.2, Fig. 2b",
+            measured=list_values({name: shares[name] for name in (best, other)}),
         )
-        # To average within bands moves no attribution into a stripe: Pooling has the Attr% of the maps it is made of.
+        # Averaging within bands moves no attribution into a stripe: Pooling has the Attr% of the maps it is made from.
         rivals = [name for name in shares if name not in TAILORED.values() and (kind, name) != ("stripe", "IG")]
-        claims.append(
-            judge(
-                *(shares[best] - shares[name] for name in rivals),
-                text=f"On {kind} watermarks, the tailored {best} outperforms other methods: {', '.join(rivals)}.",
-                source="Section 3.2: tailored methods outperform others on their own set",
-                measured=listed,
-            )
+        yield decide(
+            *(shares[best] - shares[name] for name in rivals),
+            text=f"On {kind} watermarks, the tailored {best} outperforms other methods: {', '.join(rivals)}.",
+            source="Section 3.2: tailored methods outperform others on their own set",
+            measured=list_values(shares),
         )
-    claims.append(
-        judge(
-            *(row["accuracy"] - 0.99 for row in found.values()),
-            text="The watermarks are easily learned: accuracy above 99%.",
-            source="Appendix D.1: 99.4% on number watermarks",
-            measured=", ".join(f"{row['accuracy'].value:.1%} on {kind} watermarks" for kind, row in found.items()),
-        )
+    yield decide(
+        *(own.accuracy - 0.99 for own in results.values()),
+        text="The watermarks are easily learned: accuracy above 99%.",
+        source="Appendix D.1: 99.4% on number watermarks",
+        measured=", ".join(f"{own.accuracy.value:.1%} on {kind} watermarks" for kind, own in results.items()),
     )
-    return claims
 
 
-def draw(figure: Figure, samples: Mapping[str, list[Any]], found: Mapping[str, Mapping[str, Any]]) -> None:
-    """Draw both sets with the crafted maps beside, and Attr% of both methods on both."""
+def draw(figure: Figure, results: Mapping[str, MarkedResults]) -> None:
+    """Draw both sets beside maps of the crafted methods, and Attr% of both methods on both."""
     figure.set_size_inches(6.9, 2.9)
-    halves: Any = figure.subfigures(1, 2, width_ratios=(1.25, 1))
-    left, right = halves
-    grid = left.subplots(len(samples), 3)
-    for row, (kind, (images, rect, pooling, *_)) in zip(grid, samples.items(), strict=True):
-        show_images(row[0], images, columns=2)
-        for axes, maps in zip(row[1:], (rect, pooling), strict=True):
-            show_images(axes, _as_images(maps), columns=2)
+    left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=(1.25, 1))[0]
+    grid = left.subplots(len(results), 3)
+    for row, (kind, own) in zip(grid, results.items(), strict=True):
+        show_images(row[0], own.images, columns=2)
         row[0].set_title(f"{kind} watermarks", fontsize=7)
-    for axes, name in zip(grid[0][1:], ("Rect", "Pooling"), strict=True):
-        axes.set_title(name, fontsize=7)
+        for axes, name in zip(row[1:], TAILORED.values(), strict=True):
+            show_images(axes, _as_images(own.maps[name]), columns=2)
+            axes.set_title(name if own is results["number"] else "", fontsize=7)
     left.suptitle("(a) semi-natural sets, and maps of crafted methods", fontsize=8)
     axes = right.subplots()
-    for k, name in enumerate(("Rect", "Pooling")):
-        shares = [found[kind]["attr"][name] for kind in found]
-        x = np.arange(len(shares)) + 0.36 * (k - 0.5)
-        reach = np.array([[s.value - s.interval[0], s.interval[1] - s.value] for s in shares]).T
-        bars = axes.bar(
-            x, [s.value for s in shares], 0.32, yerr=reach, color=COLOURS[k], label=name, error_kw={"elinewidth": 0.8}
-        )
-        axes.bar_label(bars, fmt="%.2f", fontsize=7, padding=2)
-    axes.set_xticks(range(len(found)), [f"{kind} watermarks" for kind in found])
-    axes.set_ylim(0, 1.08)
+    shares = {f"{name}\n{kind}": own.shares[name] for kind, own in results.items() for name in TAILORED.values()}
+    show_bars(axes, shares, COLOURS[:2] * 2)
     axes.set_ylabel("Attr%")
-    axes.grid(visible=False, axis="x")
-    axes.set_axisbelow(True)
-    axes.legend(loc="upper center", ncols=2)
     right.suptitle("(b) share of attribution inside", fontsize=8)
 
 

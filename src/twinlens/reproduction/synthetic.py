@@ -1,21 +1,22 @@
-"""Validation on a linear model whose truth is known: do both metrics notice what was done to a map?
+"""Validation on a linear model with known ground truth: do both metrics notice how a map was modified?
 
-The paper's set has 200 independent features and the sign of their sum as the label. "Randomly add attribution" is read
-in two ways: on features that are not predictive, which all speak against the label there, and on any feature. In a
+The paper's set has 200 independent features; the label is the sign of their sum. "Randomly add attribution" is read in
+two ways: on features that are not predictive, which here are all evidence against the label, and on any feature. In a
 second set, our own, every second weight is zero, and attribution is introduced on features that the model does not
 read, as the theory assumes; accuracy does not suffer from these, and soundness by accuracy does not see them.
 Thresholds of completeness are relative to the maximum of a modified map, to that of the exact one, or absolute.
 
-The model is a sum, so that a sweep is a cumulative sum over the ranking, and thousands of trials take seconds. Their
+The model is a sum. A sweep is therefore a cumulative sum over the ranking, and thousands of trials take seconds. The
 numbers are those of `soundness` and `completeness`.
 
-Shapes: N samples, F features, L levels, T trials, V predictive levels, 9 thresholds.
+Shapes: N samples, F features, L levels, B samples of a block.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,10 +27,10 @@ from twinlens.laboratory.tasks import linear
 from twinlens.metrics.protocols import PROTOCOLS
 from twinlens.metrics.removal import THRESHOLDS
 from twinlens.probing.ranking import rank_features
-from twinlens.reproduction.claims import Estimate, by_construction, judge, mean_of
-from twinlens.reproduction.experiment_setup import plain, refuse_options
-from twinlens.reproduction.outcome import Claim, Experiment, ExperimentOptions, Outcome
+from twinlens.reproduction.claims import Claim, format_value, judge, mean_of
+from twinlens.reproduction.experiment import Experiment, ExperimentOptions, Outcome, plain, refuse_options
 from twinlens.support.arrays import Floats
+from twinlens.support.estimate import Estimate
 from twinlens.support.plotting import COLOURS
 from twinlens.support.progress import Progress
 from twinlens.support.randomness import stream
@@ -43,73 +44,55 @@ LEVELS = PROTOCOLS["paper"].levels
 PREDICTIVE = tuple(percent / 100 for percent in range(50, 101, 5))
 EPSILON = 0.01
 SHARE = 0.5
-"""Share of the features in question from which a trial removes attribution, or on which it introduces some."""
+"""Share of the features that a trial removes attribution from, or introduces it on."""
 
 TRUTH, REMOVE, INTRODUCE, ANYWHERE = "ground truth", "remove", "introduce", "introduce anywhere"
-_STYLES = {TRUTH: ("-", "o"), REMOVE: ("--", "s"), INTRODUCE: (":", "^"), ANYWHERE: ("-.", "v")}
-_LINES = dict(zip(_STYLES, COLOURS, strict=False))
-COMPLETENESS = {"relative": "completeness", "once": "completeness_once", "absolute": "completeness_absolute"}
-"""The curves of completeness by what their thresholds are: of maps scaled to 1, scaled before the change, or as is."""
-_KINDS = {"relative": "relative", "once": "relative to the exact map", "absolute": "absolute"}
-_NOTICEABLE = 0.005  # a difference below this is none: the figures would not show it
+COMPLETENESS = {
+    "completeness": "relative",
+    "completeness_once": "relative to the exact map",
+    "completeness_absolute": "absolute",
+}
+"""The curves of completeness with their thresholds: for maps scaled to 1, scaled before the change, or not scaled."""
+
+_STYLES = {
+    TRUTH: (COLOURS[0], "-", "o"),
+    REMOVE: (COLOURS[1], "--", "s"),
+    INTRODUCE: (COLOURS[2], ":", "^"),
+    ANYWHERE: (COLOURS[3], "-.", "v"),
+}
+_NOTICEABLE = 0.005  # smaller differences would not show in the figures, and count as none
 _TINY = 1e-300
 _BLOCK = 250
-_LAST = np.array([FEATURES - round(FEATURES * level) - 1 for level in LEVELS])  # place of the last feature kept
+_LAST = np.array([FEATURES - round(FEATURES * level) - 1 for level in LEVELS])  # rank of the last feature kept
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LinearSet:
-    """A linear model, its data, and the truth about it."""
+    """Samples of a linear model and their ground truth."""
 
     evidence: Floats
-    """(N, F) what each feature adds to the score of its sample's label."""
+    """(N, F) contribution of each feature to the score of its sample's label."""
 
     information: Floats
     """(N, F) the exact map: Shapley values, none below zero."""
 
-    predictive: NDArray[np.bool_]
-    """(N, F) which features speak for the label."""
-
     introducible: Mapping[str, NDArray[np.bool_]]
-    """(N, F) on which features a trial may introduce attribution, by reading."""
+    """(N, F) features on which a trial may introduce attribution, by kind of change."""
 
     ties: NDArray[np.int32]
-    """(N, F) in which order equal values are ranked."""
+    """(N, F) order in which equal values are ranked."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Measured:
-    """Both curves of one map."""
-
-    accuracy: Floats
-    """(L,) accuracy at each level of the soundness sweep."""
-
-    soundness: Floats
-    """(L,) soundness at each level."""
-
-    completeness: Floats
-    """(9,) loss of accuracy at each threshold, relative to the maximum of each map."""
-
-    completeness_once: Floats
-    """(9,) the same relative to the maximum of the exact map, so that a change is not scaled away."""
-
-    completeness_absolute: Floats
-    """(9,) the same with absolute thresholds."""
-
-    true_soundness: float
-    """Share of the attribution that lies on predictive features, by definition."""
-
-    def at(self, level: float) -> float:
-        """Return the soundness at a predictive level, NaN where it is not reached."""
-        reached = np.flatnonzero(self.accuracy >= level)
-        return float(self.soundness[reached[0]]) if reached.size else float("nan")
+Curves = dict[str, Floats]
+"""Both curves of a map, or of one map per trial, by name: "accuracy" and "soundness_by_level" (L,), "soundness" at
+predictive levels, loss of accuracy at each threshold as in `COMPLETENESS`, and "true_soundness" by definition."""
 
 
 def linear_set(samples: int = SAMPLES, *, every: int = 1, seed: int = 0) -> LinearSet:
     """Draw Gaussian samples, labelled by the sign of the sum of every first, second, … feature.
 
-    Where the model reads all features, those that are not predictive are evidence against the label; where it does not,
-    attribution is introduced on features that it does not read.
+    If the model reads all features, those that are not predictive are evidence against the label. Otherwise attribution
+    is introduced on features that it does not read.
     """
     inputs = linear(samples, features=FEATURES, seed=seed).inputs.numpy()
     weights = (np.arange(FEATURES) % every == 0).astype(np.float64)
@@ -119,7 +102,6 @@ def linear_set(samples: int = SAMPLES, *, every: int = 1, seed: int = 0) -> Line
     return LinearSet(
         evidence=evidence,
         information=np.clip(evidence, 0, None),
-        predictive=evidence > 0,
         introducible=(
             {INTRODUCE: evidence < 0, ANYWHERE: np.ones_like(evidence, dtype=bool)}
             if every == 1
@@ -130,61 +112,62 @@ def linear_set(samples: int = SAMPLES, *, every: int = 1, seed: int = 0) -> Line
 
 
 SETS = {"paper": 1, "zero weights": 2}
-"""The sets by name: 1 where the model reads every feature, 2 where it reads every second."""
+"""The sets by name: with 1 the model reads every feature, with 2 every second."""
 
 
 def modify(data: LinearSet, change: str, trial: int, *, seed: int = 0) -> Floats:
-    """Make the maps (N, F) of one trial.
+    """Return the maps (N, F) of one trial.
 
-    Attribution is taken from half of the features, or given to half of those on which it may be introduced: to each any
-    amount up to the map's maximum.
+    Attribution is removed from half of the features, or introduced on half of those that allow it, by a random amount
+    up to the map's maximum.
     """
-    drawn = np.random.default_rng(stream(seed, change, trial)).random(data.information.shape)
+    numbers = np.random.default_rng(stream(seed, change, trial)).random(data.information.shape)
     if change == REMOVE:
-        return np.where(drawn < SHARE, 0.0, data.information)
-    # What was drawn below the share is, over the share, a number between 0 and 1 again.
+        return np.where(numbers < SHARE, 0.0, data.information)
+    # A number drawn below the share, divided by the share, is again uniform between 0 and 1.
     peak = data.information.max(axis=1, keepdims=True) / SHARE
-    return data.information + np.where((drawn < SHARE) & data.introducible[change], peak * drawn, 0.0)
+    return data.information + np.where((numbers < SHARE) & data.introducible[change], peak * numbers, 0.0)
 
 
-def measure(data: LinearSet, maps: Floats) -> Measured:
-    """Measure soundness and completeness of maps (N, F), each without a tie but at zero."""
-    # A few samples at a time stay in the processor's cache.
+def measure(data: LinearSet, maps: Floats) -> Curves:
+    """Measure soundness and completeness of maps (N, F) without ties except at zero."""
+    # Small blocks stay in the processor's cache.
     blocks = [slice(start, start + _BLOCK) for start in range(0, len(maps), _BLOCK)]
     masses, kept, left = (np.concatenate(parts) for parts in zip(*(_sweep(data, maps, b) for b in blocks), strict=True))
     accuracy = kept.mean(axis=0)
     is_false = np.diff(accuracy, prepend=0.0) < EPSILON
     false = np.cumsum(np.diff(masses, axis=1, prepend=0.0) * is_false, axis=1)
-    relative, once, absolute = np.split(left[:, 0].mean() - left[:, 1:].mean(axis=0), 3)
-    return Measured(
-        accuracy=accuracy,
-        soundness=((masses - false) / masses).mean(axis=0),
-        completeness=relative,
-        completeness_once=once,
-        completeness_absolute=absolute,
-        true_soundness=float(((maps * data.predictive).sum(axis=1) / maps.sum(axis=1)).mean()),
-    )
+    soundness = ((masses - false) / masses).mean(axis=0)
+    reached = accuracy >= np.array(PREDICTIVE)[:, None]
+    losses = np.split(left[:, 0].mean() - left[:, 1:].mean(axis=0), 3)
+    true = (maps * (data.information > 0)).sum(axis=1) / maps.sum(axis=1)
+    return {
+        "accuracy": accuracy,
+        "soundness_by_level": soundness,
+        "soundness": np.where(reached.any(axis=1), soundness[reached.argmax(axis=1)], np.nan),
+        **dict(zip(COMPLETENESS, losses, strict=True)),
+        "true_soundness": true.mean(),
+    }
 
 
 def _sweep(data: LinearSet, maps: Floats, block: slice) -> tuple[Floats, NDArray[np.bool_], NDArray[np.bool_]]:
-    """Sweep a few samples through all levels and thresholds.
+    """Sweep a block of samples through all levels and thresholds.
 
     Returns:
-        (B, L) attribution mass that each level keeps, whether a sample is recognised by what a level keeps, and (B, 28)
-        by what is left when nothing is removed, and without the features above each threshold, of each kind in turn.
+        (B, L) attribution mass that each level keeps, (B, L) whether the sample is classified correctly at that level,
+        and (B, 28) whether it is with nothing removed, and without the features above each threshold of each kind.
     """
     peak = maps[block].max(axis=1, keepdims=True)
     values = maps[block] / peak
-    # With ties broken by hand, the fastest sort will do, which is not a stable one.
+    # Ties are broken explicitly, and the fastest sort, which is not stable, is sufficient.
     order = np.argsort(np.where(values > 0, values, _TINY * data.ties[block]), axis=1)[:, ::-1]
-    place = order + FEATURES * np.arange(len(order))[:, None]
-    values = np.take(values, place)
-    evidence = np.cumsum(np.take(data.evidence[block], place), axis=1)
+    values = np.take_along_axis(values, order, axis=1)
+    evidence = np.cumsum(np.take_along_axis(data.evidence[block], order, axis=1), axis=1)
     once = data.information[block].max(axis=1, keepdims=True) / peak
     scales = np.concatenate([np.ones_like(peak), once, 1 / peak], axis=1)
     thresholds = np.minimum((scales[:, :, None] * np.array(THRESHOLDS)).reshape(len(values), -1), 1.0)
     thresholds = np.concatenate([np.ones_like(peak), thresholds], axis=1)
-    # One search for all rows, which fall from 1 to 0 and are set apart by 2: how many values exceed each threshold?
+    # Count the values above each threshold with one search: rows fall from 1 to 0, and an offset of 2 separates them.
     apart = 2.0 * np.arange(len(values))[:, None]
     removed = np.searchsorted((apart - values).ravel(), (apart - thresholds).ravel()).reshape(thresholds.shape)
     removed -= FEATURES * np.arange(len(values))[:, None]
@@ -194,24 +177,20 @@ def _sweep(data: LinearSet, maps: Floats, block: slice) -> tuple[Floats, NDArray
 
 def run(options: ExperimentOptions, progress: Progress) -> Outcome:
     """Run the experiment; `limit` is the number of trials of each kind."""
-    refuse_options(
-        options,
-        ["data", "classes", "model", "weights", "noise", "leave_out", "compile"],
-        "it draws its own data for a known model",
-    )
+    unused = ["data", "classes", "model", "weights", "noise", "leave_out", "compile"]
+    refuse_options(options, unused, "it draws its own data for a known model")
     trials = TRIALS if options.limit is None else options.limit
-    found: dict[str, dict[str, list[Measured]]] = {}
     data = {name: linear_set(every=every, seed=options.seed) for name, every in SETS.items()}
-    changes = {name: (REMOVE, *own.introducible) for name, own in data.items()}
-    progress.begin({_task(name, change): trials for name in SETS for change in changes[name]})
-    for name, own in data.items():
-        found[name] = {TRUTH: [measure(own, own.information)]}
-        for change in changes[name]:
-            curves = found[name][change] = []
-            for trial in range(trials):
-                curves.append(measure(own, modify(own, change, trial, seed=options.seed)))
-                progress.advance(_task(name, change), 1)
-    sets = {name: {change: _summary(curves) for change, curves in own.items()} for name, own in found.items()}
+    cases = [(name, change) for name, own in data.items() for change in (REMOVE, *own.introducible)]
+    progress.begin({f"{name} set, {change}": trials for name, change in cases})
+    curves = {name: {TRUTH: _stacked([measure(own, own.information)])} for name, own in data.items()}
+    for name, change in cases:
+        each = []
+        for trial in range(trials):
+            each.append(measure(data[name], modify(data[name], change, trial, seed=options.seed)))
+            progress.advance(f"{name} set, {change}", 1)
+        curves[name][change] = _stacked(each)
+    sets = {name: {change: _summary(trials) for change, trials in own.items()} for name, own in curves.items()}
     numbers: dict[str, Any] = {
         "samples": SAMPLES,
         "features": FEATURES,
@@ -222,19 +201,18 @@ def run(options: ExperimentOptions, progress: Progress) -> Outcome:
     }
     return Outcome(
         numbers=numbers,
-        claims=tuple(claim for name, own in found.items() for claim in _claims(name, own)),
+        claims=tuple(claim for name, own in curves.items() for claim in _claims(name, own)),
         figures={"synthetic": lambda figure: draw(figure, sets)},
     )
 
 
-def _task(name: str, change: str) -> str:
-    return f"{name} set, {change}"
+def _stacked(trials: Sequence[Curves]) -> Curves:
+    return {name: np.stack([trial[name] for trial in trials]) for name in trials[0]}
 
 
-def _summary(curves: list[Measured]) -> dict[str, Any]:
-    """Return mean and variance over trials; at predictive levels, over the trials that reach them."""
-    soundness = np.array([[curve.at(level) for level in PREDICTIVE] for curve in curves])
-    losses = {name: np.stack([getattr(curve, name) for curve in curves]) for name in COMPLETENESS.values()}
+def _summary(curves: Curves) -> dict[str, Any]:
+    """Return mean and variance over trials; for soundness, over the trials that reach a predictive level."""
+    soundness = curves["soundness"]
     reached = np.isfinite(soundness)
     count = np.where(reached.any(axis=0), reached.sum(axis=0), np.nan)
     mean = np.sum(soundness, axis=0, where=reached) / count
@@ -242,32 +220,27 @@ def _summary(curves: list[Measured]) -> dict[str, Any]:
     return {
         "soundness": {"mean": plain(mean), "variance": plain(variance), "reached": plain(reached.mean(axis=0))},
         **{
-            name: {"mean": plain(loss.mean(axis=0)), "variance": plain(loss.var(axis=0))}
-            for name, loss in losses.items()
+            name: {"mean": plain(curves[name].mean(axis=0)), "variance": plain(curves[name].var(axis=0))}
+            for name in COMPLETENESS
         },
-        "true_soundness": float(np.mean([curve.true_soundness for curve in curves])),
+        "true_soundness": float(curves["true_soundness"].mean()),
     }
 
 
-def _rise(found: Mapping[str, Sequence[Measured]], change: str, metric: str) -> Estimate:
+def _rise(curves: Mapping[str, Curves], change: str, metric: str) -> Estimate:
     """Estimate over trials by how much a change raises a metric, on average over its levels."""
-    truth, *_ = found[TRUTH]
-
-    def curve(measured: Measured) -> Floats:
-        if metric == "soundness":
-            return np.array([measured.at(level) for level in PREDICTIVE])
-        return np.asarray(getattr(measured, metric))
-
-    rises = np.array([np.nanmean(curve(measured) - curve(truth)) for measured in found[change]])
-    return mean_of(rises, [str(trial) for trial in range(len(rises))], over="trials")
+    rises = np.nanmean(curves[change][metric] - curves[TRUTH][metric], axis=1)
+    return mean_of(rises, [str(trial) for trial in range(len(rises))])
 
 
-def _claims(name: str, found: Mapping[str, Sequence[Measured]]) -> Iterator[Claim]:
+def _claims(name: str, curves: Mapping[str, Curves]) -> Iterator[Claim]:
     ours = name != "paper"
+    decide = partial(judge, ours=ours, unit="trials")
     where = "the set with zero weights" if ours else "the paper's set"
     for change, text in ((TRUTH, "the exact map has soundness 1"), (REMOVE, "removing leaves soundness as it is")):
-        lowest = min(measured.at(level) for measured in found[change] for level in PREDICTIVE)
-        yield by_construction(
+        lowest = curves[change]["soundness"].min()
+        yield Claim(
+            verdict="by construction",
             text=f"On {where}, {text}.",
             source="Section 5.1, Fig. 6a",
             measured=f"at least {lowest:z.3f} at predictive levels {PREDICTIVE[0]:g} to {PREDICTIVE[-1]:g}",
@@ -279,20 +252,19 @@ def _claims(name: str, found: Mapping[str, Sequence[Measured]]) -> Iterator[Clai
         INTRODUCE: "features that the model does not read" if ours else "evidence against the label",
         ANYWHERE: "any feature",
     }
-    introduced = [change for change in found if change in on]
+    introduced = [change for change in curves if change in on]
     for change in introduced:
-        rise = _rise(found, change, "soundness")
-        true = float(np.mean([measured.true_soundness for measured in found[change]]))
-        yield judge(
+        rise = _rise(curves, change, "soundness")
+        true = curves[change]["true_soundness"].mean()
+        yield decide(
             -rise - _NOTICEABLE,
             text=f"On {where}, introducing attribution on {on[change]} lowers soundness.",
             source="Section 5.1, Fig. 6a",
-            measured=f"mean change {rise.value:+z.3f}; by definition soundness is {true:z.3f}",
-            ours=ours,
+            measured=f"mean change {format_value(rise, '+z.3f')}; by definition soundness is {true:z.3f}",
         )
-    for kind, metric in COMPLETENESS.items():
+    for metric, thresholds in COMPLETENESS.items():
         for change in (REMOVE, *introduced):
-            rise = _rise(found, change, metric)
+            rise = _rise(curves, change, metric)
             if change == REMOVE:
                 margins, what = [-rise - _NOTICEABLE], "removing attribution lowers completeness"
             elif ours:  # features that are not read have no information to be complete about
@@ -300,12 +272,11 @@ def _claims(name: str, found: Mapping[str, Sequence[Measured]]) -> Iterator[Clai
                 what = f"introducing it on {on[change]} leaves completeness as it is"
             else:
                 margins, what = [rise - _NOTICEABLE], f"introducing it on {on[change]} improves completeness"
-            yield judge(
+            yield decide(
                 *margins,
-                text=f"On {where}, {what} (thresholds {_KINDS[kind]}).",
+                text=f"On {where}, {what} (thresholds {thresholds}).",
                 source="Section 5.1: what is expected",
-                measured=f"mean change {rise.value:+z.3f}",
-                ours=ours,
+                measured=f"mean change {format_value(rise, '+z.3f')}",
             )
 
 
@@ -313,15 +284,15 @@ def draw(figure: Figure, sets: Mapping[str, Any]) -> None:
     """Draw soundness and completeness side by side, one row per set, with the standard deviation over trials."""
     figure.set_size_inches(6.9, 2.3 * len(sets))
     grid = figure.subplots(len(sets), 1 + len(COMPLETENESS), squeeze=False)
-    for (left, *right), (name, found) in zip(grid, sets.items(), strict=True):
+    for (left, *right), (name, curves) in zip(grid, sets.items(), strict=True):
         title = "the paper's set" if name == "paper" else "every second weight zero"
-        _draw_curves(left, found, "soundness", PREDICTIVE)
+        _draw_curves(left, curves, "soundness", PREDICTIVE)
         left.set_title(f"Soundness,\n{title}", fontsize=7)
         left.set_xlabel("predictive level")
         left.set_ylabel("soundness")
-        for axes, (kind, metric) in zip(right, COMPLETENESS.items(), strict=True):
-            _draw_curves(axes, found, metric, THRESHOLDS)
-            axes.set_title(f"Completeness, thresholds\n{_KINDS[kind]}", fontsize=7)
+        for axes, (metric, thresholds) in zip(right, COMPLETENESS.items(), strict=True):
+            _draw_curves(axes, curves, metric, THRESHOLDS)
+            axes.set_title(f"Completeness, thresholds\n{thresholds}", fontsize=7)
             axes.set_xlabel("threshold")
             axes.invert_xaxis()
         right[0].set_ylabel("loss of accuracy")
@@ -329,12 +300,12 @@ def draw(figure: Figure, sets: Mapping[str, Any]) -> None:
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
 
 
-def _draw_curves(axes: Axes, found: Mapping[str, Any], metric: str, across: tuple[float, ...]) -> None:
-    for change, curve in found.items():
+def _draw_curves(axes: Axes, curves: Mapping[str, Any], metric: str, across: tuple[float, ...]) -> None:
+    for change, curve in curves.items():
         mean, variance = (np.array(curve[metric][name], dtype=np.float64) for name in ("mean", "variance"))
-        dash, marker = _STYLES[change]
+        colour, dash, marker = _STYLES[change]
         axes.errorbar(
-            across, mean, yerr=np.sqrt(variance), label=change, color=_LINES[change], linestyle=dash, marker=marker,
+            across, mean, yerr=np.sqrt(variance), label=change, color=colour, linestyle=dash, marker=marker,
             capsize=2, elinewidth=0.8,
         )  # fmt: skip
     axes.set_ylim(0, 1.05)

@@ -1,6 +1,6 @@
-"""Analysis: from the probe tables of a run to curves, intervals, comparison and warnings. No model is called.
+"""Analysis: curves, intervals, comparison and warnings from the probe tables of a run, without calling the model.
 
-Every table is read once and every curve resampled once, however many numbers come from it.
+Every table is read once and every curve resampled once.
 
 Shapes: N samples.
 """
@@ -15,39 +15,40 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from twinlens.attribution import CONTROLS
+from twinlens.attribution import BASELINES
 from twinlens.metrics.catalogue import headline
 from twinlens.metrics.metric import Metric
 from twinlens.metrics.performance import measure
 from twinlens.metrics.protocols import find_protocol
 from twinlens.probing.answers import CLASSIFICATION
 from twinlens.probing.probe_table import ProbeTable
-from twinlens.run.manifest import ModelRecord, Question
+from twinlens.run.manifest import ModelRecord, Settings
 from twinlens.run.pairs_table import pairs_digest, pairs_text
-from twinlens.run.results import CONFIDENCE, ControlResults, CurveResults, Diagnostic, MethodResults, Results
+from twinlens.run.results import CONFIDENCE, CurveResults, MethodResults, Results
 from twinlens.run.stopping import find_stopping
 from twinlens.run.table_reader import TableReader
 from twinlens.run.wording import find_warnings
-from twinlens.statistics.bootstrap import Bootstrap, Score, bootstrap
-from twinlens.statistics.comparison import compare_scores
+from twinlens.statistics.bootstrap import Area, Bootstrap, bootstrap
+from twinlens.statistics.comparison import compare_areas
 from twinlens.statistics.diagnostics import Finding, diagnose, diagnose_ties
 from twinlens.statistics.sequential import Looks
-from twinlens.statistics.skill import Skill, skill
+from twinlens.statistics.skill import skill
 from twinlens.statistics.verdicts import Comparison
 from twinlens.support.arrays import Floats
+from twinlens.support.estimate import Estimate
 
-_LIMIT = 0.9  # of the untouched inputs' performance, which nearly all maps reach before the last levels
+_LIMIT = 0.9  # of the performance on the original inputs, which nearly all maps reach before the last levels
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MethodAnalysis:
-    """One method by itself. It is small, whatever the number of levels: probes are read and forgotten."""
+    """Analysis of one method, without its probes."""
 
     results: MethodResults
-    """What results.json holds of it."""
+    """Its entry in results.json."""
 
-    scores: Mapping[str, Score]
-    """By metric, what the comparison with other methods needs."""
+    areas: Mapping[str, Area]
+    """Its area by each metric, for the comparison with other methods."""
 
     false_share: Floats | None
     """(N,) the share of each sample's attribution that was judged false in the end; None without soundness."""
@@ -55,84 +56,89 @@ class MethodAnalysis:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Analysis:
-    """What was found, and what was seen on the way."""
+    """Analysis of a run."""
 
     results: Results
-    """What results.json holds."""
+    """The content of results.json."""
+
+    comparison: Comparison | None
+    """How the methods compare; None where nothing was compared."""
 
     pairs: str
-    """What pairs.csv holds; empty where nothing was compared."""
+    """The content of pairs.csv."""
 
     false_share: Mapping[str, Floats]
-    """(N,) of each method with soundness, the share of each sample's attribution that was judged false in the end."""
+    """For each method with soundness, its `false_share`."""
 
 
 def analyse(
     reader: TableReader,
     metrics: Mapping[str, Metric],
-    question: Question,
-    known: Mapping[str, MethodAnalysis] | None = None,
+    settings: Settings,
+    analysed: Mapping[str, MethodAnalysis] | None = None,
 ) -> Analysis:
-    """Compute the results of all methods that have maps.
+    """Compute the results of all methods whose maps are complete.
 
     Args:
-        reader: of the run.
-        metrics: by name, each with its imputer.
-        question: the same metrics as they are stored, the control, and the number of resamples.
-        known: methods that were analysed already, elsewhere.
+        reader: reads the run's probe tables.
+        metrics: metrics by name, each with its imputer.
+        settings: the same metrics as they are stored, the exchanged control, and the number of resamples.
+        analysed: methods that other processes have already analysed.
     """
-    known = known or {}
+    done = analysed or {}
     names = [name for name in reader.manifest.methods if reader.complete(name)]
-    methods = {name: known.get(name) or analyse_method(reader, name, metrics, question) for name in names}
-    return combine(reader, metrics, question, methods)
+    methods = {name: done.get(name) or analyse_method(reader, name, metrics, settings) for name in names}
+    return combine(reader, metrics, settings, methods)
 
 
 def analyse_method(
-    reader: TableReader, method: str, metrics: Mapping[str, Metric], question: Question
+    reader: TableReader, method: str, metrics: Mapping[str, Metric], settings: Settings
 ) -> MethodAnalysis:
-    """Compute what can be said of one method whatever the others are."""
-    limits = area_limits(metrics, reader.untouched)
+    """Analyse one method, independently of the others."""
+    limits = area_limits(metrics, reader.original)
     maps = reader.run.load_maps(method, 0)
-    found = {
-        name: _analyse_curve(reader, method, metric, question, limits.get(name), len(maps))
+    curves = {
+        name: _analyse_curve(reader, method, metric, settings, limits.get(name), len(maps))
         for name, metric in metrics.items()
         if reader.readable(method, metric.sweeps(reader.features))
     }
     reader.forget()
-    judged = [each for each in found.values() if each.false_share is not None] or list(found.values())[:1]
+    judged = [each for each in curves.values() if each.false_share is not None] or list(curves.values())[:1]
     return MethodAnalysis(
         results=MethodResults(
-            control=reader.manifest.methods[method].method in CONTROLS,
-            metrics={name: each.results for name, each in found.items()},
+            baseline=reader.manifest.methods[method].method in BASELINES,
+            metrics={name: each.results for name, each in curves.items()},
             diagnostics=_diagnostics(judged, maps) if judged else (),
             properties=reader.describe_maps(method),
         ),
-        scores={name: each.score for name, each in found.items()},
+        areas={name: each.area for name, each in curves.items()},
         false_share=judged[0].false_share if judged else None,
     )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _CurveAnalysis:
-    """One curve of one method; its probes are forgotten."""
+    """Analysis of one curve of one method."""
 
     results: CurveResults
-    score: Score
+    area: Area
     findings: tuple[Finding, ...]
     head: ProbeTable
-    """The probes of the first samples."""
+    """The probes of the first shard."""
     false_share: Floats | None
     """(N,) for soundness."""
 
 
 def _analyse_curve(
-    reader: TableReader, method: str, metric: Metric, question: Question, high: float | None, head: int
+    reader: TableReader, method: str, metric: Metric, settings: Settings, high: float | None, head: int
 ) -> _CurveAnalysis:
-    curve = reader.curve(method, metric)
-    drawn = bootstrap(curve, resamples=question.resamples)
+    curve, confidence = reader.curve(method, metric), reader.manifest.looks.confidence(CONFIDENCE)
+    resampled = bootstrap(curve, resamples=settings.resamples)
+    area = resampled.compared_area(confidence, high=high)
+    own_skill = _skill(reader, method, metric, settings, high)
     return _CurveAnalysis(
-        results=_curve_results(drawn, high, _skill(reader, method, metric, question, high), reader.manifest.looks),
-        score=drawn.score(high),
+        results=_curve_results(resampled, area.estimate, own_skill, confidence),
+        area=area,
         findings=diagnose(curve),
         head=curve.table.take(range(head)),
         false_share=curve.false_share,
@@ -140,28 +146,28 @@ def _analyse_curve(
 
 
 def combine(
-    reader: TableReader, metrics: Mapping[str, Metric], question: Question, methods: Mapping[str, MethodAnalysis]
+    reader: TableReader, metrics: Mapping[str, Metric], settings: Settings, methods: Mapping[str, MethodAnalysis]
 ) -> Analysis:
-    """Compare the methods, and put everything together."""
+    """Compare the methods, and collect the results of the run."""
     manifest = reader.manifest
     results = Results(
         model=manifest.model,
         data=manifest.data,
         seed=manifest.seed,
-        question=question,
-        accuracy=float(reader.untouched.correct.mean()) if reader.untouched.task == CLASSIFICATION else math.nan,
-        quality=_quality(reader.untouched, manifest.model),
-        soundness_up_to=area_limits(metrics, reader.untouched),
-        methods={name: found.results for name, found in methods.items()},
+        settings=settings,
+        accuracy=float(reader.original.correct.mean()) if reader.original.task == CLASSIFICATION else math.nan,
+        quality=_quality(reader.original, manifest.model),
+        soundness_up_to=area_limits(metrics, reader.original),
+        methods={name: method.results for name, method in methods.items()},
         incomplete=reader.incomplete(metrics),
     )
-    scores = {name: found.scores for name, found in methods.items()}
-    compared = _compare(scores, metrics, results.beside, manifest.looks)
+    areas = {name: method.areas for name, method in methods.items()}
+    compared = _compare(areas, metrics, results.never_best, manifest.looks)
     pairs = "" if compared is None else pairs_text(compared.pairs)
     if compared is not None:
         results = dataclasses.replace(
             results,
-            ranking=compared.standings,
+            ranking=compared.ranking,
             rivals={metric: _rivals(results, metric, compared) for metric in {p.metric: None for p in compared.pairs}},
             front=compared.pareto,
             pairs_digest=pairs_digest(pairs),
@@ -171,12 +177,12 @@ def combine(
         warnings=tuple(find_warnings(results)),
         stopping=find_stopping(results, compared, manifest, headline(metrics)),
     )
-    shares = {name: found.false_share for name, found in methods.items() if found.false_share is not None}
-    return Analysis(results=results, pairs=pairs, false_share=shares)
+    shares = {name: method.false_share for name, method in methods.items() if method.false_share is not None}
+    return Analysis(results=results, comparison=compared, pairs=pairs, false_share=shares)
 
 
 def _quality(untouched: ProbeTable, model: ModelRecord) -> dict[str, float]:
-    """Return how well a regression model does with nothing removed."""
+    """Return the quality of a regression model with nothing removed."""
     if untouched.task == CLASSIFICATION:
         return {}
     values = untouched.predicted[:, 0]
@@ -189,96 +195,85 @@ def _quality(untouched: ProbeTable, model: ModelRecord) -> dict[str, float]:
 def area_limits(metrics: Mapping[str, Metric], untouched: ProbeTable) -> dict[str, float]:
     """Return, by metric, the predictive level up to which areas of the paper's soundness are taken.
 
-    It comes from the model and the data alone, so that a method's number is the same whatever it is compared with:
-    nine tenths of the performance on the untouched inputs.
+    It is nine tenths of the performance on the original inputs, and does not depend on the compared methods.
     """
     limits = {}
     for name, metric in metrics.items():
         if metric.by_predictive_level:
             whole = measure(untouched, metric.performance, find_protocol(metric.protocol)).mean[0]
-            if whole > 0:  # measures that start below zero have no such range
+            if whole > 0:  # some measures start below zero
                 limits[name] = float(_LIMIT * whole)
     return limits
 
 
-def _skill(reader: TableReader, method: str, metric: Metric, question: Question, high: float | None) -> Skill | None:
-    """Compare a method's own maps with exchanged ones, on the samples that were probed by both."""
-    sweeps = question.exchanged(metric, reader.features)
-    if question.control == "none" or not reader.readable(method, sweeps):
+def _skill(reader: TableReader, method: str, metric: Metric, settings: Settings, high: float | None) -> Estimate | None:
+    """Compare a method's own maps with exchanged ones, on the samples probed with both."""
+    sweeps = settings.exchanged(metric, reader.features)
+    if settings.control == "none" or not reader.readable(method, sweeps):
         return None
     pair = (
-        reader.curve(method, metric, ids=reader.controlled_ids(question.control_share)),
+        reader.curve(method, metric, ids=reader.controlled_ids(settings.control_share)),
         reader.curve(method, metric, sweeps),
     )
-    confidence = reader.manifest.looks.confidence(CONFIDENCE)
-    return skill(*pair, confidence=confidence, high=high, resamples=question.resamples)
+    looks = reader.manifest.looks
+    estimate = skill(*pair, confidence=looks.confidence(CONFIDENCE), high=high, resamples=settings.resamples)
+    return dataclasses.replace(estimate, p=None if estimate.p is None else looks.p_value(estimate.p))
 
 
 def _compare(
-    scores: Mapping[str, Mapping[str, Score]], metrics: Iterable[str], beside: Collection[str], looks: Looks
+    areas: Mapping[str, Mapping[str, Area]], metrics: Iterable[str], never_best: Collection[str], looks: Looks
 ) -> Comparison | None:
-    """Compare the methods by the metrics that all of them have; those beside the others are never on the front."""
-    common = [metric for metric in metrics if scores and all(metric in own for own in scores.values())]
-    if len(scores) < 2 or not common:
+    """Compare the methods by the metrics that all of them have."""
+    common = [metric for metric in metrics if areas and all(metric in own for own in areas.values())]
+    if len(areas) < 2 or not common:
         return None
-    chosen = {metric: {name: own[metric] for name, own in scores.items()} for metric in common}
-    return compare_scores(chosen, confidence=CONFIDENCE, controls=beside, looks=looks)
+    by_metric = {metric: {name: own[metric] for name, own in areas.items()} for metric in common}
+    return compare_areas(by_metric, confidence=CONFIDENCE, baselines=never_best, looks=looks)
 
 
 def _rivals(results: Results, metric: str, compared: Comparison) -> tuple[str, ...]:
-    """List the methods that may be called best, and that the one with the best area is not clear of."""
+    """List the candidates for the best method that are not significantly worse than the one with the best area."""
     best = results.highest(metric)
     open_pairs = [pair for pair in compared.pairs if pair.metric == metric and not pair.decided]
     close = {name for pair in open_pairs if best in (pair.first, pair.second) for name in (pair.first, pair.second)}
     return tuple(name for name in results.candidates(metric) if name in close - {best})
 
 
-def _curve_results(drawn: Bootstrap, high: float | None, skill: Skill | None, looks: Looks) -> CurveResults:
-    curve, confidence = drawn.curve, looks.confidence(CONFIDENCE)
-    low, upper = drawn.interval(confidence)
-    area = drawn.area_interval(confidence, high=high)
-    better = curve.higher_is_better
+def _curve_results(resampled: Bootstrap, area: Estimate, skill: Estimate | None, confidence: float) -> CurveResults:
+    """Describe a curve, its exchanged control and its skill.
+
+    Skill is measured on the samples of the control. The control's area on all samples is estimated from the difference:
+    area, control and skill add up.
+    """
+    curve, control = resampled.curve, None
+    low, high = resampled.band(confidence)
+    if skill is not None and area.value is not None:
+        sign, size = (1.0 if curve.higher_is_better else -1.0), skill.value
+        control = Estimate(value=None if size is None else area.value - sign * size, samples=skill.samples)
     return CurveResults(
-        area=_number(area.value),
-        area_interval=None if math.isnan(area.low) or math.isnan(area.high) else (area.low, area.high),
-        control=None if skill is None or area.value is None else _control(area.value, skill, better, looks),
+        area=area,
+        control=control,
+        skill=None if control is None else skill,
         levels=_numbers(curve.levels),
         performance=_numbers(curve.performance),
         values=_numbers(curve.values),
         low=_numbers(low),
-        high=_numbers(upper),
+        high=_numbers(high),
     )
 
 
-def _control(area: float, skill: Skill, higher_is_better: bool, looks: Looks) -> ControlResults:
-    """Describe the control of a curve.
+def _diagnostics(judged: Sequence[_CurveAnalysis], maps: torch.Tensor) -> tuple[Finding, ...]:
+    """Collect the diagnostics of a method: those of its soundness curves, or else of its first curve.
 
-    Skill is measured on the samples of the control; what the exchanged maps score on all samples is estimated by the
-    difference, so that value, control and skill of a table add up.
-    """
-    return ControlResults(
-        value=_number(area - skill.value if higher_is_better else area + skill.value),
-        skill=_number(skill.value),
-        low=_number(skill.low),
-        high=_number(skill.high),
-        p=_number(looks.p_value(skill.p_value)),
-        samples=skill.samples,
-    )
-
-
-def _diagnostics(judged: Sequence[_CurveAnalysis], maps: torch.Tensor) -> tuple[Diagnostic, ...]:
-    """Collect what speaks against a method's results, in every curve of soundness where there is one.
-
-    Zeros and ties are counted in the maps of the first shard, so that the maps of all samples are never in memory at
-    once.
+    Zeros and ties are counted in the maps of the first shard, to keep memory small.
     """
     findings = [finding for each in judged for finding in each.findings]
-    if not judged[0].head.settings.segmented:  # whose places share their value with others by nature
+    if not judged[0].head.settings.segmented:  # positions of a segment always share their value
         findings += diagnose_ties(judged[0].head, maps)
-    # What several curves have found is reported once, as a warning if it is one for any of them.
-    found = {f.kind: f for f in sorted(findings, key=lambda finding: finding.message is not None)}
+    # A finding of several curves is reported once, as a warning if it is one for any of them.
+    last = {f.kind: f for f in sorted(findings, key=lambda finding: finding.message is not None)}
     kinds = dict.fromkeys(f.kind for f in findings)
-    return tuple(Diagnostic(kind=k, value=_number(found[k].value), message=found[k].message) for k in kinds)
+    return tuple(dataclasses.replace(last[kind], value=_number(last[kind].value)) for kind in kinds)
 
 
 def _numbers(array: Floats) -> tuple[float | None, ...]:
@@ -286,5 +281,4 @@ def _numbers(array: Floats) -> tuple[float | None, ...]:
 
 
 def _number(value: float | None) -> float | None:
-    """Return None for what is undefined, since JSON has no NaN."""
     return None if value is None or math.isnan(value) else float(value)

@@ -1,13 +1,12 @@
-"""Engines: where units of work run, by their names."""
+"""Engines, which run units of work: in this process or on a cluster."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from itertools import chain
 
 from twinlens.errors import DamagedError
 from twinlens.run.ray_engine import run_ray
-from twinlens.run.units import Cluster, Job, Unit, in_stages
+from twinlens.run.units import Cluster, Unit, Work
 from twinlens.support.progress import Progress
 
 Failures = dict[str, Exception]
@@ -15,24 +14,24 @@ Seconds = dict[str, float]
 
 
 def run_local(
-    job: Job, units: Iterable[Unit], progress: Progress, cluster: Cluster | None = None
+    work: Work, units: Iterable[Unit], progress: Progress, cluster: Cluster | None = None
 ) -> tuple[Failures, Seconds]:
-    """Run units in this process, one after the other.
+    """Run units in this process, in their order.
 
-    A method that fails is left out from then on, and the others go on; a full disk or any other trouble with the run
-    directory ends it.
+    After an error in a method, its other units are skipped. Errors of the run directory, such as a full disk, end the
+    run.
 
     Returns:
-        Why methods failed, by name, and the seconds that each kind of work took.
+        The errors by method, and the seconds by task.
     """
     del cluster
     failures = Failures()
-    return failures, run_in_order(job, chain.from_iterable(in_stages(units)), progress, failures)
+    return failures, run_in_order(work, units, progress, failures)
 
 
-def run_in_order(job: Job, units: Iterable[Unit], progress: Progress, failures: Failures) -> Seconds:
-    """Run units one after the other, in the order given; `failures` receives why methods failed."""
-    worker = job.worker(progress)
+def run_in_order(work: Work, units: Iterable[Unit], progress: Progress, failures: Failures) -> Seconds:
+    """Run units in their order; `failures` receives the errors by method."""
+    worker = work.worker(progress)
     for unit in units:
         if unit.method in failures:
             continue
@@ -48,8 +47,8 @@ def run_in_order(job: Job, units: Iterable[Unit], progress: Progress, failures: 
     return worker.seconds
 
 
-ENGINES: dict[str, Callable[[Job, Iterable[Unit], Progress, Cluster | None], tuple[Failures, Seconds]]] = {
+ENGINES: dict[str, Callable[[Work, Iterable[Unit], Progress, Cluster | None], tuple[Failures, Seconds]]] = {
     "local": run_local,
     "ray": run_ray,
 }
-"""Every engine by its name."""
+"""The engines by name."""

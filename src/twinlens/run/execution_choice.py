@@ -1,4 +1,4 @@
-"""How the model of a run is called: chosen once, kept in run.json, and the same for whoever goes on with it."""
+"""How the model of a run is called: chosen once and stored in run.json."""
 
 from __future__ import annotations
 
@@ -16,38 +16,30 @@ from twinlens.probing.execution import choose_execution
 from twinlens.probing.model_call import find_device
 from twinlens.probing.probe import Prober
 from twinlens.run.manifest import ExecutionRecord, Manifest
-from twinlens.run.setup import Subject
+from twinlens.run.setup import Setup
 from twinlens.run.units import Cluster
 
 _SHARD_VALUES = 2_500_000  # input values per shard: 16 images of 224 × 224 × 3, a minute's work on two cores
-_MOST_SHARDS = 1000  # more parts than that cost more time to open than to read
+_MOST_SHARDS = 1000  # more shards take longer to open than to read
 
 
-def call_how(
-    subject: Subject,
+def choose_calls(
+    setup: Setup,
     options: Options,
-    there: Manifest | None,
+    stored: Manifest | None,
     imputer: Imputer,
     cluster: Cluster | None,
     device: str | None,
     rows: int,
 ) -> ExecutionRecord:
-    """Choose how to call the model; a run that is there has chosen already.
+    """Choose how to call the model for `rows` probes per method; an existing run keeps its choice.
 
-    Args:
-        subject: the model and an example.
-        options: what is asked for is kept to.
-        there: the manifest of the run that goes on.
-        imputer: that of the run, for the probes of a trial.
-        cluster: on what workers run, if not in this process.
-        device: where these put the model.
-        rows: probes of each method that are ahead. How many methods there are plays no part, because none may change
-            the numbers of another.
+    The number of methods is not used: no method may change the numbers of another.
     """
-    module = subject.model.module
+    module = setup.model.module
     where = device or str(find_device(module, None)[0])
-    if there is not None:
-        before = there.execution
+    if stored is not None:
+        before = stored.execution
         return dataclasses.replace(
             before,
             batch_size=options.batch_size or before.batch_size,
@@ -58,10 +50,10 @@ def call_how(
             shard_size=options.shard_size or before.shard_size,
             device=where,
         )
-    trial = AgreementTrial(module, lambda model, samples: _prober(model, subject, samples), imputer, options.seed)
+    trial = AgreementTrial(module, lambda model, samples: _prober(model, setup, samples), imputer, options.seed)
     chosen, trials = choose_execution(
         module,
-        subject.example,
+        setup.example,
         batch_size=options.batch_size,
         memory_format=options.memory_format,
         threads=options.threads or (max(1, int(cluster.cpus_per_unit)) if cluster else None),
@@ -74,28 +66,28 @@ def call_how(
         **dataclasses.asdict(chosen),
         trials=trials,
         device=where,
-        shard_size=options.shard_size or choose_shard_size(subject.data.samples, subject.example.numel()),
+        shard_size=options.shard_size or choose_shard_size(setup.data.samples, setup.example.numel()),
     )
 
 
-def _prober(model: nn.Module, subject: Subject, samples: int) -> Prober:
-    """Make a prober of samples that lie evenly in the data set."""
-    count = min(samples, len(subject.samples))
-    part = subject.samples.take([int(k) for k in np.linspace(0, len(subject.samples) - 1, count)])
-    inputs = load_inputs(part, subject.model, workers=1)
+def _prober(model: nn.Module, setup: Setup, samples: int) -> Prober:
+    """Return a prober of evenly spaced samples."""
+    count = min(samples, len(setup.samples))
+    part = setup.samples.take([int(k) for k in np.linspace(0, len(setup.samples) - 1, count)])
+    inputs = load_inputs(part, setup.model, workers=1)
     return Prober(
         model,
         inputs,
         part.labels,
         ids=part.ids,
-        output=subject.model.scale,
-        target=subject.target,
-        segments=None if subject.segments is None else subject.segments.of(part, inputs),
+        output=setup.model.scale,
+        target=setup.target,
+        segments=None if setup.segments is None else setup.segments.of(part, inputs),
     )
 
 
 def choose_shard_size(samples: int, values: int) -> int:
-    """Choose how many samples of so many values make a part.
+    """Choose the number of samples per shard.
 
     Example:
         >>> [choose_shard_size(samples, 3 * 224 * 224) for samples in (500, 50_000)]

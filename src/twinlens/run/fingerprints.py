@@ -1,6 +1,6 @@
-"""Fingerprints of the samples of a run, by which several runs know the samples that they share.
+"""Fingerprints of the samples of a run, to find the samples that two runs share.
 
-Ids alone do not tell: those of arrays are positions, and the same for any two arrays.
+Ids are not enough: those of arrays are positions.
 
 Shapes: N samples.
 """
@@ -29,7 +29,7 @@ def write_fingerprints(run: Run[Manifest], fingerprints: Sequence[bytes]) -> Non
 
 
 def read_fingerprints(run: Run[Manifest]) -> tuple[bytes, ...] | None:
-    """Read the fingerprint of each sample; None where an earlier version has made the run."""
+    """Read the fingerprint of each sample; None if they are not stored."""
     path = run.path / FILE
     if not path.exists():
         return None

@@ -1,62 +1,65 @@
-"""pairs.csv: each pair of methods by each metric. It grows with the square of the methods, and so has its own file."""
+"""pairs.csv: the comparison of each pair of methods by each metric, in a file of its own because of its size."""
 
 from __future__ import annotations
 
 import csv
-import dataclasses
 import hashlib
 import io
-import math
 from collections.abc import Iterable
 
 from twinlens.statistics.verdicts import Pair
+from twinlens.support.estimate import Estimate
 from twinlens.support.files import csv_text
 
 FILE = "pairs.csv"
-_FIELDS = tuple(field.name for field in dataclasses.fields(Pair))
-_NUMBERS = _FIELDS[3:-1]
+_NUMBERS = ("difference", "low", "high", "p_value", "p_adjusted", "wins", "sample_wins")
 
 
 def pairs_text(pairs: Iterable[Pair]) -> str:
-    """Write pairs as CSV, numbers to their last bit; what is not defined is left empty."""
+    """Write pairs as CSV, with all digits; undefined numbers are empty."""
+    rows = [pair.row() for pair in pairs]
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
-    table.writerow(_FIELDS)
-    for pair in pairs:
-        table.writerow([_cell(getattr(pair, name)) for name in _FIELDS])
+    table.writerow(rows[0] if rows else [])
+    table.writerows([csv_text(cell) if isinstance(cell, str) else cell for cell in row.values()] for row in rows)
     return text.getvalue()
 
 
 def read_pairs(text: str, metrics: Iterable[str]) -> tuple[Pair, ...]:
-    """Read what `pairs_text` wrote of these metrics.
+    """Read what `pairs_text` wrote for these metrics.
 
     Example:
-        >>> pair = Pair(metric="completeness", first="a", second="b", difference=0.1, low=0.0, high=0.2, p_value=0.05,
-        ...             p_adjusted=0.1, wins=0.9, sample_wins=None)
+        >>> difference = Estimate(value=0.1, low=0.0, high=0.2, samples=9, p=0.1)
+        >>> pair = Pair(metric="completeness", first="a", second="b", difference=difference, p_alone=0.05, wins=0.9,
+        ...             sample_wins=None)
         >>> read_pairs(pairs_text([pair]), ["completeness"]) == (pair,)
         True
     """
-    rows = csv.reader(io.StringIO(text, newline=""))
-    next(rows)
     names = {csv_text(name): name for name in metrics}
-    return tuple(
-        Pair(
-            metric=names[metric],
-            first=first,
-            second=second,
-            **{name: float(cell or "nan") for name, cell in zip(_NUMBERS, numbers, strict=True)},
-            sample_wins=float(wins) if wins else None,
+    pairs = []
+    for row in csv.DictReader(io.StringIO(text, newline="")):
+        numbers = {name: float(row[name]) if row[name] else None for name in _NUMBERS}
+        difference = Estimate(
+            value=numbers["difference"],
+            low=numbers["low"],
+            high=numbers["high"],
+            samples=int(row["samples"]),
+            p=numbers["p_adjusted"],
         )
-        for metric, first, second, *numbers, wins in rows
-    )
+        pairs.append(
+            Pair(
+                metric=names[row["metric"]],
+                first=row["first"],
+                second=row["second"],
+                difference=difference,
+                p_alone=numbers["p_value"],
+                wins=numbers["wins"],
+                sample_wins=numbers["sample_wins"],
+            )
+        )
+    return tuple(pairs)
 
 
 def pairs_digest(text: str) -> str:
     """Hash a table of pairs; results.json holds the digest of its own."""
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
-
-
-def _cell(value: str | float | None) -> str:
-    if isinstance(value, str):
-        return csv_text(value)
-    return "" if value is None or math.isnan(value) else repr(float(value))

@@ -1,9 +1,9 @@
-"""Planning: from what is asked, and the run that is there, to its manifest and the probes that are needed."""
+"""Planning: from options and the existing run to the manifest of a run and the probes that it needs."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from twinlens.errors import RunError
@@ -11,153 +11,127 @@ from twinlens.imputation.imputers import Imputer, describe_imputer
 from twinlens.metrics.metric import Metric
 from twinlens.metrics.sweeps import Sweep, merge_sweeps
 from twinlens.options import Options
-from twinlens.probing.exchange import BLOCK
 from twinlens.run.directory import Run
-from twinlens.run.manifest import ExecutionRecord, Manifest, Question, RoundsRecord, SourceRecord, SweepRecord
+from twinlens.run.execution_choice import choose_calls
+from twinlens.run.manifest import Manifest, RoundsRecord, Settings, SweepRecord
 from twinlens.run.method_sources import Method
-from twinlens.run.setup import Subject, bind_metrics
+from twinlens.run.setup import Setup
+from twinlens.run.units import Cluster
 from twinlens.support.versions import environment
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Plan:
-    """What a run is to be."""
+class Planner:
+    """Plans a run; an existing run keeps its metrics, sweeps and execution."""
 
-    manifest: Manifest
-    """The manifest, to be joined with that of the run that is there."""
+    setup: Setup
+    methods: Mapping[str, Method]
+    options: Options
+    imputer: Imputer
+    """The imputer of metrics without their own."""
+    cluster: Cluster | None
+    device: str | None
+    """The workers' device; None for that of the model."""
 
-    metrics: Mapping[str, Metric]
-    """The metrics by their names, each with its imputer."""
+    def metrics(self, stored: Manifest | None) -> dict[str, Metric]:
+        """Return the metrics of the existing run and of this call, each with its imputer."""
+        before = stored.settings.values_with(self.imputer) if stored else {}
+        return self.setup.bind({**before, **self.options.metric_values}, self.imputer)
 
-    wanted: Sequence[Sweep]
-    """The probes that they need, each once."""
-
-
-def plan_run(
-    subject: Subject,
-    methods: Mapping[str, Method],
-    options: Options,
-    there: Manifest | None,
-    *,
-    imputer: Imputer,
-    execution: Callable[[int], ExecutionRecord],
-    source: SourceRecord,
-) -> Plan:
-    """Plan a run: metrics with their imputers, and the sweeps that they need, each once.
-
-    Args:
-        subject: model and samples.
-        methods: where the maps come from.
-        options: what is asked.
-        there: the manifest of the run that goes on; what it was asked is asked again.
-        imputer: that of metrics that have none of their own.
-        execution: chooses how the model is called, by the number of probes of each method.
-        source: how model and data were named.
-    """
-    asked = {**(there.question.values_with(imputer) if there else {}), **options.metric_values()}
-    metrics = bind_metrics(asked, imputer, subject, options.workers)
-    rounds = None if options.until is None else subject.rounds
-    data = subject.data if rounds is None else subject.first(_samples_so_far(rounds, there)).data
-    question = Question.of(metrics, imputer, options, samples=data.samples)
-    wanted, sweeps = question.sweeps(metrics, data.features), there.sweeps if there else ()
-    planned = plan_sweeps(wanted, sweeps)
-    levels = sum(len(sweep.schedule.levels) * (sweep.exchanged or 1.0) for sweep in planned)
-    manifest = Manifest(
-        model=subject.model_record,
-        data=data,
-        seed=options.seed,
-        execution=execution(int(levels * subject.data.samples)),
-        source=source,
-        methods={name: method.record for name, method in methods.items()},
-        sweeps=(*sweeps, *planned),
-        question=question,
-        versions=environment(),
-        rounds=rounds,
-        exchange_within=there.exchange_within if there else BLOCK,
-    )
-    return Plan(manifest=manifest, metrics=metrics, wanted=wanted)
+    def manifest(self, stored: Manifest | None) -> Manifest:
+        """Return the manifest of this call, to be joined with that of the existing run."""
+        setup, options = self.setup, self.options
+        rounds = None if options.until is None else setup.rounds
+        data = setup.data if rounds is None else setup.first(_samples_so_far(rounds, stored)).data
+        metrics = self.metrics(stored)
+        settings = Settings.of(metrics, self.imputer, options, samples=data.samples)
+        existing = stored.sweeps if stored else ()
+        planned = plan_sweeps(settings.sweeps(metrics, data.features), existing)
+        levels = sum(len(sweep.schedule.levels) * (sweep.exchanged or 1.0) for sweep in planned)
+        rows = int(levels * setup.data.samples)
+        return Manifest(
+            model=setup.model_record,
+            data=data,
+            seed=options.seed,
+            execution=choose_calls(setup, options, stored, self.imputer, self.cluster, self.device, rows),
+            # Every job may have the data in another folder.
+            source=stored.source if stored and options.job else setup.source,
+            methods={name: method.record for name, method in self.methods.items()},
+            sweeps=(*existing, *planned),
+            settings=settings,
+            versions=environment(),
+            rounds=rounds,
+        )
 
 
-def _samples_so_far(rounds: RoundsRecord, there: Manifest | None) -> int:
-    """Return the samples of the round that a run is in; those of the first one for a new run."""
-    if there is not None and there.data.samples in rounds.sizes:
-        return there.data.samples
+def _samples_so_far(rounds: RoundsRecord, stored: Manifest | None) -> int:
+    """Return the number of samples of the current round; of the first one for a new run."""
+    if stored is not None and stored.data.samples in rounds.sizes:
+        return stored.data.samples
     return rounds.sizes[0]
 
 
-def check_rounds(until: str | float | None, there: Manifest | None, where: str) -> None:
-    """Refuse to go on in rounds with a run that has measured all its samples at once, and the other way round."""
-    if there is None or (until is None) == (there.rounds is None):
+def check_rounds(until: str | float | None, stored: Manifest | None, where: str) -> None:
+    """Refuse to resume in rounds a run that measured all samples at once, and the other way round."""
+    if stored is None or (until is None) == (stored.rounds is None):
         return
     if until is None:
         raise RunError(
-            f"`out` {where!r} holds a run that draws its samples in rounds, until {there.question.until}. Say `until` "
-            "again, or choose another directory."
+            f"`out` {where!r} holds a run that draws its samples in rounds, until {stored.settings.until}. Pass "
+            "`until` again, or choose another directory."
         )
     raise RunError(
-        f"`out` {where!r} holds a run that has measured all its samples at once, and `until` draws them in rounds. "
-        "Leave it out, or choose another directory."
+        f"`out` {where!r} holds a run that measured all its samples at once, and `until` draws them in rounds. Leave "
+        "it out, or choose another directory."
     )
 
 
-def draw_rounds(run: Run[Manifest], subject: Subject) -> Iterator[Subject]:
-    """Yield the samples of each round, from the one that a run is in; all samples where it has no rounds.
+def draw_rounds(run: Run[Manifest], setup: Setup) -> Iterator[Setup]:
+    """Yield the samples of each round from the current one on; all samples if the run has no rounds.
 
-    run.json always has the samples of the round that is being measured: a run that is killed goes on there.
+    run.json always names the samples of the current round, and an interrupted run resumes there.
     """
     rounds = run.manifest.rounds
-    if rounds is None:
-        yield subject
-        return
-    for size in rounds.sizes:
-        there = run.manifest.data.samples
-        if size >= there:
-            drawn = subject.first(size)
-            if size > there:
+    for size in rounds.sizes if rounds else ():
+        current = run.manifest.data.samples
+        if size >= current:
+            drawn = setup.first(size)
+            if size > current:
                 run.write_manifest(dataclasses.replace(run.manifest, data=drawn.data))
             yield drawn
+    if rounds is None:
+        yield setup
 
 
-def plan_sweeps(wanted: Iterable[Sweep], there: Sequence[SweepRecord]) -> list[SweepRecord]:
-    """Plan the sweeps that are wanted beyond those that are there, no level twice.
+def plan_sweeps(sweeps: Iterable[Sweep], existing: Sequence[SweepRecord]) -> list[SweepRecord]:
+    """Plan the sweeps that a run still lacks, no level twice.
 
     Example:
         >>> from twinlens.metrics.catalogue import METRICS
-        >>> wanted = [sweep for name in ("soundness", "road_lerf") for sweep in METRICS[name].sweeps(100)]
-        >>> [(sweep.name, len(sweep.schedule.levels)) for sweep in plan_sweeps(wanted, [])]
+        >>> sweeps = [sweep for name in ("soundness", "road_lerf") for sweep in METRICS[name].sweeps(100)]
+        >>> [(sweep.name, len(sweep.schedule.levels)) for sweep in plan_sweeps(sweeps, [])]
         [('area-lerf-linear', 99)]
     """
-    used, planned = {sweep.name for sweep in there}, []
-    for sweep in merge_sweeps(wanted):
-        have = {level for record in there if record.is_kind_of(sweep) for level in record.schedule.levels}
-        missing = tuple(level for level in sweep.schedule.levels if level not in have)
+    names, planned = {sweep.name for sweep in existing}, []
+    for sweep in merge_sweeps(sweeps):
+        done = {level for record in existing if record.is_kind_of(sweep) for level in record.schedule.levels}
+        missing = tuple(level for level in sweep.schedule.levels if level not in done)
         if missing:
-            described, schedule = describe_imputer(sweep.imputer), sweep.schedule
-            kind = f"{schedule.by}-{schedule.order}-{described['name']}"
-            name = _unused(f"{kind}-exchanged" if sweep.exchanged else kind, used)
-            used.add(name)
-            planned.append(
-                SweepRecord(
-                    name=name,
-                    schedule=dataclasses.replace(schedule, levels=missing),
-                    imputer=described,
-                    exchanged=sweep.exchanged,
-                )
-            )
+            imputer, schedule = describe_imputer(sweep.imputer), sweep.schedule
+            kind = f"{schedule.by}-{schedule.order}-{imputer['name']}" + ("-exchanged" if sweep.exchanged else "")
+            name = next(name for name in (kind, *(f"{kind}-{k}" for k in range(2, 1000))) if name not in names)
+            names.add(name)
+            levels = dataclasses.replace(schedule, levels=missing)
+            planned.append(SweepRecord(name=name, schedule=levels, imputer=imputer, exchanged=sweep.exchanged))
     return planned
 
 
-def _unused(name: str, used: set[str]) -> str:
-    names = (name, *(f"{name}-{k}" for k in range(2, 1000)))
-    return next(candidate for candidate in names if candidate not in used)
-
-
-def needed_sweeps(wanted: Sequence[Sweep], there: Sequence[SweepRecord]) -> list[tuple[SweepRecord, Imputer]]:
-    """Return the sweeps of a run that hold what is wanted, each with its imputer."""
-    found = []
-    for record in there:
+def needed_sweeps(sweeps: Sequence[Sweep], existing: Sequence[SweepRecord]) -> list[tuple[SweepRecord, Imputer]]:
+    """Return the sweeps of a run that hold any of these probes, each with its imputer."""
+    needed = []
+    for record in existing:
         levels = set(record.schedule.levels)
-        users = [sweep for sweep in wanted if record.is_kind_of(sweep) and levels & set(sweep.schedule.levels)]
+        users = [sweep for sweep in sweeps if record.is_kind_of(sweep) and levels & set(sweep.schedule.levels)]
         if users:
-            found.append((record, users[0].imputer))
-    return found
+            needed.append((record, users[0].imputer))
+    return needed

@@ -1,11 +1,11 @@
-"""The Ray engine: units of work on all machines of a Ray cluster.
+"""The Ray engine, which runs units of work on a Ray cluster.
 
-A worker is an actor of Ray, a process on some node that fetches the job once and then runs one task after the other.
-A task is as many units as fit into some seconds. This process, the driver, keeps two tasks queued at each worker and
-receives only their outcomes: samples, maps and tables stay with the workers and in the run directory.
+A worker is a Ray actor: a process on some node that fetches the work once and then does one unit after the other. This
+process, the driver, keeps two units queued at each worker, if possible of the shard that it has loaded, and receives
+only their outcomes: samples, maps and tables stay with the workers and in the run directory.
 
-Workers that die are replaced wherever there is room, and their unfinished units go back to the queue. Ray could restart
-them itself, but a restarted actor waits for room together with its tasks while others are idle.
+Dead workers are replaced where the cluster has room, and their unfinished units return to the queue. An actor restarted
+by Ray itself would wait for room together with its units while others are idle.
 """
 
 from __future__ import annotations
@@ -23,25 +23,23 @@ from typing import Any, TypeVar
 
 import torch
 
-from twinlens.errors import RunError, first_line
-from twinlens.options import EngineOptions
+from twinlens.errors import DamagedError, RunError, first_line
+from twinlens.options import DistributionOptions
 from twinlens.run.ray_workers import Outcome, Ready, RemoteWorker, import_ray
-from twinlens.run.units import UNTOUCHED, Cluster, Job, Unit, in_stages
+from twinlens.run.units import ORIGINAL, Cluster, Unit, Work
 from twinlens.support.progress import Progress
 from twinlens.support.versions import installed_versions
 
 T = TypeVar("T")
 R = TypeVar("R")
-_TASK_SECONDS = 20.0  # after which a task ends, so that its units count and the rest can go elsewhere
-_MOST_UNITS = 64  # in one task
-_IN_HAND = 2  # tasks per worker: one that it runs, and one so that it need not wait for the next
-_ATTEMPTS = 3  # after which a unit has failed for its own reason
+_IN_HAND = 2  # units per worker: the current one and the next
+_ATTEMPTS = 3  # of each unit
 _COUNTED_EVERY = 2.0  # seconds between two counts of the nodes of the cluster
-_PATIENCE = 15.0  # seconds without any worker before a warning
+_PATIENCE = 60.0  # seconds without any worker before a warning
 
 
-def choose_cluster(options: EngineOptions) -> Cluster | None:
-    """Return the cluster on which workers run; None for this process alone."""
+def choose_cluster(options: DistributionOptions) -> Cluster | None:
+    """Return the cluster of the workers; None for the local engine."""
     if options.engine != "ray":
         return None
     import_ray()  # before anything expensive
@@ -50,7 +48,7 @@ def choose_cluster(options: EngineOptions) -> Cluster | None:
 
 
 def choose_devices(device: str | None, cluster: Cluster | None) -> tuple[str | None, str | None]:
-    """Return the device of this process and that of remote workers; None where it follows from the model."""
+    """Return the devices of this process and of remote workers; None for that of the model."""
     if cluster is None:
         return device, None
     elsewhere = "cuda" if cluster.gpus_per_unit else "cpu"
@@ -63,44 +61,45 @@ def choose_devices(device: str | None, cluster: Cluster | None) -> tuple[str | N
 
 
 def run_ray(
-    job: Job, units: Iterable[Unit], progress: Progress, cluster: Cluster | None = None
+    work: Work, units: Iterable[Unit], progress: Progress, cluster: Cluster | None = None
 ) -> tuple[dict[str, Exception], dict[str, float]]:
     """Run units on a Ray cluster.
 
-    A unit that fails three times is given up, and the others go on; a method of which three units failed and none
-    succeeded is left out. A full disk, or any other file error that does not pass, ends the run.
+    A unit that fails three times is given up. A method is left out if three of its units failed and none succeeded.
+    File errors that persist, such as a full disk, and damaged files end the run.
 
     Returns:
-        Why methods failed, by name, and the seconds that each kind of work took in all workers together.
+        The errors by method, and the seconds by task over all workers.
     """
     resources = cluster or Cluster()
     with connected(resources) as ray:
-        driver = _Driver(ray, job, progress, resources)
+        driver = _Driver(ray, work, progress, resources)
         try:
-            for stage in in_stages(units):
-                driver.finish(stage)
+            listed = list(units)
+            for stage in sorted({unit.stage for unit in listed}):
+                driver.finish(unit for unit in listed if unit.stage == stage)
         finally:
             driver.dismiss()
         return driver.failures(), driver.seconds
 
 
 def map_ray(function: Callable[[T], R], items: Iterable[T], cluster: Cluster) -> dict[T, R]:
-    """Call a function for each item on a cluster that is connected, wherever a worker would have room.
+    """Call a function for each item on a connected cluster.
 
     Returns:
-        What it returned, for the items for which it did: those that failed, or cannot be sent, are left out.
+        The results by item, without those that failed or cannot be pickled.
     """
     ray = import_ray()
     try:
         remote = ray.remote(function).options(num_cpus=cluster.cpus_per_unit)
-        asked = {item: remote.remote(item) for item in items}
-    except Exception:  # of whatever kind, where something cannot be pickled
+        references = {item: remote.remote(item) for item in items}
+    except Exception:  # pickle raises errors of any kind
         return {}
-    found: dict[T, R] = {}
-    for item, answer in asked.items():
+    results: dict[T, R] = {}
+    for item, reference in references.items():
         with suppress(ray.exceptions.RayError):
-            found[item] = ray.get(answer)
-    return found
+            results[item] = ray.get(reference)
+    return results
 
 
 @contextmanager
@@ -111,8 +110,10 @@ def connected(cluster: Cluster) -> Iterator[Any]:
         yield ray
         return
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    # Workers without GPUs use none, whether they see them or not; Ray warns unless this is set.
+    # Workers without GPUs use none, even if they see them; Ray warns unless this is set.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    # By default Ray runs workers at niceness 15, and they hardly get any time on a busy machine.
+    os.environ.setdefault("RAY_worker_niceness", "0")
     address = cluster.address or os.environ.get("RAY_ADDRESS") or "local"
     _check_address(address)
     own = {"include_dashboard": False, "_node_ip_address": "127.0.0.1"} if address == "local" else {}
@@ -124,15 +125,15 @@ def connected(cluster: Cluster) -> Iterator[Any]:
 
 
 def _check_address(address: str) -> None:
-    """Refuse an address at which nothing answers, for which Ray would wait many minutes."""
+    """Refuse an address without a server, for which Ray would wait many minutes."""
     host, _, port = address.rpartition(":")
     if port.isdigit() and "//" not in host:
         try:
             socket.create_connection((host, int(port)), timeout=10).close()
         except OSError as error:
             raise ConnectionError(
-                f"`address` must be that of a running Ray cluster; at {address!r} nobody answers ({error}). Start one "
-                "with: ray start --head"
+                f"`address` must be that of a running Ray cluster; nothing answers at {address!r} ({error}). Start "
+                "one with: ray start --head"
             ) from None
 
 
@@ -144,24 +145,25 @@ class _Member:
     preparing: Any
     node: str = ""
     name: str = "a node"
-    tasks: dict[Any, list[Unit]] = field(default_factory=dict)
+    tasks: dict[Any, Unit] = field(default_factory=dict)
+    shard: int | None = None
 
 
 class _Driver:
     """The driver: queues units at workers, and collects their outcomes."""
 
-    def __init__(self, ray: Any, job: Job, progress: Progress, cluster: Cluster) -> None:
-        self.ray, self.job, self.progress, self.cluster = ray, job, progress, cluster
+    def __init__(self, ray: Any, work: Work, progress: Progress, cluster: Cluster) -> None:
+        self.ray, self.work, self.progress, self.cluster = ray, work, progress, cluster
         self.threads = cluster.threads or max(1, int(cluster.cpus_per_unit))
         if self.threads > max(1.0, cluster.cpus_per_unit):
             progress.warn(
-                f"This run computes with {self.threads} threads, so that its bytes stay the same, and each worker has "
+                f"This run uses {self.threads} threads, on which its last bits depend, and each worker has "
                 f"{cluster.cpus_per_unit:g} CPUs. More CPUs per unit would be faster."
             )
         try:
-            self.shared = ray.put(job)
+            self.shared = ray.put(work)
         except Exception as error:
-            reason = str(error.__cause__ or error).splitlines()[0]  # Ray's own text begins with all of the job
+            reason = str(error.__cause__ or error).splitlines()[0]  # Ray's own text begins with a dump of the work
             raise TypeError(
                 "`engine` 'ray' sends the model, the samples and the methods to other processes, and this cannot be "
                 f"sent: {reason}. Give the model by its spec, and methods as functions of a module."
@@ -173,18 +175,16 @@ class _Driver:
         self.unfit: list[str] = []
         self.stillborn = 0
         self.attempts: Counter[Unit] = Counter()
-        self.alone: set[Unit] = set()
         self.failed: dict[Unit, str] = {}
         self.went_well: set[str | None] = set()
         self.left_out: set[str | None] = set()
         self.said: set[str] = set()
         self.vectors: set[str] = set()
         self.seconds: dict[str, float] = {}
-        self.per_unit = _TASK_SECONDS
         self.capacity, self.counted, self.staffed = 0, -math.inf, time.monotonic()
 
     def finish(self, units: Iterable[Unit]) -> None:
-        """Run all units; those of a method after the unit without a method of their shard, on whose parts they rely."""
+        """Run all units; the unit without a method before the others of its shard, which read its files."""
         failed = {unit.method for unit in self.failed}  # in an earlier stage
         listed = [unit for unit in units if unit.method not in failed and None not in failed]
         first = {unit.shard for unit in listed if unit.method is None}
@@ -196,18 +196,18 @@ class _Driver:
         while self.waiting or any(member.tasks for member in self.members):
             self._recruit()
             self._hand_out()
-            pending = [ref for member in self.members for ref in (*member.tasks, *_known(member.preparing))]
+            pending = [ref for member in self.members for ref in (*member.tasks, *_waiting_for(member.preparing))]
             for ref in self.ray.wait(pending, timeout=_COUNTED_EVERY)[0] if pending else ():
                 member = next((m for m in self.members if ref in m.tasks or ref == m.preparing), None)
                 if member is not None:
                     self._hear(member, ref)
 
     def failures(self) -> dict[str, Exception]:
-        """Return why methods failed, by name."""
-        found: dict[str, list[Unit]] = {}
+        """Return the errors by method."""
+        failed: dict[str, list[Unit]] = {}
         for unit in self.failed:
-            found.setdefault(unit.method or UNTOUCHED, []).append(unit)
-        return {name: RunError(self._explain(units)) for name, units in found.items()}
+            failed.setdefault(unit.method or ORIGINAL, []).append(unit)
+        return {name: RunError(self._explain(units)) for name, units in failed.items()}
 
     def dismiss(self) -> None:
         """End all workers."""
@@ -217,17 +217,17 @@ class _Driver:
 
     def _explain(self, units: Sequence[Unit]) -> str:
         more = f" {len(units) - 1} more units failed." if len(units) > 1 else ""
-        return f"{self.job.describe(units[0])} failed {_ATTEMPTS} times: {self.failed[units[0]]}{more}"
+        return f"{self.work.describe(units[0])} failed {_ATTEMPTS} times: {self.failed[units[0]]}{more}"
 
     def _recruit(self) -> None:
-        """Start workers where the cluster has room, and warn if there is none."""
+        """Start workers where the cluster has room, and warn if it has none."""
         now = time.monotonic()
         if now - self.counted > _COUNTED_EVERY:
             self.capacity, self.counted = sum(self._room(node) for node in self.ray.nodes()), now
         if self.unfit and len(self.unfit) >= self.capacity and not self.members:
             raise RunError(f"No worker can start. {self.unfit[-1]}")
-        wanted = max(1, self.capacity) - len(self.unfit)  # one in any case, for a cluster that grows on demand
-        for _ in range(len(self.members), min(wanted, len(self.waiting))):
+        most = max(1, self.capacity) - len(self.unfit)  # at least one, for a cluster that grows on demand
+        for _ in range(len(self.members), min(most, len(self.waiting))):
             actor = self.actor.remote([self.shared], self.threads, os.getcwd())
             self.members.append(_Member(actor=actor, preparing=actor.prepare.remote(installed_versions())))
         if any(member.preparing is None for member in self.members):
@@ -253,34 +253,28 @@ class _Driver:
         for held in range(_IN_HAND):
             for member in ready:
                 if len(member.tasks) == held and self.waiting:
-                    units = self._take(len(ready))
-                    member.tasks[member.actor.do.remote(units, _TASK_SECONDS)] = units
-
-    def _take(self, workers: int) -> list[Unit]:
-        """Take the next task from the queue: ever smaller ones towards the end, so that all workers end together."""
-        share = math.ceil(len(self.waiting) / (2 * _IN_HAND * workers))
-        size = max(1, min(share, _MOST_UNITS, int(_TASK_SECONDS / self.per_unit)))
-        units = [self.waiting.popleft()]
-        while len(units) < size and self.waiting and not self.alone & {units[0], self.waiting[0]}:
-            units.append(self.waiting.popleft())
-        return units
+                    unit = next((u for u in self.waiting if u.shard == member.shard), self.waiting[0])
+                    self.waiting.remove(unit)
+                    member.tasks[member.actor.do.remote(unit)] = unit
+                    member.shard = unit.shard
 
     def _hear(self, member: _Member, ref: Any) -> None:
         try:
-            heard = self.ray.get(ref)
+            report = self.ray.get(ref)
         except self.ray.exceptions.RayTaskError as error:
-            # Exceptions of units arrive as outcomes: this is a node that cannot even import what it receives.
-            for unit in member.tasks.pop(ref, ()):
-                self._fail(unit, first_line(error), files=False)
+            # Exceptions of units arrive as outcomes: this node cannot even import what it receives.
+            if ref in member.tasks:
+                self._fail(member.tasks.pop(ref), first_line(error), files=False)
             if ref == member.preparing:
                 self._reject(member, str(error.cause or error))
         except self.ray.exceptions.RayError:
             self._bury(member)
         else:
             if ref == member.preparing:
-                self._welcome(member, heard)
+                self._welcome(member, report)
             else:
-                self._count(member, member.tasks.pop(ref), heard)
+                del member.tasks[ref]
+                self._count(member, report)
 
     def _welcome(self, member: _Member, ready: Ready) -> None:
         member.preparing, member.node, member.name = None, ready.node, f"{ready.host} ({ready.node[:6]})"
@@ -291,29 +285,28 @@ class _Driver:
             self._say(f"Nodes compute with {' and '.join(sorted(self.vectors))}: last bits of results may differ.")
 
     def _reject(self, member: _Member, reason: str) -> None:
-        """Dismiss a worker that cannot start, without another attempt in its place."""
+        """Dismiss a worker that cannot start, without a replacement."""
         self.unfit.append(f"{member.name}: {reason}")
         self._say(f"A worker cannot start on {self.unfit[-1]}")
         self.members.remove(member)
         self.ray.kill(member.actor)
 
-    def _count(self, member: _Member, units: list[Unit], outcomes: Sequence[Outcome]) -> None:
-        self.waiting.extendleft(reversed(units[len(outcomes) :]))  # for which there was no time
-        for outcome in outcomes:
-            for message in outcome.warnings:
-                self._say(message)
-            if outcome.error is not None:
-                self._fail(outcome.unit, outcome.error, files=outcome.files)
-                continue
-            self.went_well.add(outcome.unit.method)
-            if outcome.unit.method is None:
-                self.waiting.extend(self.held.pop(outcome.unit.shard, ()))
-            for task, rows, stage in outcome.rows:
-                self.progress.advance(task, rows, stage)
-            self.progress.finished_on(member.name, sum(rows for _, rows, _ in outcome.rows))
-            for name, seconds in outcome.seconds.items():
-                self.seconds[name] = self.seconds.get(name, 0.0) + seconds
-            self.per_unit += 0.3 * (max(1e-3, sum(outcome.seconds.values())) - self.per_unit)
+    def _count(self, member: _Member, outcome: Outcome) -> None:
+        for message in outcome.warnings:
+            self._say(message)
+        if outcome.damaged is not None:
+            raise DamagedError(*outcome.damaged)
+        if outcome.error is not None:
+            self._fail(outcome.unit, outcome.error, files=outcome.files)
+            return
+        self.went_well.add(outcome.unit.method)
+        if outcome.unit.method is None:
+            self.waiting.extend(self.held.pop(outcome.unit.shard, ()))
+        for task, rows, stage in outcome.rows:
+            self.progress.advance(task, rows, stage)
+        self.progress.finished_on(member.name, sum(rows for _, rows, _ in outcome.rows))
+        for name, seconds in outcome.seconds.items():
+            self.seconds[name] = self.seconds.get(name, 0.0) + seconds
 
     def _fail(self, unit: Unit, reason: str, *, files: bool) -> None:
         if unit.method in self.left_out:
@@ -323,11 +316,11 @@ class _Driver:
             self.waiting.append(unit)
             return
         if files:
-            raise OSError(f"{self.job.describe(unit)} failed {_ATTEMPTS} times: {reason}")
+            raise OSError(f"{self.work.describe(unit)} failed {_ATTEMPTS} times: {reason}")
         self.failed[unit] = reason
         if unit.method is None:
             self.held.pop(unit.shard, None)
-        self._say(f"{unit.method or UNTOUCHED}: {self._explain([unit])}")
+        self._say(f"{unit.method or ORIGINAL}: {self._explain([unit])}")
         failed = sum(other.method == unit.method for other in self.failed)
         if unit.method is not None and failed == _ATTEMPTS and unit.method not in self.went_well:
             self._say(f"{unit.method} fails and is left out: {reason}")
@@ -336,30 +329,26 @@ class _Driver:
             self.held = {k: [other for other in units if other.method != unit.method] for k, units in self.held.items()}
 
     def _bury(self, member: _Member) -> None:
-        """Requeue the units of a dead worker; a unit that it ran alone counts as failed, unless its node is gone."""
+        """Requeue the units of a dead worker. The one it was doing counts as failed, unless the whole node died."""
         self.members.remove(member)
         with suppress(Exception):
-            self.ray.kill(member.actor)  # it may be only out of reach
+            self.ray.kill(member.actor)  # it may only be unreachable
         self.counted = -math.inf
         alive = any(node["Alive"] and node["NodeID"] == member.node for node in self.ray.nodes())
         self._say(f"{'A worker' if alive else 'The node'} died, and its units run elsewhere: {member.name}.")
         for ref in list(member.tasks):
-            with suppress(self.ray.exceptions.RayError):  # outcomes that it finished before, not fetched yet
-                outcomes = self.ray.get(ref, timeout=1.0)
-                self._count(member, member.tasks.pop(ref), outcomes)
-        in_hand = list(member.tasks.values())
-        doing = in_hand[0] if in_hand else []
-        self.waiting.extendleft(reversed([unit for units in in_hand[1:] for unit in units]))
+            with suppress(self.ray.exceptions.RayError):  # finished before, but not fetched yet
+                outcome = self.ray.get(ref, timeout=1.0)
+                del member.tasks[ref]
+                self._count(member, outcome)
+        units = list(member.tasks.values())
         if member.preparing is not None:
             self.stillborn += 1
             if self.stillborn > _ATTEMPTS * max(1, self.capacity):
                 raise RunError("Workers die before they have the model, perhaps for want of memory.")
-        if alive and len(doing) == 1:
-            self._fail(doing[0], "the process that did it died, perhaps for want of memory", files=False)
-        else:
-            self.waiting.extendleft(reversed(doing))
-        if alive:
-            self.alone.update(doing)  # so that next time it is known which one is to blame
+        if alive and units:
+            self._fail(units.pop(0), "the process that did it died, perhaps for want of memory", files=False)
+        self.waiting.extendleft(reversed(units))
 
     def _say(self, message: str) -> None:
         """Warn the user, once for each message."""
@@ -368,5 +357,5 @@ class _Driver:
             self.progress.warn(message)
 
 
-def _known(ref: Any) -> tuple[Any, ...]:
+def _waiting_for(ref: Any) -> tuple[Any, ...]:
     return () if ref is None else (ref,)

@@ -1,4 +1,4 @@
-"""Workers of the Ray engine: the actors in the processes of a cluster, and their reports to the driver."""
+"""Workers of the Ray engine: actors on the nodes of a cluster, and their reports to the driver."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
-from twinlens.errors import RunError
-from twinlens.run.units import Job, Unit, Worker
+from twinlens.errors import DamagedError, RunError
+from twinlens.run.units import Unit, Work, Worker
 from twinlens.support.memory import keep_freed_memory
 from twinlens.support.progress import Quiet
 from twinlens.support.versions import installed_versions
@@ -26,37 +26,28 @@ class Outcome:
     """The outcome of one unit."""
 
     unit: Unit
-    """The unit."""
-
     error: str | None = None
-    """Why it failed; None if it succeeded."""
-
+    """Error message; None on success."""
     files: bool = False
-    """The failure is one of files, such as a full disk, which is no fault of the unit."""
-
+    """Whether it is a file error, such as a full disk, which is not the unit's fault."""
+    damaged: tuple[str, str] | None = None
+    """Path of a damaged file that it read, and what is wrong with it."""
     rows: tuple[tuple[str, int, str], ...] = ()
     """Task, number of rows and stage of each advance."""
-
     seconds: Mapping[str, float] = field(default_factory=dict)
-    """Duration of each kind of work."""
-
+    """Seconds by task."""
     warnings: tuple[str, ...] = ()
-    """Warnings for the user."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ready:
-    """The report of a worker once it has the job."""
+    """The report of a worker that has loaded the work."""
 
     node: str
     """Id of its node."""
-
     host: str
-    """Name of the machine."""
-
     vectors: str
-    """Vector instructions of its processor that torch uses; different ones round differently."""
-
+    """Vector instructions that torch uses there; others round differently."""
     error: str | None = None
     """Why it cannot work."""
 
@@ -78,16 +69,16 @@ class _Notes(Quiet):
 
 
 class RemoteWorker:
-    """One worker of the job, an actor of Ray in a process of its own."""
+    """A worker as a Ray actor, in its own process."""
 
-    def __init__(self, job: Sequence[Any], threads: int, folder: str) -> None:
-        # The reference is within a list, so that fetching the job can fail in `prepare`, which reports the reason.
-        self.job, self.threads, self.folder = job, threads, folder
+    def __init__(self, work: Sequence[Any], threads: int, folder: str) -> None:
+        # The reference is inside a list: Ray then fetches the work in `prepare`, which reports errors.
+        self.work, self.threads, self.folder = work, threads, folder
         self.notes = _Notes()
         self.worker: Worker | None = None
 
     def prepare(self, versions: Mapping[str, str]) -> Ready:
-        """Fetch the job, and with it the model, once."""
+        """Fetch the work with its model, once."""
         ray = import_ray()
         keep_freed_memory()
         error = None
@@ -95,26 +86,18 @@ class RemoteWorker:
             if (here := installed_versions()) != versions:
                 raise RunError(f"this node has {_listed(here)}, and the driver {_listed(versions)}.")
             with suppress(OSError):
-                os.chdir(self.folder)  # so that relative paths mean what they mean to the driver
+                os.chdir(self.folder)  # relative paths are those of the driver
             torch.set_num_threads(self.threads)
-            job: Job = ray.get(self.job[0])
-            self.worker = job.worker(self.notes)
+            work: Work = ray.get(self.work[0])
+            self.worker = work.worker(self.notes)
         except Exception as failure:
             error = f"{type(failure).__name__}: {failure}"
         node = ray.get_runtime_context().get_node_id()
         return Ready(node=node, host=socket.gethostname(), vectors=torch.backends.cpu.get_cpu_capability(), error=error)
 
-    def do(self, units: Sequence[Unit], seconds: float) -> list[Outcome]:
-        """Run units until the time is up, at least one."""
-        outcomes, end = list[Outcome](), time.monotonic() + seconds
-        for unit in units:
-            outcomes.append(self._do(unit))
-            if time.monotonic() > end:
-                break
-        return outcomes
-
-    def _do(self, unit: Unit) -> Outcome:
-        assert self.worker is not None  # the driver hands out nothing before
+    def do(self, unit: Unit) -> Outcome:
+        """Do one unit, and report how it went."""
+        assert self.worker is not None  # after `prepare`
         self.notes.rows, self.notes.warnings = [], []
         before = dict(self.worker.seconds)
         try:
@@ -123,6 +106,8 @@ class RemoteWorker:
         except OSError as error:
             time.sleep(1.0)  # network file systems may show late what another node has written
             return Outcome(unit=unit, error=f"{type(error).__name__}: {error}", files=True)
+        except DamagedError as error:
+            return Outcome(unit=unit, error=str(error), damaged=(str(error.path), error.reason))
         except Exception as error:
             return Outcome(unit=unit, error=str(error) or type(error).__name__)
         return Outcome(

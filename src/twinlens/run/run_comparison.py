@@ -1,4 +1,4 @@
-"""Comparison, of whatever kind: of methods by their curves, or of whole runs, which may be of other models or data."""
+"""`compare`: methods by their curves, or whole runs, which may have different models or data."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ from itertools import combinations
 from typing import cast, overload
 
 from twinlens.metrics.curves import Curve
-from twinlens.run.pairing import FEWEST, Shared, shared_samples, unlike_questions, unlike_runs
-from twinlens.run.run_reader import Evaluation, open_evaluation, run_labels
+from twinlens.run.pairing import FEWEST, Shared, shared_samples, unlike_runs, unlike_settings
+from twinlens.run.stored_run import StoredRun, run_labels
 from twinlens.run.wording import performance_of
-from twinlens.statistics.bootstrap import Score, bootstrap
+from twinlens.statistics.bootstrap import bootstrap
 from twinlens.statistics.comparison import Curves, compare_curves
-from twinlens.statistics.contrasts import Contrast, Quantity, RunComparison, compare_runs
-from twinlens.statistics.skill import score_skill
+from twinlens.statistics.contrasts import Quantity, RunComparison, RunValues, compare_runs
+from twinlens.statistics.skill import skill
 from twinlens.statistics.verdicts import Comparison
 from twinlens.support.arguments import checked
+from twinlens.support.estimate import Estimate
 from twinlens.support.randomness import stream
 from twinlens.support.resampling import check_confidence
 
-AnyRun = Evaluation | str | os.PathLike[str]
+AnyRun = StoredRun | str | os.PathLike[str]
 Runs = Sequence[AnyRun] | Mapping[str, AnyRun]
 Limits = float | Mapping[str, float] | None
 
@@ -35,7 +36,7 @@ def compare(
     resamples: int = ...,
     seed: int = ...,
     high: Limits = ...,
-    controls: Collection[str] = ...,
+    baselines: Collection[str] = ...,
 ) -> Comparison: ...
 @overload
 def compare(
@@ -49,28 +50,27 @@ def compare(
     resamples: int = 1000,
     seed: int = 0,
     high: float | Mapping[str, float] | None = None,
-    controls: Collection[str] = (),
+    baselines: Collection[str] = (),
 ) -> Comparison | RunComparison:
-    """Compare methods by the areas of their curves on the same samples, or the methods of runs between the runs.
+    """Compare methods by the areas of their curves on the same samples, or each method between several runs.
 
-    Runs may be of other models or other data. Where they share samples (by id, label and content) they are paired on
-    these; otherwise they are compared as independent ones. Metrics that were asked otherwise are not compared, and
-    the notes say so.
+    Runs may have different models or data. Runs that share samples (by id, label and content) are paired on these;
+    others are compared as independent samples. Metrics with different settings are not compared; the notes list them.
 
     Args:
-        compared: of methods, from each one's name to its curve, or to its curves by metric, of the same samples in any
-            order. Of runs, evaluations or run directories; or from names of your own to either.
+        compared: for methods, a mapping from names to curves, or to curves by metric, of the same samples in any
+            order. For runs, evaluations or run directories, or a mapping from your own names to either.
         confidence: confidence of intervals and verdicts.
         resamples: number of resamples.
         seed: seed of the resampling.
         high: for soundness, the predictive level up to which areas are taken, for all metrics or by metric. By default
             each curve's own area; between runs, for the paper's estimator, up to the lower limit of both. A method that
             does not reach it has no area.
-        controls: names of methods that are compared, but never the best; runs know theirs.
+        baselines: names of methods that are compared, but never the best; only for curves.
 
     Returns:
-        Of methods, differences with intervals and p-values, win rates, ranks with their uncertainty, the Pareto front,
-        and a sentence for each pair. Of runs, each method's differences between each pair of runs, in area and in
+        For methods, differences with intervals and p-values, win rates, ranks with their uncertainty, the Pareto front,
+        and a sentence for each pair. For runs, each method's differences between each pair of runs, in area and in
         skill, with intervals, p-values, sentences and notes.
 
     Raises:
@@ -101,37 +101,37 @@ def compare(
             resamples=resamples,
             seed=seed,
             high=high,
-            controls=controls,
+            baselines=baselines,
         )
-    if controls:
-        raise ValueError("`controls` belongs to curves of methods; runs know their own. Leave it out.")
-    found = compare_evaluations(
+    if baselines:
+        raise ValueError("`baselines` can only be set for curves of methods; runs store their own. Leave it out.")
+    comparison = compare_evaluations(
         _named(cast("Runs", compared)), confidence=confidence, resamples=resamples, seed=seed, high=high
     )
-    if not found.pairs:
-        reasons = " ".join(found.notes) or "They have no method and metric in common."
+    if not comparison.pairs:
+        reasons = " ".join(comparison.notes) or "They have no method and metric in common."
         raise ValueError(f"`compared` must hold runs that can be compared. {reasons}")
-    return found
+    return comparison
 
 
-def _named(compared: Runs) -> dict[str, Evaluation]:
+def _named(compared: Runs) -> dict[str, StoredRun]:
     items = list(compared.values()) if isinstance(compared, Mapping) else list(compared)
-    runs = [item if isinstance(item, Evaluation) else open_evaluation(item) for item in items]
+    runs = [item if isinstance(item, StoredRun) else StoredRun.open(item) for item in items]
     names = list(compared) if isinstance(compared, Mapping) else run_labels(runs)
     return dict(zip(names, runs, strict=True))
 
 
 def compare_evaluations(
-    runs: Mapping[str, Evaluation],
+    runs: Mapping[str, StoredRun],
     *,
     confidence: float = 0.95,
     resamples: int = 1000,
     seed: int = 0,
     high: Limits = None,
 ) -> RunComparison:
-    """Compare runs as `compare` does; where nothing can be compared there are no pairs, and the notes say why."""
+    """Compare runs as `compare` does; if nothing can be compared there are no pairs, and the notes tell why."""
     check_confidence(confidence)
-    notes, contrasts = list[str](), list[Contrast]()
+    notes, numbers = list[str](), list[RunValues]()
     resampling = _Resampling(runs, resamples, seed)
     for first, second in combinations(runs, 2):
         names, both = (first, second), (runs[first], runs[second])
@@ -142,54 +142,54 @@ def compare_evaluations(
             if reason := _refusal(names, both, metric):
                 notes.append(reason)
             else:
-                limits[metric], said = _limit(names, both, metric, high)
-                notes += said
+                limits[metric], note = _limit(names, both, metric, high)
+                notes += note
         for method in [name for name in both[0].methods if name in both[1].methods]:
-            contrasts += resampling.contrasts(names, method, limits)
+            numbers += resampling.numbers(names, method, limits)
             for run in both:
                 run.reader.forget()
-    # A run that stopped when its results were clear has looked at them several times, whatever the other one did.
+    # A run with `until` has looked at its results several times.
     looks = max((run.run.manifest.looks for run in runs.values()), key=lambda each: len(each.sizes))
     return RunComparison(
         confidence=confidence,
         runs=tuple(runs),
-        pairs=compare_runs(contrasts, confidence=confidence, looks=looks),
+        pairs=compare_runs(numbers, confidence=confidence, looks=looks),
         notes=tuple(dict.fromkeys(notes)),
     )
 
 
-def _refusal(names: tuple[str, str], runs: tuple[Evaluation, Evaluation], metric: str) -> str | None:
-    """Say why a metric is not compared; None where it is."""
+def _refusal(names: tuple[str, str], runs: tuple[StoredRun, StoredRun], metric: str) -> str | None:
+    """Return why a metric is not compared; None where it is."""
     between = f"{metric} is not compared between {names[0]} and {names[1]}"
-    if unlike := unlike_questions(names, runs, metric):
-        return f"{between}: {'; '.join(unlike)}. Ask the same of both first, by evaluation.ask(…) or twinlens ask."
+    if unlike := unlike_settings(names, runs, metric):
+        return f"{between}: {'; '.join(unlike)}. Use the same settings in both, by evaluation.ask(…) or twinlens ask."
     for name, run in zip(names, runs, strict=True):
         if metric not in run.metric_values:
-            return f"{between}: {name} measured it by a function of yours. Ask again with it: evaluation.ask(…)."
+            return f"{between}: {name} measured it with a custom function. Pass it again: evaluation.ask(…)."
     return None
 
 
 def _limit(
-    names: tuple[str, str], runs: tuple[Evaluation, Evaluation], metric: str, high: Limits
+    names: tuple[str, str], runs: tuple[StoredRun, StoredRun], metric: str, high: Limits
 ) -> tuple[float | None, list[str]]:
-    """Return the predictive level up to which areas are taken in both runs, and what there is to say of it."""
+    """Return the predictive level up to which areas are taken in both runs, and notes about it."""
     named = high.get(metric) if isinstance(high, Mapping) else high
     own = [run.results.soundness_up_to.get(metric) for run in runs]
-    known = [limit for limit in own if limit is not None]
-    if named is not None or not known:
+    limits = [limit for limit in own if limit is not None]
+    if named is not None or not limits:
         return named, []
     if len(set(own)) == 1:
         return own[0], []
-    said = " and ".join(f"{limit:.3f} in {name}" for name, limit in zip(names, own, strict=True) if limit is not None)
+    each = " and ".join(f"{limit:.3f} in {name}" for name, limit in zip(names, own, strict=True) if limit is not None)
     measure = performance_of(runs[0].results, metric)
-    return min(known), [
-        f"Areas of {metric} are taken up to {measure} {min(known):.3f} in both: by itself it is {said}."
+    return min(limits), [
+        f"Areas of {metric} are taken up to {measure} {min(limits):.3f} in both; separately, the limit is {each}."
     ]
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Draw:
-    """How one quantity of two runs is resampled: by which samples and by which seed of either run."""
+    """How one quantity of two runs is resampled: the samples and the seed of each run."""
 
     ids: tuple[frozenset[str], frozenset[str]]
     seeds: tuple[int, int]
@@ -197,67 +197,69 @@ class _Draw:
 
 
 class _Resampling:
-    """Resamples the curves of several runs: runs of the same samples alike, others by draws of their own."""
+    """Resamples the curves of several runs: runs of the same samples alike, others independently."""
 
-    def __init__(self, runs: Mapping[str, Evaluation], resamples: int, seed: int) -> None:
+    def __init__(self, runs: Mapping[str, StoredRun], resamples: int, seed: int) -> None:
         self.runs, self.resamples, self.seed = runs, resamples, seed
         self.shared = cache(self._shared)
         self.draw = cache(self._draw)
-        self.score = cache(self._score)
+        self.estimate = cache(self._estimate)
 
-    def contrasts(self, names: tuple[str, str], method: str, limits: Mapping[str, float | None]) -> list[Contrast]:
-        """Contrast a method between two runs by these metrics: in its area, and in its skill where both have that."""
-        found = []
+    def numbers(self, names: tuple[str, str], method: str, limits: Mapping[str, float | None]) -> list[RunValues]:
+        """Return a method's numbers in two runs by these metrics: its area, and its skill where both runs have it."""
+        numbers = []
         for metric, high in limits.items():
             curves = [self.runs[name].results.methods[method].metrics.get(metric) for name in names]
+            better = self.runs[names[0]].results.about(metric).higher_is_better
             quantities: list[Quantity] = ["area"] if all(curves) else []
-            if all(curve and curve.control for curve in curves):
+            if all(curve and curve.skill for curve in curves):
                 quantities.append("skill")
             for quantity in quantities:
                 draw = self.draw(names, quantity)
                 one, other = (
-                    self.score(name, quantity, method, metric, high, ids, seed)
+                    self.estimate(name, quantity, method, metric, high, ids, seed)
                     for name, ids, seed in zip(names, draw.ids, draw.seeds, strict=True)
                 )
-                found.append(
-                    Contrast(
+                numbers.append(
+                    RunValues(
                         metric=metric,
                         method=method,
                         quantity=quantity,
                         runs=names,
-                        scores=(one, other),
+                        values=(one, other),
                         paired=draw.paired,
+                        higher_is_better=quantity == "skill" or better,
                     )
                 )
-        return found
+        return numbers
 
     def _shared(self, names: tuple[str, str]) -> Shared:
         return shared_samples(names, (self.runs[names[0]], self.runs[names[1]]))
 
     def _draw(self, names: tuple[str, str], quantity: Quantity) -> _Draw:
-        """Pair two runs on the samples that both have the quantity of, or draw those of each by itself."""
+        """Pair two runs on the samples for which both have the quantity, or draw samples independently."""
         shared, (first, second) = self.shared(names), (self._samples(name, quantity) for name in names)
         seed, other_seed = (self._seed_of(name) for name in names)
         common = frozenset() if shared.ids is None else shared.ids & first & second
         if len(common) >= min(FEWEST, len(first), len(second)):
             return _Draw(ids=(common, common), seeds=(seed, seed), paired=True)
-        if seed == other_seed:  # of the same samples, with controls that have next to none of them in common
+        if seed == other_seed:  # the same samples, but exchanged controls with hardly any of them in common
             other_seed = stream(self.seed, "samples of run", names[1])
         return _Draw(ids=(first, second), seeds=(seed, other_seed), paired=False)
 
     def _samples(self, run: str, quantity: Quantity) -> frozenset[str]:
-        """Return the samples of a run whose areas are known, or whose skill."""
+        """Return the samples of a run that have the quantity."""
         evaluation = self.runs[run]
         if quantity == "area":
-            return frozenset(evaluation.reader.untouched.ids)
-        return frozenset(evaluation.reader.controlled_ids(evaluation.results.question.control_share))
+            return frozenset(evaluation.reader.original.ids)
+        return frozenset(evaluation.reader.controlled_ids(evaluation.results.settings.control_share))
 
     def _seed_of(self, run: str) -> int:
-        """Return the seed of a run's draws: that of the first run with the same samples."""
+        """Return the seed of a run's draws, shared by runs with the same samples."""
         first = next(name for name in self.runs if name == run or self.shared((name, run)).whole)
         return self.seed if first == next(iter(self.runs)) else stream(self.seed, "samples of run", first)
 
-    def _score(
+    def _estimate(
         self,
         run: str,
         quantity: Quantity,
@@ -266,12 +268,12 @@ class _Resampling:
         high: float | None,
         ids: frozenset[str],
         seed: int,
-    ) -> Score:
+    ) -> Estimate:
         evaluation = self.runs[run]
-        reader, asked = evaluation.reader, evaluation.metric_values[metric]
-        own = reader.curve(method, asked, ids=ids)
+        reader, value = evaluation.reader, evaluation.metric_values[metric]
+        own = reader.curve(method, value, ids=ids)
         if quantity == "area":
-            return bootstrap(own, resamples=self.resamples, seed=seed).score(high)
-        sweeps = evaluation.results.question.exchanged(asked, reader.features)
-        exchanged = reader.curve(method, asked, sweeps, ids=ids)
-        return score_skill(own, exchanged, high=high, resamples=self.resamples, seed=seed)
+            return bootstrap(own, resamples=self.resamples, seed=seed).area(high=high)
+        sweeps = evaluation.results.settings.exchanged(value, reader.features)
+        exchanged = reader.curve(method, value, sweeps, ids=ids)
+        return skill(own, exchanged, high=high, resamples=self.resamples, seed=seed)

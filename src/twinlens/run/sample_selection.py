@@ -1,4 +1,4 @@
-"""The few samples that tell most about a run, stored with it, so that a report needs the run alone.
+"""The samples that a report shows, selected and stored with the run.
 
 Shapes: N samples, M methods, F features of a coarse map, E selected samples.
 """
@@ -14,10 +14,9 @@ from PIL import Image
 from torch import Tensor
 
 from twinlens.data.inputs import load_inputs
-from twinlens.errors import unknown
 from twinlens.run.directory import Run
 from twinlens.run.manifest import Manifest
-from twinlens.run.work import EvaluationJob
+from twinlens.run.work import EvaluationWork
 from twinlens.support.arrays import Floats
 from twinlens.support.correlation import mean_rank_correlation
 from twinlens.support.fields import from_json, to_json
@@ -34,16 +33,11 @@ class SelectedSample:
     """One selected sample."""
 
     id: str
-    """Name of the sample."""
-
     position: int
-    """Its place among the samples of the run."""
-
+    """Its position among the samples of the run."""
     label: int | float
-    """Its class, or its value."""
-
     reason: str
-    """Why it was selected, in a few words."""
+    """Why it was selected."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -51,54 +45,33 @@ class SelectedSamples:
     """The selected samples of a run."""
 
     samples: tuple[SelectedSample, ...]
-    """Which they are."""
-
     inputs: Tensor
-    """(E, C, *S) or (E, D): their inputs, as the model sees them."""
-
+    """(E, C, *S) or (E, D): their preprocessed inputs."""
     segments: Tensor | None
-    """(E, *S): which places make one feature; None where each is one."""
-
+    """(E, *S): the segment of each position; None without segments."""
     images: bool
-    """Whether inputs were images, so that the model's preprocessing can be undone to show them."""
+    """Whether inputs are images, whose preprocessing can be undone."""
 
 
-def check_shown(named: Sequence[str], ids: Sequence[str]) -> None:
-    """Refuse ids of samples that are not in the run."""
-    known = set(ids)
-    for name in named:
-        if name not in known:
-            raise (
-                unknown("show", name, ids)
-                if len(ids) <= 20
-                else ValueError(f"`show` must hold ids of samples of this run, such as {ids[0]!r}; got {name!r}.")
-            )
+def write_selection(work: EvaluationWork, false_share: Mapping[str, Floats], named: Sequence[str] = ()) -> None:
+    """Select samples to show, and store their inputs with the run.
 
-
-def write_selection(job: EvaluationJob, false_share: Mapping[str, Floats], named: Sequence[str] = ()) -> None:
-    """Select the most telling samples of a run and store their inputs in its directory.
-
-    These are samples on which the methods disagree most, agree most, and attribute most to what was judged false. The
-    same run always gives the same file.
-
-    Args:
-        job: the run's job, through which inputs can still be read.
-        false_share: (N,) of each method, the share of each sample's attribution that was judged false.
-        named: ids of samples that are to be shown in any case.
+    These are samples on which the methods disagree most, agree most, and have most false attribution: `false_share`
+    holds its share (N,) by method. Samples in `named` are added.
     """
-    selected = select_samples(job.run, job.samples.ids, false_share, named)
-    part = job.samples.take(list(selected))
+    selected = select_samples(work.run, work.samples.ids, false_share, named)
+    part = work.samples.take(list(selected))
     samples = [
         SelectedSample(id=name, position=position, label=label.item(), reason=selected[position])
         for name, position, label in zip(part.ids, selected, part.labels, strict=True)
     ]
     images = isinstance(part.read(0), Image.Image)
-    inputs = load_inputs(part, job.model, job.workers)
+    inputs = load_inputs(part, work.model, work.workers)
     tensors = {"inputs": inputs}
-    if job.segments is not None:
-        tensors["segments"] = job.segments.of(part, inputs)
-    job.run.check_there()
-    save_tensors(job.run.path / FILE, tensors, about={"images": images, "samples": to_json(samples)})
+    if work.segments is not None:
+        tensors["segments"] = work.segments.of(part, inputs)
+    work.run.check_there()
+    save_tensors(work.run.path / FILE, tensors, about={"images": images, "samples": to_json(samples)})
 
 
 def read_selection(run: Run[Manifest]) -> SelectedSamples | None:
@@ -116,7 +89,7 @@ def read_selection(run: Run[Manifest]) -> SelectedSamples | None:
 def select_samples(
     run: Run[Manifest], ids: Sequence[str], false_share: Mapping[str, Floats], named: Sequence[str] = ()
 ) -> dict[int, str]:
-    """Return the positions of the most telling samples, each with the reason why."""
+    """Return the positions of the samples to show, each with the reason."""
     agreement = agreement_of_methods(run, len(ids))
     scores = {
         "Methods disagree": -agreement,
@@ -127,14 +100,14 @@ def select_samples(
     queues["Drawn by the seed"] = sorted(
         range(len(ids)), key=lambda position: stream(run.manifest.seed, "exhibit", ids[position])
     )
-    place = {name: position for position, name in enumerate(ids)}
-    # A run that draws its samples in rounds may have ended before it came to one of them.
-    chosen = {place[name]: "Asked for by name" for name in dict.fromkeys(named) if name in place}
-    wanted = min(len(ids), max(_COUNT, len(chosen) + _COUNT // 2))
-    # In turn, so that each reason has its share; the draw fills what they leave open.
+    positions = {name: position for position, name in enumerate(ids)}
+    # A run in rounds may have ended before it drew one of them.
+    chosen = {positions[name]: "Asked for by name" for name in dict.fromkeys(named) if name in positions}
+    count = min(len(ids), max(_COUNT, len(chosen) + _COUNT // 2))
+    # In turn: each reason has its share, and the draw fills the rest.
     turns = [*[*scores] * len(ids), *["Drawn by the seed"] * len(ids)]
     for reason in turns:
-        while len(chosen) < wanted and queues[reason]:
+        while len(chosen) < count and queues[reason]:
             position = queues[reason].pop(0)
             if position not in chosen:
                 chosen[position] = reason
@@ -145,14 +118,14 @@ def select_samples(
 
 def _best_first(scores: Floats, ids: Sequence[str]) -> list[int]:
     """Return the positions with a score, highest first; equal ones by id."""
-    known = [int(position) for position in np.flatnonzero(np.isfinite(scores))]
-    return sorted(known, key=lambda position: (-round(float(scores[position]), 9), ids[position]))
+    scored = [int(position) for position in np.flatnonzero(np.isfinite(scores))]
+    return sorted(scored, key=lambda position: (-round(float(scores[position]), 9), ids[position]))
 
 
 def agreement_of_methods(run: Run[Manifest], samples: int) -> Floats:
     """Mean rank correlation (N,) of each sample's maps over pairs of methods; NaN for a single method."""
     shards = range(run.manifest.shards)
-    methods = [name for name in run.manifest.methods if all(run.maps_part(name, shard).exists() for shard in shards)]
+    methods = [name for name in run.manifest.methods if all(run.maps_shard(name, shard).exists() for shard in shards)]
     if len(methods) < 2:
         return np.full(samples, np.nan)
     parts = [torch.stack([_coarse(run.load_maps(name, shard)) for name in methods], dim=1) for shard in shards]
@@ -169,6 +142,6 @@ def _mean_over_methods(shares: Mapping[str, Floats], samples: int) -> Floats:
     if not shares:
         return np.full(samples, np.nan)
     each = np.stack(list(shares.values()))
-    known = np.isfinite(each)
-    counts = known.sum(axis=0)
-    return np.where(counts > 0, np.where(known, each, 0.0).sum(axis=0) / np.maximum(counts, 1), np.nan)
+    defined = np.isfinite(each)
+    counts = defined.sum(axis=0)
+    return np.where(counts > 0, np.where(defined, each, 0.0).sum(axis=0) / np.maximum(counts, 1), np.nan)

@@ -1,6 +1,6 @@
-"""The subject of a run: a model that can be called, and samples that were read once.
+"""The model and the samples of a run, loaded and checked.
 
-Shapes: C channels, S = spatial shape.
+Shapes: N samples, C channels, S = spatial shape.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ import dataclasses
 import hashlib
 import os
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 import torch
@@ -19,10 +19,10 @@ from torch import Tensor, nn
 
 from twinlens.data.datasets import from_dataset, is_dataset
 from twinlens.data.inputs import load_inputs
-from twinlens.data.samples import Samples, Skipped, check, from_arrays, subset
+from twinlens.data.samples import Samples, Skipped, cached, check, from_arrays, subset
 from twinlens.data.segments import Segments, find_segments
 from twinlens.data.sources import open_data
-from twinlens.errors import DataError, RunError, first_line, short_repr
+from twinlens.errors import DataError, RunError, first_line, short_repr, unknown
 from twinlens.imputation.imputers import (
     Imputer,
     LinearImputer,
@@ -35,70 +35,62 @@ from twinlens.metrics.metric import Metric
 from twinlens.metrics.performance import check_measure
 from twinlens.models.callables import find_estimator, from_function
 from twinlens.models.loading import LoadedModel, comes_from_a_library, load_model
-from twinlens.options import DataSource, ModelSource, Options, SubjectOptions
+from twinlens.options import DataSource, ModelDataOptions, ModelSource, Options
 from twinlens.probing.answers import REGRESSION, SCORE, SINGLE, Target, find_logits, score_of, task_of
 from twinlens.probing.model_call import blaming, evaluating, find_device, refusing_exit
 from twinlens.probing.tokens import IDS, TokenModel, are_tokens
-from twinlens.run.manifest import DataRecord, Manifest, ModelRecord, RoundsRecord
-from twinlens.run.run_reader import Evaluation
+from twinlens.run.manifest import DataRecord, Manifest, ModelRecord, RoundsRecord, SourceRecord
+from twinlens.run.stored_run import StoredRun
 from twinlens.statistics.sequential import round_sizes
 from twinlens.support.code_digest import describe_function
+from twinlens.support.fields import JSON
 from twinlens.support.randomness import drawn_order
 
-_MEAN_SAMPLES = 64  # that are in memory at a time while their mean is taken
+_MEAN_SAMPLES = 64  # in memory at a time while their mean is computed
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Subject:
-    """What is evaluated."""
+class Setup:
+    """The model and the samples of a run."""
 
     model: LoadedModel
-    """The model, on its device."""
-
     everything: Samples
     """The whole data set."""
-
     samples: Samples
-    """The samples that are evaluated."""
-
+    """The samples to evaluate."""
     skipped: tuple[Skipped, ...]
-    """Those that could not be read."""
-
     digest: str
     """Hash of the samples."""
-
     fingerprints: tuple[bytes, ...]
     """(N,) hash of each sample's id, label and content."""
-
     example: Tensor
-    """(1, C, *S): the first input as the model expects it."""
-
+    """(1, C, *S): the first input, preprocessed."""
     output: str
-    """Where the logits are in what the model returns."""
-
+    """Where the logits are in the model's output."""
     segments: Segments | None
-    """What joins places of a map to features."""
-
     target: Target | None
-    """What makes scores of it instead."""
-
     task: str
-    """"classification" or "regression"."""
+    workers: int
+    """Threads that read images."""
+    source: SourceRecord
+    """The specs of model and data."""
+    reload: Callable[[], LoadedModel] | None
+    """Loads the model in other processes; None if they have to receive it."""
 
-    def first(self, count: int) -> Subject:
-        """Return the subject with its first samples alone, which make one round."""
+    def first(self, count: int) -> Setup:
+        """Return the setup with the first `count` samples, as of one round."""
         prints = self.fingerprints[:count]
         digest = hashlib.blake2b(b"".join(prints), digest_size=32).hexdigest()
         return dataclasses.replace(self, samples=self.samples.take(range(count)), digest=digest, fingerprints=prints)
 
     @cached_property
     def rounds(self) -> RoundsRecord:
-        """The rounds in which its samples are drawn, where they are not measured all at once."""
+        """The rounds in which `until` draws the samples."""
         return RoundsRecord(sizes=round_sizes(len(self.samples)), digest=self.digest)
 
     @cached_property
     def model_record(self) -> ModelRecord:
-        """The model as run.json holds it."""
+        """The model as run.json describes it."""
         return ModelRecord(
             name=self.model.name,
             digest=self.model.digest(),
@@ -112,7 +104,7 @@ class Subject:
 
     @cached_property
     def data(self) -> DataRecord:
-        """The samples as run.json holds them."""
+        """The samples as run.json describes them."""
         return DataRecord(
             name=self.samples.name,
             digest=self.digest,
@@ -123,20 +115,51 @@ class Subject:
             tokens=are_tokens(self.example),
         )
 
+    @cached_property
+    def mean(self) -> list[float]:
+        """Mean of the preprocessed samples: one number per channel, or per feature of tabular rows."""
+        total, count = torch.zeros(self.example.shape[1], dtype=torch.float64), 0
+        for start in range(0, len(self.samples), _MEAN_SAMPLES):
+            stop = min(start + _MEAN_SAMPLES, len(self.samples))
+            inputs = load_inputs(self.samples.take(range(start, stop)), self.model, self.workers)
+            values = inputs.double().flatten(2) if inputs.dim() > 2 else inputs.double()[..., None]
+            total += values.sum(dim=(0, 2))
+            count += values.shape[0] * values.shape[2]
+        means: list[float] = (total / count).tolist()
+        return means
 
-def open_subject(
-    model: ModelSource, data: DataSource, options: Options, *, device: str | None, there: Manifest | None
-) -> Subject:
-    """Load the model, read every sample once, and call the model once, so that nothing fails later.
+    def imputer(self, imputer: str | Mapping[str, JSON] | Imputer | None) -> Imputer:
+        """Return an imputer that is ready to use; by default linear for images and the mean for tabular rows."""
+        if imputer is None and not self.data.tokens:
+            imputer = LinearImputer() if self.data.has_neighbours else MeanImputer()
+        ready = None if imputer is None else find_imputer(imputer)
+        if ready is None or (self.data.tokens and not takes_tokens(ready)):
+            raise ValueError(
+                "`imputer` must be tl.TokenImputer(mask_id) for token ids, which integers are taken for. Convert other "
+                "integers to floating-point numbers."
+            )
+        return self._with_mean(ready)
 
-    Args:
-        model: as for `evaluate`.
-        data: as for `evaluate`.
-        options: what is asked.
-        device: where a model that is given by its spec is put.
-        there: the manifest of the run that goes on, with which the model need not be called.
+    def _with_mean(self, imputer: Imputer) -> Imputer:
+        return MeanImputer(self.mean) if isinstance(imputer, MeanImputer) and imputer.mean is None else imputer
+
+    def bind(self, metrics: Mapping[str, Metric], imputer: Imputer) -> dict[str, Metric]:
+        """Give every metric its imputer: its own, or that of the run."""
+        bound = {name: metric.bound(imputer, neighbours=self.data.has_neighbours) for name, metric in metrics.items()}
+        return {
+            name: dataclasses.replace(metric, imputer=self._with_mean(metric.imputer or imputer))
+            for name, metric in bound.items()
+        }
+
+
+def open_setup(
+    model: ModelSource, data: DataSource, options: Options, *, device: str | None, stored: Manifest | None
+) -> Setup:
+    """Load the model, read every sample once and call the model once, to find problems before the work starts.
+
+    With the manifest of an existing run the model is not called. `device` is for a model given by its spec.
     """
-    everything = _open_samples(data, model, options)
+    everything = cached(_open_samples(data, model, options))
     arrays = isinstance(data, (tuple, list)) and not isinstance(data[0], Tensor)
     loaded = _open_model(model, options, device, on_arrays=arrays)
     if isinstance(data, (tuple, list)) and isinstance(data[0], Mapping):
@@ -144,7 +167,7 @@ def open_subject(
     task = task_of(everything.labels) if options.target is None else REGRESSION
     _check_performance(options, task)
     chosen = everything if options.limit is None else subset(everything, options.limit, options.seed)
-    if options.until is not None:  # so that a round has the samples of the last one, and then others
+    if options.until is not None:  # each round keeps the samples of the one before and adds others
         chosen = chosen.take(drawn_order(chosen.ids, seed=options.seed))
     samples, skipped, digest, fingerprints = check(
         chosen,
@@ -152,9 +175,9 @@ def open_subject(
         workers=options.workers,
         check_size=loaded.preprocessing.check_size,
     )
+    check_shown(options.show, samples.ids)
     example = load_inputs(samples.take([0]), loaded, workers=1)
-    output = there.model.output if there else _check_fit(loaded, samples, example, options)
-    return Subject(
+    return Setup(
         model=loaded,
         everything=everything,
         samples=samples,
@@ -162,14 +185,45 @@ def open_subject(
         digest=digest,
         fingerprints=fingerprints,
         example=example,
-        output=output,
+        output=stored.model.output if stored else _check_fit(loaded, samples, example, options),
         segments=_open_segments(options, everything),
         target=options.target,
         task=task,
+        workers=options.workers,
+        source=SourceRecord(
+            model=model if isinstance(model, str) else None,
+            weights=options.weights,
+            data=data if isinstance(data, str) else None,
+            classes=options.classes,
+        ),
+        reload=_reload(model, loaded, options),
     )
 
 
-def _open_model(model: ModelSource, options: SubjectOptions, device: str | None, *, on_arrays: bool) -> LoadedModel:
+def _reload(model: ModelSource, loaded: LoadedModel, options: Options) -> Callable[[], LoadedModel] | None:
+    if not isinstance(model, str) or isinstance(loaded.module, TokenModel):
+        return None
+    return partial(
+        load_model,
+        model,
+        weights=options.weights,
+        preprocessing=options.preprocessing,
+        device="cpu",  # first; the work moves it to the worker's device
+        allow_code=options.allow_code,
+    )
+
+
+def check_shown(names: Sequence[str], ids: Sequence[str]) -> None:
+    """Refuse samples to show that are not in the run."""
+    known = set(ids)
+    for name in names:
+        if name not in known:
+            if len(ids) <= 20:
+                raise unknown("show", name, ids)
+            raise ValueError(f"`show` must hold ids of samples of this run, such as {ids[0]!r}; got {name!r}.")
+
+
+def _open_model(model: ModelSource, options: ModelDataOptions, device: str | None, *, on_arrays: bool) -> LoadedModel:
     if isinstance(model, str):
         loaded = load_model(
             model,
@@ -189,7 +243,7 @@ def _open_model(model: ModelSource, options: SubjectOptions, device: str | None,
     return dataclasses.replace(loaded, preprocessing=loaded.preprocessing.changed(options.preprocessing), scale=scale)
 
 
-def _open_samples(data: DataSource, model: ModelSource, options: SubjectOptions) -> Samples:
+def _open_samples(data: DataSource, model: ModelSource, options: ModelDataOptions) -> Samples:
     if isinstance(data, (str, os.PathLike)):
         return open_data(os.fspath(data), classes=options.classes)
     if options.classes is not None:
@@ -202,7 +256,7 @@ def _open_samples(data: DataSource, model: ModelSource, options: SubjectOptions)
         return dataclasses.replace(samples, labels=estimator.indices(samples.labels), classes=estimator.class_names)
     if not isinstance(data, (tuple, list)) or len(data) != 2:
         raise TypeError(
-            "`data` must be a path, samples, a data set or loader of torch, or inputs and labels as two arrays; got "
+            "`data` must be a path, samples, a torch data set or loader, or inputs and labels as two arrays; got "
             f"{short_repr(data)}."
         )
     inputs, labels = data
@@ -221,8 +275,8 @@ def _open_segments(options: Options, everything: Samples) -> Segments | None:
     return None
 
 
-def _check_fit(model: LoadedModel, samples: Samples, example: Tensor, options: SubjectOptions) -> str:
-    """Call the model once, refuse labels that cannot be meant for it, and return where its logits are."""
+def _check_fit(model: LoadedModel, samples: Samples, example: Tensor, options: ModelDataOptions) -> str:
+    """Call the model once, refuse labels that do not fit it, and return where its logits are."""
     device, dtype = find_device(model.module, None)
     with evaluating(model.module), torch.inference_mode():
         try:
@@ -243,12 +297,12 @@ def _check_fit(model: LoadedModel, samples: Samples, example: Tensor, options: S
     if not isinstance(logits, Tensor) or not (single or logits.dim() == 2):
         raise TypeError(
             f"`model` {model.name} must return logits (samples, classes), or have them as `logits` or as its first "
-            "item; it returned something else. Of whatever it returns, `target` makes a score per sample."
+            "item; it returned something else. For other outputs pass `target`, a function to one score per sample."
         )
     if values and not single:
         raise DataError(
             f"`data` has floating-point labels, which mean regression, and the model returns {logits.shape[1]} values "
-            "per sample. For classes convert the labels to integers."
+            "per sample. For classification convert the labels to integers."
         )
     if not values:
         _check_classes(samples, 2 if single else logits.shape[1], options.classes)
@@ -260,8 +314,8 @@ def _check_classes(samples: Samples, outputs: int, classes: str | None) -> None:
     folders = samples.classes
     if samples.name.startswith("folder:") and classes is None and folders is not None and len(folders) != outputs:
         raise DataError(
-            f"`data` holds {len(folders)} class folders and the model knows {outputs} classes, so their numbers are "
-            "unclear. Say which folder is which class with `classes`, a file of names and indices."
+            f"`data` holds {len(folders)} class folders and the model knows {outputs} classes, so their indices are "
+            "unclear. Map folders to classes with `classes`, a file of names and indices."
         )
     if (largest := int(samples.labels.max())) >= outputs:
         name = samples.ids[int(samples.labels.argmax())]
@@ -269,8 +323,8 @@ def _check_classes(samples: Samples, outputs: int, classes: str | None) -> None:
 
 
 def _check_performance(options: Options, task: str) -> None:
-    """Refuse metrics by a measure that the kind of model does not have, before any work."""
-    for metric in options.metric_values().values():
+    """Refuse performance measures that the task does not have."""
+    for metric in options.metric_values.values():
         try:
             check_measure(metric.performance, task)
         except ValueError as error:
@@ -280,102 +334,54 @@ def _check_performance(options: Options, task: str) -> None:
             ) from None
 
 
-def choose_imputer(subject: Subject, options: Options) -> Imputer:
-    """Return the imputer of the run: the one named, or linear for images and the samples' mean for tabular rows."""
-    if subject.data.tokens and (options.imputer is None or not takes_tokens(find_imputer(options.imputer))):
-        raise ValueError(
-            "`imputer` must be tl.TokenImputer(mask_id) for token ids, which integers are taken for. Convert whatever "
-            "else they are to floating-point numbers."
-        )
-    if options.imputer is None:
-        return LinearImputer() if subject.data.has_neighbours else with_mean(MeanImputer(), subject, options.workers)
-    return with_mean(find_imputer(options.imputer), subject, options.workers)
+def reopen(run: StoredRun, *, model: str | None = None, allow_code: bool = False) -> tuple[LoadedModel, Samples]:
+    """Load the model and open the samples of a run again, if both were given by their specs.
 
-
-def with_mean(imputer: Imputer, subject: Subject, workers: int) -> Imputer:
-    """Return an imputer by the mean of the samples for one by a mean that was not given, and any other as it is."""
-    if isinstance(imputer, MeanImputer) and imputer.mean is None:
-        return MeanImputer(mean_input(subject, workers))
-    return imputer
-
-
-def bind_metrics(metrics: Mapping[str, Metric], imputer: Imputer, subject: Subject, workers: int) -> dict[str, Metric]:
-    """Give every metric its imputer: its own, or that of the run."""
-    bound = {name: metric.bound(imputer, neighbours=subject.data.has_neighbours) for name, metric in metrics.items()}
-    own = {name: with_mean(metric.imputer or imputer, subject, workers) for name, metric in bound.items()}
-    return {name: dataclasses.replace(metric, imputer=own[name]) for name, metric in bound.items()}
-
-
-def mean_input(subject: Subject, workers: int) -> list[float]:
-    """Mean of the samples as the model sees them: one number per channel, or per feature of tabular rows."""
-    total, count = torch.zeros(subject.example.shape[1], dtype=torch.float64), 0
-    for start in range(0, len(subject.samples), _MEAN_SAMPLES):
-        stop = min(start + _MEAN_SAMPLES, len(subject.samples))
-        inputs = load_inputs(subject.samples.take(range(start, stop)), subject.model, workers)
-        values = inputs.double().flatten(2) if inputs.dim() > 2 else inputs.double()[..., None]
-        total += values.sum(dim=(0, 2))
-        count += values.shape[0] * values.shape[2]
-    means: list[float] = (total / count).tolist()
-    return means
-
-
-def reopen(
-    evaluation: Evaluation, *, model: str | None = None, allow_code: bool = False
-) -> tuple[LoadedModel, Samples]:
-    """Load the model and open the samples of a run again, if it was given both by their specs.
-
-    The model must be the one that was evaluated; samples are found by their ids. Code that run.json names, which may
-    come from anybody, is not loaded.
-
-    Args:
-        evaluation: of the run.
-        model: spec of its model; that of run.json by default, if it names a model of a library.
-        allow_code: as in `load_model`.
+    The model must be the one that was evaluated; samples are matched by id. Code named in run.json, which may come
+    from anybody, is not loaded: pass the spec as `model`.
     """
-    spec, weights = model_spec(evaluation, model), evaluation.run.manifest.source.weights
-    loaded = load_again(evaluation, spec, weights=weights, allow_code=allow_code)
-    if loaded.digest() != evaluation.run.manifest.model.digest:
-        raise RunError(f"The model {spec!r} is not, or no longer, the one that {evaluation.run} was made with.")
-    return loaded, reopen_samples(evaluation)
+    spec, weights = model_spec(run, model), run.manifest.source.weights
+    loaded = load_again(run, spec, weights=weights, allow_code=allow_code)
+    if loaded.digest() != run.manifest.model.digest:
+        raise RunError(f"The model {spec!r} is not, or no longer, the one that {run.run} was made with.")
+    return loaded, reopen_samples(run)
 
 
-def model_spec(evaluation: Evaluation, model: str | None) -> str:
-    """Return the spec by which a run's model is loaded again: the one given, or that of a library in run.json."""
-    spec = model or evaluation.run.manifest.source.model
+def model_spec(run: StoredRun, model: str | None) -> str:
+    """Return the spec that loads a run's model again: the argument, or a library model named in run.json."""
+    spec = model or run.manifest.source.model
     if spec is None:
-        raise _cannot_open(evaluation)
+        raise _cannot_open(run)
     if model is None and not comes_from_a_library(spec):
         raise RunError(
-            f"{evaluation.run} names the model {spec!r}, which is code, and code is loaded only where you name it "
-            f"yourself. If you trust it, pass --model {shlex.quote(spec)}"
+            f"{run.run} names the model {spec!r}, which is code, and code is loaded only where you name it yourself. "
+            f"If you trust it, pass --model {shlex.quote(spec)}"
         )
     return spec
 
 
-def load_again(evaluation: Evaluation, spec: str, *, weights: str, allow_code: bool) -> LoadedModel:
-    """Load a model as a run did: with its preprocessing, on its device."""
-    manifest = evaluation.run.manifest
+def load_again(run: StoredRun, spec: str, *, weights: str, allow_code: bool) -> LoadedModel:
+    """Load a model with the preprocessing and on the device of a run."""
     return load_model(
         spec,
         weights=weights,
-        preprocessing=dataclasses.asdict(manifest.model.preprocessing),
-        device=manifest.execution.device,
+        preprocessing=dataclasses.asdict(run.manifest.model.preprocessing),
+        device=run.manifest.execution.device,
         allow_code=allow_code,
     )
 
 
-def reopen_samples(evaluation: Evaluation) -> Samples:
-    """Open the samples of a run again, if it was given its data by their spec."""
-    source = evaluation.run.manifest.source
+def reopen_samples(run: StoredRun) -> Samples:
+    """Open the samples of a run again, if they were given by a spec."""
+    source = run.manifest.source
     if source.data is None:
-        raise _cannot_open(evaluation)
+        raise _cannot_open(run)
     everything = open_data(source.data, classes=source.classes)
-    place = {name: k for k, name in enumerate(everything.ids)}
-    ids = evaluation.ids()
-    if missing := [name for name in ids if name not in place]:
-        raise DataError(f"`data` {source.data!r} no longer has sample {missing[0]!r}, which {evaluation.run} has.")
-    return everything.take([place[name] for name in ids])
+    positions, ids = {name: k for k, name in enumerate(everything.ids)}, run.ids()
+    if missing := [name for name in ids if name not in positions]:
+        raise DataError(f"`data` {source.data!r} no longer has sample {missing[0]!r}, which {run.run} has.")
+    return everything.take([positions[name] for name in ids])
 
 
-def _cannot_open(evaluation: Evaluation) -> RunError:
-    return RunError(f"{evaluation.run} was made in Python from a model or data at hand, and cannot open them again.")
+def _cannot_open(run: StoredRun) -> RunError:
+    return RunError(f"{run.run} was made from Python objects, and cannot load its model and data again.")

@@ -1,8 +1,7 @@
-"""When samples are enough: the rule of `until`, judged by the results of a round."""
+"""The rule of `until`: whether the samples of a round are enough."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 
 from twinlens.options import Until
@@ -14,22 +13,22 @@ from twinlens.statistics.verdicts import Comparison
 def find_stopping(
     results: Results, compared: Comparison | None, manifest: Manifest, metrics: Sequence[str]
 ) -> StoppingResults | None:
-    """Judge whether the samples of a round are enough; None for a run without rounds.
+    """Return whether the samples of a round are enough; None for a run without rounds.
 
     Args:
-        results: of the round.
-        compared: how its methods compare.
-        manifest: of the run, with its rounds.
-        metrics: the headline, whose intervals decide.
+        results: the results of the round.
+        compared: the comparison of its methods.
+        manifest: the manifest of the run, with its rounds.
+        metrics: the headline metrics, whose intervals decide.
     """
-    rounds, asked = manifest.rounds, results.question.until
-    if rounds is None or asked is None:
+    rounds, goal = manifest.rounds, results.settings.until
+    if rounds is None or goal is None:
         return None
-    until, samples = Until.read(asked), manifest.data.samples
+    until, samples = Until.read(goal), manifest.data.samples
     reaches = list(_comparisons(results, compared, metrics) if until.decided else _half_widths(results, metrics))
     widest, look = max(reaches, default=None), 1 + rounds.sizes.index(samples)
     return StoppingResults(
-        until=asked,
+        until=goal,
         met=widest is not None and widest <= until.margin,
         widest=widest,
         samples=samples,
@@ -42,30 +41,24 @@ def find_stopping(
 
 
 def _half_widths(results: Results, metrics: Sequence[str]) -> Iterator[float]:
-    """Yield how far the interval of each area reaches; what is not defined has none."""
-    for found in results.methods.values():
-        for metric in metrics:
-            curve = found.metrics.get(metric)
-            if curve is not None and curve.area is not None and curve.area_interval is not None:
-                low, high = curve.area_interval
-                yield max(curve.area - low, high - curve.area)  # one end may be cut off at the limit of a share
+    """Yield the half-width of each area's interval."""
+    for method in results.methods.values():
+        for area in [method.metrics[metric].area for metric in metrics if metric in method.metrics]:
+            if area.value is not None and area.interval is not None:
+                low, high = area.interval
+                yield max(area.value - low, high - area.value)  # one end may be clipped at the limit of a share
 
 
 def _comparisons(results: Results, compared: Comparison | None, metrics: Sequence[str]) -> Iterator[float]:
     """Yield the largest difference that each comparison leaves possible: 0 where it is decided.
 
-    Methods are compared with each other, and with their own maps exchanged between the samples; of controls nobody
-    claims that they know the input.
+    Methods are compared with each other and, except for baselines, with their exchanged control.
     """
-    for pair in compared.pairs if compared else ():
-        if pair.metric in metrics:
-            yield from _open(pair.low, pair.high)
-    for method, found in results.methods.items():
-        for metric in metrics if not found.control else ():
-            if control := results.control(method, metric):
-                yield from _open(control.low, control.high)
-
-
-def _open(low: float | None, high: float | None) -> Iterator[float]:
-    if low is not None and high is not None and math.isfinite(low + high):
-        yield 0.0 if low > 0 or high < 0 else max(-low, high)
+    differences = [pair.difference for pair in compared.pairs if pair.metric in metrics] if compared else []
+    for name, method in results.methods.items():
+        skills = [] if method.baseline else [results.skill(name, metric) for metric in metrics]
+        differences += [skill for skill in skills if skill is not None]
+    for difference in differences:
+        if difference.interval is not None:
+            low, high = difference.interval
+            yield 0.0 if difference.decided else max(-low, high)

@@ -1,9 +1,9 @@
-"""Verification: every file of a run directory against its digest and its place, and results against their probes."""
+"""Verification of a run: every file against its digest and its samples, and the results against the probes."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,8 +19,9 @@ from twinlens.run.fingerprints import FILE as FINGERPRINTS
 from twinlens.run.fingerprints import read_fingerprints
 from twinlens.run.manifest import Manifest
 from twinlens.run.pairs_table import FILE as PAIRS
-from twinlens.run.run_reader import Evaluation, open_evaluation
-from twinlens.run.sample_selection import FILE, read_selection
+from twinlens.run.sample_selection import FILE as SELECTION
+from twinlens.run.sample_selection import read_selection
+from twinlens.run.stored_run import StoredRun
 from twinlens.run.table_reader import TableReader
 from twinlens.support.fields import to_json
 from twinlens.support.tensor_files import load_tensors
@@ -32,45 +33,45 @@ class Finding:
 
     file: str
     """Its path within the run directory."""
-
     problem: str | None
-    """What is wrong with it; None where it is whole."""
+    """What is wrong with it; None if it is intact."""
 
 
 def verify_run(run: Run[Manifest]) -> list[Finding]:
-    """Check every file that a run should have; nothing is written, and no model is called.
+    """Check every file that a run should have, without writing anything or calling the model.
 
-    Maps and probes must fit their digests, and hold the samples, levels and seed that belong at their place.
-    results.json must be what the probes give.
+    Maps and probes must match their digests, and hold the samples, levels and seed of their run. results.json must be
+    what the probes give.
     """
-    manifest, found = run.manifest, list[Finding]()
+    manifest, findings = run.manifest, list[Finding]()
 
     def look(path: Path, check: Callable[[], str | None]) -> None:
-        found.append(Finding(file=str(path.relative_to(run.path)), problem=_problem(path, check)))
+        findings.append(Finding(file=str(path.relative_to(run.path)), problem=_problem(path, check)))
 
-    samples = [_ids_of(run.untouched_part(shard)) for shard in range(manifest.shards)]
+    samples = [_ids_of(run.original_shard(shard)) for shard in range(manifest.shards)]
     for shard, ids in enumerate(samples):
-        untouched = run.untouched_part(shard)
-        look(untouched, partial(_check_table, run, untouched, None, None))
+        original = run.original_shard(shard)
+        look(original, partial(_check_table, run, original, None, None))
         for method in manifest.methods:
-            look(run.maps_part(method, shard), partial(_check_maps, run.maps_part(method, shard), ids))
+            look(run.maps_shard(method, shard), partial(_check_maps, run.maps_shard(method, shard), ids))
             for sweep in manifest.sweeps:
                 probed = _probed(samples, shard, sweep.exchanged, manifest)
-                part = run.probes_part(method, sweep.name, shard)
+                path = run.probes_shard(method, sweep.name, shard)
                 if probed != ():  # the control need not have samples in every shard
-                    look(part, partial(_check_table, run, part, sweep.schedule, probed))
-    if (run.path / FILE).exists():
-        look(run.path / FILE, lambda: None if read_selection(run) else "it is empty")
+                    look(path, partial(_check_table, run, path, sweep.schedule, probed))
+    if (run.path / SELECTION).exists():
+        look(run.path / SELECTION, lambda: None if read_selection(run) else "it is empty")
     if (run.path / FINGERPRINTS).exists():
         look(run.path / FINGERPRINTS, lambda: None if read_fingerprints(run) else "it is empty")
-    parts_are_whole = all(finding.problem is None for finding in found)
-    look(run.path / "results.json", lambda: _check_results(run, recompute=parts_are_whole))
-    if found[-1].problem is None and (evaluation := open_evaluation(run.path)).results.pairs_digest:
-        look(run.path / PAIRS, lambda: _check_pairs(evaluation))
+    intact = all(finding.problem is None for finding in findings)
+    look(run.path / "results.json", lambda: _check_results(run, recompute=intact))
+    if findings[-1].problem is None and (stored := StoredRun.open(run.path)).results.pairs_digest:
+        look(run.path / PAIRS, lambda: _check_pairs(stored))
     for path in check_files(run):
         look(path, partial(_check_check, path))
-    found += [Finding(file=str(path.relative_to(run.path)), problem="left by a killed process") for path in _left(run)]
-    return found
+    for left in run.path.rglob(".*.unfinished"):
+        findings.append(Finding(file=str(left.relative_to(run.path)), problem="left by a killed process"))
+    return findings
 
 
 def _problem(path: Path, check: Callable[[], str | None]) -> str | None:
@@ -84,9 +85,9 @@ def _problem(path: Path, check: Callable[[], str | None]) -> str | None:
         return f"damaged: {first_line(error)}"
 
 
-def _ids_of(untouched: Path) -> tuple[str, ...] | None:
+def _ids_of(original: Path) -> tuple[str, ...] | None:
     try:
-        return ProbeTable.load(untouched).ids
+        return ProbeTable.load(original).ids
     except (ValueError, OSError):
         return None
 
@@ -94,21 +95,19 @@ def _ids_of(untouched: Path) -> tuple[str, ...] | None:
 def _probed(
     samples: Sequence[tuple[str, ...] | None], shard: int, exchanged: float, manifest: Manifest
 ) -> tuple[str, ...] | None:
-    """Return the ids that a sweep holds of a shard: all of it, or those of the control; None where that is unknown."""
+    """Return the ids of a sweep in a shard: all, or those of the control; None if that is unknown."""
     here = samples[shard]
     if not exchanged or here is None:
         return here
-    known = [ids for ids in samples if ids is not None]
-    if len(known) < len(samples):
+    if None in samples:
         return None
-    everybody = [name for ids in known for name in ids]
-    positions = draw_controlled(everybody, exchanged, seed=manifest.seed, within=manifest.exchange_within).tolist()
-    drawn = {everybody[position] for position in positions}
+    everybody = [name for ids in samples for name in ids or ()]
+    drawn = {everybody[position] for position in draw_controlled(everybody, exchanged, seed=manifest.seed).tolist()}
     return tuple(name for name in here if name in drawn)
 
 
-def _check_ids(there: tuple[str, ...], wanted: tuple[str, ...] | None) -> str | None:
-    return None if wanted is None or there == wanted else "of other samples than those of its shard"
+def _check_ids(ids: tuple[str, ...], expected: tuple[str, ...] | None) -> str | None:
+    return None if expected is None or ids == expected else "of other samples than those of its shard"
 
 
 def _check_maps(path: Path, ids: tuple[str, ...] | None) -> str | None:
@@ -125,21 +124,21 @@ def _check_table(run: Run[Manifest], path: Path, schedule: Schedule | None, ids:
 
 
 def _check_results(run: Run[Manifest], *, recompute: bool) -> str | None:
-    """Compare results.json with what the probes give, unless parts are missing or a function of the user's measured."""
-    results, manifest = open_evaluation(run.path).results, run.manifest
-    question, metrics = results.question, results.question.values()
+    """Compare results.json with the probes, unless files are missing or a metric is custom."""
+    results, manifest = StoredRun.open(run.path).results, run.manifest
+    settings, metrics = results.settings, results.settings.values()
     measured = {*results.methods, *results.incomplete}
-    if (question, results.data, measured) != (manifest.question, manifest.data, {*manifest.methods}):
-        return "of before the last command, which has not ended"
-    if not recompute or len(metrics) < len(question.metrics):
+    if (settings, results.data, measured) != (manifest.settings, manifest.data, {*manifest.methods}):
+        return "older than the last command, which has not ended"
+    if not recompute or len(metrics) < len(settings.metrics):
         return None
-    again = to_json(analyse(TableReader(run), metrics, question).results)
-    return None if json.loads(json.dumps(again)) == read_json(run.path / "results.json") else "not what its parts give"
+    again = to_json(analyse(TableReader(run), metrics, settings).results)
+    return None if json.loads(json.dumps(again)) == read_json(run.path / "results.json") else "not what its probes give"
 
 
-def _check_pairs(evaluation: Evaluation) -> str | None:
+def _check_pairs(run: StoredRun) -> str | None:
     try:
-        evaluation.comparison()
+        run.comparison()
     except RunError:
         return "not what belongs to results.json"
     return None
@@ -148,7 +147,3 @@ def _check_pairs(evaluation: Evaluation) -> str | None:
 def _check_check(path: Path) -> str | None:
     read_check(path)
     return None
-
-
-def _left(run: Run[Manifest]) -> Iterator[Path]:
-    yield from run.path.rglob(".*.unfinished")

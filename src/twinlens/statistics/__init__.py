@@ -1,1 +1,8 @@
-"""Statistics: bootstrap intervals, paired comparison of methods, diagnostics and sensitivity."""
+"""Statistics: bootstrap intervals, paired comparison of methods, skill and diagnostics.
+
+The public names are listed in `__init__.pyi`; each is imported on first use.
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

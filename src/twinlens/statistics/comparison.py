@@ -1,13 +1,14 @@
 """Paired comparison of methods on the same samples: which is better, and how certain is that?
 
-All methods are resampled alike, so that what a sample does to all of them cancels out of the differences. All pairs of
-a metric are decided at once: intervals and corrected p-values come from the largest of their studentised differences.
+All methods are resampled alike, and variation between samples cancels out of the differences. Intervals and p-values
+of all pairs of a metric are adjusted together, by the largest of their studentised differences.
 
-Shapes: N samples, L levels, R resamples, M methods.
+Shapes: N samples, L levels, R resamples, M methods, K pairs.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Collection, Mapping, Sequence
 from itertools import combinations
@@ -15,11 +16,12 @@ from itertools import combinations
 import numpy as np
 
 from twinlens.metrics.curves import Curve
-from twinlens.statistics.bootstrap import Score, bootstrap
+from twinlens.statistics.bootstrap import Area, bootstrap
 from twinlens.statistics.sequential import ONE_LOOK, Looks
-from twinlens.statistics.verdicts import Comparison, Pair, Standing
-from twinlens.support.arrays import Floats
-from twinlens.support.resampling import around, check_confidence, interval_of
+from twinlens.statistics.verdicts import Comparison, Pair, Rank
+from twinlens.support.arrays import Floats, Integers
+from twinlens.support.estimate import Estimate
+from twinlens.support.resampling import check_confidence
 
 Curves = Mapping[str, Curve] | Mapping[str, Mapping[str, Curve]]
 
@@ -31,66 +33,66 @@ def compare_curves(
     resamples: int = 1000,
     seed: int = 0,
     high: float | Mapping[str, float] | None = None,
-    controls: Collection[str] = (),
+    baselines: Collection[str] = (),
 ) -> Comparison:
-    """Compare methods by the areas of their curves, on the same samples; see `twinlens.compare`.
-
-    Args:
-        compared: from each method's name to its curve, or to its curves by metric. The same samples, in any order.
-        confidence: confidence of intervals and verdicts.
-        resamples: number of resamples.
-        seed: seed of the resampling.
-        high: for soundness, the predictive level up to which areas are taken, for all metrics or by metric; by default
-            each curve's own area. A method that does not reach it has no area.
-        controls: names of methods that are compared, but never the best.
-
-    Returns:
-        Differences with intervals and p-values, win rates, ranks with their uncertainty, the Pareto front, and a
-        sentence for each pair.
-    """
+    """Compare methods by the areas of their curves, on the same samples; see `twinlens.compare` for the arguments."""
     check_confidence(confidence)
     metrics = _by_metric(compared)
-    ids = next(iter(next(iter(metrics.values())).values())).table.ids
-    _refuse_other_samples(metrics, ids)
+    _refuse_other_samples(metrics, next(iter(next(iter(metrics.values())).values())).table.ids)
     up_to = high if isinstance(high, Mapping) else dict.fromkeys(metrics, high)
-    scores = {
+    areas = {
         metric: {
-            name: bootstrap(curve, resamples=resamples, seed=seed).score(up_to.get(metric))
+            name: bootstrap(curve, resamples=resamples, seed=seed).compared_area(confidence, high=up_to.get(metric))
             for name, curve in methods.items()
         }
         for metric, methods in metrics.items()
     }
-    return compare_scores(scores, confidence=confidence, controls=controls)
+    return compare_areas(areas, confidence=confidence, baselines=baselines)
 
 
-def compare_scores(
-    scores: Mapping[str, Mapping[str, Score]],
+def compare_areas(
+    areas: Mapping[str, Mapping[str, Area]],
     *,
     confidence: float = 0.95,
-    controls: Collection[str] = (),
+    baselines: Collection[str] = (),
     looks: Looks = ONE_LOOK,
 ) -> Comparison:
-    """Compare methods whose curves were resampled already, on the same samples with the same seed.
+    """Compare methods whose curves are already resampled, on the same samples with the same seed.
 
     Args:
-        scores: from the name of each metric to the score of each method.
-        confidence: confidence of intervals and verdicts.
-        controls: as for `compare_curves`.
-        looks: how often the data are looked at; intervals and p-values pay for all of them.
+        areas: for each metric, the area of each method.
+        confidence: confidence of the differences; areas have their own intervals.
+        baselines: methods that are compared, but never the best.
+        looks: how often the data are looked at; intervals and p-values are adjusted for all looks.
     """
-    standings: list[Standing] = []
+    ranking: list[Rank] = []
     pairs: list[Pair] = []
-    for metric, methods in scores.items():
+    for metric, methods in areas.items():
         own_pairs = _pairs(metric, methods, confidence, looks)
-        standings += _standings(metric, methods, own_pairs, looks.confidence(confidence))
+        ranking += _ranking(metric, methods, own_pairs)
         pairs += own_pairs
     return Comparison(
         confidence=confidence,
-        standings=tuple(standings),
+        ranking=tuple(ranking),
         pairs=tuple(pairs),
-        pareto=_pareto(scores, controls),
-        controls=tuple(controls),
+        pareto=_pareto(areas, baselines),
+        baselines=tuple(baselines),
     )
+
+
+def decide_differences(
+    values: Floats, replicates: Floats, *, samples: int | Integers, confidence: float, looks: Looks
+) -> list[tuple[Estimate, float | None]]:
+    """Test differences (K,) with replicates (R, K) together, and return each with its p-value without adjustment."""
+    many, counts = len(values), np.broadcast_to(samples, values.shape)
+    level = looks.confidence(confidence, at_once=many)
+    together = Estimate.of_differences(values, replicates, samples=samples, confidence=level)
+    tested = []
+    for k, estimate in enumerate(together):
+        [alone] = Estimate.of_differences(values[[k]], replicates[:, [k]], samples=counts[[k]], confidence=level)
+        adjusted = None if estimate.p is None else looks.p_value(estimate.p, at_once=many)
+        tested.append((dataclasses.replace(estimate, p=adjusted), None if alone.p is None else looks.p_value(alone.p)))
+    return tested
 
 
 def _by_metric(compared: Curves) -> dict[str, dict[str, Curve]]:
@@ -98,18 +100,19 @@ def _by_metric(compared: Curves) -> dict[str, dict[str, Curve]]:
     if len(compared) < 2:
         raise ValueError(f"`compared` must hold at least two methods to compare; got {len(compared)}.")
     metrics: dict[str, dict[str, Curve]] = {}
-    for method, given in compared.items():
-        for metric, curve in (given if isinstance(given, Mapping) else {given.kind: given}).items():
+    for method, curves in compared.items():
+        for metric, curve in (curves if isinstance(curves, Mapping) else {curves.kind: curves}).items():
             metrics.setdefault(metric, {})[method] = curve
+    first = next(iter(compared))
     for metric, methods in metrics.items():
         for method in compared:
             if method not in methods:
                 raise ValueError(f"`compared` must hold every metric of every method; {method!r} has no {metric}.")
-            one, other = (methods[name].conditions for name in (next(iter(compared)), method))
+            one, other = (methods[name].conditions for name in (first, method))
             if one != other:
                 raise ValueError(
                     f"`compared` must be made alike; {metric} of {method!r} was measured as {other}, that of "
-                    f"{next(iter(compared))!r} as {one}."
+                    f"{first!r} as {one}."
                 )
     return metrics
 
@@ -126,99 +129,101 @@ def _refuse_other_samples(metrics: Mapping[str, Mapping[str, Curve]], ids: Seque
                 )
 
 
-def _standings(metric: str, methods: Mapping[str, Score], pairs: Sequence[Pair], confidence: float) -> list[Standing]:
-    """Rank the methods by their areas."""
+def _ranking(metric: str, methods: Mapping[str, Area], pairs: Sequence[Pair]) -> list[Rank]:
+    """Rank the methods by their areas, best first; those without an area come last."""
     sign = _sign(methods)
-    ranks = _ranks({name: sign * score.area for name, score in methods.items()})
+    areas = {name: -math.inf if (v := area.estimate.value) is None else sign * v for name, area in methods.items()}
+    ranks = {name: 1 + sum(other > own for other in areas.values()) for name, own in areas.items()}
     against: dict[str, list[str]] = {name: [] for name in methods}
     for pair in pairs:
         if pair.decided:
             against[pair.first].append(pair.second)
             against[pair.second].append(pair.first)
-    standings = []
-    for name, score in methods.items():
-        own = interval_of(score.area, score.trusted(score.replicates), confidence, samples=score.samples)
-        low, high = np.clip(tuple(own), *score.limits).tolist()
+    rows = []
+    for name, area in methods.items():
         better = sum(ranks[other] < ranks[name] for other in against[name])
-        standings.append(
-            Standing(
-                metric=metric,
-                method=name,
-                area=score.area,
-                low=low,
-                high=high,
-                rank=ranks[name],
-                best_rank=1 + better,
-                worst_rank=len(methods) - (len(against[name]) - better),
+        worst = len(methods) - (len(against[name]) - better)
+        rows.append(
+            Rank(
+                metric=metric, method=name, area=area.estimate, rank=ranks[name], best_rank=1 + better, worst_rank=worst
             )
         )
-    return sorted(standings, key=lambda standing: standing.rank)
+    return sorted(rows, key=lambda row: row.rank)
 
 
-def _sign(methods: Mapping[str, Score]) -> float:
+def _sign(methods: Mapping[str, Area]) -> float:
     return 1.0 if next(iter(methods.values())).higher_is_better else -1.0
 
 
-def _ranks(scores: Mapping[str, float]) -> dict[str, int]:
-    """Rank methods, 1 for the best; one without a value is behind all others."""
-    known = {name: -math.inf if math.isnan(score) else score for name, score in scores.items()}
-    return {name: 1 + sum(other > score for other in known.values()) for name, score in known.items()}
+def _value(area: Area) -> float:
+    return math.nan if area.estimate.value is None else area.estimate.value
 
 
-def _pairs(metric: str, methods: Mapping[str, Score], confidence: float, looks: Looks) -> list[Pair]:
-    """Decide all pairs of methods at once, by their areas as measured and in each resample."""
-    sign, names, scores = _sign(methods), list(methods), list(methods.values())
-    samples, chosen = scores[0].samples, list(combinations(range(len(names)), 2))
+def _pairs(metric: str, methods: Mapping[str, Area], confidence: float, looks: Looks) -> list[Pair]:
+    """Test all pairs of methods, by their areas as measured and in each resample."""
+    sign, names, areas = _sign(methods), list(methods), list(methods.values())
+    chosen = list(combinations(range(len(names)), 2))
     first, second = np.array(chosen).T
-    measured, replicates = np.array([s.area for s in scores]), np.stack([s.replicates for s in scores], axis=1)
-    differences, again = measured[first] - measured[second], replicates[:, first] - replicates[:, second]
-    trusted = scores[0].trusted(again)
-    together = around(differences, trusted, samples)
-    low, high = together.ends(looks.confidence(confidence, at_once=len(chosen)))
-    adjusted = together.p_values()
+    measured = np.array([_value(area) for area in areas])
+    trusted, replicates = (
+        each[:, first] - each[:, second]
+        for each in (
+            np.stack([np.asarray(area.estimate.replicates) for area in areas], axis=1),
+            np.stack([area.replicates for area in areas], axis=1),
+        )
+    )
+    tested = decide_differences(
+        measured[first] - measured[second],
+        trusted,
+        samples=areas[0].estimate.samples,
+        confidence=confidence,
+        looks=looks,
+    )
     return [
         Pair(
             metric=metric,
             first=names[i],
             second=names[j],
-            difference=float(differences[k]),
-            low=float(low[k]),
-            high=float(high[k]),
-            p_value=looks.p_value(float(around(differences[[k]], trusted[:, [k]], samples).p_values()[0])),
-            p_adjusted=looks.p_value(float(adjusted[k]), at_once=len(chosen)),
-            wins=_share_above(sign * again[:, k]),
-            sample_wins=_sample_wins(scores[i], scores[j], sign),
+            difference=difference,
+            p_alone=p_alone,
+            wins=_share_above(sign * replicates[:, k]),
+            sample_wins=_sample_wins(areas[i], areas[j], sign),
         )
-        for k, (i, j) in enumerate(chosen)
+        for k, ((i, j), (difference, p_alone)) in enumerate(zip(chosen, tested, strict=True))
     ]
 
 
-def _share_above(differences: Floats) -> float:
-    known = differences[np.isfinite(differences)]
-    return float(np.mean((known > 0) + 0.5 * (known == 0))) if len(known) else math.nan
+def _share_above(differences: Floats) -> float | None:
+    defined = differences[np.isfinite(differences)]
+    return float(np.mean((defined > 0) + 0.5 * (defined == 0))) if len(defined) else None
 
 
-def _sample_wins(one: Score, other: Score, sign: float) -> float | None:
+def _sample_wins(one: Area, other: Area, sign: float) -> float | None:
     if one.per_sample is None or other.per_sample is None:
         return None
     return _share_above(sign * (one.per_sample - other.per_sample))
 
 
-def _pareto(scores: Mapping[str, Mapping[str, Score]], controls: Collection[str] = ()) -> dict[str, float]:
-    """Find the methods that no other beats in both soundness and completeness, the first metric of either kind.
+def _pareto(areas: Mapping[str, Mapping[str, Area]], baselines: Collection[str] = ()) -> dict[str, float]:
+    """Find the methods that no other beats in both soundness and completeness, baselines left out.
 
-    Controls are left out.
+    The first metric of each kind counts.
     """
-    kinds = {metric: next(iter(methods.values())).kind for metric, methods in scores.items()}
-    axes = [[metric for metric, kind in kinds.items() if kind == wanted] for wanted in ("soundness", "completeness")]
-    if not all(axes):
-        return {}
-    names = [name for name in next(iter(scores.values())) if name not in controls]
-    if not names:
+    kinds = {metric: next(iter(methods.values())).kind for metric, methods in areas.items()}
+    axes = [[metric for metric, kind in kinds.items() if kind == side] for side in ("soundness", "completeness")]
+    names = [name for name in next(iter(areas.values())) if name not in baselines]
+    if not all(axes) or not names:
         return {}
     # (1 + R, M), of which the first row is the data set itself.
-    areas = [np.stack([scores[metric][name].rows for name in names], axis=1) for metric, *_ in axes]
-    sound, complete = (np.nan_to_num(each, nan=-np.inf) for each in areas)
+    sound, complete = (
+        np.nan_to_num(
+            np.stack(
+                [np.append(_value(areas[metric][name]), areas[metric][name].replicates) for name in names], axis=1
+            ),
+            nan=-np.inf,
+        )
+        for metric, *_ in axes
+    )
     at_least = (sound[:, None] >= sound[:, :, None]) & (complete[:, None] >= complete[:, :, None])
     more = (sound[:, None] > sound[:, :, None]) | (complete[:, None] > complete[:, :, None])
     on_front = np.logical_not((at_least & more).any(axis=2)) & np.isfinite(sound) & np.isfinite(complete)

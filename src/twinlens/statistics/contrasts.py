@@ -1,8 +1,7 @@
 """Comparison of runs: does a method do better with one model, or on one data set, than with another?
 
-Where two runs share their samples, both are resampled alike, and what a sample does to both cancels out of the
-difference. Where they do not, each is resampled by itself. All differences in a metric are decided at once, as those of
-methods within a run are.
+Runs that share their samples are resampled alike, and variation between samples cancels out of the difference. Other
+runs are resampled independently. All differences in a metric are tested together, as those of methods within a run are.
 
 Shapes: R resamples, K differences.
 """
@@ -18,19 +17,19 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from twinlens.statistics.bootstrap import Score
+from twinlens.statistics.comparison import decide_differences
 from twinlens.statistics.sequential import ONE_LOOK, Looks
-from twinlens.statistics.verdicts import BETTER, Difference
+from twinlens.statistics.verdicts import BETTER, Contrast
+from twinlens.support.estimate import Estimate
 from twinlens.support.plotting import html_table
-from twinlens.support.resampling import around, check_confidence
+from twinlens.support.resampling import check_confidence
 
 Quantity = Literal["area", "skill"]
-_FIRST = ("metric", "method", "quantity")  # of the columns
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Contrast:
-    """One number of one method in two runs, each as measured and in each resample."""
+class RunValues:
+    """One number of one method in two runs."""
 
     metric: str
     """The metric."""
@@ -44,50 +43,57 @@ class Contrast:
     runs: tuple[str, str]
     """Names of the runs."""
 
-    scores: tuple[Score, Score]
-    """The number in either run, resampled as often."""
+    values: tuple[Estimate, Estimate]
+    """The number in each run, with equally many replicates."""
 
     paired: bool
     """Whether both were resampled alike, on the same samples."""
 
+    higher_is_better: bool
+    """Whether a larger number is better."""
+
 
 @dataclass(frozen=True, kw_only=True)
-class RunPair(Difference):
+class RunPair(Contrast):
     """One method compared between two runs by one metric."""
 
     method: str
     """The method."""
 
     quantity: Quantity
-    """What was compared: the "area" of the curve, or the "skill", positive for the better."""
+    """The compared number: the "area" of the curve, or the "skill", which is positive where own maps are better."""
 
     paired: bool
     """Whether both runs were resampled alike, on the samples that they share."""
 
     samples: tuple[int, int]
-    """Number of samples of either run that were compared."""
+    """Number of compared samples in each run."""
 
     higher_is_better: bool
-    """Whether a larger number speaks for the maps."""
+    """Whether a larger number is better."""
 
     @property
     def verdict(self) -> str:
-        """What the difference says, in a sentence."""
+        """The result in a sentence."""
         what = self.metric if self.quantity == "area" else f"skill in {self.metric}"
-        size, lower = f"{abs(self.difference):z.3f}", self.difference < 0
-        ends = (-self.high, -self.low) if lower else (self.low, self.high)
-        between = f"[{ends[0]:z.3f}, {ends[1]:z.3f}]"
+        size = self.difference.magnitude
         if self.decided:
-            better, worse = (self.first, self.second) if lower != self.higher_is_better else (self.second, self.first)
+            larger = (self.difference.value or 0.0) > 0
+            better, worse = (self.first, self.second) if larger == self.higher_is_better else (self.second, self.first)
             is_better = f"is {BETTER.get(self.metric, f'better in {self.metric}')}"
             verb = is_better if self.quantity == "area" else f"has more {what}"
-            return f"{self.method} {verb} on {better} than on {worse} by {size} {between}."
+            return f"{self.method} {verb} on {better} than on {worse} by {size}."
         open_pair = f"{self.method}: {what} is not decided between {self.first} and {self.second}"
-        if math.isnan(self.difference):
+        if size.value is None:
             return f"{open_pair} (not reached)."
-        if math.isnan(self.low):
+        if size.interval is None:
             return f"{open_pair} ({size}, without an interval)."
-        return f"{self.method} does not differ in {what} between {self.first} and {self.second} ({size} {between})."
+        return f"{self.method} does not differ in {what} between {self.first} and {self.second} ({size})."
+
+    def row(self) -> dict[str, object]:
+        """Return the difference as a row of a table."""
+        own = {"paired": self.paired, "samples": self.samples, "higher_is_better": self.higher_is_better}
+        return {"metric": self.metric, "method": self.method, "quantity": self.quantity} | super().row() | own
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,80 +118,72 @@ class RunComparison:
         return tuple(pair.verdict for pair in self.pairs)
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row per difference; what a reader has to know is in `frame.attrs["notes"]`."""
-        frame = pd.DataFrame([{**dict.fromkeys(_FIRST), **vars(pair)} for pair in self.pairs])
+        """Return one row per difference; notes are in `frame.attrs["notes"]`."""
+        frame = pd.DataFrame([pair.row() for pair in self.pairs])
+        frame = frame.astype(
+            {name: float for name in ("difference", "low", "high", "p_value", "p_adjusted") if len(frame)}
+        )
         frame.attrs["notes"] = list(self.notes)
         return frame
 
     def _repr_html_(self) -> str:
-        heads = ["method", "metric", "runs", "difference", "interval", "p", "samples"]
-        body = [
-            [
-                html.escape(pair.method),
-                html.escape(pair.metric if pair.quantity == "area" else f"{pair.metric}, skill"),
-                html.escape(f"{pair.first} − {pair.second}"),
-                _bold(f"{pair.difference:+z.3f}", pair.decided),
-                "" if math.isnan(pair.low) else f"{pair.low:+z.3f} to {pair.high:+z.3f}",
-                "" if math.isnan(pair.p_adjusted) else f"{pair.p_adjusted:.3f}",
-                f"{pair.samples[0]}, paired" if pair.paired else f"{pair.samples[0]} and {pair.samples[1]}",
-            ]
-            for pair in self.pairs
-        ]
-        said = "".join(f"<li>{html.escape(note)}</li>" for note in self.notes)
-        words = "".join(f"<li>{html.escape(verdict)}</li>" for verdict in self.verdicts)
-        notes = f"<ul>{said}</ul>" if said else ""
-        return f"{notes}{html_table(heads, body)}<details><summary>In words</summary><ul>{words}</ul></details>"
+        body = []
+        for pair in self.pairs:
+            metric = pair.metric if pair.quantity == "area" else f"{pair.metric}, skill"
+            samples = f"{pair.samples[0]}, paired" if pair.paired else f"{pair.samples[0]} and {pair.samples[1]}"
+            difference = f"<b>{pair.difference}</b>" if pair.decided else str(pair.difference)
+            p = "" if pair.difference.p is None else f"{pair.difference.p:.3f}"
+            names = map(html.escape, (pair.method, metric, f"{pair.first} − {pair.second}"))
+            body.append([*names, difference, p, samples])
+        table = html_table(["method", "metric", "runs", "difference", "p", "samples"], body)
+        return f"{_list(self.notes)}{table}<details><summary>In words</summary>{_list(self.verdicts)}</details>"
 
 
-def _bold(text: str, decided: bool) -> str:
-    return f"<b>{text}</b>" if decided else text
+def _list(texts: Sequence[str]) -> str:
+    return f"<ul>{''.join(f'<li>{html.escape(text)}</li>' for text in texts)}</ul>" if texts else ""
 
 
 def compare_runs(
-    contrasts: Sequence[Contrast], *, confidence: float = 0.95, looks: Looks = ONE_LOOK
+    numbers: Sequence[RunValues], *, confidence: float = 0.95, looks: Looks = ONE_LOOK
 ) -> tuple[RunPair, ...]:
-    """Decide the differences between runs: those in the areas by a metric all at once, and those in its skill.
+    """Test differences between runs: all areas by a metric together, and all skills.
 
     Args:
-        contrasts: the differences.
+        numbers: the numbers to compare.
         confidence: confidence of intervals and verdicts.
-        looks: how often a run was looked at before it stopped; intervals and p-values pay for all of them.
+        looks: how often a run was looked at before it stopped; intervals and p-values are adjusted for all looks.
     """
     check_confidence(confidence)
-    families: dict[tuple[str, str], list[int]] = {}
-    for place, contrast in enumerate(contrasts):
-        families.setdefault((contrast.metric, contrast.quantity), []).append(place)
-    decided = [_decide([contrasts[place] for place in places], confidence, looks) for places in families.values()]
-    return tuple(pair for pairs in decided for pair in pairs)
+    families: dict[tuple[str, str], list[RunValues]] = {}
+    for number in numbers:
+        families.setdefault((number.metric, number.quantity), []).append(number)
+    return tuple(pair for family in families.values() for pair in _compare_family(family, confidence, looks))
 
 
-def _decide(contrasts: Sequence[Contrast], confidence: float, looks: Looks) -> list[RunPair]:
-    """Decide all differences of one family at once.
+def _compare_family(numbers: Sequence[RunValues], confidence: float, looks: Looks) -> list[RunPair]:
+    """Test differences together.
 
-    Two runs of other samples were resampled by draws of their own, so that the spreads of both are in the difference.
+    Runs of other samples were resampled independently, and both contribute to the spread of the difference.
     """
-    scores = [contrast.scores for contrast in contrasts]
-    differences = np.array([one.area - other.area for one, other in scores])
-    again = np.stack([one.trusted(one.replicates) - other.trusted(other.replicates) for one, other in scores], axis=1)
-    # Of two runs the smaller one strays more from what new samples would give.
-    samples = np.array([min(one.samples, other.samples) for one, other in scores])
-    together = around(differences, again, samples)
-    (low, high), adjusted = together.ends(looks.confidence(confidence, at_once=len(again.T))), together.p_values()
+    values = np.array([[math.nan if run.value is None else run.value for run in each.values] for each in numbers])
+    replicates = np.stack([np.stack([np.asarray(run.replicates) for run in each.values]) for each in numbers], axis=2)
+    # Of two runs, the smaller one determines how much new samples would change the difference.
+    samples = np.array([min(run.samples for run in each.values) for each in numbers])
+    tested = decide_differences(
+        values[:, 0] - values[:, 1], replicates[0] - replicates[1], samples=samples, confidence=confidence, looks=looks
+    )
     return [
         RunPair(
-            metric=contrast.metric,
-            method=contrast.method,
-            quantity=contrast.quantity,
-            first=contrast.runs[0],
-            second=contrast.runs[1],
-            difference=float(differences[k]),
-            low=float(low[k]),
-            high=float(high[k]),
-            p_value=looks.p_value(float(around(differences[[k]], again[:, [k]], samples[[k]]).p_values()[0])),
-            p_adjusted=looks.p_value(float(adjusted[k]), at_once=len(again.T)),
-            paired=contrast.paired,
-            samples=(contrast.scores[0].samples, contrast.scores[1].samples),
-            higher_is_better=contrast.scores[0].higher_is_better,
+            metric=each.metric,
+            method=each.method,
+            quantity=each.quantity,
+            first=each.runs[0],
+            second=each.runs[1],
+            difference=difference,
+            p_alone=p_alone,
+            paired=each.paired,
+            samples=(each.values[0].samples, each.values[1].samples),
+            higher_is_better=each.higher_is_better,
         )
-        for k, contrast in enumerate(contrasts)
+        for each, (difference, p_alone) in zip(numbers, tested, strict=True)
     ]

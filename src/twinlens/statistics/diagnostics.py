@@ -1,4 +1,4 @@
-"""Diagnostics: can this result be taken at face value, and what in the data speaks against it?
+"""Diagnostics: reasons in the data not to take a result at face value.
 
 Shapes: N samples, L levels, F features.
 """
@@ -19,9 +19,9 @@ from twinlens.probing.maps import check_maps
 from twinlens.probing.probe_table import ProbeTable
 from twinlens.probing.ranking import Schedule, count_removed, rank_features
 from twinlens.support.arguments import checked
-from twinlens.support.arrays import ArrayLike, Floats, Integers
+from twinlens.support.arrays import ArrayLike, Floats
 
-_FEW = 0.1  # so many maps may run out of attribution before most of the performance is reached
+_FEW = 0.1  # share of maps that may run out of attribution before most of the performance is reached
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,14 +31,15 @@ class Finding:
     kind: str
     """Name of the diagnostic, such as "tied values"."""
 
-    value: float
-    """The measured value."""
+    value: float | None
+    """The measured value; None where it is undefined."""
 
     message: str | None = None
-    """A warning with its remedy, if the value calls for one."""
+    """A warning with its remedy, if there is a problem."""
 
     def __str__(self) -> str:
-        return f"{self.kind}: {self.value:.3g}" + (f". {self.message}" if self.message else "")
+        value = "undefined" if self.value is None else f"{self.value:.3g}"
+        return f"{self.kind}: {value}" + (f". {self.message}" if self.message else "")
 
 
 @checked
@@ -48,12 +49,12 @@ def diagnose(
     """Look for reasons not to take a result at face value.
 
     Args:
-        result: a curve, or a probe table, whose accuracy (or r2) is then diagnosed.
-        maps: the maps that were probed; with them, zeros and ties are counted too.
+        result: a curve, or a probe table, whose accuracy (or R²) is diagnosed.
+        maps: the probed maps; with them, zeros and ties are counted too.
         epsilon: the gain by which a step is judged; by default that of the curve, or 0.01.
 
     Returns:
-        All findings, also those without a warning. Not all apply to every result.
+        All findings that apply to the result, with and without warnings.
 
     Example:
         >>> import torch, twinlens as tl
@@ -92,30 +93,30 @@ def _degenerate(table: ProbeTable) -> Finding:
     share = sum(counts.values()) / len(table)
     if not share:
         return Finding(kind="degenerate maps", value=0.0)
-    found = " and ".join(f"{count} all {kind}" for kind, count in counts.items() if count)
+    kinds = " and ".join(f"{count} all {kind}" for kind, count in counts.items() if count)
     return Finding(
         kind="degenerate maps",
         value=share,
-        message=f"Of {len(table)} maps, {found}: they rank no feature above another; soundness leaves zero maps out. "
-        "Look at what the attribution method did with these samples.",
+        message=f"Of {len(table)} maps, {kinds}: they rank no feature above another; soundness leaves zero maps out. "
+        "Check the attribution method on these samples.",
     )
 
 
 def _base(table: ProbeTable, measured: Measured) -> Finding:
-    untouched = np.flatnonzero((table.removed == 0).all(axis=0))
-    base = float(measured.mean[untouched[0]]) if untouched.size else float(np.nanmax(measured.mean))
-    where = "with nothing removed" if untouched.size else "at its best level"
+    original = np.flatnonzero((table.removed == 0).all(axis=0))
+    base = float(measured.mean[original[0]]) if original.size else float(np.nanmax(measured.mean))
+    where = "with nothing removed" if original.size else "at its best level"
     message = None
     if measured.name in ("accuracy", "balanced_accuracy", "probability", "r2") and base < 0.5:
         message = (
-            f"The {measured.name} is {base:.2f} {where}, so there is little to lose or to reach. Check labels and the "
+            f"The {measured.name} is {base:.2f} {where}: there is little to lose or to reach. Check labels and the "
             "normalisation of the inputs, or measure on samples that the model gets right."
         )
     return Finding(kind="base performance", value=base, message=message)
 
 
 def _steps(measured: Measured, samples: int, epsilon: float, *, judged: bool) -> list[Finding]:
-    """Diagnose a soundness sweep step by step; with `judged`, its gains in performance decide over steps."""
+    """Diagnose the steps of a soundness sweep; with `judged`, steps are judged by their gain in performance."""
     steps = np.diff(measured.mean)
     if measured.per_sample is None or not len(steps):
         return [Finding(kind="falling steps", value=float((steps < 0).mean()) if len(steps) else 0.0)]
@@ -132,7 +133,7 @@ def _falling(steps: Floats, error: Floats) -> Finding:
     clear = int((steps < -2 * error).sum())
     message = (
         f"In {clear} of {len(steps)} steps performance falls by more than two standard errors although features are "
-        "added: these speak against the label, or imputed inputs look odd to the model. The paper assumes that "
+        "added: they are evidence against the label, or imputed inputs look odd to the model. The paper assumes that "
         "performance grows with information; read soundness up to the highest performance only."
     )
     return Finding(kind="falling steps", value=float((steps < 0).mean()), message=message if clear else None)
@@ -146,8 +147,8 @@ def _noisy(error: Floats, samples: int, epsilon: float) -> Finding:
     return Finding(
         kind="noisy decisions",
         value=share,
-        message=f"In {share:.0%} of the steps the standard error of the gain exceeds epsilon ({epsilon:g}), so that "
-        f"chance decides over them. Take about {enough} samples, a larger epsilon, or the metric soundness_two_sided.",
+        message=f"In {share:.0%} of the steps the standard error of the gain exceeds epsilon ({epsilon:g}): they are "
+        f"decided by chance. Use about {enough} samples, a larger epsilon, or the metric soundness_two_sided.",
     )
 
 
@@ -158,26 +159,26 @@ def _one_sample(samples: int, epsilon: float) -> Finding:
         kind="one sample",
         value=1 / samples,
         message=f"One of {samples} samples is worth {1 / samples:.3f} of performance, more than epsilon ({epsilon:g}): "
-        f"any gain at all passes. Take at least {int(np.ceil(2 / epsilon))} samples, or a larger epsilon.",
+        f"any gain passes. Use at least {int(np.ceil(2 / epsilon))} samples, or a larger epsilon.",
     )
 
 
 def _exhausted(table: ProbeTable, measured: Measured, *, axis: bool) -> Finding:
-    """Count the maps that end before the levels do; warn where many end before most of the performance is reached.
+    """Count the maps that run out of attribution; warn if many do before most of the performance is reached.
 
-    Only where soundness is read along performance, as its `axis`, is anything blamed on a map that has ended.
+    It only matters where performance is the `axis` of soundness.
     """
     exhausted, performance, name = exhausted_samples(table), measured.mean, measured.name
     value, best = float(exhausted[:, -1].mean()), float(np.nanmax(performance))
     start = float(performance[0] - np.mean(measured.gain[..., 0]))
-    # Where the best is below the start, as logits may be, 90% of the way is not reached before the best is.
+    # If the best is below the start, as for logits, 90% of the way is reached at the best.
     most = np.flatnonzero(performance >= min(start + 0.9 * (best - start), best))[0]
     ended, few = exhausted[:, most], find_exhaustion(table, performance, share=_FEW)
     if not axis or few is None or ended.mean() <= _FEW:
         return Finding(kind="exhausted maps", value=value)
     message = (
-        f"Of {len(table)} maps, {ended.sum()} have run out of attribution when the {name} comes to 90% of its best: "
-        "what is gained beyond is not the map's doing. "
+        f"Of {len(table)} maps, {ended.sum()} have run out of attribution when the {name} reaches 90% of its best: "
+        "further gains are not due to the map. "
     )
     if half := find_exhaustion(table, performance):
         before = "" if half.performance is None else f", and the {name} before it is {half.performance:.2f}"
@@ -193,10 +194,9 @@ def _exhausted(table: ProbeTable, measured: Measured, *, axis: bool) -> Finding:
 
 
 def diagnose_ties(table: ProbeTable, maps: ArrayLike) -> list[Finding]:
-    """Count zeros, equal values and levels that cut through these, in the maps (N, *S) that were probed.
+    """Count zeros, equal values, and levels that separate equal values, in the probed maps (N, *S).
 
-    Zeros are a map's way to leave features out, and no reason to doubt it. Maps that are constant or zero as a whole
-    are diagnosed elsewhere and have no part in the rest.
+    Constant and zero maps are diagnosed elsewhere and left out, except for the count of zeros.
     """
     settings = table.settings
     values = check_maps(maps, settings.spatial, ids=table.ids, reading=settings.reading)
@@ -206,9 +206,9 @@ def diagnose_ties(table: ProbeTable, maps: ArrayLike) -> list[Finding]:
         return findings
     tied = float(tie_share(regular).mean())
     message = (
-        f"{tied:.0%} of the features with attribution share their value with another of the same map, and chance "
-        "orders these. Use the values of the method before they were rounded or thresholded, not 8-bit images; where "
-        "whole regions share a value by design, take fewer levels."
+        f"{tied:.0%} of the features with attribution share their value with another feature of the map, and are "
+        "ordered by chance. Use values before rounding or thresholding, not 8-bit images; where whole regions share a "
+        "value by design, use fewer levels."
     )
     findings.append(Finding(kind="tied values", value=tied, message=message if tied > 0.5 else None))
     if settings.schedule.by == "area":
@@ -223,15 +223,13 @@ def _resolved(maps: Tensor, schedule: Schedule) -> list[Finding]:
     resolved = float(between[within].mean())
     message = (
         f"Of the levels at which maps still have attribution, only {resolved:.0%} fall between two values of a map; "
-        "the others cut through equal ones. Use values before they were rounded or thresholded, or fewer levels."
+        "the others separate equal values. Use values before rounding or thresholding, or fewer levels."
     )
     return [Finding(kind="resolved levels", value=resolved, message=message if resolved < 0.5 else None)]
 
 
 def tie_share(maps: ArrayLike) -> Floats:
-    """Compute for each map (N, *S) the share of its non-zero features whose value another feature has as well.
-
-    A map of zeros has no such features, and NaN.
+    """Compute for each map (N, *S) the share of its non-zero features with the same value as another; NaN for zeros.
 
     Example:
         >>> tie_share(np.array([[1.0, 2.0, 3.0, 4.0], [1.0, 1.0, 2.0, 3.0], [0.0, 0.0, 2.0, 3.0]]))
@@ -240,41 +238,18 @@ def tie_share(maps: ArrayLike) -> Floats:
     values = np.sort(np.asarray(maps).reshape(len(maps), -1), axis=1)
     equal = np.pad(values[:, 1:] == values[:, :-1], ((0, 0), (1, 1)))
     tied = (equal[:, 1:] | equal[:, :-1]) & (values != 0)
-    return _share(tied.sum(axis=1), (values != 0).sum(axis=1))
-
-
-def resolved_levels(maps: ArrayLike, schedule: Schedule) -> Floats:
-    """Compute for each level (L,), by area, the share of maps (N, *S) that order what it keeps above what it removes.
-
-    In the others the level cuts through features of equal value. Only maps whose kept features all have attribution
-    count at a level; it is NaN where there are none.
-
-    Example:
-        >>> maps = np.array([[1.0, 2.0, 3.0, 4.0], [0.0, 2.0, 2.0, 2.0]])
-        >>> resolved_levels(maps, Schedule(by="area", order="lerf", levels=(0.75, 0.25, 0.0)))
-        array([0.5, 1. , 1. ])
-    """
-    if schedule.by != "area":
-        raise ValueError(
-            f"`schedule` must be by area; got one by {schedule.by}, which never cuts through equal values."
-        )
-    within, between = _cuts(maps, schedule)
-    return _share((within & between).sum(axis=0), within.sum(axis=0))
-
-
-def _share(some: Integers, every: Integers) -> Floats:
-    """Divide counts; NaN where there is nothing to count."""
-    return np.asarray(np.divide(some, every, out=np.full(len(every), np.nan), where=every > 0))
+    count = (values != 0).sum(axis=1)
+    return np.asarray(np.divide(tied.sum(axis=1), count, out=np.full(len(count), np.nan), where=count > 0))
 
 
 def _cuts(maps: ArrayLike, schedule: Schedule) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Find at which levels (N, L) the more relevant part has attribution throughout, and stands above the other."""
+    """Return at which levels (N, L) all kept features have attribution, and larger values than the removed ones."""
     names = [str(k) for k in range(len(maps))]
     ranking = rank_features(check_maps(maps, tuple(np.shape(maps)[1:]), ids=names), ids=names, seed=0)
     removed = count_removed(ranking, schedule).numpy()
     ascending = ranking.ascending.numpy()
     least = removed if schedule.order == "lerf" else ascending.shape[1] - removed
-    # A part that is empty has values beyond all others: it ties with nothing.
+    # An empty side has values beyond all others: it ties with nothing.
     padded = np.pad(ascending, ((0, 0), (1, 1)), constant_values=((0, 0), (-np.inf, np.inf)))
     above, below = np.take_along_axis(padded, least + 1, 1), np.take_along_axis(padded, least, 1)
     return above > 0, above > below

@@ -1,8 +1,8 @@
-"""Looking several times: how large rounds of samples are, and what each look costs, so that the level holds for all.
+"""Sequential analysis: sizes of growing rounds of samples, and the correction for looking at each of them.
 
-Whoever looks at the data again and again, and stops when the answer pleases, is wrong more often than one time in
-twenty. Here the looks are known beforehand, and intervals are so much wider that those of *all* looks hold at once,
-with the confidence of one: whatever makes you stop, the last ones hold. It is Pocock's boundary, the same for all.
+Looking at the data repeatedly and stopping when the answer pleases is wrong more often than one time in twenty. Here
+the looks are planned, and intervals are wide enough to hold at *all* looks with the confidence of one, whatever made
+you stop. The boundary is Pocock's, the same at each look.
 
 Shapes: K looks.
 """
@@ -20,15 +20,15 @@ from scipy.stats import norm
 
 from twinlens.probing.exchange import BLOCK
 
-_GROWTH = 1.5  # of a round over the last one: smaller steps stop sooner, and pay for more looks
+_GROWTH = 1.5  # from round to round: smaller steps stop sooner, but need more looks
 _NODES = 128  # of the quadrature at each look; half as many give the same six digits
-_FARTHEST = 12.0  # standard errors, beyond which nothing is left to integrate
+_FARTHEST = 12.0  # standard errors beyond which nothing is left to integrate
 
 
 def round_sizes(samples: int) -> tuple[int, ...]:
     """Return the number of samples after each round, up to all of them.
 
-    Rounds are whole blocks of the exchanged control, so that a larger round leaves what was measured as it is.
+    Rounds are whole blocks of the exchanged control: a larger round keeps all earlier measurements.
 
     Example:
         >>> round_sizes(1000), round_sizes(100)
@@ -54,53 +54,51 @@ class Looks:
     sizes: tuple[int, ...]
     """(K,) samples at each look."""
 
-    def confidence(self, wanted: float, *, at_once: int = 1) -> float:
-        """Return the confidence that intervals of each look need, for those of all looks to hold with what is wanted.
+    def confidence(self, overall: float, *, at_once: int = 1) -> float:
+        """Return the confidence of a single look's intervals that makes those of all looks hold together.
 
         Args:
-            wanted: the confidence that all looks have together.
-            at_once: number of comparisons that an interval holds for.
+            overall: the confidence of all looks together.
+            at_once: number of simultaneous comparisons.
         """
         if len(self.sizes) == 1:
-            return wanted
-        # Where the p-value of one look, paid for, is one minus the confidence.
-        least, most = (1 - wanted) / len(self.sizes), 1 - wanted
-        found: float = brentq(lambda p: self.p_value(p, at_once=at_once) - most, least / 2, most, xtol=1e-9)
-        return 1 - found
+            return overall
+        # Where the adjusted p-value of one look is one minus the confidence.
+        least, most = (1 - overall) / len(self.sizes), 1 - overall
+        p: float = brentq(lambda p: self.p_value(p, at_once=at_once) - most, least / 2, most, xtol=1e-9)
+        return 1 - p
 
     def p_value(self, p: float, *, at_once: int = 1) -> float:
-        """Return the p-value that holds under all looks, from the one of a single look.
-
-        It is the chance that any of the looks shows as much where there is nothing to see.
+        """Return the p-value adjusted for all looks: the chance that any look shows as much under the null hypothesis.
 
         Args:
-            p: of one look.
-            at_once: number of comparisons that it holds for; the more, the farther out it lies, where looks have less
-                in common.
+            p: the p-value of a single look.
+            at_once: number of simultaneous comparisons; with more of them the boundary lies farther out, where looks
+                have less in common.
         """
-        if len(self.sizes) == 1 or math.isnan(p):
+        if len(self.sizes) == 1:
             return p
         reach = float(norm.isf(min(p / at_once, 1.0) / 2))
         return min(1.0, at_once * self.crossings(reach)[-1]) if reach > 0 else 1.0
 
     def spent(self, confidence: float, look: int) -> float:
-        """Return the chance of an error up to a look, counted from 1, of all that one minus the confidence allows."""
+        """Return the chance of an error up to a look, counted from 1; at the last one 1 - confidence."""
         return self.crossings(float(norm.isf((1 - self.confidence(confidence)) / 2)))[look - 1]
 
     def crossings(self, reach: float) -> tuple[float, ...]:
-        """Return the chance (K,) that a mean strays farther than `reach` standard errors at any look so far."""
+        """Return the chance (K,) that a mean was more than `reach` standard errors off at any look so far."""
         return _crossings(self.sizes, reach)
 
 
 ONE_LOOK = Looks((1,))
-"""That of a run which measures all its samples at once; nothing is to be paid for it."""
+"""A run that measures all its samples at once; nothing is adjusted."""
 
 
-@lru_cache(maxsize=4096)  # p-values are whole numbers of resamples, and many are the same
+@lru_cache(maxsize=4096)  # many p-values are equal, since they count resamples
 def _crossings(sizes: tuple[int, ...], reach: float) -> tuple[float, ...]:
     """Compute `Looks.crossings`.
 
-    The sum of n samples is a random walk; what is left of its density within the boundary goes on from look to look.
+    The sum of n samples is a random walk; its density within the boundary is propagated from look to look.
     """
     if reach >= _FARTHEST:
         return (0.0,) * len(sizes)

@@ -1,4 +1,4 @@
-"""Arrays as callers pass them and as tables hold them."""
+"""Conversion of arrays and tensors that callers pass."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def check_dense(values: Tensor, name: str) -> Tensor:
 
 
 def as_tensor(values: ArrayLike | Sequence[Any] | float, name: str) -> Tensor:
-    """Turn what a caller passed as argument `name` into a tensor, sharing memory where that is possible.
+    """Return the argument `name` as a tensor, sharing memory if possible.
 
     Example:
         >>> as_tensor([1.0, 2.0], "maps")
@@ -49,7 +49,7 @@ def as_tensor(values: ArrayLike | Sequence[Any] | float, name: str) -> Tensor:
         return check_dense(values, name).detach()
     try:
         array = np.asarray(values)
-    except (ValueError, RuntimeError, MemoryError):  # rows of different lengths, or a range without end
+    except (ValueError, RuntimeError, MemoryError):  # rows of different lengths, or an endless range
         raise TypeError(f"`{name}` must be an array of numbers, with rows of one length; got others.") from None
     if array.dtype.kind not in "biuf":
         raise TypeError(f"`{name}` must hold real numbers; got {type(values).__name__} of dtype {array.dtype}.")
@@ -59,18 +59,18 @@ def as_tensor(values: ArrayLike | Sequence[Any] | float, name: str) -> Tensor:
         if array.size and array.max() > np.iinfo(np.int64).max:
             raise TypeError(f"`{name}` must hold numbers of 64 bits with a sign; got {array.max()}.")
         array = array.astype(np.int64)
-    # torch wants native byte order, no negative strides, and warns about memory that it may not write to.
+    # torch needs native byte order and positive strides, and warns about read-only memory.
     native = array.astype(array.dtype.newbyteorder("="), copy=False)
     shareable = native.flags.writeable and all(step >= 0 for step in native.strides)
     return torch.from_numpy(native if shareable else native.copy())
 
 
 def as_array(values: ArrayLike | Sequence[Any] | float, name: str) -> NDArray[Any]:
-    """Turn what a caller passed as argument `name` into an array, sharing memory where that is possible.
+    """Return the argument `name` as a NumPy array, sharing memory if possible.
 
     Example:
         >>> as_array(torch.ones(2, dtype=torch.bfloat16), "labels")
         array([1., 1.], dtype=float32)
     """
     tensor = as_tensor(values, name).cpu()
-    return (tensor.float() if tensor.dtype is torch.bfloat16 else tensor).numpy()  # which NumPy does not have
+    return (tensor.float() if tensor.dtype is torch.bfloat16 else tensor).numpy()  # NumPy has no bfloat16

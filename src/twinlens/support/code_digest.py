@@ -1,4 +1,4 @@
-"""Functions of the user's, told apart by their source and by what they read: closure, globals, attributes."""
+"""Digests of custom functions: of their source and of what they read from closures, globals and attributes."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-_DEEPEST = 12  # of what a function reads: further away, types alone are told apart
+_DEEPEST = 12  # levels of references that are followed; beyond them, only types count
 _MOST_ITEMS = 10_000
 
 
 def describe_function(function: Callable[..., Any], version: str | None = None) -> dict[str, Any]:
-    """Describe a function by its name and a digest, so that another one of the same name is noticed.
+    """Describe a function by its name and a digest, which distinguishes functions of the same name.
 
-    The digest is that of its source, of the values in its closure, and of the globals that it reads; of an object, that
-    of its class and attributes; or, given a version, of that alone.
+    The digest covers its source, the values in its closure, and the globals that it reads; for an object, its class and
+    attributes; with a `version`, that alone.
 
     Example:
         >>> describe_function(describe_function)["function"]
@@ -76,7 +76,7 @@ class _Fingerprint:
         try:
             array = value.detach().cpu().contiguous() if isinstance(value, Tensor) else np.ascontiguousarray(value)
             raw = array.view(torch.uint8).numpy() if isinstance(array, Tensor) and array.dim() else np.asarray(array)
-        except (RuntimeError, TypeError, ValueError):  # sparse, meta and other kinds without plain memory
+        except (RuntimeError, TypeError, ValueError):  # no plain memory, as of sparse and meta tensors
             return
         self._text(f"{value.dtype} {tuple(value.shape)}")
         if raw.dtype != object:
@@ -97,7 +97,7 @@ class _Fingerprint:
             self._read(function, depth)
 
     def _read(self, function: types.FunctionType, depth: int) -> None:
-        """Add what a function reads from around it; of installed libraries, the source alone tells."""
+        """Add what a function reads from its surroundings."""
         self._items(function.__kwdefaults__ or {}, depth)
         for default in function.__defaults__ or ():
             self.add(default, depth + 1)
@@ -136,16 +136,16 @@ class _Fingerprint:
             self._items(getattr(value, "__dict__", None) or self._state(value), depth)
 
     def _state(self, value: Any) -> Mapping[Any, Any]:
-        """Return what a compiled object, such as a tree of scikit-learn, holds."""
+        """Return the state of a compiled object, such as a tree of scikit-learn."""
         try:
             state = value.__getstate__()
-        except Exception:  # whatever a library of others does
+        except Exception:  # code of any library
             return {}
         return state if isinstance(state, Mapping) else {} if state is None else {"state": state}
 
 
 def _seed(generator: np.random.Generator | np.random.BitGenerator | torch.Generator) -> str:
-    """Return the seed of a generator, whatever it has drawn since; nothing for one that was not given any.
+    """Return the seed of a generator, regardless of later draws; empty for one without a fixed seed.
 
     Example:
         >>> _seed(np.random.default_rng(3)), _seed(np.random.default_rng())
@@ -155,7 +155,7 @@ def _seed(generator: np.random.Generator | np.random.BitGenerator | torch.Genera
         return str(generator.initial_seed())
     bits = generator.bit_generator if isinstance(generator, np.random.Generator) else generator
     entropy = getattr(bits.seed_seq, "entropy", None)
-    drawn = isinstance(entropy, int) and entropy >= 2**64  # by NumPy from the system, 128 bits
+    drawn = isinstance(entropy, int) and entropy >= 2**64  # drawn by NumPy from the system, 128 bits
     return "" if drawn else f"{entropy} {getattr(bits.seed_seq, 'spawn_key', ())}"
 
 
@@ -164,6 +164,6 @@ def _installed(function: types.FunctionType) -> bool:
 
 
 def _names(code: types.CodeType) -> Iterable[str]:
-    """Return the names that a function and those inside it look up."""
+    """Return the names that a function and its inner functions look up."""
     inside = [each for each in code.co_consts if isinstance(each, types.CodeType)]
     return {*code.co_names, *(name for each in inside for name in _names(each))}

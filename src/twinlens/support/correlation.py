@@ -1,6 +1,6 @@
-"""Correlation of rows, by values and by ranks.
+"""Correlation of rows, by values and by ranks. SciPy has both, but not for many rows at once with NaN for constants.
 
-Shapes: N rows, F features, M maps of each row.
+Shapes: N rows of F values, M vectors of each row.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ def pearson(one: Floats, other: Floats) -> Floats:
     a, b = (values - values.mean(axis=1, keepdims=True) for values in (one, other))
     lengths = np.sqrt((a**2).sum(axis=1) * (b**2).sum(axis=1))
     constant = (np.ptp(one, axis=1) == 0) | (np.ptp(other, axis=1) == 0)
-    found = np.full(len(a), np.nan)
-    np.divide((a * b).sum(axis=1), lengths, out=found, where=~constant & (lengths > 0))
-    return found
+    correlation = np.full(len(a), np.nan)
+    np.divide((a * b).sum(axis=1), lengths, out=correlation, where=~constant & (lengths > 0))
+    return correlation
 
 
 def spearman(one: Floats, other: Floats) -> Floats:
@@ -38,18 +38,18 @@ def spearman(one: Floats, other: Floats) -> Floats:
     return pearson(rankdata(one, axis=1), rankdata(other, axis=1))
 
 
-def mean_rank_correlation(maps: Tensor) -> Floats:
-    """Mean rank correlation (N,) over all pairs of M maps (N, M, F) of a row; ties have any order.
+def mean_rank_correlation(vectors: Tensor) -> Floats:
+    """Mean rank correlation (N,) over all pairs of the M vectors (N, M, F) of a row; ties have any order.
 
     Example:
         >>> import torch
         >>> mean_rank_correlation(torch.tensor([[[1.0, 2.0, 9.0], [3.0, 2.0, 1.0]]]))
         array([-1.])
     """
-    ranks = maps.argsort(dim=2).argsort(dim=2).double()
+    ranks = vectors.argsort(dim=2).argsort(dim=2).double()
     centred = ranks - ranks.mean(dim=2, keepdim=True)
     unit = centred / centred.norm(dim=2, keepdim=True).clamp(min=1e-12)
     products = unit @ unit.transpose(1, 2)
-    count = maps.shape[1]
+    count = vectors.shape[1]
     pairs = products.sum(dim=(1, 2)) - products.diagonal(dim1=1, dim2=2).sum(dim=1)
     return np.asarray((pairs / (count * (count - 1))).numpy())

@@ -1,6 +1,6 @@
-"""A number with its interval: the one form in which numbers leave the statistics.
+"""Estimates: numbers with their intervals.
 
-Shapes: R resamples.
+Shapes: N samples, R resamples, K numbers.
 """
 
 from __future__ import annotations
@@ -8,14 +8,14 @@ from __future__ import annotations
 import dataclasses
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from twinlens.support.arrays import Floats
-from twinlens.support.resampling import band
+from twinlens.support.arrays import Floats, Integers
+from twinlens.support.resampling import around, band, resample_mean
 
 _KEPT_IN_MEMORY = {"stored": False}
 
@@ -24,8 +24,8 @@ _KEPT_IN_MEMORY = {"stored": False}
 class Estimate:
     """A number with its interval.
 
-    Sums, differences and multiples of estimates are estimates, as long as their replicates are kept. Estimates of the
-    same samples are resampled alike, and so their difference is paired.
+    Sums, differences and multiples of estimates are estimates, if their replicates are kept. Estimates of the same
+    samples share their resamples, and their difference is paired.
 
     Example:
         >>> print(Estimate(value=0.5, low=0.4, high=0.6, samples=100))
@@ -48,10 +48,10 @@ class Estimate:
     """Number of samples behind it."""
 
     p: float | None = None
-    """Two-sided p-value of zero; None where it was not computed."""
+    """Two-sided p-value of the number being zero; None where it was not computed."""
 
     replicates: Floats | None = field(default=None, repr=False, compare=False, metadata=_KEPT_IN_MEMORY)
-    """(R,) the same number in each resample, where they are kept."""
+    """(R,) the same number in each resample; None where they are not kept."""
 
     confidence: float = field(default=0.95, repr=False, compare=False, metadata=_KEPT_IN_MEMORY)
     """Nominal coverage of the interval."""
@@ -84,6 +84,47 @@ class Estimate:
             reach=(abs(number[0]) if defined else 0.0) if reach is None else reach,
         )
 
+    @staticmethod
+    def of_mean(
+        values: Floats, ids: Sequence[str], confidence: float = 0.95, *, resamples: int = 1000, seed: int = 0
+    ) -> Estimate:
+        """Compute the mean of values (N,) with its bootstrap interval; NaN is left out.
+
+        Example:
+            >>> print(Estimate.of_mean(np.linspace(0, 1, 21), [str(k) for k in range(21)]))
+            0.500 [0.366, 0.634]
+        """
+        mean, replicates = resample_mean(values, ids, resamples, seed)
+        return Estimate.of(mean, replicates, samples=int(np.isfinite(values).sum()), confidence=confidence)
+
+    @staticmethod
+    def of_differences(
+        values: Floats, replicates: Floats, *, samples: int | Integers, confidence: float = 0.95
+    ) -> list[Estimate]:
+        """Test several differences (K,) simultaneously, by their replicates (R, K).
+
+        Intervals and p-values are adjusted for all of them: p is below 1 - confidence where an interval excludes 0.
+
+        Example:
+            >>> replicates = np.random.default_rng(0).normal(size=(999, 2)) + [0.1, 4.0]
+            >>> [estimate.p for estimate in Estimate.of_differences(np.array([0.1, 4.0]), replicates, samples=50)]
+            [0.992, 0.001]
+        """
+        together, counts = around(values, replicates, samples), np.broadcast_to(samples, values.shape)
+        low, high = together.ends(confidence)
+        return [
+            Estimate(
+                value=_defined(values[k]),
+                low=_defined(low[k]),
+                high=_defined(high[k]),
+                samples=int(counts[k]),
+                p=_defined(p),
+                replicates=replicates[:, k],
+                confidence=confidence,
+            )
+            for k, p in enumerate(together.p_values())
+        ]
+
     def __str__(self) -> str:
         if self.value is None:
             return "–"
@@ -99,6 +140,14 @@ class Estimate:
     def decided(self) -> bool:
         """Whether the interval excludes zero."""
         return self.interval is not None and not self.interval[0] <= 0 <= self.interval[1]
+
+    @property
+    def magnitude(self) -> Estimate:
+        """The estimate without its sign: the interval of a negative number is mirrored."""
+        if self.value is None or self.value >= 0:
+            return self
+        low, high = (None, None) if self.low is None or self.high is None else (-self.high, -self.low)
+        return dataclasses.replace(self, value=-self.value, low=low, high=high, replicates=None)
 
     def clipped(self, least: float, largest: float) -> Estimate:
         """Return the estimate with the ends of its interval within the limits of the number."""

@@ -1,7 +1,7 @@
-"""Typed fields: an option is declared once, and its argument, flag, TOML key, JSON and help all come from there.
+"""Typed fields: an option is declared once; its argument, flag, TOML key, JSON and help all derive from that.
 
-A declaration is a field of a frozen dataclass, or a key of a `TypedDict` whose default stands in `Annotated`. The text
-below it is its help, as in the source that you read:
+A declaration is a field of a frozen dataclass, or a key of a `TypedDict` with its default in `Annotated`. The text
+below it is its help:
 
     @dataclass(frozen=True, kw_only=True)
     class Options:
@@ -32,7 +32,7 @@ from twinlens.errors import short_repr, unknown
 T = TypeVar("T")
 JSON = None | bool | int | float | str | list["JSON"] | dict[str, "JSON"]
 REQUIRED = dataclasses.MISSING
-_MOST_ITEMS = 10**6  # of an option; to list a range of a million million would fill memory
+_MOST_ITEMS = 10**6  # of an option; listing a huge range would fill memory
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Default:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Field:
-    """One option, as its declaration says."""
+    """One declared option."""
 
     name: str
     """Name of the argument; flags have hyphens for its underscores."""
@@ -80,37 +80,36 @@ def _fields_of(kind: Any) -> tuple[Field, ...]:
     hints = typing.get_type_hints(kind, include_extras=True)
     classes = [base for base in reversed(kind.__mro__) if "__annotations__" in vars(base)]
     classes += [base for base in getattr(kind, "__orig_bases__", ()) if typing.is_typeddict(base)]
-    declared = [f.name for f in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else hints
-    found: dict[str, Field] = {}
+    names = [f.name for f in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else hints
+    options: dict[str, Field] = {}
     for group in [*classes, kind]:
         helps = _helps(group)
         for name in vars(group).get("__annotations__", {}):
-            if name not in declared:
+            if name not in names:
                 continue
-            owner = found[name].group if name in found else group
-            text = helps.get(name) or (found[name].help if name in found else "")
-            wanted, default = _type_and_default(kind, name, hints[name])
-            found[name] = Field(name=name, type=wanted, default=default, help=text, group=owner)
-    return tuple(found.values())
+            owner = options[name].group if name in options else group
+            text = helps.get(name) or (options[name].help if name in options else "")
+            declared, default = _type_and_default(kind, name, hints[name])
+            options[name] = Field(name=name, type=declared, default=default, help=text, group=owner)
+    return tuple(options.values())
 
 
 def _type_and_default(kind: type, name: str, hint: Any) -> tuple[Any, Any]:
     if dataclasses.is_dataclass(kind):
         field = kind.__dataclass_fields__[name]
-        made = field.default_factory() if field.default_factory is not REQUIRED else field.default
-        return hint, made
+        return hint, field.default if field.default_factory is REQUIRED else field.default_factory()
     if get_origin(hint) is typing.Annotated:
-        wanted, *notes = get_args(hint)
-        return wanted, next((note.value for note in notes if isinstance(note, Default)), REQUIRED)
+        declared, *notes = get_args(hint)
+        return declared, next((note.value for note in notes if isinstance(note, Default)), REQUIRED)
     return hint, REQUIRED
 
 
 @cache
 def _helps(kind: type) -> dict[str, str]:
-    """Read the text below each declaration of a class from its source; nothing where the source is not at hand."""
+    """Read the text below each declaration of a class from its source; empty where there is no source."""
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(kind)))
-    except (OSError, TypeError, SyntaxError):  # typed at a prompt, or made at run time
+    except (OSError, TypeError, SyntaxError):  # typed at a prompt, or created at run time
         return {}
     body = tree.body[0].body if isinstance(tree.body[0], ast.ClassDef) else []
     helps = {}
@@ -122,7 +121,7 @@ def _helps(kind: type) -> dict[str, str]:
 
 
 def replaced(value: T, changes: Mapping[str, Any], name: str) -> T:
-    """Return a frozen dataclass with some fields replaced, refusing fields that it does not have by `name`.
+    """Return a frozen dataclass with some fields replaced; errors call them `name`.
 
     Example:
         >>> @dataclass(frozen=True, kw_only=True)
@@ -133,27 +132,27 @@ def replaced(value: T, changes: Mapping[str, Any], name: str) -> T:
             ...
         ValueError: `options` must be one of seed; got 'sed'. Did you mean 'seed'?
     """
-    known = {field.name: field for field in fields_of(type(value))}
+    names = [field.name for field in fields_of(type(value))]
     for key in changes:
-        if key not in known:
-            raise unknown(name, key, known)
+        if key not in names:
+            raise unknown(name, key, names)
     return typing.cast("T", dataclasses.replace(typing.cast("Any", value), **changes))
 
 
-def describe_type(wanted: Any) -> str:  # noqa: PLR0911 (one return per kind of type)
-    """Say in words what a type accepts.
+def describe_type(declared: Any) -> str:  # noqa: PLR0911 (one return per kind of type)
+    """Describe in words what a type accepts.
 
     Example:
         >>> describe_type(int | None), describe_type(tuple[float, ...]), describe_type(Literal["a", "b"])
         ('a whole number', 'a list of numbers', "'a' or 'b'")
     """
     plain = {bool: "true or false", int: "a whole number", float: "a number", str: "text", dict: "a table"}
-    if wanted in plain:
-        return plain[wanted]
-    if _is_union(wanted):
-        kinds = dict.fromkeys(describe_type(kind) for kind in get_args(wanted) if kind is not type(None))
+    if declared in plain:
+        return plain[declared]
+    if _is_union(declared):
+        kinds = dict.fromkeys(describe_type(kind) for kind in get_args(declared) if kind is not type(None))
         return " or ".join(kinds)
-    origin, arguments = get_origin(wanted), get_args(wanted)
+    origin, arguments = get_origin(declared), get_args(declared)
     if origin is Literal:
         return " or ".join(map(repr, arguments))
     if origin in (tuple, list, Sequence, Collection):
@@ -163,19 +162,19 @@ def describe_type(wanted: Any) -> str:  # noqa: PLR0911 (one return per kind of 
         return f"a list of {item.removeprefix('whole ')}s" if item != "values" else "a list"
     if isinstance(origin, type) and issubclass(origin, Mapping):
         return "a table"
-    if origin is Callable or wanted is Callable:
+    if origin is Callable or declared is Callable:
         return "a function"
-    name = getattr(wanted, "__name__", str(wanted))
-    return f"an nn.{name}" if getattr(wanted, "__module__", "").startswith("torch.nn.") else name
+    name = getattr(declared, "__name__", str(declared))
+    return f"an nn.{name}" if getattr(declared, "__module__", "").startswith("torch.nn.") else name
 
 
-def convert(value: Any, wanted: Any, name: str) -> Any:
-    """Check a value against a declared type; lists become tuples, and one name stands for a list of names.
+def convert(value: Any, declared: Any, name: str) -> Any:
+    """Return a value, checked against a declared type; lists become tuples, and one name a list of names.
 
     Args:
-        value: what a caller, a TOML file or a JSON file gave.
-        wanted: the declared type.
-        name: of the field, for the error.
+        value: from a caller, a TOML file or a JSON file.
+        declared: the declared type.
+        name: name of the field, for errors.
 
     Example:
         >>> convert([0.5, 1], tuple[float, ...], "levels"), convert("gradcam", tuple[str, ...], "methods")
@@ -186,25 +185,20 @@ def convert(value: Any, wanted: Any, name: str) -> Any:
         TypeError: `skip_bad` must be true or false; got 'no'.
     """
     try:
-        return _converted(value, wanted, name)
+        return _converted(value, declared, name)
     except _MismatchError:
-        raise TypeError(f"`{name}` must be {describe_type(wanted)}; got {_short(value)}.") from None
+        raise TypeError(f"`{name}` must be {describe_type(declared)}; got {_short(value)}.") from None
 
 
 def check_types(value: object, *, but: Sequence[str] = ()) -> None:
-    """Check the fields of a frozen dataclass against their declared types, and bring them to their form.
-
-    Args:
-        value: the dataclass, in its `__post_init__`.
-        but: fields with checks of their own.
-    """
+    """Check and convert the fields of a frozen dataclass, in its `__post_init__`; `but` are checked elsewhere."""
     for field in fields_of(type(value)):
         if field.name not in but:
             object.__setattr__(value, field.name, convert(getattr(value, field.name), field.type, field.name))
 
 
 def check_count(name: str, value: int, most: int) -> None:
-    """Refuse a count below 1, or beyond what can be done, by its name.
+    """Refuse a count below 1 or above a limit.
 
     Example:
         >>> check_count("limit", 0, 100)
@@ -217,15 +211,15 @@ def check_count(name: str, value: int, most: int) -> None:
 
 
 class _MismatchError(Exception):
-    """The value is not of the type; whoever knows the field says so."""
+    """The value is not of the type."""
 
 
-def _converted(value: Any, wanted: Any, name: str) -> Any:  # noqa: PLR0911 (one return per kind of type)
-    if wanted is Any or wanted is object or wanted == JSON:
+def _converted(value: Any, declared: Any, name: str) -> Any:  # noqa: PLR0911 (one return per kind of type)
+    if declared is Any or declared is object or declared == JSON:
         return value
-    if _is_union(wanted):
-        return _one_of(value, get_args(wanted), name)
-    origin, arguments = get_origin(wanted), get_args(wanted)
+    if _is_union(declared):
+        return _one_of(value, get_args(declared), name)
+    origin, arguments = get_origin(declared), get_args(declared)
     if origin is Literal:
         if type(value) not in map(type, arguments) or value not in arguments:
             raise unknown(name, value, [str(each) for each in arguments])
@@ -236,31 +230,31 @@ def _converted(value: Any, wanted: Any, name: str) -> Any:  # noqa: PLR0911 (one
         if not isinstance(value, Mapping):
             raise _MismatchError
         return {str(key): convert(item, arguments[1], f"{name}.{key}") for key, item in value.items()}
-    if dataclasses.is_dataclass(wanted) and isinstance(value, Mapping):
-        return from_json(typing.cast("type[Any]", wanted), value, name)
-    return _simple(value, wanted, origin)
+    if dataclasses.is_dataclass(declared) and isinstance(value, Mapping):
+        return from_json(typing.cast("type[Any]", declared), value, name)
+    return _simple(value, declared, origin)
 
 
-def _simple(value: Any, wanted: Any, origin: Any) -> Any:
-    if wanted is float and isinstance(value, int) and not isinstance(value, bool):
+def _simple(value: Any, declared: Any, origin: Any) -> Any:
+    if declared is float and isinstance(value, int) and not isinstance(value, bool):
         if abs(value) > sys.float_info.max:
             raise _MismatchError
         return float(value)
     try:
-        if wanted is int and hasattr(value, "__index__") and not isinstance(value, bool):
+        if declared is int and hasattr(value, "__index__") and not isinstance(value, bool):
             return operator.index(value)
-        if wanted is float and hasattr(value, "__float__") and hasattr(value, "dtype"):  # a number of NumPy's
+        if declared is float and hasattr(value, "__float__") and hasattr(value, "dtype"):  # a NumPy number
             value = float(value)
-    except (TypeError, ValueError, RuntimeError):  # of arrays that hold several numbers
+    except (TypeError, ValueError, RuntimeError):  # an array of several numbers
         raise _MismatchError from None
-    kind = origin or wanted
+    kind = origin or declared
     if kind is Callable:
         matches = callable(value)
     elif getattr(kind, "_is_protocol", False):
         members = [name for name in vars(kind) if name == "__call__" or not name.startswith("_")]
         matches = all(hasattr(value, name) for name in members)
     elif kind is os.PathLike:
-        matches = isinstance(value, os.PathLike) or hasattr(value, "joinpath")  # one of another file system
+        matches = isinstance(value, os.PathLike) or hasattr(value, "joinpath")  # on another file system
     else:
         matches = isinstance(value, kind) and not (isinstance(value, bool) and kind is not bool)
     if not matches or (isinstance(value, float) and not math.isfinite(value)):
@@ -278,7 +272,7 @@ def _one_of(value: Any, kinds: Sequence[Any], name: str) -> Any:
                 return _converted(value, kind, name)
             except _MismatchError:
                 continue
-            except ValueError as error:  # the right kind, and a value that it refuses
+            except ValueError as error:  # the right type, but not an allowed value
                 rejected = error
     raise rejected
 
@@ -292,7 +286,7 @@ def _tuple(value: Any, arguments: Sequence[Any], name: str) -> Any:
         if hasattr(value, "__len__") and len(value) > _MOST_ITEMS:
             raise _MismatchError
         items = list(value)
-    except TypeError:  # of an array without an axis, or a class
+    except TypeError:  # an array without an axis, or a class
         raise _MismatchError from None
     kinds = [arguments[0]] * len(items) if arguments[-1] is Ellipsis else list(arguments)
     if len(kinds) != len(items):
@@ -300,8 +294,8 @@ def _tuple(value: Any, arguments: Sequence[Any], name: str) -> Any:
     return tuple(_converted(item, kind, name) for item, kind in zip(items, kinds, strict=True))
 
 
-def _is_union(wanted: Any) -> bool:
-    return get_origin(wanted) in (Union, types.UnionType)
+def _is_union(declared: Any) -> bool:
+    return get_origin(declared) in (Union, types.UnionType)
 
 
 def _short(value: Any) -> str:
@@ -338,7 +332,7 @@ def to_json(value: Any) -> Any:
 
 
 def from_json(kind: type[T], stored: Any, name: str) -> T:
-    """Read a frozen dataclass from what `to_json` wrote, refusing unknown, missing and wrong fields by their names.
+    """Read a frozen dataclass from the output of `to_json`; errors name unknown, missing and wrong fields.
 
     Example:
         >>> @dataclass(frozen=True, kw_only=True)
@@ -351,18 +345,18 @@ def from_json(kind: type[T], stored: Any, name: str) -> T:
     """
     if not isinstance(stored, Mapping):
         raise TypeError(f"`{name}` must be a table of {kind.__name__}; got {_short(stored)}.")
-    known = {field.name: field for field in fields_of(kind)}
+    fields = {field.name: field for field in fields_of(kind)}
     for key in stored:
-        if key not in known:
-            raise unknown(name, key, known)
-    for field in known.values():
+        if key not in fields:
+            raise unknown(name, key, fields)
+    for field in fields.values():
         if field.name not in stored and field.default is REQUIRED:
             raise ValueError(f"`{name}` must have {field.name!r}; it is missing.")
     return kind(
         **{
             key: math.nan
-            if item is None and known[key].type is float
-            else convert(item, known[key].type, f"{name}.{key}")
+            if item is None and fields[key].type is float
+            else convert(item, fields[key].type, f"{name}.{key}")
             for key, item in stored.items()
         }
     )

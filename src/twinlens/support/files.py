@@ -1,4 +1,4 @@
-"""Files that are whole or absent, on this machine or on any file system that fsspec knows."""
+"""Files that are written completely or not at all, on this machine or on any file system of fsspec."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def as_path(path: str | os.PathLike[str]) -> Path:
         >>> as_path("runs/mine").name, as_path("memory://runs/mine").name
         ('mine', 'mine')
     """
-    given: Any = path
+    opened: Any = path
     if "\0" in str(path) or path == "":
         raise ValueError(f"`path` must be the path of a file or a folder; got {str(path)!r}.")
     if isinstance(path, str) and "://" in path:
@@ -29,22 +29,22 @@ def as_path(path: str | os.PathLike[str]) -> Path:
             upath = importlib.import_module("upath")
         except ImportError:
             raise ImportError(f'{path!r} needs universal_pathlib: pip install "twinlens[ray]"') from None
-        # Other processes write there too, so that what was listed a moment ago is no longer what is there.
-        given = upath.UPath(path, use_listings_cache=False)
-    # A path on another file system is no `Path`, but has all of its methods that are used here.
-    return Path(given) if isinstance(given, str) or hasattr(given, "__fspath__") else cast(Path, given)
+        # Other processes write to the same folders, which makes cached listings outdated.
+        opened = upath.UPath(path, use_listings_cache=False)
+    # A path on another file system is not a `Path`, but has all methods used here.
+    return Path(opened) if isinstance(opened, str) or hasattr(opened, "__fspath__") else cast(Path, opened)
 
 
 def is_local(path: Path) -> bool:
-    """Return whether a path is on this machine, or mounted there, and not on a file system of fsspec."""
+    """Return whether a path is on this machine, and not on a file system of fsspec."""
     return isinstance(path, Path)
 
 
 @contextmanager
 def written_whole(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Write a file as a whole: yield a temporary path, which replaces `path` once the block has ended without error.
+    """Write a file atomically: yield a temporary path, which replaces `path` when the block ends without error.
 
-    Whatever happens in between (an error, a full disk, a killed process), `path` is what it was before.
+    After an error, on a full disk or in a killed process, `path` is unchanged.
 
     Example:
         >>> import tempfile
@@ -73,12 +73,12 @@ def written_whole(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 @contextmanager
 def _written_beside(target: Path, name: Callable[[Path, Path], object]) -> Iterator[Path]:
-    """Yield a temporary path beside the target, and once the block has ended without error `name` it."""
-    # A name of its own keeps two workers that write the same part, perhaps on two machines, out of each other's way.
+    """Yield a temporary path next to the target, and `name` it when the block ends without error."""
+    # The name is unique: two workers may write the same target, perhaps on two machines.
     unfinished = target.with_name(f".{target.name}.{os.getpid()}-{secrets.token_hex(4)}.unfinished")
     try:
         with unfinished.open("xb") as held:
-            lock_file(held.fileno())  # which tells it from what a killed process left
+            lock_file(held.fileno())  # files of killed processes are not locked
             yield unfinished
             with unfinished.open("rb") as file:
                 os.fsync(file.fileno())
@@ -88,11 +88,9 @@ def _written_beside(target: Path, name: Callable[[Path, Path], object]) -> Itera
 
 
 def lock_file(descriptor: int, *, shared: bool = False) -> bool | None:
-    """Lock an open file for as long as it is open; False where another process has locked it, None without locks.
+    """Lock an open file until it is closed; return False where another process has locked it, None without locks.
 
-    Several processes can share a lock, and keep out those that want it for themselves.
-
-    The system lets go of a lock when the process ends in whatever way.
+    Several processes can hold a shared lock, which excludes an exclusive one. A lock ends with its process.
     """
     try:
         import fcntl  # noqa: PLC0415
@@ -100,17 +98,17 @@ def lock_file(descriptor: int, *, shared: bool = False) -> bool | None:
         fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
-    except (ImportError, OSError):  # Windows has none of this kind, nor have some network file systems
+    except (ImportError, OSError):  # not available on Windows and some network file systems
         return None
     return True
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Remove what killed processes left below a folder; files that are being written stay."""
+    """Remove the temporary files of killed processes below a folder; files that are being written stay."""
     for left in folder.rglob(".*.unfinished"):
         try:
             file = os.open(left, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        except OSError:  # it is gone, or nothing that a writer of ours would have opened
+        except OSError:  # it is gone, or not a regular file
             left.unlink(missing_ok=True)
             continue
         try:
@@ -121,20 +119,21 @@ def remove_unfinished(folder: Path) -> None:
 
 
 def write_json(path: str | os.PathLike[str], content: Any) -> None:
-    """Write JSON, whole; equal contents make equal bytes."""
+    """Write JSON atomically; equal contents give equal bytes."""
     write_text(path, _json_text(content))
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
-    """Write a text file, whole."""
+    """Write a text file atomically."""
     with written_whole(path) as unfinished:
         unfinished.write_text(text, encoding="utf-8")
 
 
 def create_json(path: Path, content: Any) -> bool:
-    """Write JSON, whole, unless the file is there, and return whether it was written.
+    """Write JSON unless the file exists, and return whether it was written.
 
-    Of several processes at once, also on several machines, one writes it. This holds without locks.
+    Of several processes at once, also on several machines, one writes it. This needs no locks; object stores must
+    support conditional writes, as S3 does.
 
     Example:
         >>> import tempfile
@@ -143,6 +142,9 @@ def create_json(path: Path, content: Any) -> bool:
         [True, False]
     """
     try:
+        if not is_local(path):
+            _put(path, _json_text(content).encode(), mode="create")
+            return True
         with _written_beside(path, _link) as unfinished:
             unfinished.write_text(_json_text(content), encoding="utf-8")
     except FileExistsError:
@@ -151,12 +153,12 @@ def create_json(path: Path, content: Any) -> bool:
 
 
 def _link(unfinished: Path, target: Path) -> None:
-    """Give a file its name unless that is taken, where renaming would replace what has it."""
+    """Give a file its name unless the name is taken; renaming would replace the existing file."""
     try:
         os.link(unfinished, target)
     except FileExistsError:
         raise
-    except OSError:  # a file system without hard links, on which this is all that can be done
+    except OSError:  # a file system without hard links
         if target.exists():
             raise FileExistsError(str(target)) from None
         unfinished.replace(target)
@@ -167,7 +169,7 @@ def _json_text(content: Any) -> str:
 
 
 def csv_text(text: str) -> str:
-    """Return a cell of a CSV file that a spreadsheet does not take for a formula.
+    """Return a cell of a CSV file that a spreadsheet does not read as a formula.
 
     Example:
         >>> csv_text("=1+1"), csv_text("gradcam")
@@ -177,7 +179,7 @@ def csv_text(text: str) -> str:
 
 
 _UNPACKED = 2**30, 100
-"""An archive may always unpack to this many bytes, and beyond them to so many times its own size."""
+"""The largest unpacked size that is always allowed, in bytes, and the largest ratio beyond it."""
 
 
 def check_unpacked_size(path: str | os.PathLike[str]) -> None:
@@ -192,28 +194,26 @@ def check_unpacked_size(path: str | os.PathLike[str]) -> None:
         unpacked = sum(entry.file_size for entry in archive.infolist())
     packed = os.stat(path).st_size
     if unpacked > max(_UNPACKED[0], _UNPACKED[1] * packed):
-        raise ValueError(
-            f"it has {packed} bytes and would unpack to {unpacked}, as files do that are made to exhaust memory"
-        )
+        raise ValueError(f"it has {packed} bytes and would unpack to {unpacked}, like a file meant to exhaust memory")
 
 
 def make_folder(path: Path) -> None:
-    """Create a folder; object stores have none, and would be asked for a bucket of that name."""
+    """Create a folder, except in object stores, which have none and would create a bucket."""
     if is_local(path) or not isinstance(path, importlib.import_module("upath.implementations.cloud").CloudPath):
         path.mkdir(parents=True, exist_ok=True)
 
 
-def _put(target: Any, content: bytes) -> None:
+def _put(target: Any, content: bytes, mode: str = "overwrite") -> None:
     """Put an object in one piece: closing a file that was written in several would keep the first of them."""
     make_folder(target.parent)
     try:
-        target.fs.pipe_file(target.path, content)
+        target.fs.pipe_file(target.path, content, mode=mode)
     except FileNotFoundError as error:
         raise FileNotFoundError(f"{str(target)!r} cannot be written: {error} Create the bucket first.") from error
 
 
 def read_whole(path: str | os.PathLike[str]) -> bytes:
-    """Read a file; an object in a store by one request, between whose parts nobody can replace it.
+    """Read a file; an object in a store is read in one request, and cannot change in between.
 
     Example:
         >>> with written_whole("memory://numbers.txt") as unfinished:
@@ -224,24 +224,3 @@ def read_whole(path: str | os.PathLike[str]) -> bytes:
     source: Any = as_path(path)
     content: bytes = source.read_bytes() if is_local(source) else source.fs.cat_file(source.path)
     return content
-
-
-@contextmanager
-def at_hand(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Yield a local file with the content of `path`: that file, or a copy for as long as the block lasts.
-
-    Example:
-        >>> with written_whole("memory://numbers.txt") as unfinished:
-        ...     _ = unfinished.write_text("1 2 3")
-        >>> with at_hand("memory://numbers.txt") as file:
-        ...     file.read_text()
-        '1 2 3'
-    """
-    source = as_path(path)
-    if is_local(source):
-        yield source
-        return
-    with tempfile.TemporaryDirectory(prefix="twinlens-") as folder:
-        copy = Path(folder, source.name)
-        copy.write_bytes(read_whole(source))
-        yield copy

@@ -1,19 +1,18 @@
-"""Memory of a process of ours: what was freed is kept for the next batch."""
+"""Memory of a process: freed memory is kept for the next batch."""
 
 from __future__ import annotations
 
 import ctypes
 import sys
 
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # as malloc.h numbers them
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # their numbers in malloc.h
 
 
 def keep_freed_memory() -> bool:
-    """Let the C library keep what torch frees, for as long as the process lives; return whether it does.
+    """Let the C library keep the memory that torch frees; return whether it does.
 
-    By default glibc returns blocks of more than 32 MB to the kernel at once, which has to clear them at the next layer:
-    four tenths of the CPU time of a gradient at 224 × 224. This is for commands and workers, and never for a program
-    that imports us, whose memory is its own.
+    By default glibc returns blocks of more than 32 MB to the kernel, which has to clear them at the next layer: 40% of
+    the CPU time of a gradient at 224 × 224. For our own commands and workers only, never for a program that imports us.
     """
     if not sys.platform.startswith("linux"):
         return False

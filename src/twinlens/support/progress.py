@@ -1,9 +1,10 @@
-"""Progress: one contract for everything that takes time, and the two that come with it, silent and drawn as bars."""
+"""Progress of long work: the interface that receives it, and two implementations, silent and as bars."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol
 
@@ -14,32 +15,32 @@ if TYPE_CHECKING:
 
 
 class Progress(Protocol):
-    """Receives how far the work is. A row is one call for one input; a task is a method, or a step of an experiment."""
+    """Receives the progress of tasks; each task consists of rows."""
 
     def begin(self, rows: Mapping[str, int], note: str = "") -> None:
-        """Announce tasks with their number of rows; `note` says how the work is done."""
+        """Announce tasks with their number of rows; `note` describes the work."""
 
     def advance(self, task: str, rows: int, stage: str = "") -> None:
-        """Report `rows` more rows of a task; `stage` names what is being done. An unannounced task has an open end."""
+        """Report `rows` more rows of a task; `stage` names the current step. An unannounced task has no total."""
 
     def finished_on(self, node: str, rows: int) -> None:
         """Report `rows` finished on `node`; they are included in `advance`."""
 
     def warn(self, message: str) -> None:
-        """Show the person a warning now."""
+        """Show a warning."""
 
 
 class Quiet:
-    """Shows nothing; warnings become Python's."""
+    """Shows no progress; warnings become Python warnings."""
 
     def begin(self, rows: Mapping[str, int], note: str = "") -> None:
-        """Ignore it."""
+        """Do nothing."""
 
     def advance(self, task: str, rows: int, stage: str = "") -> None:
-        """Ignore it."""
+        """Do nothing."""
 
     def finished_on(self, node: str, rows: int) -> None:
-        """Ignore it."""
+        """Do nothing."""
 
     def warn(self, message: str) -> None:
         """Issue a Python warning."""
@@ -47,7 +48,7 @@ class Quiet:
 
 
 class Bars:
-    """Draws one bar per task on a terminal, and nothing elsewhere; warnings are always printed. A context manager."""
+    """Draws one bar per task on a terminal or in a notebook; warnings are always printed. A context manager."""
 
     def __init__(self, *, shown: bool = True) -> None:
         from rich.console import Console  # noqa: PLC0415 (takes a tenth of a second, and most programs show no bars)
@@ -85,19 +86,19 @@ class Bars:
         """Add a bar per task, and print the note above them."""
         if self._shown and note:
             self._console.print(note, style="dim", markup=False)
-        for bar in self._bars.tasks:  # of work that went before
+        for bar in self._bars.tasks:  # of earlier work
             self._bars.update(bar.id, visible=not bar.finished)
         for name, total in rows.items():
             self._add(name, total)
 
     def advance(self, task: str, rows: int, stage: str = "") -> None:
-        """Move a bar on."""
+        """Advance a bar."""
         bar = self._tasks[task] if task in self._tasks else self._add(task, None)
         self._bars.start_task(bar)
         self._bars.update(bar, advance=rows, stage=stage, rate=self._rate(bar))
 
     def finished_on(self, node: str, rows: int) -> None:
-        """Count the rows of a machine, and show how many it does per second."""
+        """Count the rows of a machine, and show its rate."""
         self.advance(f"on {node}", rows, "rows of this node")
 
     def warn(self, message: str) -> None:
@@ -117,3 +118,13 @@ class Bars:
     def _rate(self, bar: TaskID) -> str:
         speed = self._bars.tasks[self._bars.task_ids.index(bar)].speed
         return f"{speed:,.0f}/s" if speed else ""
+
+
+@contextmanager
+def shown_progress(progress: bool | Progress) -> Iterator[Progress]:
+    """Yield what receives the progress: bars for True, nothing for False, or the object itself."""
+    if progress is True:
+        with Bars() as bars:
+            yield bars if bars.shown else Quiet()
+    else:
+        yield progress or Quiet()

@@ -1,4 +1,4 @@
-"""Randomness by name: every draw belongs to a seed and to what it is for, never to a position."""
+"""Random seeds by name: every draw depends on a seed and a name, never on a position."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import SupportsIndex
 
 
 def check_seed(seed: object) -> int:
-    """Return a seed as an integer, refusing what is none.
+    """Return a seed as an integer; refuse other values.
 
     Example:
         >>> check_seed(float("inf"))
@@ -22,9 +22,7 @@ def check_seed(seed: object) -> int:
 
 
 def stream(seed: int, *keys: str | float) -> int:
-    """Derive the seed of an independent random stream from the run's seed and the names it is for.
-
-    Batch size, sharding, the order of samples and resuming change nothing, because none of them is a key.
+    """Derive the seed of an independent random stream from a seed and names.
 
     Example:
         >>> stream(0, "image-7", 0.98) == stream(0, "image-7", 0.98) != stream(0, "image-7", 0.97)
@@ -35,7 +33,7 @@ def stream(seed: int, *keys: str | float) -> int:
 
 
 def drawn_order(ids: Sequence[str], *, seed: int) -> list[int]:
-    """Return the positions of samples in the order in which the seed draws them: the first n are those of `limit=n`.
+    """Return positions in a random order that depends on the ids and the seed, not on the positions.
 
     Example:
         >>> drawn_order(["a", "b", "c"], seed=0), drawn_order(["c", "b", "a"], seed=0)

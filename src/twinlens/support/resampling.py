@@ -1,8 +1,8 @@
-"""Resampling: bootstrap draws of samples, and the one kind of interval that comes from the replicates of a number.
+"""Resampling: bootstrap draws of samples, and intervals from the replicates of a number.
 
-An interval is symmetric about its estimate, and as wide as the replicates stray from that: it always contains what it
-belongs to, and what noise does to an estimator on average widens it. Where nearly all samples agree, so do the
-replicates, and the interval is widened by what N samples cannot show.
+An interval is symmetric about its estimate: its half-width is a quantile of the distance between estimate and
+replicates, so the bias of an estimator widens the interval. Where nearly all samples agree, so do the replicates, and
+the interval is widened by what N samples cannot show.
 
 Shapes: N samples, R resamples, K numbers (the levels of a curve, or pairs of methods).
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Generic, SupportsFloat, TypeVar
+from typing import NamedTuple, SupportsFloat
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,65 +20,8 @@ from numpy.typing import NDArray
 from twinlens.support.arrays import Floats, Integers
 from twinlens.support.randomness import stream
 
-Number = TypeVar("Number", float, Floats)
 _MOST = 10**6
-_BLOCK = 16_000_000  # counts that are drawn at once: 128 MB
-
-
-@dataclass(frozen=True, kw_only=True)
-class Interval(Generic[Number]):
-    """A number, or a curve of numbers, with its bootstrap interval; unpacks as `low, high`.
-
-    Example:
-        >>> low, high = Interval(value=0.5, low=0.4, high=0.6, confidence=0.95)
-        >>> low, high
-        (0.4, 0.6)
-    """
-
-    value: Number | None
-    """The measured value; None where it is not defined, such as a predictive level that is not reached."""
-
-    low: Number
-    """Lower end; NaN where there is no value, or resamples are too few for the confidence."""
-
-    high: Number
-    """Upper end."""
-
-    confidence: float
-    """Nominal coverage of the interval."""
-
-    reached: float = 1.0
-    """Share of the resamples in which the number is defined; the interval comes from these."""
-
-    def __iter__(self) -> Iterator[Number]:
-        return iter((self.low, self.high))
-
-    def __len__(self) -> int:
-        return 2
-
-    def __getitem__(self, end: int) -> Number:
-        return (self.low, self.high)[end]
-
-    def __str__(self) -> str:
-        if isinstance(self.low, np.ndarray):
-            return f"{len(self.low)} levels, {self.confidence:.0%} intervals"
-        value = "not reached" if self.value is None else f"{self.value:z.3f}"
-        between = "" if math.isnan(self.low) else f" [{self.low:z.3f}, {self.high:z.3f}]"
-        rare = "" if self.reached == 1 else f", reached in {self.reached:.0%} of resamples"
-        return f"{value}{between}{rare}"
-
-
-def interval_of(value: float | None, replicates: Floats, confidence: float, *, samples: int) -> Interval[float]:
-    """Turn replicates (R,) of a number into its interval; those that are not defined are left out.
-
-    Example:
-        >>> print(interval_of(0.5, np.linspace(0.4, 0.6, 101), 0.95, samples=100))
-        0.500 [0.403, 0.597]
-    """
-    values = np.array([math.nan if value is None else value])
-    low, high = band(values, replicates[:, None], confidence, samples=samples, simultaneous=True)
-    reached = float(np.isfinite(replicates).mean())
-    return Interval(value=value, low=float(low[0]), high=float(high[0]), confidence=confidence, reached=reached)
+_BLOCK = 16_000_000  # counts per block: 128 MB
 
 
 def draw(ids: Sequence[str], resamples: int, seed: int) -> Floats:
@@ -95,7 +38,7 @@ def draw(ids: Sequence[str], resamples: int, seed: int) -> Floats:
 
 
 def draw_blocks(ids: Sequence[str], resamples: int, seed: int) -> Iterator[Floats]:
-    """Yield what `draw` returns, some resamples at a time, so that those of many samples are never in memory at once.
+    """Yield what `draw` returns in blocks that fit into memory.
 
     Example:
         >>> [len(counts) for counts in draw_blocks([str(k) for k in range(40_000)], resamples=1000, seed=0)]
@@ -105,11 +48,11 @@ def draw_blocks(ids: Sequence[str], resamples: int, seed: int) -> Iterator[Float
         limit = "least 2" if resamples < 2 else f"most {_MOST}"
         raise ValueError(f"`resamples` must be at {limit}; got {resamples}. 1000 is a good number.")
     generator = np.random.default_rng(stream(seed, "bootstrap"))
-    place = np.argsort(np.argsort(np.asarray(ids)))
+    rank = np.argsort(np.argsort(np.asarray(ids)))
     for start in range(0, resamples, size := max(1, _BLOCK // len(ids))):
         counts = np.empty((min(size, resamples - start), len(ids)))
         for row in counts:
-            row[:] = np.bincount(generator.integers(len(ids), size=len(ids)), minlength=len(ids))[place]
+            row[:] = np.bincount(generator.integers(len(ids), size=len(ids)), minlength=len(ids))[rank]
         yield counts
 
 
@@ -129,19 +72,6 @@ def resample_mean(values: Floats, ids: Sequence[str], resamples: int, seed: int)
     return float(values[defined].mean()) if defined.any() else None, replicates
 
 
-def interval_of_mean(
-    values: Floats, ids: Sequence[str], confidence: float = 0.95, *, resamples: int = 1000, seed: int = 0
-) -> Interval[float]:
-    """Compute the mean of values (N,) with its bootstrap interval; NaN is left out.
-
-    Example:
-        >>> print(interval_of_mean(np.linspace(0, 1, 21), [str(k) for k in range(21)]))
-        0.500 [0.366, 0.634]
-    """
-    mean, replicates = resample_mean(values, ids, resamples, seed)
-    return interval_of(mean, replicates, confidence, samples=int(np.isfinite(values).sum()))
-
-
 def check_confidence(confidence: float) -> float:
     """Return the confidence; refuse a number that is not within (0, 1).
 
@@ -154,6 +84,16 @@ def check_confidence(confidence: float) -> float:
     return float(confidence)
 
 
+class Band(NamedTuple):
+    """Intervals of several numbers, such as the values of a curve."""
+
+    low: Floats
+    """(K,) lower ends; NaN where there is no interval."""
+
+    high: Floats
+    """(K,) upper ends."""
+
+
 def band(
     values: Floats,
     replicates: Floats,
@@ -162,10 +102,11 @@ def band(
     samples: int,
     simultaneous: bool,
     largest: float | None = None,
-) -> tuple[Floats, Floats]:
-    """Return lower and upper ends (K,) from replicates of a curve (R, K): of each level, or of the whole curve.
+) -> Band:
+    """Compute intervals (K,) from replicates of a curve (R, K): for each level, or simultaneously for all levels.
 
-    Where at most a few samples differ, others may by as much as `largest`: the largest of the values by default.
+    Where at most a few samples differ from the others, unseen ones may differ by up to `largest`, by default the
+    largest of the values.
 
     Example:
         >>> replicates = np.random.default_rng(0).normal(size=(999, 2)) * [1.0, 2.0]
@@ -174,20 +115,20 @@ def band(
         >>> band(np.zeros(2), replicates, 0.95, samples=1000, simultaneous=True)[1].round(1)
         array([2.3, 4.4])
     """
-    places = [slice(None)] if simultaneous else [slice(k, k + 1) for k in range(len(values))]
-    # The two-sided rule of three: of N samples none differs, but up to 3.7 in N others may (at 95%). By how much is
-    # not seen either; the largest value stands for it.
+    groups = [slice(None)] if simultaneous else [slice(k, k + 1) for k in range(len(values))]
+    # The two-sided rule of three: if none of N samples differs, up to 3.7 in N others still may (at 95%). By how much
+    # is unknown; the largest value is taken.
     unseen = -math.log((1 - check_confidence(confidence)) / 2) / max(samples, 1)
     most = np.abs(values[np.isfinite(values)]).max(initial=0.0) if largest is None else largest
     more = np.where(_few_differ(replicates), unseen * most, 0.0)
-    low, high = np.hstack([around(values[some], replicates[:, some], samples).ends(confidence) for some in places])
-    return low - more, high + more
+    low, high = np.hstack([around(values[some], replicates[:, some], samples).ends(confidence) for some in groups])
+    return Band(low - more, high + more)
 
 
 def _few_differ(replicates: Floats) -> NDArray[np.bool_]:
-    """Find the numbers (K,) in which at most three samples differ from the others, so that resampling sees too little.
+    """Find the numbers (K,) in which at most three samples differ from the others: resampling shows too little there.
 
-    One resample in twenty has none of three samples. All that have none agree, and are at one end of the replicates.
+    One resample in twenty misses all three. These resamples agree, at one end of the replicates.
     """
     top, bottom = np.fmax.reduce(replicates), np.fmin.reduce(replicates)
     rounding = 1e-12 * np.abs(top)
@@ -197,33 +138,33 @@ def _few_differ(replicates: Floats) -> NDArray[np.bool_]:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Around:
-    """How far the replicates of some numbers stray from them, all numbers at once."""
+    """Distances between some numbers and their replicates, for all numbers simultaneously."""
 
     values: Floats
-    """(K,) the numbers as measured."""
+    """(K,) the numbers."""
 
     scale: Floats
-    """(K,) root mean square of what a replicate is off by: the unit of each number."""
+    """(K,) root mean square distance of the replicates, the unit of each number."""
 
     farthest: Floats
-    """(R,) of each resample, how far its farthest replicate is off, in these units, in ascending order."""
+    """(R,) the largest distance in each resample, in these units, in ascending order."""
 
     def ends(self, confidence: float) -> Floats:
-        """Return lower and upper ends (2, K), between which the share `confidence` of resamples has all its replicates.
+        """Return lower and upper ends (2, K) that hold all replicates of a resample in a share `confidence` of them.
 
-        An end is NaN where a number has no value, and where the resamples are too few for the confidence.
+        An end is NaN where a number is undefined or there are too few resamples for the confidence.
         """
-        # Counted as in `p_values`, so that zero is outside exactly where the p-value is below 1 - confidence.
+        # Counted as in `p_values`: zero is outside exactly where the p-value is below 1 - confidence.
         smallest = (1 + np.arange(len(self.farthest))) / (1 + len(self.farthest))
         outside = int((smallest < 1 - check_confidence(confidence)).sum())
         reach = self.farthest[-outside] if outside > 0 else math.nan
         return np.stack([self.values - reach * self.scale, self.values + reach * self.scale])
 
     def p_values(self) -> Floats:
-        """Return the p-value (K,) of each number being zero, for all of them at once; NaN where there is no value.
+        """Return p-values (K,) of each number being zero, adjusted for all numbers; NaN where a number is undefined.
 
-        It is the share of resamples that stray from the numbers as far as the number is from zero, the data set itself
-        counted among them.
+        A p-value is the share of resamples whose distance is at least that of the number from zero, with the data set
+        counted as one of them.
         """
         away = np.abs(self.values)
         distance = np.divide(away, self.scale, out=np.where(away > 0, math.inf, 0.0), where=self.scale > 0)
@@ -232,23 +173,23 @@ class Around:
 
 
 def around(values: Floats, replicates: Floats, samples: int | Integers) -> Around:
-    """Measure how far replicates (R, K) stray from the values (K,) that they belong to; NaN is left out.
+    """Measure how far replicates (R, K) are from their values (K,); NaN is left out.
 
     Args:
         values: the numbers as measured.
         replicates: the same numbers in each resample.
-        samples: the number of samples that were resampled, for all numbers or (K,) for each; resamples of few samples
-            stray less than new samples would.
+        samples: the number of samples behind all numbers, or (K,) behind each; resamples of few samples vary less than
+            new samples would.
 
     Example:
         >>> replicates = np.random.default_rng(0).normal(size=(999, 2))
         >>> around(np.array([0.1, 4.0]), replicates + [0.1, 4.0], samples=1000).p_values()
         array([0.992, 0.001])
     """
-    strays = np.abs(replicates - values) * np.sqrt(samples / np.maximum(np.asarray(samples) - 3, 1))
-    known = np.isfinite(strays)
-    strays[~known | (strays <= 1e-12 * np.abs(values))] = 0.0  # rounding is no spread
-    scale = np.sqrt((strays**2).sum(axis=0) / np.maximum(known.sum(axis=0), 1))
-    units = np.divide(strays, scale, out=np.zeros_like(strays), where=scale > 0)
-    farthest = np.sort(units.max(axis=1)[known.any(axis=1)])
-    return Around(values=values, scale=np.where(known.any(axis=0), scale, math.nan), farthest=farthest)
+    distance = np.abs(replicates - values) * np.sqrt(samples / np.maximum(np.asarray(samples) - 3, 1))
+    defined = np.isfinite(distance)
+    distance[~defined | (distance <= 1e-12 * np.abs(values))] = 0.0  # rounding errors are not spread
+    scale = np.sqrt((distance**2).sum(axis=0) / np.maximum(defined.sum(axis=0), 1))
+    units = np.divide(distance, scale, out=np.zeros_like(distance), where=scale > 0)
+    farthest = np.sort(units.max(axis=1)[defined.any(axis=1)])
+    return Around(values=values, scale=np.where(defined.any(axis=0), scale, math.nan), farthest=farthest)

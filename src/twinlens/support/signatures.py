@@ -1,7 +1,7 @@
-"""Signatures and docstrings that list options which are declared elsewhere, once.
+"""Signatures and docstrings that list options declared elsewhere.
 
-A function that takes `**how: Unpack[Options]` shows a reader of the source where the options are; `help`, an editor and
-the API reference have to list them one by one.
+A function that takes `**how: Unpack[Options]` refers readers of the source to the options; `help`, editors and the API
+reference list them one by one.
 """
 
 from __future__ import annotations
@@ -17,33 +17,16 @@ from twinlens.support.fields import REQUIRED, Field, fields_of
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def lists_options(*declared: type) -> Callable[[F], F]:
-    """Show the options of a function's `**name: Unpack[TypedDict]` in its signature and docstring.
-
-    Args:
-        *declared: classes whose fields explain further arguments of the function, those without an entry of their own.
-    """
-
-    def decorate(function: F) -> F:
-        [last] = [p for p in inspect.signature(function).parameters.values() if p.kind is p.VAR_KEYWORD]
-        kind = typing.get_args(typing.get_type_hints(function)[last.name])[0]
-        own = {field.name: field for each in declared for field in fields_of(each)}
-        entries = [own[name] for name in inspect.signature(function).parameters if name in own]
-        function.__doc__ = with_arguments(inspect.getdoc(function) or "", entries)
-        show_options(function, fields_of(kind), instead_of=last.name)
-        return function
-
-    return decorate
+def lists_options(function: F) -> F:
+    """Show the options of a function's `**name: Unpack[TypedDict]` in its signature and docstring."""
+    [last] = [p for p in inspect.signature(function).parameters.values() if p.kind is p.VAR_KEYWORD]
+    kind = typing.get_args(typing.get_type_hints(function)[last.name])[0]
+    show_options(function, fields_of(kind), instead_of=last.name)
+    return function
 
 
 def show_options(function: Callable[..., Any], options: Iterable[Field], *, instead_of: str) -> None:
-    """Put options in the place of one parameter of a function's signature, and their help into its docstring.
-
-    Args:
-        function: whose `__signature__` and `__doc__` are set.
-        options: the options.
-        instead_of: the parameter that stands for all of them.
-    """
+    """Replace one parameter in a function's `__signature__` by options, and add their help to its `__doc__`."""
     options = list(options)
     signature = inspect.signature(function)
     parameters = [p for p in signature.parameters.values() if p.name != instead_of]
@@ -57,22 +40,9 @@ def show_options(function: Callable[..., Any], options: Iterable[Field], *, inst
         for option in options
     ]
     function.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    function.__doc__ = with_arguments(inspect.getdoc(function) or "", options)
-
-
-def with_arguments(docstring: str, options: Iterable[Field]) -> str:
-    """Add options to the section "Args" of a docstring, behind what stands there.
-
-    Example:
-        >>> print(with_arguments("Do it." + chr(10) * 2 + "Args:" + chr(10) + "    model: what.", []))
-        Do it.
-        <BLANKLINE>
-        Args:
-            model: what.
-    """
-    lines, _, end = _arguments(docstring)
+    lines, _, end = _arguments(inspect.getdoc(function) or "")
     entries = [line for option in options for line in _entry(option.name, option.help)]
-    return "\n".join([*lines[:end], *entries, *lines[end:]])
+    function.__doc__ = "\n".join([*lines[:end], *entries, *lines[end:]])
 
 
 def with_all_arguments(docstring: str, texts: Mapping[str, str]) -> str:
@@ -99,22 +69,22 @@ def arguments_of(docstring: str) -> dict[str, str]:
         {'model': 'any, or none.'}
     """
     lines, start, end = _arguments(docstring)
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
+    name = ""
     for line in lines[start + 1 : end]:
-        if line.startswith(" " * 5) and found:
-            found[list(found)[-1]] += f" {line.strip()}"
+        if line.startswith(" " * 5) and name:
+            texts[name] += f" {line.strip()}"
         elif line.strip():
-            name, _, text = line.strip().partition(": ")
-            found[name] = text
-    return found
+            name, _, texts[name] = line.strip().partition(": ")
+    return texts
 
 
 def _arguments(docstring: str) -> tuple[list[str], int, int]:
-    """Return the lines of a docstring, the number of that with "Args", added if need be, and the end of its section."""
+    """Return the lines of a docstring, with the section "Args" added if necessary, its first line, and its end."""
     lines = docstring.splitlines()
     start = next((k for k, line in enumerate(lines) if line.strip() == "Args:"), None)
     if start is None:
-        # Before what comes after a description: sections such as "Returns:", whose titles stand alone.
+        # Before other sections, such as "Returns:".
         titles = [k for k, line in enumerate(lines) if line in ("Returns:", "Raises:", "Example:")]
         start = titles[0] if titles else len(lines) + 1
         lines = [*lines[:start], "Args:", "", *lines[start:]] if titles else [*lines, "", "Args:"]
@@ -127,7 +97,7 @@ def _arguments(docstring: str) -> tuple[list[str], int, int]:
 
 
 def _entry(name: str, text: str) -> list[str]:
-    # "Seed of …" goes on in lower case after a colon, "CPUs of …" does not.
+    # "Seed of …" continues in lower case after a colon, "CPUs of …" does not.
     lowered = text if text[1:2].isupper() else text[:1].lower() + text[1:]
     return textwrap.wrap(
         f"{name}: {lowered}", 116, initial_indent=" " * 4, subsequent_indent=" " * 8, break_on_hyphens=False

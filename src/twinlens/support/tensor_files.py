@@ -1,4 +1,4 @@
-"""Tensors in safetensors files that are whole or absent, with a digest of their content."""
+"""Tensors in safetensors files, written completely or not at all, with a digest of their content."""
 
 from __future__ import annotations
 
@@ -9,19 +9,18 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from safetensors import safe_open
-from safetensors.torch import save
+from safetensors.torch import load, save
 from torch import Tensor
 
 from twinlens.errors import DamagedError, first_line
 from twinlens.support.fields import JSON
-from twinlens.support.files import at_hand, written_whole
+from twinlens.support.files import read_whole, written_whole
 
 
 def save_tensors(path: str | os.PathLike[str], tensors: Mapping[str, Tensor], about: JSON = None) -> None:
-    """Write tensors, and what JSON can say about them, as a file that is whole or absent.
+    """Write tensors and a JSON value about them; the file appears when it is complete.
 
-    Equal contents make equal bytes.
+    Equal contents give equal bytes.
 
     Raises:
         OSError: if the file cannot be written, as on a full disk.
@@ -33,9 +32,9 @@ def save_tensors(path: str | os.PathLike[str], tensors: Mapping[str, Tensor], ab
         ({'maps': tensor([1., 1.])}, ['a', 'b'])
     """
     contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    # One key of metadata: the order of several is not the same from process to process.
+    # One key of metadata: the order of several differs between processes.
     metadata = {"twinlens": json.dumps({"digest": _digest(contiguous, about), "about": about})}
-    # `save_file` would write to a file of its own beside this one, which a killed process leaves for ever.
+    # `save_file` writes to a temporary file of its own, which a killed process would leave behind.
     content = save(contiguous, metadata=metadata)
     with written_whole(path) as unfinished:
         try:
@@ -45,28 +44,26 @@ def save_tensors(path: str | os.PathLike[str], tensors: Mapping[str, Tensor], ab
 
 
 def load_tensors(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], Any]:
-    """Read the tensors that `save_tensors` wrote, and what was said about them.
+    """Read the tensors and the JSON value that `save_tensors` wrote.
 
     Raises:
         DamagedError: if the content is not what was written.
     """
+    content = read_whole(path)
     try:
-        with at_hand(path) as there, safe_open(there, "pt") as file:
-            stored = json.loads((file.metadata() or {}).get("twinlens", "{}"))
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no dict)
-        digest, about = stored["digest"], stored["about"]
-    except OSError:
-        raise
-    except Exception as error:  # of whatever kind a broken header raises
+        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+        stored = json.loads(header["__metadata__"]["twinlens"])
+        tensors, about = load(content), stored["about"]
+    except Exception as error:  # a broken file raises errors of many kinds
         raise DamagedError(path, first_line(error)) from None
-    if _digest(tensors, about) != digest:
+    if _digest(tensors, about) != stored["digest"]:
         raise DamagedError(path)
     return tensors, about
 
 
 def _digest(tensors: Mapping[str, Tensor], about: JSON) -> str:
-    found = hashlib.blake2b(json.dumps(about).encode(), digest_size=16)
+    digest = hashlib.blake2b(json.dumps(about).encode(), digest_size=16)
     for name, tensor in sorted(tensors.items()):
-        found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        found.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
-    return found.hexdigest()
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()

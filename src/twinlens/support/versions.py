@@ -1,4 +1,4 @@
-"""The versions that a result depends on."""
+"""Versions of the packages that results depend on."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ def installed_versions() -> dict[str, str]:
 
 
 def environment() -> dict[str, str]:
-    """Return `installed_versions` and that of Python, as run directories store them."""
+    """Return `installed_versions` and the version of Python."""
     return installed_versions() | {"python": platform.python_version()}

@@ -1,0 +1,42 @@
+from .check_catalogue import CHECKS, Check, run_check
+from .check_definition import CheckOptions
+from .generated_features import GeneratedFeatures, class_sensitivity, generate_features, null_player
+from .localisation import attribution_inside, pointing_game
+from .order_ceiling import Ceiling, ceiling
+from .random_sets import RandomRemovals, random_removals, sensitivity_n
+from .randomisation import (
+    data_randomisation,
+    efficient_randomisation,
+    model_randomisation,
+    train_on_permuted_labels,
+)
+from .remove_and_retrain import RoarCurve, roar
+from .sample_scores import SampleScores
+from .stability import class_similarity, max_sensitivity
+
+__all__ = [
+    "CHECKS",
+    "Ceiling",
+    "Check",
+    "CheckOptions",
+    "GeneratedFeatures",
+    "RandomRemovals",
+    "RoarCurve",
+    "SampleScores",
+    "attribution_inside",
+    "ceiling",
+    "class_sensitivity",
+    "class_similarity",
+    "data_randomisation",
+    "efficient_randomisation",
+    "generate_features",
+    "max_sensitivity",
+    "model_randomisation",
+    "null_player",
+    "pointing_game",
+    "random_removals",
+    "roar",
+    "run_check",
+    "sensitivity_n",
+    "train_on_permuted_labels",
+]

@@ -1,0 +1,86 @@
+"""Per-sample scores: the result of every check that measures one number per sample.
+
+Shapes: N samples, K scores of each sample, F features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from torch import Tensor
+
+from twinlens.integrations.explanations import attribute
+from twinlens.probing.maps import check_maps, spatial_shape
+from twinlens.probing.model_call import Labels, Model
+from twinlens.support.arrays import Floats
+from twinlens.support.correlation import pearson, spearman
+from twinlens.support.estimate import Estimate
+
+Similarity = Literal["spearman", "pearson"]
+SIMILARITIES: dict[str, Callable[[Floats, Floats], Floats]] = {"spearman": spearman, "pearson": pearson}
+"""Similarity measures for pairs of maps: 1 for equal, 0 for unrelated, -1 for opposite."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class SampleScores:
+    """One score per sample. `estimate` returns their mean with its interval.
+
+    Example:
+        >>> SampleScores(name="Attr%", values=np.array([0.25, 0.75, np.nan]), ids=("a", "b", "c"))
+        SampleScores(Attr% 0.500 [-0.776, 1.776], 3 samples, 1 undefined)
+    """
+
+    name: str
+    """What is measured."""
+
+    values: Floats
+    """(N,) scores; NaN where undefined."""
+
+    ids: tuple[str, ...]
+    """Sample ids."""
+
+    def __repr__(self) -> str:
+        undefined = int(np.isnan(self.values).sum())
+        return f"SampleScores({self.name} {self.estimate()}, {len(self.ids)} samples, {undefined} undefined)"
+
+    def estimate(self, confidence: float = 0.95, *, resamples: int = 1000, seed: int = 0) -> Estimate:
+        """Return the mean of the defined scores with its bootstrap interval.
+
+        Args:
+            confidence: coverage of the interval.
+            resamples: number of bootstrap resamples.
+            seed: seed of the resampling. Scores of the same samples are resampled alike.
+        """
+        return Estimate.of_mean(self.values, self.ids, confidence, resamples=resamples, seed=seed)
+
+
+def mean_of_defined(values: Floats) -> Floats:
+    """Average K scores of each sample, (K, N), leaving out NaN; NaN where all are.
+
+    Example:
+        >>> mean_of_defined(np.array([[1.0, np.nan, np.nan], [2.0, 3.0, np.nan]]))
+        array([1.5, 3. , nan])
+    """
+    defined = np.isfinite(values)
+    total, count = np.where(defined, values, 0.0).sum(axis=0), defined.sum(axis=0)
+    return np.asarray(np.divide(total, count, out=np.full(values.shape[1], np.nan), where=count > 0))
+
+
+def flat_maps(
+    model: Model,
+    inputs: Tensor,
+    targets: Labels,
+    method: str | Callable[..., Tensor],
+    *,
+    ids: tuple[str, ...],
+    seed: int,
+    options: Mapping[str, Any],
+    on_numpy: bool = False,
+) -> Floats:
+    """Explain inputs and return checked maps, (N, F)."""
+    batch = inputs.numpy() if on_numpy else inputs
+    maps = attribute(model, batch, targets, method, ids=ids, seed=seed, **options)
+    return check_maps(maps, spatial_shape(inputs.shape), ids=ids).flatten(1).double().cpu().numpy()

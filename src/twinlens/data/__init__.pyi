@@ -1,0 +1,6 @@
+from .samples import Samples, from_arrays
+
+__all__ = [
+    "Samples",
+    "from_arrays",
+]

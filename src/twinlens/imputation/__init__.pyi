@@ -1,0 +1,6 @@
+from .imputers import IMPUTERS, Imputer
+
+__all__ = [
+    "IMPUTERS",
+    "Imputer",
+]

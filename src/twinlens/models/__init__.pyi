@@ -1,0 +1,7 @@
+from .loading import LoadedModel
+from .preprocessing import Preprocessing
+
+__all__ = [
+    "LoadedModel",
+    "Preprocessing",
+]

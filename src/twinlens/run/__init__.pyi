@@ -1,0 +1,7 @@
+from .results import Results
+from .units import Cluster
+
+__all__ = [
+    "Cluster",
+    "Results",
+]

@@ -1,0 +1,110 @@
+"""Where the work of a run happens: in this process, as one of several jobs, or on a Ray cluster."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+
+from twinlens.errors import RunError
+from twinlens.metrics.catalogue import headline
+from twinlens.metrics.metric import Metric
+from twinlens.options import Job, Options
+from twinlens.probing.execution import using_threads
+from twinlens.run.analysis import Analysis, MethodAnalysis, analyse, analyse_method
+from twinlens.run.directory import Run
+from twinlens.run.engines import ENGINES, Failures
+from twinlens.run.job_array import describe_missing, missing_units, run_job, share_of
+from twinlens.run.manifest import Manifest
+from twinlens.run.ray_engine import choose_cluster, choose_devices, connected, map_ray
+from twinlens.run.table_reader import TableReader
+from twinlens.run.units import ORIGINAL, Cluster, Unit
+from twinlens.run.work import EvaluationWork
+from twinlens.support.files import is_local
+from twinlens.support.progress import Progress
+
+_LOG = logging.getLogger("twinlens")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Distribution:
+    """The engine of a run, with its devices and resources."""
+
+    engine: str
+    job: Job | None
+    """The job of this process; None for the whole run."""
+    cluster: Cluster | None
+    """The cluster of the workers; None for this process."""
+    device: str | None
+    """Device of this process; None for that of the model."""
+    worker_device: str | None
+
+    @staticmethod
+    def of(options: Options) -> Distribution:
+        """Choose by the options."""
+        cluster = choose_cluster(options)
+        own, remote = choose_devices(options.device, cluster)
+        return Distribution(engine=options.engine, job=options.job, cluster=cluster, device=own, worker_device=remote)
+
+    def connected(self) -> AbstractContextManager[object]:
+        """Stay connected to the cluster during a block."""
+        return nullcontext() if self.cluster is None else connected(self.cluster)
+
+    def do(self, work: EvaluationWork, repairs: Iterable[Unit], progress: Progress) -> Failures:
+        """Do what is missing of a run, or the share of this job and its repairs, and return the errors by method."""
+        manifest = work.run.manifest
+        execution, units = manifest.execution.execution, work.units()
+        if self.job is not None:
+            share = {*share_of(units, self.job), *repairs}
+            units = [unit for unit in units if unit in share]
+        stored = work.stored_methods(units)
+        reused = f" Reused maps of {', '.join(stored)}." if stored else ""
+        rounds = f" {manifest.data.samples:,} of {manifest.rounds.sizes[-1]:,} samples." if manifest.rounds else ""
+        note = f"{execution.describe()}{reused}{rounds} Run directory: {work.run.path}"
+        progress.begin(work.rows(units), note)
+        _LOG.info("%s", note)
+        with using_threads(execution.threads):
+            if self.job is not None:
+                failures, seconds = run_job(work, units, self.job, progress)
+            else:
+                resources = self.cluster and dataclasses.replace(self.cluster, threads=execution.threads)
+                failures, seconds = ENGINES[self.engine](work, units, progress, resources)
+        work.run.add_seconds(seconds, self.job)
+        if ORIGINAL in failures:  # without which there are no results
+            raise RunError(f"{work.run} is incomplete. {failures[ORIGINAL]} What is done is kept.")
+        return failures
+
+    def missing(self, work: EvaluationWork) -> str | None:
+        """Describe what other jobs have not done yet; None if the run is complete or not shared."""
+        if self.job is None:
+            return None
+        units = work.units()
+        missing = missing_units(work, units)
+        return describe_missing(self.job, units, missing) if missing else None
+
+    def analyse(self, run: Run[Manifest], metrics: Mapping[str, Metric]) -> tuple[TableReader, Analysis]:
+        """Analyse a run, on the cluster if there is one; this process analyses the methods that fail there."""
+        reader, settings = TableReader(run), run.manifest.settings
+        done = dict[str, MethodAnalysis]()
+        if self.cluster is not None:
+            remote = Run(run.path.resolve() if is_local(run.path) else run.path, run.manifest)
+
+            def analyse_there(method: str) -> MethodAnalysis:
+                return analyse_method(TableReader(remote), method, metrics, settings)
+
+            done = map_ray(analyse_there, [m for m in run.manifest.methods if reader.complete(m)], self.cluster)
+        return reader, analyse(reader, metrics, settings, done)
+
+    def enough(self, run: Run[Manifest], metrics: Mapping[str, Metric]) -> bool:
+        """Return whether the samples of this round are enough; the last round always is."""
+        rounds = run.manifest.rounds
+        if rounds is None or run.manifest.data.samples == rounds.sizes[-1]:
+            return True
+        _, analysis = self.analyse(run, {name: metrics[name] for name in headline(metrics)})
+        look = analysis.results.stopping
+        assert look is not None
+        widest = "nothing to judge by" if look.widest is None else f"{look.widest:.3f} open"
+        _LOG.info("Look %d of %d, %d of %d samples: %s", look.look, look.looks, look.samples, look.of, widest)
+        return look.met

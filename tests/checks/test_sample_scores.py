@@ -1,0 +1,44 @@
+"""Per-sample scores: their mean, its interval, and undefined values."""
+
+import numpy as np
+import pytest
+
+from twinlens.checks.sample_scores import SampleScores, mean_of_defined
+
+
+def scores(values):
+    return SampleScores(name="test", values=np.asarray(values), ids=tuple(str(k) for k in range(len(values))))
+
+
+def test_the_interval_contains_the_mean_and_shrinks_with_more_samples():
+    values = np.random.default_rng(0).random(400)
+    few, many = scores(values[:25]).estimate(), scores(values).estimate()
+    assert many.low < many.value < many.high
+    assert many.high - many.low < 0.5 * (few.high - few.low)
+    assert (many.high - many.low) / 2 == pytest.approx(1.96 * values.std() / 20, rel=0.15)
+
+
+def test_undefined_values_are_left_out():
+    estimate = scores([0.2, np.nan, 0.4, np.nan]).estimate()
+    assert estimate.value == pytest.approx(0.3)
+    assert estimate.samples == 2
+    # A resample is off by 0.1 or by nothing; two samples vary less than other two would, and show little of these.
+    reach = 0.1 * 2**0.5 - np.log(0.025) / 2 * 0.3
+    assert estimate.interval == pytest.approx((0.3 - reach, 0.3 + reach))
+    # A resample may consist of undefined values alone: 1 in 16.
+    assert 0.9 < np.isfinite(estimate.replicates).mean() < 1
+    assert scores([np.nan, np.nan]).estimate().value is None
+
+
+def test_the_order_of_samples_does_not_matter():
+    values, order = np.random.default_rng(1).random(20), np.random.default_rng(2).permutation(20)
+    ids = tuple("abcdefghijklmnopqrst")
+    one = SampleScores(name="test", values=values, ids=ids).estimate(seed=3)
+    other = SampleScores(name="test", values=values[order], ids=tuple(ids[k] for k in order)).estimate(seed=3)
+    assert (one.low, one.high) == pytest.approx((other.low, other.high))
+
+
+def test_means_over_steps_leave_out_undefined_steps():
+    assert mean_of_defined(np.array([[1.0, np.nan], [3.0, np.nan]])).tolist() == pytest.approx(
+        [2.0, np.nan], nan_ok=True
+    )

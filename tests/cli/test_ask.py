@@ -1,0 +1,51 @@
+"""The command ask."""
+
+import json
+
+import pytest
+
+from tests.tiny import read_results
+
+
+@pytest.mark.slow
+def test_ask_another_question(tmp_path, run, monkeypatch, subject):
+    out = tmp_path / "run"
+    command = ("evaluate", *subject, "--methods", "random,centre", "--metrics", "soundness,completeness", "--out", out)
+    assert run(*command)[0] == 0
+    first, page = read_results(out), (out / "report.html").stat().st_mtime_ns
+    monkeypatch.setattr("twinlens.models.loading.load_model", lambda *_, **__: pytest.fail("the model is loaded"))
+    code, output, error = run("ask", out, "--option", "soundness.epsilon=2", "--resamples", "50")
+    assert (code, error) == (0, "")
+    assert "centre" in output
+    second = read_results(out)
+    assert second["question"]["metrics"]["soundness"]["epsilon"] == 2
+    assert second["question"]["resamples"] == 50
+    assert (out / "report.html").stat().st_mtime_ns > page
+    assert second["methods"]["random"]["metrics"]["soundness"] != first["methods"]["random"]["metrics"]["soundness"]
+    code, output, _ = run("ask", out, "--metrics", "completeness", "--performance", "probability", "--json")
+    assert code == 0
+    assert list(json.loads(output)["areas"]["random"]) == ["completeness"]
+    assert read_results(out)["question"]["metrics"]["completeness"]["performance"] == "probability"
+    for arguments, message in (
+        (["--metrics", "deletion"], "has no probes for deletion"),
+        (["--option", "soundness.epsilon=0.1"], "`option` must be one of completeness; got 'soundness'"),
+        (["--epsilon", "x"], "`epsilon` must be a number; got 'x'"),
+    ):
+        code, _, error = run("ask", out, *arguments)
+        assert code == 2
+        assert message in error
+
+
+def test_ask_with_another_imputer(tmp_path, run, subject):
+    out = tmp_path / "run"
+    command = ("evaluate", *subject, "--methods", "random", "--metrics", "road_morf,deletion", "--out", out, "--quiet")
+    for value in ("0.5", "0.25"):
+        assert run(*command, "--imputer", "constant", "--option", f"imputer.value={value}")[0] == 0
+    code, _, error = run("ask", out, "--imputer", "constant", "--option", "imputer.value=0.5", "--quiet")
+    assert (code, error) == (0, "")
+    metrics = read_results(out)["question"]["metrics"]
+    assert metrics["road_morf"]["imputer"] == {"name": "constant", "value": 0.5}
+    assert metrics["deletion"]["imputer"] == {"name": "constant", "value": 0.0}  # which has its own
+    code, _, error = run("ask", out, "--imputer", "blur")
+    assert code == 2
+    assert "has no probes for road_morf: it needs levels or an imputer that were not measured" in error

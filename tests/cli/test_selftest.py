@@ -1,0 +1,61 @@
+"""The command selftest."""
+
+import json
+
+import pytest
+
+
+def test_selftest_loads_no_code_that_run_json_names(tmp_path, run, subject):
+    out, trace = tmp_path / "run", tmp_path / "trace"
+    command = ("evaluate", *subject, "--methods", "random", "--metrics", "completeness", "--out", out, "--quiet")
+    assert run(*command) == (0, "", "")
+    (tmp_path / "evil.py").write_text(f"open({str(trace)!r}, 'w')\n")
+    (tmp_path / "evil.pt2").write_text("nothing that torch.export wrote")
+    (tmp_path / "evil").mkdir()
+    stored = json.loads((out / "run.json").read_text())
+    for spec in (f"{tmp_path}/evil.py:build", f"{tmp_path}/evil.pt2", f"timm:local-dir:{tmp_path}/evil"):
+        stored["source"]["model"] = spec
+        (out / "run.json").write_text(json.dumps(stored))
+        code, output, error = run("selftest", out)
+        assert (code, output, error.count("\n")) == (2, "", 1)
+        assert f"names the model '{spec}', which is code" in error
+        assert f"pass --model {spec}" in error
+        assert not trace.exists()
+    code, _, error = run("selftest", out, "--model", tmp_path / "evil.pt2")
+    assert code == 2
+    assert "pass --allow-code" in error
+    code, _, error = run("selftest", out, "--model", f"{tmp_path}/tiny_model.py:other")
+    assert code == 2
+    assert "no function of that name" in error
+
+
+@pytest.mark.slow
+def test_selftest_of_a_run(tmp_path, run, subject):
+    command = (
+        "evaluate",
+        *subject,
+        "--methods",
+        "saliency,random",
+        "--metrics",
+        "completeness",
+        "--out",
+        tmp_path / "run",
+    )
+    assert run(*command)[0] == 0
+    own = ("--model", subject[1])
+    code, output, error = run("selftest", tmp_path / "run", *own, "--limit", "6", "--method", "saliency", "--json")
+    assert (code, error) == (0, "")
+    rows = json.loads(output)
+    assert {"soundness", "soundness_two_sided", "completeness", "road_morf", "deletion", "insertion"} <= {
+        row["metric"] for row in rows
+    }
+    assert all(row["correlation"] is None or -1 <= row["correlation"] <= 1 for row in rows)
+    code, output, _ = run("selftest", tmp_path / "run", *own, "--limit", "4")
+    assert code == 0
+    assert "a growing share of each map replaced by noise" in output
+    code, _, error = run("selftest", tmp_path / "run", "--method", "gradcam")
+    assert (code, error) == (2, "twinlens: error: `method` must be one of saliency, random; got 'gradcam'.\n")
+    (tmp_path / "images" / "ant" / "0.png").unlink()
+    code, _, error = run("selftest", tmp_path / "run", *own)
+    assert code == 2
+    assert "no longer has sample 'ant/0.png'" in error
