@@ -67,3 +67,48 @@ def test_some_samples_of_a_curve():
     curve = completeness_share(*tables(RANDOM))
     assert curve.take([2, 5]).area_per_sample() == pytest.approx(curve.area_per_sample()[[2, 5]])
     assert curve.at(0.5) == curve.values[9]
+
+
+@pytest.mark.parametrize(
+    ("metric", "read"),
+    [
+        (tl.Soundness(estimator="rank"), soundness_rank),
+        (tl.Completeness(estimator="share"), completeness_share),
+        (tl.METRICS["calibration"], calibration),
+    ],
+)
+def test_metrics_as_values_read_the_same_curves(metric, read):
+    assert tl.METRICS[metric.name] == metric
+    assert [sweep.schedule for sweep in metric.sweeps(60)] == list(step_schedules(60))
+    assert metric.read(tables(RANDOM)).area_per_sample() == pytest.approx(read(*tables(RANDOM)).area_per_sample())
+    assert not metric.needs_performance
+    with pytest.raises(ValueError, match="`steps` must be at least 2"):
+        type(metric)(**{"steps": 1} | ({} if metric.name == "calibration" else {"estimator": metric.estimator}))
+
+
+def test_they_share_one_pair_of_sweeps_with_road(tmp_path):
+    names = ["soundness_rank", "completeness_share", "calibration", "road_morf", "road_lerf"]
+    inputs = torch.randn(12, 1, 12, 12, generator=torch.Generator().manual_seed(0))
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(144, 3))
+    methods = ["input_x_gradient", "random"]
+    evaluation = tl.evaluate(model, (inputs, [0, 1, 2] * 4), methods, metrics=names, control="none")
+    levels = {sweep.name: len(sweep.schedule.levels) for sweep in evaluation.manifest.sweeps}
+    assert levels == {"area-lerf-linear": 20, "area-morf-linear": 20}
+    summary = evaluation.summary().set_index(["method", "metric"])
+    for name in names[:2]:
+        assert summary.loc[("input_x_gradient", name)].low > summary.loc[("random", name)].high
+    assert summary.loc[(slice(None), names[:3]), "value"].between(0, 1).all()
+
+
+def test_a_regression_model_needs_no_measure():
+    inputs = torch.randn(12, 30, generator=torch.Generator().manual_seed(0))
+    labels = inputs.sum(dim=1).double().numpy()
+    metrics = ["soundness_rank", "completeness_share"]
+    evaluation = tl.evaluate(
+        lambda x: x.sum(dim=1, keepdim=True),
+        (inputs, labels),
+        {"own": lambda model, x, y: x.clamp(min=0)},
+        metrics=metrics,
+    )
+    assert (evaluation.summary().value > 0.75).all()

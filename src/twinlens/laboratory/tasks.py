@@ -25,7 +25,7 @@ from twinlens.laboratory.truth import true_completeness, true_soundness_curve
 from twinlens.metrics.measuring import completeness, deletion, road
 from twinlens.metrics.performance import weighted_mean
 from twinlens.metrics.protocols import PROTOCOLS
-from twinlens.metrics.soundness import Soundness
+from twinlens.metrics.soundness import Soundness, read_soundness
 from twinlens.metrics.soundness_curve import SoundnessCurve
 from twinlens.probing.probe import Prober
 from twinlens.probing.probe_table import ProbeTable
@@ -322,7 +322,8 @@ def soundness_errors(
             for schedule in schedules:
                 if schedule not in tables:
                     tables[schedule] = prober.sweep(ranked, schedule, task.imputer)
-            curve = metric.read([tables[schedule] for schedule in schedules])
+            own_tables = [tables[schedule] for schedule in schedules]
+            curve = read_soundness(metric, own_tables[0], own_tables[1] if len(own_tables) > 1 else None)
             rows.append(
                 {"task": task.name, "map": kind, "estimator": name}
                 | _errors(curve, true_soundness_curve(maps, task.predictive, curve.table))
@@ -354,7 +355,7 @@ def completeness_errors(task: Task, *, seed: int = 0) -> pd.DataFrame:
         curve = completeness(*arguments, imputer=task.imputer, seed=seed)
         true.append([true_completeness(maps, task.information, threshold).mean() for threshold in curve.levels])
         loss.append(curve.values)
-        areas["completeness"].append(curve.area())
+        areas["completeness"].append(curve.area() or 0.0)
         areas["road"].append(road(*arguments, imputer=task.imputer, seed=seed).area())
         areas["deletion"].append(deletion(*arguments, seed=seed).area())
     of_maps = np.mean(true, axis=1)

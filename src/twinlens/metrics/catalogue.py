@@ -8,6 +8,7 @@ from typing import Any, TypeGuard
 
 from twinlens.errors import unknown
 from twinlens.imputation.imputers import describe_imputer, restore_imputer
+from twinlens.metrics.calibration import Calibration
 from twinlens.metrics.metric import About, ForeignMetric, Metric
 from twinlens.metrics.removal import Completeness, Deletion, Insertion, Road
 from twinlens.metrics.soundness import Soundness
@@ -22,6 +23,7 @@ MetricRequests = str | Metric | Sequence[str | Metric] | Mapping[str, MetricRequ
 KINDS: dict[str, type[Metric]] = {
     "soundness": Soundness,
     "completeness": Completeness,
+    "calibration": Calibration,
     "road": Road,
     "deletion": Deletion,
     "insertion": Insertion,
@@ -41,9 +43,12 @@ METRICS: dict[str, Metric] = {
         Road(order="lerf"),
         Deletion(),
         Insertion(),
+        Soundness(estimator="rank"),
+        Completeness(estimator="share"),
+        Calibration(),
     )
 }
-"""Our metrics by name. All curves but those of soundness hold losses of performance."""
+"""Our metrics by name."""
 
 DEFAULT_METRICS = (
     "soundness_two_sided",

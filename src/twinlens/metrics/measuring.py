@@ -12,11 +12,10 @@ from typing import Any, TypeVar, Unpack
 
 from twinlens.errors import unknown
 from twinlens.imputation.imputers import LinearImputer
-from twinlens.metrics.curves import CompletenessCurve, Curve, RemovalCurve
+from twinlens.metrics.curves import Curve, RemovalCurve
 from twinlens.metrics.metric import Metric, PerformanceMetric
 from twinlens.metrics.removal import Completeness, Deletion, Insertion, Road
 from twinlens.metrics.soundness import Soundness
-from twinlens.metrics.soundness_curve import SoundnessCurve
 from twinlens.probing.model_call import Labels, Model
 from twinlens.probing.probe import ProbeOptions, Prober
 from twinlens.probing.probe_table import ProbeTable
@@ -103,7 +102,7 @@ def _with_options(metric: PerformanceMetric) -> Callable[[F], F]:
 
 
 @_with_options(Soundness())
-def soundness(model: Model, inputs: ArrayLike, labels: Labels, maps: ArrayLike, **options: Any) -> SoundnessCurve:
+def soundness(model: Model, inputs: ArrayLike, labels: Labels, maps: ArrayLike, **options: Any) -> Curve:
     """Measure soundness: which part of the attribution rests on features that are truly predictive?
 
     Example:
@@ -122,7 +121,7 @@ def soundness(model: Model, inputs: ArrayLike, labels: Labels, maps: ArrayLike, 
 
 
 @_with_options(Completeness())
-def completeness(model: Model, inputs: ArrayLike, labels: Labels, maps: ArrayLike, **options: Any) -> CompletenessCurve:
+def completeness(model: Model, inputs: ArrayLike, labels: Labels, maps: ArrayLike, **options: Any) -> Curve:
     """Measure completeness: how much performance is lost with the features that the map marks?
 
     Example:

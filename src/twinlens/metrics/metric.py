@@ -170,6 +170,8 @@ class PerformanceMetric:
     controlled = True
     has_interval = True
     by_predictive_level = False
+    needs_performance: ClassVar[bool] = True
+    """Whether it follows the performance measure; otherwise it reads the log-odds of the target."""
     own_imputer: ClassVar[Imputer | None] = None
     """Used instead of the run's imputer where features have neighbours."""
 

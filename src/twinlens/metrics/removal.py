@@ -18,6 +18,8 @@ from twinlens.metrics.curves import CompletenessCurve, RemovalCurve
 from twinlens.metrics.metric import About, PerformanceMetric
 from twinlens.metrics.performance import Performance, measure
 from twinlens.metrics.protocols import Protocol, find_protocol
+from twinlens.metrics.step_curve import StepCurve, completeness_share
+from twinlens.metrics.steps import STEPS, check_steps, step_schedules
 from twinlens.metrics.sweeps import Sweep
 from twinlens.probing.probe_table import ProbeTable
 from twinlens.probing.ranking import Schedule, check_levels
@@ -28,9 +30,34 @@ SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 AnyLoss = TypeVar("AnyLoss", CompletenessCurve, RemovalCurve)
 
 
+_LOSS = About(
+    title="Completeness",
+    heading="complete-\nness",
+    summary="how much performance is lost with the features that the map marks",
+    purpose="where nothing may be missed",
+    across="attribution threshold",
+    side="completeness",
+    decreasing=True,
+)
+_SHARE = About(
+    title="Completeness as a share",
+    heading="complete-\nness\nshare",
+    summary="which share of the predictive information the first features of a map hold",
+    purpose="where nothing may be missed",
+    across="share of features kept",
+    along="share of predictive information",
+    scale="A share, averaged over the share of features kept: 0.5 by chance, 1 where the first features hold all.",
+    side="completeness",
+)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Completeness(PerformanceMetric):
     """Performance lost with the features that the map marks (the paper's Algorithm 4)."""
+
+    estimator: Literal["paper", "share"] = "paper"
+    """What is measured: "paper" the performance lost with the marked features; "share" the share of the predictive
+    information on the first features of the map's order, from the same probes as soundness as a rank."""
 
     thresholds: Sequence[float] = THRESHOLDS
     """Features above the threshold are removed; decreasing."""
@@ -39,24 +66,38 @@ class Completeness(PerformanceMetric):
     """Whether thresholds are multiplied by each map's maximum, or compared with its values directly, as the paper's
     Algorithm 4 reads."""
 
-    name = "completeness"
-    about = About(
-        title="Completeness",
-        heading="complete-\nness",
-        summary="how much performance is lost with the features that the map marks",
-        purpose="where nothing may be missed",
-        across="attribution threshold",
-        side="completeness",
-        decreasing=True,
-    )
+    steps: int = STEPS
+    """For "share": number of steps of equal size that the features are cut into."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_steps(self.steps)
         object.__setattr__(self, "thresholds", check_levels("thresholds", self.thresholds, decreasing=True))
+
+    @property
+    def name(self) -> str:
+        """Its name in `METRICS`."""
+        return "completeness" if self.estimator == "paper" else "completeness_share"
+
+    @property
+    def about(self) -> About:
+        """How it is shown."""
+        return _SHARE if self.estimator == "share" else _LOSS
+
+    @property
+    def shared(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Options that it takes from the run where it is requested by name."""
+        return () if self.estimator == "share" else ("performance", "protocol")
+
+    @property
+    def needs_performance(self) -> bool:  # type: ignore[override]
+        """Whether it follows the performance measure."""
+        return self.estimator != "share"
 
     def sweeps(self, features: int | None) -> tuple[Sweep, ...]:
         """Return the sweeps that it needs."""
-        del features
+        if self.estimator == "share":
+            return self._sweeps(*step_schedules(features, self.steps))
         thresholds = tuple(self.thresholds)
         if self.relative:  # then the threshold 1 removes nothing
             return self._sweeps(Schedule(by="value", order="morf", levels=(1.0, *thresholds)))
@@ -65,8 +106,10 @@ class Completeness(PerformanceMetric):
             Schedule(by="area", order="morf", levels=(0.0,)),
         )
 
-    def read(self, tables: Sequence[ProbeTable]) -> CompletenessCurve:
+    def read(self, tables: Sequence[ProbeTable]) -> CompletenessCurve | StepCurve:
         """Compute the curve from one table per sweep."""
+        if self.estimator == "share":
+            return completeness_share(*tables)
         return completeness_from_probes(
             tables[0],
             performance=self.performance,

@@ -16,12 +16,26 @@ from twinlens.metrics.metric import About, PerformanceMetric
 from twinlens.metrics.performance import SCORES, Performance
 from twinlens.metrics.protocols import Protocol, find_protocol
 from twinlens.metrics.soundness_curve import SoundnessCurve
+from twinlens.metrics.step_curve import StepCurve, soundness_rank
+from twinlens.metrics.steps import STEPS, check_steps, step_schedules
 from twinlens.metrics.sweeps import Sweep
 from twinlens.probing.probe_table import ProbeTable
 from twinlens.probing.ranking import Schedule, check_levels
 from twinlens.support.arguments import checked
 
 _FEW_LEVELS = 33  # a protocol with no more than a third of the paper's levels needs no thinning
+
+
+_RANK = About(
+    title="Soundness as a rank",
+    heading="sound-\nness\nrank",
+    summary="how often attribution lies on features that matter more to the model than others",
+    purpose="where nothing may be falsely blamed",
+    across="share of features kept",
+    along="soundness of what is included",
+    scale="A probability: 0.5 by chance, 1 where all attribution lies on the features that matter most.",
+    side="soundness",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,9 +50,9 @@ class Soundness(PerformanceMetric):
     epsilon: float = 0.01
     """A step that gains less performance than this adds false attribution."""
 
-    estimator: Literal["paper", "two_sided"] = "paper"
+    estimator: Literal["paper", "two_sided", "rank"] = "paper"
     """How a step is judged: "paper" by its gain in performance; "two_sided" for each sample, by its share in the range
-    of the sample's log-odds, from two sides, which is closer to the truth where that is available."""
+    of the sample's log-odds, from two sides; "rank" by its rank among all steps of the map, without any threshold."""
 
     extrapolate: bool = True
     """For "two_sided": whether the value is extrapolated from steps and pairs of steps, all in the same probes, to
@@ -48,14 +62,26 @@ class Soundness(PerformanceMetric):
     """Shares of features removed, decreasing; by default those of the protocol, and for "two_sided" a third of these:
     0.98, 0.96, … 0.7, then 0.66, 0.62, … 0.02."""
 
-    shared = ("epsilon", "performance", "levels", "protocol")
+    steps: int = STEPS
+    """For "rank": number of steps of equal size that the features are cut into. Values grow with the step."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_steps(self.steps)
         if not self.epsilon >= 0:
             raise ValueError(f"`epsilon` must be >= 0, such as 0.01; got {self.epsilon!r}.")
         if self.levels is not None:
             object.__setattr__(self, "levels", check_levels("levels", self.levels, decreasing=True))
+
+    @property
+    def shared(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Options that it takes from the run where it is requested by name."""
+        return () if self.estimator == "rank" else ("epsilon", "performance", "levels", "protocol")
+
+    @property
+    def needs_performance(self) -> bool:  # type: ignore[override]
+        """Whether it follows the performance measure."""
+        return self.estimator != "rank"
 
     @property
     def by_predictive_level(self) -> bool:  # type: ignore[override]
@@ -80,6 +106,8 @@ class Soundness(PerformanceMetric):
     @property
     def about(self) -> About:
         """How it is shown."""
+        if self.estimator == "rank":
+            return _RANK
         two_sided = self.estimator == "two_sided"
         return About(
             title="Soundness, two-sided" if two_sided else "Soundness",
@@ -97,6 +125,8 @@ class Soundness(PerformanceMetric):
 
     def sweeps(self, features: int | None) -> tuple[Sweep, ...]:
         """Return the sweeps that it needs of maps with this many features."""
+        if self.estimator == "rank":
+            return self._sweeps(*step_schedules(features, self.steps))
         rules = find_protocol(self.protocol)
         levels = self._default_levels(rules) if self.levels is None else tuple(self.levels)
         steps = Schedule(by="area", order="lerf", levels=levels, rounding=rules.rounding)
@@ -107,8 +137,10 @@ class Soundness(PerformanceMetric):
         few = self.estimator == "paper" or len(rules.levels) <= _FEW_LEVELS
         return rules.levels if few else rules.levels[:29:2] + rules.levels[32::4]
 
-    def read(self, tables: Sequence[ProbeTable]) -> SoundnessCurve:
+    def read(self, tables: Sequence[ProbeTable]) -> SoundnessCurve | StepCurve:
         """Compute the curve from one table per sweep."""
+        if self.estimator == "rank":
+            return soundness_rank(*tables)
         opposite = tables[1] if len(tables) > 1 else None
         return read_soundness(self, tables[0], opposite)
 

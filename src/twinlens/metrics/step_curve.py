@@ -15,7 +15,7 @@ import numpy as np
 from twinlens.metrics.curves import Curve
 from twinlens.metrics.performance import weighted_mean
 from twinlens.metrics.protocols import PROTOCOLS
-from twinlens.metrics.steps import Steps, evidence
+from twinlens.metrics.steps import Steps
 from twinlens.probing.probe_table import ProbeTable
 from twinlens.support.arrays import Floats
 
@@ -24,8 +24,8 @@ from twinlens.support.arrays import Floats
 class StepCurve(Curve):
     """Soundness as a rank, completeness as a share, or calibration, as features enter in the map's order.
 
-    `levels` are shares of features kept, or of attribution for calibration; `performance` is the mean of the target's
-    log-odds.
+    `levels` are shares of features kept, or of attribution for calibration. `performance` is what each step adds to the
+    area: the area of a sample is the sum of its steps, which may differ in size between samples.
     """
 
     metric: str
@@ -34,8 +34,8 @@ class StepCurve(Curve):
     per_sample: Floats
     """(N, L) the value of each sample; a row of NaN where the sample has none."""
 
-    weights: Floats
-    """(L,) the weight of each value in the area."""
+    added: Floats
+    """(N, L) what each step of a sample adds to its area."""
 
     opposite: ProbeTable
     """The probes of the second sweep."""
@@ -73,23 +73,24 @@ class StepCurve(Curve):
 
     def area(self) -> float | None:
         """Return the number for the whole curve: the mean over samples of `area_per_sample`."""
-        area = float(self.values @ self.weights)
+        area = float(self.performance.sum())
         return None if np.isnan(area) else area
 
     def areas(self, performance: Floats, values: Floats, high: Floats | None = None) -> Floats:
         """Return the same number (R,) for each of several curves (R, L)."""
-        del performance, high
-        return np.asarray(values @ self.weights)
+        del values, high
+        return np.asarray(performance.sum(axis=1))
 
     def area_per_sample(self) -> Floats:
         """Return the number of each sample (N,); NaN where it has none."""
-        return np.asarray(self.per_sample @ self.weights)
+        return np.asarray(self.added.sum(axis=1))
 
     def replicate(self, weights: Floats) -> tuple[Floats, Floats]:
         """Return performance and values (R, L) for weightings of the samples (R, N)."""
-        scores = evidence(self.table)
-        performance = np.stack([weighted_mean(scores, row) for row in weights])
-        return performance, np.stack([weighted_mean(self.per_sample, row) for row in weights])
+        added, values = (
+            np.stack([weighted_mean(each, row) for row in weights]) for each in (self.added, self.per_sample)
+        )
+        return added, values
 
     def take(self, positions: Sequence[int]) -> Self:
         """Return the curve with the rows of some samples; its values stay those of the whole data set."""
@@ -99,6 +100,7 @@ class StepCurve(Curve):
             table=self.table.take(index),
             opposite=self.opposite.take(index),
             per_sample=self.per_sample[index],
+            added=self.added[index],
         )
 
 
@@ -107,16 +109,10 @@ def soundness_rank(joining: ProbeTable, leaving: ProbeTable) -> StepCurve:
 
     The area is the value at the last step, which covers the whole map.
     """
-    last = np.zeros(len(joining.levels))
-    last[-1] = 1.0
-    return _curve(
-        "soundness_rank",
-        joining,
-        leaving,
-        Steps.of(joining, leaving).soundness(),
-        last,
-        "soundness of what is included",
-    )
+    values = Steps.of(joining, leaving).soundness()
+    added = np.zeros_like(values)
+    added[:, -1] = values[:, -1]
+    return _curve("soundness_rank", joining, leaving, values, added, "soundness of what is included")
 
 
 def completeness_share(joining: ProbeTable, leaving: ProbeTable) -> StepCurve:
@@ -125,13 +121,9 @@ def completeness_share(joining: ProbeTable, leaving: ProbeTable) -> StepCurve:
     The area is the mean over the share of features kept.
     """
     steps = Steps.of(joining, leaving)
+    values, kept = steps.completeness(), steps.kept()
     return _curve(
-        "completeness_share",
-        joining,
-        leaving,
-        steps.completeness(),
-        _trapezoid(steps.kept().mean(axis=0)),
-        "share of predictive information",
+        "completeness_share", joining, leaving, values, _under(kept, values), "share of predictive information"
     )
 
 
@@ -144,39 +136,36 @@ def calibration(joining: ProbeTable, leaving: ProbeTable) -> StepCurve:
     shares = np.arange(1, len(joining.levels) + 1) / len(joining.levels)
     attribution = np.pad(np.cumsum(steps.attribution, axis=1), ((0, 0), (1, 0)))
     information = np.pad(steps.completeness(), ((0, 0), (1, 0)))
-    distance = np.stack(
-        [
-            np.abs(np.interp(shares, of_map, of_model) - shares)
-            if np.isfinite(of_map[-1] + of_model[-1])
-            else np.full(len(shares), np.nan)
-            for of_map, of_model in zip(attribution, information, strict=True)
-        ]
-    )
-    curve = _curve("calibration", joining, leaving, distance, _trapezoid(shares), "distance of shares")
+    distance = np.full((len(joining), len(shares)), np.nan)
+    for row, of_map, of_model in zip(distance, attribution, information, strict=True):
+        if np.isfinite(of_map[-1] + of_model[-1]):
+            row[:] = np.abs(np.interp(shares, of_map, of_model) - shares)
+    added = _under(np.broadcast_to(shares, distance.shape), distance)
+    curve = _curve("calibration", joining, leaving, distance, added, "distance of shares")
     return dataclasses.replace(curve, levels=shares, axes=("share of attribution included", curve.axes[1]))
 
 
-def _trapezoid(shares: Floats) -> Floats:
-    """Return the weights of values at increasing shares in the area under them, which starts with 0 at share 0."""
-    widths = np.diff(shares, prepend=0.0)
-    return np.asarray((widths + np.append(widths[1:], 0.0)) / 2)
+def _under(shares: Floats, values: Floats) -> Floats:
+    """Return the area under each part of curves (N, L) over increasing shares, which start at (0, 0)."""
+    middle = (values + np.pad(values, ((0, 0), (1, 0)))[:, :-1]) / 2
+    return np.asarray(np.diff(shares, axis=1, prepend=0.0) * middle)
 
 
 def _curve(
-    metric: str, joining: ProbeTable, leaving: ProbeTable, per_sample: Floats, weights: Floats, label: str
+    metric: str, joining: ProbeTable, leaving: ProbeTable, per_sample: Floats, added: Floats, label: str
 ) -> StepCurve:
     ones = np.ones(len(joining))
     return StepCurve(
         metric=metric,
         levels=np.round(1 - joining.levels, 12),
-        performance=weighted_mean(evidence(joining), ones),
+        performance=weighted_mean(added, ones),
         values=weighted_mean(per_sample, ones),
         measure="log-odds" if joining.task == "classification" else "prediction",
-        requested="logit",
+        requested="score",
         protocol=PROTOCOLS["paper"],
         table=joining,
         opposite=leaving,
         per_sample=per_sample,
-        weights=weights,
+        added=added,
         axes=("share of features kept", label),
     )

@@ -24,7 +24,15 @@ from twinlens.support.arrays import Floats, Integers
 STEPS = 20
 """Number of steps by default: 5% of the features each. Their levels contain ROAD's, 0.1 to 0.9."""
 
+_MOST_STEPS = 1000
+_ROUNDING = 1e-5  # effects that differ by less, relative to the largest, are equal
 _CERTAIN = 1e-12  # probabilities are kept this far from 0 and 1, where log-odds are infinite
+
+
+def check_steps(steps: int) -> None:
+    """Refuse a number of steps that cannot be ranked."""
+    if not 2 <= steps <= _MOST_STEPS:
+        raise ValueError(f"`steps` must be at least 2 and at most {_MOST_STEPS}, such as {STEPS}; got {steps}.")
 
 
 def step_schedules(features: int | None, steps: int = STEPS) -> tuple[Schedule, Schedule]:
@@ -108,9 +116,11 @@ class Steps:
         """
         with np.errstate(invalid="ignore", divide="ignore"):
             each = self.effects / self.sizes  # an empty step is NaN, and counts neither here nor there
-        beats = (np.sign(each[:, :, None] - each[:, None, :]) + 1) / 2
+        difference = each[:, :, None] - each[:, None, :]
+        equal = np.abs(difference) <= _ROUNDING * np.nanmax(np.abs(each), axis=1)[:, None, None]
+        beats = np.where(equal, 0.5, (np.sign(difference) + 1) / 2)
         weights = self.sizes[:, None, :] * (1 - np.eye(self.sizes.shape[1]))
-        share = np.where(np.isfinite(beats), beats, 0.0) * weights
+        share = np.where(np.isfinite(difference), beats, 0.0) * weights
         total = np.sum(weights, axis=2)
         return np.where(total > 0, share.sum(axis=2) / np.where(total > 0, total, 1.0), 0.5)
 

@@ -269,7 +269,7 @@ def _calls(evaluation: StoredRun) -> str:
 def _protocols(results: Results) -> str:
     """Return protocol, performance and epsilon of soundness, and those of other metrics where they differ."""
     texts: dict[str, list[str]] = {}
-    sound = [name for name in results.settings.metrics if "estimator" in results.settings.metrics[name]]
+    sound = [name for name, options in results.settings.metrics.items() if "epsilon" in options]
     for name in sound:
         texts.setdefault(_protocol(results, name) + _judging(results.settings.metrics[name]), []).append(name)
     shared = {_protocol(results, name) for name in sound}

@@ -325,6 +325,8 @@ def _check_classes(samples: Samples, outputs: int, classes: str | None) -> None:
 def _check_performance(options: Options, task: str) -> None:
     """Refuse performance measures that the task does not have."""
     for metric in options.metric_values.values():
+        if not getattr(metric, "needs_performance", True):
+            continue
         try:
             check_measure(metric.performance, task)
         except ValueError as error:
