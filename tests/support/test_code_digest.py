@@ -114,7 +114,7 @@ def test_a_version_stands_for_everything_else():
 
 def test_bytes_between_the_fields_of_an_array_do_not_count():
     fields = np.dtype([("left", np.int64), ("flag", np.uint8)], align=True)
-    one, other = (np.frombuffer(bytes([filling]) * 64, fields).copy() for filling in (0, 255))
+    one, other = (np.frombuffer(bytearray([filling]) * 64, fields) for filling in (0, 255))
     for array in (one, other):
         array["left"], array["flag"] = [1, 2, 3, 4], 1
     assert one.tobytes() != other.tobytes()
