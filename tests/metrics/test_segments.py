@@ -15,7 +15,10 @@ from twinlens.data.segments import equal_parts, superpixels
 from twinlens.probing.ranking import Schedule, count_removed, keep_features, kept_mass, rank_features
 
 ZERO = tl.ConstantImputer(0.0)
-ASKED = [*(metric for metric in tl.METRICS.values() if metric.needs_performance), tl.Soundness(estimator="two_sided", levels=(0.8, 0.6, 0.4, 0.2, 0.0))]
+ASKED = [
+    *(metric for metric in tl.METRICS.values() if metric.needs_performance),
+    tl.Soundness(estimator="two_sided", levels=(0.8, 0.6, 0.4, 0.2, 0.0)),
+]
 
 
 def curves(model, inputs, labels, maps, **how):
@@ -208,8 +211,9 @@ def test_parts_of_equal_size_are_named_by_their_number(tmp_path):
 def test_metrics_by_steps_do_not_depend_on_how_features_are_named(rows, name):
     """Segments of one position each give other levels, with empty steps, and the same areas."""
     inputs, maps, model = rows
-    arguments = (tl.METRICS[name], model, inputs, [0] * 7, maps)
-    plain = tl.metrics.measure_metric(*arguments, imputer=ZERO)
-    segmented = tl.metrics.measure_metric(*arguments, imputer=ZERO, segments=torch.arange(6).expand(7, -1))
+    metric = dataclasses.replace(tl.METRICS[name], imputer=ZERO)
+    arguments = (metric, model, inputs, [0] * 7, maps)
+    plain = tl.metrics.measure_metric(*arguments)
+    segmented = tl.metrics.measure_metric(*arguments, segments=torch.arange(6).expand(7, -1))
     assert (len(plain.levels), len(segmented.levels)) == (6, 20)
     assert segmented.area_per_sample() == pytest.approx(plain.area_per_sample(), abs=1e-6)

@@ -91,7 +91,9 @@ class Steps:
         """Read the steps from probe tables of the same samples and maps, by `step_schedules`."""
         _check_pair(joining, leaving)
         kept = joining.counts[:, None] - joining.removed
-        joined, left = evidence(joining), evidence(leaving)
+        joined = evidence(joining)
+        # With few features a level may remove all of them, and the last step is still seen from one side.
+        left = np.where(leaving.removed < leaving.counts[:, None], evidence(leaving), np.nan)
         missing = np.full((len(joined), 1), np.nan)
         sides = np.stack(
             [
@@ -100,11 +102,12 @@ class Steps:
             ]
         )
         defined = np.isfinite(sides)
-        effects = np.sum(sides, axis=0, where=defined) / np.maximum(defined.sum(axis=0), 1)
+        sizes = np.diff(kept, axis=1, prepend=0).astype(float)
+        effects = np.sum(sides, axis=0, where=defined) / np.maximum(defined.sum(axis=0), 1) * (sizes > 0)
         total = joining.kept_mass[:, -1:]
         with np.errstate(invalid="ignore"):
             attribution = joining.added_mass / total
-        return Steps(effects=effects, attribution=attribution, sizes=np.diff(kept, axis=1, prepend=0).astype(float))
+        return Steps(effects=effects, attribution=attribution, sizes=sizes)
 
     def ranks(self) -> Floats:
         """Return the share (N, K) of all other steps' features that matter less than those of a step; ties count half.
@@ -114,8 +117,8 @@ class Steps:
             >>> Steps(effects=np.array([[3.0, 1.0, 1.0]]), attribution=thirds, sizes=np.ones((1, 3))).ranks()
             array([[1.  , 0.25, 0.25]])
         """
-        with np.errstate(invalid="ignore", divide="ignore"):
-            each = self.effects / self.sizes  # an empty step is NaN, and counts neither here nor there
+        each = np.full_like(self.effects, np.nan)  # as for an empty step, which does not count
+        np.divide(self.effects, self.sizes, out=each, where=self.sizes > 0)
         difference = each[:, :, None] - each[:, None, :]
         equal = np.abs(difference) <= _ROUNDING * np.nanmax(np.abs(each), axis=1)[:, None, None]
         beats = np.where(equal, 0.5, (np.sign(difference) + 1) / 2)
