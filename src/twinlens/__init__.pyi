@@ -14,6 +14,7 @@ from .imputation.imputers import (
     impute_linear,
 )
 from .integrations.explanations import attribute
+from .metrics.calibration import Calibration
 from .metrics.catalogue import METRICS
 from .metrics.curves import CompletenessCurve, RemovalCurve
 from .metrics.measuring import completeness, deletion, insertion, road, soundness
@@ -21,6 +22,7 @@ from .metrics.metric import Metric
 from .metrics.removal import Completeness, Deletion, Insertion, Road, completeness_from_probes, removal_from_probes
 from .metrics.soundness import Soundness, soundness_from_probes
 from .metrics.soundness_curve import SoundnessCurve
+from .metrics.step_curve import StepCurve
 from .models.loading import load_model
 from .options import Options
 from .outcome import Evaluation, open_evaluation
@@ -38,6 +40,7 @@ __all__ = [
     "METHODS",
     "METRICS",
     "BlurImputer",
+    "Calibration",
     "Completeness",
     "CompletenessCurve",
     "ConstantImputer",
@@ -57,6 +60,7 @@ __all__ = [
     "RunError",
     "Soundness",
     "SoundnessCurve",
+    "StepCurve",
     "TokenImputer",
     "__version__",
     "attribute",

@@ -122,6 +122,7 @@ CALLS: dict[str, Callable[[Subject], Call]] = {
     # metrics, and what they are made of
     "Soundness": lambda s: Call(tl.Soundness, FEW, lambda m: _curve(s, m)),
     "Completeness": lambda s: Call(tl.Completeness, {"thresholds": (0.5, 0.1)}, lambda m: _curve(s, m)),
+    "Calibration": lambda s: Call(tl.Calibration, {"steps": 4}, lambda m: _curve(s, m)),
     "Road": lambda s: Call(tl.Road, {"levels": (0.5, 0.9)}, lambda m: _curve(s, m)),
     "Deletion": lambda s: Call(tl.Deletion, {"levels": (0.5, 0.9)}, lambda m: _curve(s, m)),
     "Insertion": lambda s: Call(tl.Insertion, {"levels": (0.5, 0.9)}, lambda m: _curve(s, m)),
@@ -303,6 +304,7 @@ CALLS: dict[str, Callable[[Subject], Call]] = {
         {"method": "a", "levels": np.ones(2), "performance": np.ones((1, 2)), "baseline": np.ones(1)},
     ),
     "Samples": lambda s: Call(tl.data.Samples, _fields(tl.data.from_arrays(s.inputs, s.labels))),
+    "StepCurve": lambda s: Call(tl.StepCurve, _fields(_curve(s, tl.Calibration()))),
     "SoundnessCurve": lambda s: Call(tl.SoundnessCurve, _fields(tl.soundness_from_probes(s.table))),
     # methods of attribution, which are called by name, too
     **{
