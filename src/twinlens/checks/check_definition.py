@@ -63,8 +63,7 @@ class CheckOptions:
     """Options of all checks; each check uses some of them."""
 
     limit: int = 100
-    """Number of samples, drawn by the run's seed; for null-player and class-sensitivity, number of images to
-    generate."""
+    """Number of samples, drawn by the run's seed."""
 
     boxes: str | None = None
     """Boxes around the objects: FILE.csv with the columns image,xmin,ymin,xmax,ymax[,label], or a folder of Pascal VOC
