@@ -14,6 +14,8 @@ from twinlens.checks import order_search, remove_and_retrain
 from twinlens.checks.check_catalogue import CHECKS, run_check
 from twinlens.checks.check_definition import CheckOptions
 from twinlens.checks.checked_run import CheckedRun
+from twinlens.checks.random_sets import RandomRemovals
+from twinlens.checks.sample_scores import SampleScores
 from twinlens.cli.main import main
 from twinlens.data.inputs import load_inputs
 from twinlens.data.samples import subset
@@ -194,6 +196,18 @@ def test_sensitivity_n_reads_stored_maps(evaluation, made, monkeypatch):
     assert check.options["subsets"] == 5
     assert len(check.methods["saliency"].course) == 2
     assert any("no negative values" in note for note in check.notes)
+
+
+def test_the_mean_over_n_leaves_out_undefined_correlations(evaluation, made, monkeypatch):
+    rows = np.array([[0.5, np.nan, np.nan, 0.0, 0.0, 0.0], [0.1, 0.3, np.nan, 0.0, 0.0, 0.0]])
+
+    def correlate(removals, maps):
+        return {n: SampleScores(name="x", values=row, ids=removals.ids) for n, row in enumerate(rows)}
+
+    monkeypatch.setattr(RandomRemovals, "correlate", correlate)
+    mean = checked(evaluation, made, "sensitivity-n", levels=(0.1, 0.5), subsets=3).methods["saliency"].values[0]
+    assert mean.samples == 5
+    assert mean.value == pytest.approx((0.3 + 0.3) / 5)
 
 
 def test_data_randomisation_has_the_true_labels_beside_it(evaluation, made):

@@ -20,19 +20,12 @@ _MOST = 10**6  # samples, sets, epochs and trainings
 
 @dataclass(frozen=True, kw_only=True)
 class CheckResult:
-    """Measurements of a check."""
+    """Measurements of a check; `steps` names the steps, for a check with steps."""
 
     methods: Mapping[str, MethodCheck]
-    """Result for each method."""
-
     samples: int
-    """Number of samples."""
-
     steps: tuple[str, ...] = ()
-    """Names of the steps, for a check with steps."""
-
     notes: tuple[str, ...] = ()
-    """Remarks for the reader."""
 
 
 @dataclass(frozen=True, kw_only=True)

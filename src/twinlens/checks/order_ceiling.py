@@ -1,14 +1,8 @@
 """A ceiling: how well could any map score by a metric of rankings, on these inputs?
 
-Inputs are cut into a few dozen segments, and the order in which they are removed (deletion, ROAD) or kept (insertion)
-is optimised, as TRACE does (Wang & Wang 2024, Benchmarking deletion metrics with the principled explanations). A method
-is measured on the same segments, and its share of the ceiling is
-
-    (method - chance) / (ceiling - chance),
-
-where chance is the mean of random orders: 0 for random maps, 1 for maps as good as the best order. The search may miss
-the best order, and a method may then exceed 1. Soundness and completeness need no ceiling: they are shares by
-definition.
+The order in which segments are removed (deletion, ROAD) or kept (insertion) is optimised, as in TRACE (Wang & Wang
+2024). A method is measured on the same segments; its share of the ceiling is (method - chance) / (ceiling - chance),
+where chance is the mean of random orders.
 
 Shapes: N samples, C channels, S = spatial shape, F segments of a sample.
 """
@@ -96,14 +90,7 @@ class Ceiling:
         return _measure(self.metric, Prober(model, inputs, labels, imputer=self.metric.imputer, **how), maps)
 
     def share(self, curve: Curve, confidence: float = 0.95, *, resamples: int = 1000, seed: int = 0) -> Estimate:
-        """Return a method's share of the ceiling with its bootstrap interval.
-
-        Args:
-            curve: the method's curve, from `measure`.
-            confidence: coverage of the interval.
-            resamples: number of resamples; method, chance and ceiling are resampled together.
-            seed: seed of the resampling.
-        """
+        """Return a method's share of the ceiling, from its curve by `measure`, with its bootstrap interval."""
         areas = curve.area_per_sample()
         if not curve.by_rank or areas is None or curve.table.ids != self.ids:
             raise ValueError("`curve` must have the ceiling's samples, metric and segments: compute it by `measure`.")

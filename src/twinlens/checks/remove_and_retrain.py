@@ -1,8 +1,7 @@
 """ROAR (Hooker et al. 2019): remove the features a method marks as relevant, retrain, and measure the accuracy left.
 
-For each method and share, the most relevant pixels of training and test images are replaced by the mean of their
-channel; a network is trained on the former and measured on the latter. A retrained network has seen removed pixels, but
-may read the label from which pixels were removed: see `twinlens.reproduction.retraining`.
+The most relevant pixels of training and test images are replaced by the mean of their channel. A retrained network may
+read the label from which pixels were removed: see `twinlens.reproduction.retraining`.
 
 Shapes: N samples, C channels, S = spatial shape, F features, L shares, R retrainings.
 """
