@@ -126,4 +126,4 @@ def test_options_of_the_paper_are_options_of_the_methods(tmp_path):
         assert set(options) <= set(options_of(tl.METHODS[method])), method
         assert options.get("layer", "features.28") in named
     # Another network has no such layers, and is explained at its last one.
-    assert "layer" not in paper_options("gradcam", VGG16(3, 3, width=1).classifier, "variance")
+    assert "layer" not in paper_options("gradcam", VGG16(3, 3).classifier, "variance")

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Unpack
@@ -39,7 +38,7 @@ from twinlens.support.arguments import checked
 from twinlens.support.arrays import ArrayLike, Floats, Integers, as_array
 from twinlens.support.estimate import Estimate
 from twinlens.support.fields import check_count, replaced
-from twinlens.support.progress import Bars, Progress, Quiet
+from twinlens.support.progress import Progress, shown_progress
 from twinlens.support.randomness import stream
 from twinlens.support.resampling import draw
 from twinlens.support.signatures import lists_options
@@ -155,8 +154,7 @@ def ceiling(
     progress = how.pop("progress", False)
     prober = Prober(model, inputs, labels, imputer=chosen.imputer, **how)
     search = OrderSearch(metric=chosen, prober=prober, width=width, store=ResultStore(out))
-    bars = Bars(shown=progress) if isinstance(progress, bool) and progress else nullcontext(progress or Quiet())
-    with bars as shown:
+    with shown_progress(progress) as shown:
         chance = _measure_chance(chosen, prober, search.segments, orders, shown)
         maps, calls = search.run(shown)
     return Ceiling(

@@ -33,7 +33,7 @@ from twinlens.models.loading import LoadedModel
 from twinlens.models.training import USUAL, Training, accuracy, retraining_seed, train
 from twinlens.options import Methods
 from twinlens.probing.maps import check_maps, spatial_shape
-from twinlens.probing.model_call import Labels, best_device, blaming, check_inputs, check_labels, find_device
+from twinlens.probing.model_call import Labels, best_device, check_inputs, check_labels, find_device
 from twinlens.probing.ranking import check_levels, keep_features, rank_features
 from twinlens.run.check_records import FOLDER, CheckColumn, MethodCheck
 from twinlens.run.method_sources import Method, find_methods
@@ -128,12 +128,6 @@ def roar(
     """
     shares = check_levels("levels", levels, decreasing=False)
     check_count("retrainings", retrainings, _MOST)
-    if not -(2**63) <= seed < 2**63:
-        raise ValueError(f"`seed` must lie within [-2**63, 2**63); got {seed}.")
-    with torch.random.fork_rng(), blaming("build"):
-        network = build()
-    if not isinstance(network, nn.Module):
-        raise TypeError(f"`build` must return an nn.Module; it returned {type(network).__name__}.")
     sources = find_methods(methods)
     if not sources:
         raise ValueError(f"`methods` must name at least one of {', '.join(METHODS)}; got none.")

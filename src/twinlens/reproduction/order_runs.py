@@ -28,7 +28,6 @@ from twinlens.models.loading import LoadedModel
 from twinlens.outcome import Evaluation
 from twinlens.probing.maps import normalise
 from twinlens.probing.ranking import count_removed, kept_mass, rank_features
-from twinlens.reproduction.claims import mean_of
 from twinlens.reproduction.experiment import ExperimentOptions
 from twinlens.reproduction.method_comparison import FEW_LEVELS, compare_methods
 from twinlens.support.arrays import Floats
@@ -154,7 +153,7 @@ class Runs:
                 rank_features(each, ids=ids, seed=self.seed).rank.double().numpy() for each in versions
             )
             correlations += [pearson(original, other) for other in others]
-        return mean_of(np.mean(correlations, axis=0), ids)
+        return Estimate.of_mean(np.mean(correlations, axis=0), ids)
 
     def example(self) -> dict[str, Floats]:
         """Return the original and the modified maps of the first sample."""
@@ -197,14 +196,6 @@ def modify(maps: Tensor, change: str, scheme: str, variant: str, *, ids: Sequenc
 
     In the literal variant, remove and introduce draw different random numbers, values are clipped to 0 and 1, and maps
     have 8 bits before and after, like the authors' files.
-
-    Args:
-        maps: the original maps.
-        change: "original", or a name in `MODIFICATIONS`.
-        scheme: a name in `SCHEMES`.
-        variant: a name in `VARIANTS`.
-        ids: names of the samples.
-        seed: random seed.
 
     Example:
         >>> maps = torch.tensor([[0.0, 1.0, 2.0, 4.0]])
