@@ -125,5 +125,6 @@ def test_options_of_the_paper_are_options_of_the_methods(tmp_path):
         options = paper_options(method, module, "variance")
         assert set(options) <= set(options_of(tl.METHODS[method])), method
         assert options.get("layer", "features.28") in named
+    assert paper_options("ig_sg", module, "deviation") == {"steps": 50, "variance": 0.09}
     # Another network has no such layers, and is explained at its last one.
     assert "layer" not in paper_options("gradcam", VGG16(3, 3).classifier, "variance")

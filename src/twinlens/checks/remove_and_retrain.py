@@ -266,13 +266,7 @@ class _Networks:
 
 
 def remove_most_relevant(inputs: Tensor, rank: Tensor, level: float, mean: Tensor) -> Tensor:
-    """Replace the share `level` of the pixels with the highest ranks (N, F) by the mean (C,) of their channel.
-
-    Example:
-        >>> x = torch.tensor([[[1.0, 2.0, 3.0, 4.0]]])
-        >>> remove_most_relevant(x, torch.tensor([[3, 0, 1, 2]]), 0.5, torch.tensor([9.0]))
-        tensor([[[9., 2., 3., 9.]]])
-    """
+    """Replace the share `level` of the pixels with the highest ranks (N, F) by the mean (C,) of their channel."""
     removed = torch.full((len(rank),), round(rank.shape[1] * level), dtype=rank.dtype)
     keep = keep_features(rank, removed, "morf").reshape(-1, *spatial_shape(inputs.shape))
     return MeanImputer(mean)(inputs, keep, streams=())

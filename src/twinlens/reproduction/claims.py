@@ -102,12 +102,7 @@ def too_few(curve: Curve) -> str:
 
 
 def list_values(estimates: Mapping[str, Estimate], spec: str = "z.3f") -> str:
-    """List the values of estimates by name.
-
-    Example:
-        >>> list_values({"iba": Estimate(value=0.25, samples=9), "gradcam": Estimate(value=None, samples=9)})
-        'iba 0.250, gradcam –'
-    """
+    """List the values of estimates by name."""
     return ", ".join(f"{name} {format_value(estimate, spec)}" for name, estimate in estimates.items())
 
 
@@ -133,11 +128,6 @@ def judge(
     """Judge a claim by its margins, which are all above zero if it is true; of several in a tuple, one has to be.
 
     Their intervals are simultaneous. `cannot` says why the data cannot decide the claim, regardless of the intervals.
-
-    Example:
-        >>> right = Estimate.of_mean(np.ones(50), [str(k) for k in range(50)])
-        >>> judge(right - 0.5, text="", source="", measured="").verdict
-        'holds'
     """
     groups = [margin if isinstance(margin, tuple) else (margin,) for margin in margins]
     leaves = [leaf for group in groups for leaf in group]

@@ -96,15 +96,7 @@ class Experiment:
 
 
 def refuse_options(options: ExperimentOptions, unused: Iterable[str], because: str) -> None:
-    """Refuse options that an experiment does not use, because they would have no effect.
-
-    Example:
-        >>> options = ExperimentOptions(out=Path("here"), data="mnist")
-        >>> refuse_options(options, ["data", "model"], "it draws its own data")
-        Traceback (most recent call last):
-            ...
-        ValueError: `data` is not used by this experiment, because it draws its own data; got 'mnist'. Leave it out.
-    """
+    """Refuse options that an experiment does not use, because they would have no effect."""
     for name in unused:
         if (value := getattr(options, name)) != getattr(ExperimentOptions, name):
             raise ValueError(
@@ -113,14 +105,7 @@ def refuse_options(options: ExperimentOptions, unused: Iterable[str], because: s
 
 
 def require_both(options: ExperimentOptions, pairs: Mapping[str, str]) -> None:
-    """Refuse an option that has no effect without another one.
-
-    Example:
-        >>> require_both(ExperimentOptions(out=Path("here"), weights="w.pt"), {"weights": "model"})
-        Traceback (most recent call last):
-            ...
-        ValueError: `weights` needs your own model. Pass --model, too.
-    """
+    """Refuse an option that has no effect without another one."""
     for name, other in pairs.items():
         if getattr(options, name) is not None and getattr(options, other) is None:
             raise ValueError(f"`{name}` needs your own {other}. Pass --{other}, too.")

@@ -50,12 +50,7 @@ class StoredExperiment:
 
 
 def command(name: str, options: ExperimentOptions) -> str:
-    """Return the command that runs an experiment with these options.
-
-    Example:
-        >>> command("synthetic", ExperimentOptions(out=Path("here"), limit=20))
-        'twinlens reproduce synthetic --limit 20'
-    """
+    """Return the command that runs an experiment with these options."""
     words = ["twinlens", "reproduce", name]
     for option in fields_of(ExperimentOptions):
         value = getattr(options, option.name)

@@ -87,12 +87,7 @@ def some_of_each_class(samples: Samples, count: int, seed: int) -> Samples:
 
 
 def paper_options(method: str, module: nn.Module, noise: str) -> dict[str, Any]:
-    """Return the options of a method in the paper and its authors' code; layers where the network has VGG16's names.
-
-    Example:
-        >>> paper_options("ig_sg", nn.Identity(), "deviation")
-        {'steps': 50, 'variance': 0.09}
-    """
+    """Return the options of a method in the paper and its authors' code; layers where the network has VGG16's names."""
     options: dict[str, Any] = {}
     if method in ("integrated_gradients", "ig_sg", "ig_sq", "ig_var"):
         options["steps"] = 50  # Captum's default

@@ -25,13 +25,7 @@ _VGG16 = (64, 64, 0, 128, 128, 0, 256, 256, 256, 0, 512, 512, 512, 0, 512, 512, 
 
 
 class SmallCNN(nn.Module):
-    """Convolutions that halve the image three times, and a linear layer over all positions.
-
-    Example:
-        >>> import torch
-        >>> SmallCNN(3, 10)(torch.zeros(2, 3, 32, 32)).shape
-        torch.Size([2, 10])
-    """
+    """Convolutions that halve the image three times, and a linear layer over all positions."""
 
     def __init__(self, channels: int, classes: int, *, size: int = 32, width: int = 8) -> None:
         super().__init__()
@@ -52,14 +46,7 @@ class SmallCNN(nn.Module):
 
 
 class TinyResNet(nn.Module):
-    """A ResNet (He et al. 2016) of eight residual blocks, two in each of four stages, as in the paper's appendix C.
-
-    Example:
-        >>> import torch
-        >>> model = TinyResNet(3, 10)
-        >>> model(torch.zeros(2, 3, 32, 32)).shape, sum(isinstance(part, ResidualBlock) for part in model.modules())
-        (torch.Size([2, 10]), 8)
-    """
+    """A ResNet (He et al. 2016) of eight residual blocks, two in each of four stages, as in the paper's appendix C."""
 
     def __init__(self, channels: int, classes: int, *, width: int = 16) -> None:
         super().__init__()
@@ -97,13 +84,7 @@ class ResidualBlock(nn.Module):
 
 
 class VGG16(nn.Module):
-    """VGG16 (Simonyan and Zisserman 2015) for images of 32 × 32 pixels or more, with batch normalisation.
-
-    Example:
-        >>> import torch
-        >>> VGG16(3, 100)(torch.zeros(2, 3, 32, 32)).shape
-        torch.Size([2, 100])
-    """
+    """VGG16 (Simonyan and Zisserman 2015) for images of 32 × 32 pixels or more, with batch normalisation."""
 
     def __init__(self, channels: int, classes: int) -> None:
         super().__init__()

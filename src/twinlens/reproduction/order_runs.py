@@ -1,8 +1,7 @@
 """Runs of original and modified maps, for order-vs-value: our variant, which keeps the order, and the literal one.
 
-In our variant, several modified maps share their order with another map: adding a constant changes no order, and the
-random changes raise the same features. Probes by area are then equal, and only completeness, which removes by value, is
-measured for each; soundness is computed from the other map's probes with the map's own attribution mass.
+In our variant, several modified maps share their order with another map. Probes by area are then equal, and only
+completeness, which removes by value, is measured for each; soundness is computed from the other map's probes.
 
 Shapes: N samples, S = spatial shape of a map.
 """

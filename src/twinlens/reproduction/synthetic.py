@@ -101,11 +101,7 @@ SETS = {"paper": 1, "zero weights": 2}
 
 
 def modify(data: LinearSet, change: str, trial: int, *, seed: int = 0) -> Floats:
-    """Return the maps (N, F) of one trial.
-
-    Attribution is removed from half of the features, or introduced on half of those that allow it, by a random amount
-    up to the map's maximum.
-    """
+    """Return the maps (N, F) of one trial; random amounts up to a map's maximum are introduced."""
     numbers = np.random.default_rng(stream(seed, change, trial)).random(data.information.shape)
     if change == REMOVE:
         return np.where(numbers < SHARE, 0.0, data.information)
@@ -197,11 +193,9 @@ def _stacked(trials: Sequence[Curves]) -> Curves:
 
 def _summary(curves: Curves) -> dict[str, Any]:
     """Return mean and variance over trials; for soundness, over the trials that reach a predictive level."""
-    soundness = curves["soundness"]
-    reached = np.isfinite(soundness)
-    count = np.where(reached.any(axis=0), reached.sum(axis=0), np.nan)
-    mean = np.sum(soundness, axis=0, where=reached) / count
-    variance = np.sum((soundness - mean) ** 2, axis=0, where=reached) / count
+    soundness = np.ma.masked_invalid(curves["soundness"])
+    mean, variance = (over.filled(np.nan) for over in (soundness.mean(axis=0), soundness.var(axis=0)))
+    reached = np.isfinite(curves["soundness"])
     return {
         "soundness": {"mean": plain(mean), "variance": plain(variance), "reached": plain(reached.mean(axis=0))},
         **{
