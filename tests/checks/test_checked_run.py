@@ -7,15 +7,14 @@ import sys
 import pytest
 
 PROGRAM = """
-from functools import partial
-from twinlens.checks.checked_run import build_network
+from twinlens.checks.checked_run import NetworkBuilder
 from twinlens.support.code_digest import describe_function
-print(describe_function(partial(build_network, "run", "model.py:build", allow_code=False))["source"])
+print(describe_function(NetworkBuilder(path="run", spec="model.py:build", allow_code=False))["source"])
 """
 
 
 @pytest.mark.slow
-def test_the_function_that_builds_a_network_has_the_same_digest_in_every_process():
+def test_a_network_builder_has_the_same_digest_in_every_process():
     digests = {
         subprocess.run(
             [sys.executable, "-c", PROGRAM],

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
@@ -36,9 +36,17 @@ _WORKERS = 2
 _ARRAY = re.compile(r"\(.*\) [0-9a-f]{32}")  # how run.json describes an option that is an array
 
 
-def build_network(path: str, spec: str, *, allow_code: bool) -> nn.Module:
-    """Build a run's network with random weights."""
-    return load_again(open_evaluation(path), spec, weights=RANDOM, allow_code=allow_code).module
+@dataclass(frozen=True, kw_only=True)
+class NetworkBuilder:
+    """Builds a run's network with random weights. Unlike a function, it has the same digest in every process."""
+
+    path: str
+    spec: str
+    allow_code: bool
+
+    def __call__(self) -> nn.Module:
+        """Build the network."""
+        return load_again(open_evaluation(self.path), self.spec, weights=RANDOM, allow_code=self.allow_code).module
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -101,10 +109,10 @@ class CheckedRun:
         return sum(self.samples.fingerprint(int(position)) in seen for position in self.samples.positions)
 
     @property
-    def build(self) -> Callable[[], nn.Module]:
-        """Builds the run's network. Plain values give it the same digest in every process."""
+    def build(self) -> NetworkBuilder:
+        """A function that builds the run's network with random weights."""
         spec = model_spec(self.evaluation, self.model_spec)
-        return partial(build_network, str(self.evaluation.path), spec, allow_code=self.allow_code)
+        return NetworkBuilder(path=str(self.evaluation.path), spec=spec, allow_code=self.allow_code)
 
     def stored_maps(self, name: str) -> Tensor:
         """Read a method's maps of the checked samples, (N, *S)."""

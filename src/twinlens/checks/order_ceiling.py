@@ -26,7 +26,7 @@ from twinlens.checks.result_store import ResultStore
 from twinlens.checks.sample_scores import SampleScores
 from twinlens.data.segments import SEGMENTS, equal_parts, find_segments
 from twinlens.errors import unknown
-from twinlens.imputation.imputers import ConstantImputer, LinearImputer, TokenImputer, restore_imputer
+from twinlens.imputation.imputers import ConstantImputer, Imputer, LinearImputer, TokenImputer, restore_imputer
 from twinlens.metrics.catalogue import METRICS
 from twinlens.metrics.curves import Curve, RemovalCurve
 from twinlens.probing.answers import CLASSIFICATION
@@ -37,7 +37,7 @@ from twinlens.run.check_records import FOLDER, CheckColumn, MethodCheck
 from twinlens.support.arguments import checked
 from twinlens.support.arrays import ArrayLike, Floats, Integers, as_array
 from twinlens.support.estimate import Estimate
-from twinlens.support.fields import check_count, replaced
+from twinlens.support.fields import check_count
 from twinlens.support.progress import Progress, shown_progress
 from twinlens.support.randomness import stream
 from twinlens.support.resampling import draw
@@ -144,7 +144,9 @@ def ceiling(
         True
     """
     regression = how.get("target") is not None or as_array(labels, "labels").dtype.kind == "f"
-    chosen = _find_metric(metric, neighbours=np.ndim(inputs) > 2, regression=regression)
+    neighbours = np.ndim(inputs) > 2
+    imputer = LinearImputer() if neighbours else ConstantImputer(0.0)
+    chosen = _find_metric(metric, imputer, neighbours=neighbours, regression=regression)
     check_count("width", width, _MOST)
     check_count("orders", orders, _MOST)
     if how.get("segments") is None and not isinstance(chosen.imputer, TokenImputer):
@@ -169,7 +171,7 @@ def ceiling(
     )
 
 
-def _find_metric(metric: Any, *, neighbours: bool, regression: bool) -> RankMetric:
+def _find_metric(metric: Any, imputer: Imputer, *, neighbours: bool, regression: bool) -> RankMetric:
     if isinstance(metric, str):
         if metric not in RANKED:
             raise unknown("metric", metric, RANKED, or_else=", or such a metric as a value")
@@ -186,7 +188,7 @@ def _find_metric(metric: Any, *, neighbours: bool, regression: bool) -> RankMetr
             f"{metric.performance!r}. The accuracy of one sample is 0 or 1, which is too coarse for a search."
         )
     ranked: RankMetric = metric
-    return ranked.bound(LinearImputer() if neighbours else ConstantImputer(0.0), neighbours=neighbours)
+    return ranked.bound(imputer, neighbours=neighbours)
 
 
 def _measure(metric: RankMetric, prober: Prober, maps: ArrayLike) -> RemovalCurve:
@@ -237,9 +239,8 @@ def ceiling_check(run: CheckedRun) -> CheckResult:
     own = data.segments if data.segments and data.segments.startswith(("slic", "grid")) else "grid"
     segments = options.segments or own
     imputer = run.evaluation.imputer or restore_imputer(run.evaluation.results.settings.imputer)
-    performance = "probability" if model.task == CLASSIFICATION else "score"
-    metric = replaced(METRICS[options.metric], {"performance": performance}, "metric")
-    metric = metric.bound(imputer, neighbours=data.has_neighbours)
+    regression = model.task != CLASSIFICATION
+    metric = _find_metric(options.metric, imputer, neighbours=data.has_neighbours, regression=regression)
     how: dict[str, Any] = {"batch_size": directory.manifest.execution.batch_size, "output": model.scale}
     arguments = (run.model, run.inputs, samples.labels)
     best = ceiling(
