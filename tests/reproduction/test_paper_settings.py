@@ -16,6 +16,7 @@ from twinlens.models.training import PAPER
 from twinlens.reproduction import (
     EXPERIMENTS,
     ExperimentOptions,
+    networks,
     retraining,
     semi_natural,
     semi_natural_road,
@@ -58,8 +59,8 @@ def cheap(monkeypatch):
     monkeypatch.setattr("twinlens.reproduction.claims.RESAMPLES", 50)
     monkeypatch.setattr("twinlens.reproduction.order_vs_value.RESAMPLES", 50)
     monkeypatch.setattr("twinlens.reproduction.networks.PAPER", dataclasses.replace(PAPER, epochs=1, threads=1))
+    monkeypatch.setattr(networks, "_VGG16", [width // 64 for width in networks._VGG16])
     for module in (semi_natural, semi_natural_road):
-        monkeypatch.setattr(module, "VGG16", partial(VGG16, width=1))
         monkeypatch.setattr(module, "EXPLAINED", 2)
     monkeypatch.setattr(retraining, "TinyResNet", partial(TinyResNet, width=2))
 

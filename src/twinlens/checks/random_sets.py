@@ -126,13 +126,8 @@ def sensitivity_n(
 ) -> dict[int, SampleScores]:
     """Measure sensitivity-n (Ancona et al. 2018, Towards better understanding of gradient-based attribution methods).
 
-    Args:
-        model: see `twinlens.probe`.
-        inputs: (N, C, *S), or (N, D) for tabular rows.
-        targets: (N,) target classes.
-        maps: (N, *S), ideally with negative values for features that count against the target; maps of `attribute`
-            have none.
-        **options: options of `random_removals`.
+    Maps (N, *S) should have negative values for features that count against the target; those of `attribute` have none.
+    Other arguments as for `random_removals`.
 
     Returns:
         The correlation of attribution and drop over the sets of each sample, by n; NaN where one of them is constant.

@@ -94,7 +94,9 @@ class VGG16(nn.Module):
             channels = width or channels
         self.features = nn.Sequential(*parts)
         self.pool = nn.AdaptiveAvgPool2d(1)
-        self.classifier = nn.Sequential(nn.Linear(512, 512), nn.ReLU(), nn.Dropout(), nn.Linear(512, classes))
+        self.classifier = nn.Sequential(
+            nn.Linear(channels, channels), nn.ReLU(), nn.Dropout(), nn.Linear(channels, classes)
+        )
 
     def forward(self, images: Tensor) -> Tensor:
         """Compute logits (N, K) of images (N, C, H, W)."""
