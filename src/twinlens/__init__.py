@@ -14,10 +14,9 @@ _MOVED = {
     name: f"{room}.{name}"
     for room, names in {
         "checks": (
-            "CHECKS Ceiling Check CheckOptions GeneratedFeatures RandomRemovals RoarCurve attribution_inside "
-            "ceiling class_sensitivity class_similarity data_randomisation efficient_randomisation "
-            "generate_features max_sensitivity model_randomisation null_player pointing_game random_removals "
-            "roar run_check sensitivity_n train_on_permuted_labels"
+            "CHECKS Ceiling Check CheckOptions RandomRemovals RoarCurve attribution_inside ceiling "
+            "class_similarity data_randomisation efficient_randomisation max_sensitivity model_randomisation "
+            "pointing_game random_removals roar run_check sensitivity_n train_on_permuted_labels"
         ),
         "laboratory": "introduce_attribution remove_attribution selftest",
         "statistics": "Bootstrap Comparison Finding RunComparison diagnose map_entropy sparseness",
@@ -34,7 +33,6 @@ _MOVED = {
     "CONTROLS": "attribution.BASELINES",
     "Interval": "Estimate",
     "Skill": "Estimate",
-    "AxiomTest": "checks.SampleScores",
     "ComplexityRise": "checks.SampleScores",
     "Localisation": "checks.SampleScores",
     "MapChange": "checks.SampleScores",

@@ -1,6 +1,5 @@
 """Checks of runs, from the command line to the stored record and the page."""
 
-import dataclasses
 import json
 from pathlib import Path
 
@@ -9,13 +8,14 @@ import pytest
 import torch
 
 import twinlens as tl
-from tests.checks.colours import known
 from tests.report.runs import content_of
 from tests.tiny import image_folder, model_file
-from twinlens.checks import generated_features, order_search, remove_and_retrain
+from twinlens.checks import order_search, remove_and_retrain
 from twinlens.checks.check_catalogue import CHECKS, run_check
 from twinlens.checks.check_definition import CheckOptions
 from twinlens.checks.checked_run import CheckedRun
+from twinlens.checks.random_sets import RandomRemovals
+from twinlens.checks.sample_scores import SampleScores
 from twinlens.cli.main import main
 from twinlens.data.inputs import load_inputs
 from twinlens.data.samples import subset
@@ -198,6 +198,18 @@ def test_sensitivity_n_reads_stored_maps(evaluation, made, monkeypatch):
     assert any("no negative values" in note for note in check.notes)
 
 
+def test_the_mean_over_n_leaves_out_undefined_correlations(evaluation, made, monkeypatch):
+    rows = np.array([[0.5, np.nan, np.nan, 0.0, 0.0, 0.0], [0.1, 0.3, np.nan, 0.0, 0.0, 0.0]])
+
+    def correlate(removals, maps):
+        return {n: SampleScores(name="x", values=row, ids=removals.ids) for n, row in enumerate(rows)}
+
+    monkeypatch.setattr(RandomRemovals, "correlate", correlate)
+    mean = checked(evaluation, made, "sensitivity-n", levels=(0.1, 0.5), subsets=3).methods["saliency"].values[0]
+    assert mean.samples == 5
+    assert mean.value == pytest.approx((0.3 + 0.3) / 5)
+
+
 def test_data_randomisation_has_the_true_labels_beside_it(evaluation, made):
     data = str(made[0].parent / "images")
     check = checked(evaluation, made, "data-randomisation", train=data, epochs=2)
@@ -220,17 +232,6 @@ def test_roar_trains_the_networks_of_the_run_once(evaluation, made, capsys, monk
     assert len({found.course[0].value for found in check.methods.values()}) == 1
     monkeypatch.setattr(remove_and_retrain, "train", lambda *_, **__: pytest.fail("all networks are stored"))
     assert command(capsys, "roar", made[0], *flags)[:2] == (0, shown)
-
-
-@pytest.mark.parametrize("name", ["null-player", "class-sensitivity"])
-def test_axioms_on_generated_features(evaluation, made, name, monkeypatch):
-    features = known(((0, 1), (2, 0)))
-    features = dataclasses.replace(features, inputs=torch.rand(2, 3, 10, 10), patches=torch.rand(2, 2, 10, 10) > 0.5)
-    monkeypatch.setattr(generated_features, "generate_features", lambda model, inputs, *, count, seed: features)
-    check = checked(evaluation, made, name)
-    assert check.samples == 2
-    assert "2 of 2 pairs" in check.notes[0]
-    assert check.methods["saliency"].values[0].samples == 2
 
 
 def test_imported_maps_cannot_be_computed_again_and_are_noted(tmp_path):

@@ -106,17 +106,6 @@ def test_the_seed_decides():
     assert not np.array_equal(runs[0], runs[2], equal_nan=True)
 
 
-def test_layers_can_be_chosen():
-    model = TinyResNet(1, 3, width=2)
-    inputs = torch.randn(3, 1, 16, 16)
-    check = model_randomisation(model, inputs, [0] * 3, "saliency", layers=["classifier", "stages.3"])
-    assert list(check) == ["classifier", "stages.3"]
-    with pytest.raises(ValueError, match="`layers` must name layers with weights, such as 'classifier'; got 'pool'"):
-        model_randomisation(model, inputs, [0] * 3, layers=["pool"])
-    with pytest.raises(ValueError, match="`layers` must name at least one layer"):
-        model_randomisation(model, inputs, [0] * 3, layers=[])
-
-
 def test_parameters_of_a_module_that_cannot_reset_itself_keep_their_mean_and_deviation():
     model, seen = WithToken(), []
 
@@ -177,7 +166,7 @@ def test_the_efficient_variant_by_hand():
         seen.append((state(network), maps))
         return maps
 
-    scores = efficient_randomisation(model, inputs, [1] * 5, method, bins=10)
+    scores = efficient_randomisation(model, inputs, [1] * 5, method)
     (trained, before), (random, after) = seen
     model_randomisation(model, inputs, [1] * 5, method)
     assert same(random, seen[-1][0])
@@ -185,7 +174,7 @@ def test_the_efficient_variant_by_hand():
     entropies = np.empty((2, 5))
     for row, maps in zip(entropies, (before, after), strict=True):
         for k, one in enumerate(maps):
-            counts, _ = np.histogram(one.double().numpy(), bins=10)
+            counts, _ = np.histogram(one.double().numpy(), bins=100)
             shares = counts[counts > 0] / counts.sum()
             row[k] = -(shares * np.log(shares)).sum()
     assert np.allclose(scores.values, (entropies[1] - entropies[0]) / entropies[0])

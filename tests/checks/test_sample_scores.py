@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from twinlens.checks.sample_scores import SampleScores, mean_of_defined
+from twinlens.checks.sample_scores import SampleScores
 
 
 def scores(values):
@@ -36,9 +36,3 @@ def test_the_order_of_samples_does_not_matter():
     one = SampleScores(name="test", values=values, ids=ids).estimate(seed=3)
     other = SampleScores(name="test", values=values[order], ids=tuple(ids[k] for k in order)).estimate(seed=3)
     assert (one.low, one.high) == pytest.approx((other.low, other.high))
-
-
-def test_means_over_steps_leave_out_undefined_steps():
-    assert mean_of_defined(np.array([[1.0, np.nan], [3.0, np.nan]])).tolist() == pytest.approx(
-        [2.0, np.nan], nan_ok=True
-    )

@@ -21,12 +21,10 @@ import torch
 from torch import nn
 
 import twinlens as tl
-from tests.checks.colours import Colours, examples
 from tests.fuzz.values import ARRAYS, FUNCTIONS, MODELS, PLAIN, OwnError
 from tests.tiny import TinyTransformer, tiny_model
 from twinlens.models.training import Training
 
-PAIRS = {"model": Colours(), "inputs": examples(), "count": 4, "steps": 300}
 FEW = {"levels": (0.9, 0.5, 0.1)}
 OPTIONS: dict[str, dict[str, Any]] = {
     "integrated_gradients": {"steps": 3},
@@ -90,10 +88,6 @@ class Subject:
     @cached_property
     def evaluation(self):
         return tl.open_evaluation(self.run)
-
-    @cached_property
-    def features(self):
-        return tl.checks.generate_features(**PAIRS)
 
     def fresh_run(self) -> Path:
         """Copy the run to where a case may write."""
@@ -181,17 +175,10 @@ CALLS: dict[str, Callable[[Subject], Call]] = {
     "sensitivity_n": lambda s: Call(
         tl.checks.sensitivity_n, s.explained | {"maps": s.maps, "shares": (0.5,), "subsets": 3}
     ),
-    "generate_features": lambda s: Call(tl.checks.generate_features, PAIRS),
-    "null_player": lambda s: Call(
-        tl.checks.null_player, {"model": Colours(), "features": s.features, "method": "saliency"}
-    ),
     "max_sensitivity": lambda s: Call(
         tl.checks.max_sensitivity, s.explained | {"method": "saliency", "radius": 0.01, "perturbations": 2}
     ),
     "class_similarity": lambda s: Call(tl.checks.class_similarity, s.explained | {"method": "saliency"}),
-    "class_sensitivity": lambda s: Call(
-        tl.checks.class_sensitivity, {"model": Colours(), "features": s.features, "method": "saliency"}
-    ),
     "run_check": lambda s: Call(
         tl.checks.run_check,
         {
@@ -280,7 +267,6 @@ CALLS: dict[str, Callable[[Subject], Call]] = {
             "versions": {},
         },
     ),
-    "GeneratedFeatures": lambda s: Call(tl.checks.GeneratedFeatures, _fields(s.features)),
     "RandomRemovals": lambda s: Call(
         tl.checks.RandomRemovals, _fields(tl.checks.random_removals(**s.explained, shares=(0.5,), subsets=3))
     ),

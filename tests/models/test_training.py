@@ -120,6 +120,11 @@ def test_the_small_network_takes_images_of_its_size(size):
         SmallCNN(1, 4, size=7)
 
 
+@pytest.mark.parametrize("network", [SmallCNN, TinyResNet, VGG16])
+def test_networks_return_one_logit_per_class(network):
+    assert network(3, 10)(torch.zeros(2, 3, 32, 32)).shape == (2, 10)
+
+
 def test_residual_blocks_add_what_went_in():
     block = ResidualBlock(4, 4).eval()
     nn.init.zeros_(block.body[-1].weight)

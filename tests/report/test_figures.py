@@ -133,7 +133,7 @@ def test_two_sided_curves_are_drawn_over_the_predictive_levels_that_they_reach(r
 
 def test_panels_of_experiments_draw_the_plane_with_one_legend(judged):
     figure = Figure(layout="constrained")
-    draw_panels(figure, judged, ["soundness_two_sided", "completeness"], columns=3, plane=True)
+    draw_panels(figure, judged, ["soundness_two_sided", "completeness"], plane=True)
     assert [axes.get_title() for axes in figure.axes] == ["Soundness, two-sided", "Completeness", "Both, as areas"]
     assert len(figure.axes[2].texts) == len(METHODS)
     [legend] = figure.legends

@@ -3,7 +3,7 @@ import pytest
 import torch
 
 import twinlens as tl
-from twinlens.reproduction.claims import Claim, area_of, average, judge, list_values, mean_of, too_few
+from twinlens.reproduction.claims import Claim, area_of, average, judge, list_values, too_few
 from twinlens.support.estimate import Estimate
 
 IDS = [str(k) for k in range(100)]
@@ -13,7 +13,7 @@ ABOUT = {"text": "t", "source": "s", "measured": "m"}
 def normal(mean, spread=1.0, seed=0, ids=IDS):
     """An estimate of exactly this mean."""
     values = np.random.default_rng(seed).normal(size=len(ids))
-    return mean_of(mean + spread * (values - values.mean()), ids)
+    return Estimate.of_mean(mean + spread * (values - values.mean()), ids)
 
 
 def verdict(*margins, **options):
@@ -80,7 +80,7 @@ def test_what_cannot_decide_is_open_regardless_of_the_interval():
 @pytest.mark.parametrize(("samples", "expected"), [(200, "open"), (1000, "holds")])
 def test_what_few_samples_cannot_show_is_not_claimed(samples, expected):
     """None of 200 samples is wrong, and up to 3.7 in 200 others may be: that more than 99% are right is open."""
-    right = mean_of(np.ones(samples), [str(k) for k in range(samples)])
+    right = Estimate.of_mean(np.ones(samples), [str(k) for k in range(samples)])
     assert verdict(right - 0.99) == expected
     assert verdict((right - 0.99) * 2) == expected
     assert verdict(right / 2 - 0.495) == expected
@@ -88,9 +88,9 @@ def test_what_few_samples_cannot_show_is_not_claimed(samples, expected):
 
 def test_undefined_samples_are_left_out():
     values = np.where(np.arange(100) < 50, 0.25, np.nan)
-    estimate = mean_of(values, IDS)
+    estimate = Estimate.of_mean(values, IDS)
     assert (estimate.value, estimate.samples) == (0.25, 50)
-    assert mean_of(np.full(100, np.nan), IDS).value is None
+    assert Estimate.of_mean(np.full(100, np.nan), IDS).value is None
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from tests.reproduction.watching import Watch
 from tests.tiny import image_folder, model_file
 from twinlens.data.samples import from_arrays
 from twinlens.reproduction import ExperimentOptions, benchmark, ensemble_gains
-from twinlens.reproduction.claims import mean_of
 from twinlens.reproduction.method_comparison import areas_of, open_both, some_of_each_class
+from twinlens.support.estimate import Estimate
 
 DEFAULT = {"model": "mnist-cnn", "data": "mnist", "limit": 5}
 
@@ -103,7 +103,10 @@ def estimates(**areas):
     """Areas over 400 samples, which all methods have a spread of 0.1 in common."""
     spread, ids = np.random.default_rng(0).normal(0, 0.1, 400), [str(k) for k in range(400)]
     own = np.random.default_rng(1).normal(0, 0.01, (len(areas), 400))
-    return {name: mean_of(area + spread + noise, ids) for (name, area), noise in zip(areas.items(), own, strict=True)}
+    return {
+        name: Estimate.of_mean(area + spread + noise, ids)
+        for (name, area), noise in zip(areas.items(), own, strict=True)
+    }
 
 
 def test_claims_of_the_benchmark_follow_the_areas():

@@ -16,6 +16,7 @@ from twinlens.models.training import PAPER
 from twinlens.reproduction import (
     EXPERIMENTS,
     ExperimentOptions,
+    networks,
     retraining,
     semi_natural,
     semi_natural_road,
@@ -58,8 +59,8 @@ def cheap(monkeypatch):
     monkeypatch.setattr("twinlens.reproduction.claims.RESAMPLES", 50)
     monkeypatch.setattr("twinlens.reproduction.order_vs_value.RESAMPLES", 50)
     monkeypatch.setattr("twinlens.reproduction.networks.PAPER", dataclasses.replace(PAPER, epochs=1, threads=1))
+    monkeypatch.setattr(networks, "_VGG16", [width // 64 for width in networks._VGG16])
     for module in (semi_natural, semi_natural_road):
-        monkeypatch.setattr(module, "VGG16", partial(VGG16, width=1))
         monkeypatch.setattr(module, "EXPLAINED", 2)
     monkeypatch.setattr(retraining, "TinyResNet", partial(TinyResNet, width=2))
 
@@ -125,5 +126,6 @@ def test_options_of_the_paper_are_options_of_the_methods(tmp_path):
         options = paper_options(method, module, "variance")
         assert set(options) <= set(options_of(tl.METHODS[method])), method
         assert options.get("layer", "features.28") in named
+    assert paper_options("ig_sg", module, "deviation") == {"steps": 50, "variance": 0.09}
     # Another network has no such layers, and is explained at its last one.
-    assert "layer" not in paper_options("gradcam", VGG16(3, 3, width=1).classifier, "variance")
+    assert "layer" not in paper_options("gradcam", VGG16(3, 3).classifier, "variance")

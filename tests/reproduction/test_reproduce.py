@@ -10,7 +10,7 @@ from twinlens import reproduction
 from twinlens.errors import RunError
 from twinlens.reproduction import ExperimentOptions
 from twinlens.reproduction.experiment_page import build_page
-from twinlens.reproduction.experiment_storage import read_stored
+from twinlens.reproduction.experiment_storage import command, read_stored
 from twinlens.support.estimate import Estimate
 
 
@@ -137,6 +137,6 @@ class TestPage:
 
     def test_the_command_names_what_differs_from_the_default(self, tmp_path, calls):
         stored = reproduction.reproduce("one", ExperimentOptions(out=tmp_path), Watch())
-        assert stored.command == "twinlens reproduce one"
+        assert command("one", stored.options) == "twinlens reproduce one"
         options = replace(stored.options, paper=True, seed=3, device="cpu")
-        assert replace(stored, options=options).command == "twinlens reproduce one --paper --seed 3 --device cpu"
+        assert command("one", options) == "twinlens reproduce one --paper --seed 3 --device cpu"

@@ -30,6 +30,7 @@ def test_drawn_images_differ_and_look_natural():
     assert len({image.tobytes() for image in images}) == 60
     assert np.array_equal(images[:5], drawn_images(5, 32, seed=3))  # a larger number only adds images
     assert not np.array_equal(images[:5], drawn_images(5, 32, seed=4))
+    assert (drawn_images(2, 32).std(axis=(1, 2, 3)) > 20).all()
     grey = images.mean(axis=3)
     near = np.mean([np.corrcoef(g[:, :-1].ravel(), g[:, 1:].ravel())[0, 1] for g in grey])
     far = np.mean([np.corrcoef(g[:, :-12].ravel(), g[:, 12:].ravel())[0, 1] for g in grey])

@@ -8,12 +8,12 @@ import twinlens as tl
 from tests.reproduction.watching import Watch, accuracy_of
 from twinlens.models.training import Training, recognised, train
 from twinlens.reproduction import ExperimentOptions, semi_natural, semi_natural_road
-from twinlens.reproduction.claims import mean_of
 from twinlens.reproduction.image_sets import ImageExperiment, ImageSet, LazyInputs, as_inputs, enlarge
 from twinlens.reproduction.networks import SmallCNN
 from twinlens.reproduction.scenes import drawn_images
 from twinlens.reproduction.semi_natural import MarkedResults
 from twinlens.reproduction.semi_natural_road import MARKED, REAL, SYNTHETIC, make_sets
+from twinlens.support.estimate import Estimate
 
 
 @pytest.mark.parametrize(("paper", "size", "side"), [(False, 32, 9), (True, 224, 60)])
@@ -63,7 +63,8 @@ def test_claims_about_watermarks_are_paired():
         shares = {"Rect": rect, "Pooling": pooling, "IG": other, "GradCAM": other, "DeepSHAP": other}
         own = np.random.default_rng(1).normal(0, 0.005, (len(shares), 50))
         attr = {
-            name: mean_of(mean + spread + each, ids) for (name, mean), each in zip(shares.items(), own, strict=True)
+            name: Estimate.of_mean(mean + spread + each, ids)
+            for (name, mean), each in zip(shares.items(), own, strict=True)
         }
         row = MarkedResults(accuracy=accuracy_of(1.0), explained=50, shares=attr, images=None, maps={})
         return [claim.verdict for claim in semi_natural._claims({"number": row, "stripe": row})]

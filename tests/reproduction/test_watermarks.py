@@ -2,7 +2,13 @@ import numpy as np
 import pytest
 
 from twinlens.reproduction.scenes import drawn_images
-from twinlens.reproduction.watermarks import blank_canvas, number_watermarks, stripe_watermarks
+from twinlens.reproduction.watermarks import number_watermarks, stripe_watermarks
+
+
+def on_canvas(watermarks, count, size, classes, channels=3):
+    """Watermarks on a single grey."""
+    canvas = np.full((count, size, size, channels), 128, np.uint8)
+    return watermarks(canvas, classes=classes, ids=[str(k) for k in range(count)], seed=0)
 
 
 @pytest.fixture(scope="module")
@@ -13,7 +19,7 @@ def images():
 @pytest.mark.parametrize("watermarks", [number_watermarks, stripe_watermarks])
 def test_only_the_region_is_changed_and_the_original_images_are_not(watermarks, images):
     before = images.copy()
-    marked = watermarks(images, classes=50)
+    marked = watermarks(images, classes=50, ids=[str(k) for k in range(60)], seed=0)
     outside = ~marked.region
     assert np.array_equal(marked.images[outside], images[outside])
     assert np.array_equal(images, before)
@@ -36,7 +42,7 @@ def test_everything_is_drawn_from_the_seed_and_the_id(watermarks, images):
 
 
 def test_the_number_can_be_read_from_the_square():
-    marked = number_watermarks(blank_canvas(400, 32), classes=100)
+    marked = on_canvas(number_watermarks, 400, 32, 100)
     signs = {}
     for image, label, region in zip(marked.images, marked.labels, marked.region, strict=True):
         rows, columns = np.flatnonzero(region.any(axis=1)), np.flatnonzero(region.any(axis=0))
@@ -52,7 +58,7 @@ def test_the_number_can_be_read_from_the_square():
 
 
 def test_one_is_drawn_as_one():
-    marked = number_watermarks(blank_canvas(40, 32), classes=10)
+    marked = on_canvas(number_watermarks, 40, 32, 10)
     k = int(np.flatnonzero(marked.labels == 1)[0])
     sign = marked.images[k][marked.region[k]][:, 0].reshape(9, 9)
     lines = ["".join(".#"[v // 255] for v in row) for row in sign[2:7, 3:6]]
@@ -60,14 +66,14 @@ def test_one_is_drawn_as_one():
 
 
 def test_squares_are_everywhere_and_as_large_as_asked():
-    marked = number_watermarks(blank_canvas(600, 56), classes=100)
+    marked = on_canvas(number_watermarks, 600, 56, 100)
     assert marked.region.sum(axis=(1, 2)).tolist() == [15 * 15] * 600
     assert marked.region.any(axis=(0, 1)).all()
     assert marked.region.any(axis=(0, 2)).all()
 
 
 def test_stripes_are_the_binary_number_of_the_class():
-    marked = stripe_watermarks(blank_canvas(300, 33), classes=128)
+    marked = on_canvas(stripe_watermarks, 300, 33, 128)
     middle = marked.region[:, [2, 7, 12, 17, 22, 26, 31], 5].astype(int)
     assert np.array_equal(middle @ (2 ** np.arange(7)), marked.labels)
     assert (marked.region == marked.region[:, :, :1]).all()
@@ -79,28 +85,25 @@ def test_stripes_are_the_binary_number_of_the_class():
 def test_stripes_are_the_regions_of_pooling():
     import torch
 
-    marked = stripe_watermarks(blank_canvas(200, 32), classes=128)
+    marked = on_canvas(stripe_watermarks, 200, 32, 128)
     parts = torch.tensor_split(torch.from_numpy(marked.region), 7, dim=1)
     assert all((part.flatten(1).all(dim=1) | ~part.flatten(1).any(dim=1)).all() for part in parts)
 
 
 def test_grey_images_have_one_channel():
-    assert number_watermarks(blank_canvas(3, 32, channels=1), classes=10).images.shape == (3, 32, 32, 1)
+    assert on_canvas(number_watermarks, 3, 32, 10, channels=1).images.shape == (3, 32, 32, 1)
 
 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: number_watermarks(np.zeros((2, 32, 32), np.uint8)), r"`images` must be uint8 .* a last axis of 1"),
-        (lambda: number_watermarks(np.zeros((2, 32, 32, 3))), "got float64 of shape"),
-        (lambda: number_watermarks(blank_canvas(2, 32), classes=1), "`classes` must be at least 2; got 1"),
+        (lambda: on_canvas(number_watermarks, 2, 32, 1), "`classes` must be at least 2; got 1"),
         (
-            lambda: number_watermarks(blank_canvas(2, 32), classes=1000),
+            lambda: on_canvas(number_watermarks, 2, 32, 1000),
             "`images` must leave room for numbers up to 999",
         ),
-        (lambda: stripe_watermarks(blank_canvas(2, 32), classes=129), "`classes` must be at most 128"),
-        (lambda: stripe_watermarks(blank_canvas(2, 6)), "at least 7 pixels high"),
-        (lambda: stripe_watermarks(blank_canvas(2, 32), ids=["a", "a"]), "'a' occurs twice"),
+        (lambda: on_canvas(stripe_watermarks, 2, 32, 129), "`classes` must be at most 128"),
+        (lambda: on_canvas(stripe_watermarks, 2, 6, 100), "at least 7 pixels high"),
     ],
 )
 def test_arguments_are_checked(call, message):

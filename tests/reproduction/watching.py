@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from twinlens.reproduction.claims import mean_of
+from twinlens.support.estimate import Estimate
 from twinlens.support.progress import Quiet
 
 
@@ -26,7 +26,7 @@ class Watch(Quiet):
 def accuracy_of(share, samples=2000):
     """An accuracy over test images, as networks of this quality would have it, each right on images of its own."""
     correct = np.random.default_rng(round(1e6 * share)).permutation(samples) < round(share * samples)
-    return mean_of(correct.astype(float), [str(k) for k in range(samples)])
+    return Estimate.of_mean(correct.astype(float), [str(k) for k in range(samples)])
 
 
 def check_figures(outcome):

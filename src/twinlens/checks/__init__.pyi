@@ -1,6 +1,5 @@
 from .check_catalogue import CHECKS, Check, run_check
 from .check_definition import CheckOptions
-from .generated_features import GeneratedFeatures, class_sensitivity, generate_features, null_player
 from .localisation import attribution_inside, pointing_game
 from .order_ceiling import Ceiling, ceiling
 from .random_sets import RandomRemovals, random_removals, sensitivity_n
@@ -19,20 +18,16 @@ __all__ = [
     "Ceiling",
     "Check",
     "CheckOptions",
-    "GeneratedFeatures",
     "RandomRemovals",
     "RoarCurve",
     "SampleScores",
     "attribution_inside",
     "ceiling",
-    "class_sensitivity",
     "class_similarity",
     "data_randomisation",
     "efficient_randomisation",
-    "generate_features",
     "max_sensitivity",
     "model_randomisation",
-    "null_player",
     "pointing_game",
     "random_removals",
     "roar",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from twinlens.checks.check_definition import CheckDefinition, CheckOptions
 from twinlens.checks.checked_run import CheckedRun
-from twinlens.checks.generated_features import class_sensitivity_check, null_player_check
 from twinlens.checks.localisation import localisation_check
 from twinlens.checks.order_ceiling import ceiling_check
 from twinlens.checks.random_sets import sensitivity_n_check
@@ -31,8 +30,6 @@ CHECKS: dict[str, CheckDefinition] = {
     "efficient-randomisation": efficient_randomisation_check,
     "data-randomisation": data_randomisation_check,
     "sensitivity-n": sensitivity_n_check,
-    "null-player": null_player_check,
-    "class-sensitivity": class_sensitivity_check,
     "max-sensitivity": max_sensitivity_check,
     "class-similarity": class_similarity_check,
     "ceiling": ceiling_check,

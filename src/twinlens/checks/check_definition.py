@@ -20,19 +20,12 @@ _MOST = 10**6  # samples, sets, epochs and trainings
 
 @dataclass(frozen=True, kw_only=True)
 class CheckResult:
-    """Measurements of a check."""
+    """Measurements of a check; `steps` names the steps, for a check with steps."""
 
     methods: Mapping[str, MethodCheck]
-    """Result for each method."""
-
     samples: int
-    """Number of samples."""
-
     steps: tuple[str, ...] = ()
-    """Names of the steps, for a check with steps."""
-
     notes: tuple[str, ...] = ()
-    """Remarks for the reader."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,8 +56,7 @@ class CheckOptions:
     """Options of all checks; each check uses some of them."""
 
     limit: int = 100
-    """Number of samples, drawn by the run's seed; for null-player and class-sensitivity, number of images to
-    generate."""
+    """Number of samples, drawn by the run's seed."""
 
     boxes: str | None = None
     """Boxes around the objects: FILE.csv with the columns image,xmin,ymin,xmax,ymax[,label], or a folder of Pascal VOC

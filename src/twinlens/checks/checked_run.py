@@ -38,10 +38,7 @@ _ARRAY = re.compile(r"\(.*\) [0-9a-f]{32}")  # how run.json describes an option 
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkBuilder:
-    """Builds a run's network with random weights.
-
-    It holds plain values only. Its digest, by which ROAR recognises stored networks, is the same in every process.
-    """
+    """Builds a run's network with random weights. Unlike a function, it has the same digest in every process."""
 
     path: str
     spec: str
@@ -54,25 +51,14 @@ class NetworkBuilder:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CheckedRun:
-    """A run that is open for a check."""
+    """A run that is open for a check of the methods in `names`."""
 
     evaluation: Evaluation
-    """The run."""
-
     names: tuple[str, ...]
-    """Methods to check."""
-
     options: CheckOptions
-    """Options of the check."""
-
     model_spec: str | None = None
-    """Spec of the model, if the caller passed one."""
-
     allow_code: bool = False
-    """As in `load_model`."""
-
     progress: Progress = field(default_factory=Quiet)
-    """Receives the progress."""
 
     @property
     def seed(self) -> int:
@@ -133,11 +119,7 @@ class CheckedRun:
         return self.evaluation.maps(name)[self.positions]
 
     def method(self, name: str) -> tuple[str, dict[str, Any]]:
-        """Return a method's name in `METHODS` and its options, as `attribute` takes them.
-
-        Raises:
-            RunError: if the maps were imported, and cannot be computed for another model or input.
-        """
+        """Return a method's name in `METHODS` and its options; RunError if its maps were imported."""
         record = self.evaluation.run.manifest.methods[name]
         arrays = [key for key, value in record.options.items() if isinstance(value, str) and _ARRAY.fullmatch(value)]
         if record.method is None or arrays:
@@ -154,7 +136,7 @@ class CheckedRun:
         return load_reference(self.opened[1], self.opened[0], self.seed, _WORKERS)
 
     def test(self, function: Callable[..., T], name: str, **arguments: Any) -> T:
-        """Call a test such as `max_sensitivity` on the checked samples with one method."""
+        """Call a test such as `max_sensitivity` on the checked samples."""
         method, options = self.method(name)
         samples = {"inputs": self.inputs, "targets": self.samples.labels, "ids": self.samples.ids}
         return function(self.model, **samples, method=method, seed=self.seed, **arguments, **options)
@@ -175,13 +157,9 @@ class CheckedRun:
         steps: Sequence[str] = (),
         notes: Sequence[str] = (),
     ) -> CheckResult:
-        """Measure each method. One that fails becomes a note and does not stop the others.
+        """Measure each method by its name; `measure` may fill `steps`.
 
-        Args:
-            measure: from the name of a method to its result; may fill `steps`.
-            samples: number of samples; that of the checked samples by default.
-            steps: names of the steps.
-            notes: remarks that precede those about failures.
+        A method that fails becomes a note and does not stop the others.
 
         Raises:
             RunError: if all methods fail.

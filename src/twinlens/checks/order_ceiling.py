@@ -1,14 +1,8 @@
 """A ceiling: how well could any map score by a metric of rankings, on these inputs?
 
-Inputs are cut into a few dozen segments, and the order in which they are removed (deletion, ROAD) or kept (insertion)
-is optimised, as TRACE does (Wang & Wang 2024, Benchmarking deletion metrics with the principled explanations). A method
-is measured on the same segments, and its share of the ceiling is
-
-    (method - chance) / (ceiling - chance),
-
-where chance is the mean of random orders: 0 for random maps, 1 for maps as good as the best order. The search may miss
-the best order, and a method may then exceed 1. Soundness and completeness need no ceiling: they are shares by
-definition.
+The order in which segments are removed (deletion, ROAD) or kept (insertion) is optimised, as in TRACE (Wang & Wang
+2024). A method is measured on the same segments; its share of the ceiling is (method - chance) / (ceiling - chance),
+where chance is the mean of random orders.
 
 Shapes: N samples, C channels, S = spatial shape, F segments of a sample.
 """
@@ -17,7 +11,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Unpack
@@ -33,7 +26,7 @@ from twinlens.checks.result_store import ResultStore
 from twinlens.checks.sample_scores import SampleScores
 from twinlens.data.segments import SEGMENTS, equal_parts, find_segments
 from twinlens.errors import unknown
-from twinlens.imputation.imputers import ConstantImputer, LinearImputer, TokenImputer, restore_imputer
+from twinlens.imputation.imputers import ConstantImputer, Imputer, LinearImputer, TokenImputer, restore_imputer
 from twinlens.metrics.catalogue import METRICS
 from twinlens.metrics.curves import Curve, RemovalCurve
 from twinlens.probing.answers import CLASSIFICATION
@@ -44,8 +37,8 @@ from twinlens.run.check_records import FOLDER, CheckColumn, MethodCheck
 from twinlens.support.arguments import checked
 from twinlens.support.arrays import ArrayLike, Floats, Integers, as_array
 from twinlens.support.estimate import Estimate
-from twinlens.support.fields import check_count, replaced
-from twinlens.support.progress import Bars, Progress, Quiet
+from twinlens.support.fields import check_count
+from twinlens.support.progress import Progress, shown_progress
 from twinlens.support.randomness import stream
 from twinlens.support.resampling import draw
 from twinlens.support.signatures import lists_options
@@ -96,14 +89,7 @@ class Ceiling:
         return _measure(self.metric, Prober(model, inputs, labels, imputer=self.metric.imputer, **how), maps)
 
     def share(self, curve: Curve, confidence: float = 0.95, *, resamples: int = 1000, seed: int = 0) -> Estimate:
-        """Return a method's share of the ceiling with its bootstrap interval.
-
-        Args:
-            curve: the method's curve, from `measure`.
-            confidence: coverage of the interval.
-            resamples: number of resamples; method, chance and ceiling are resampled together.
-            seed: seed of the resampling.
-        """
+        """Return a method's share of the ceiling, from its curve by `measure`, with its bootstrap interval."""
         areas = curve.area_per_sample()
         if not curve.by_rank or areas is None or curve.table.ids != self.ids:
             raise ValueError("`curve` must have the ceiling's samples, metric and segments: compute it by `measure`.")
@@ -158,7 +144,9 @@ def ceiling(
         True
     """
     regression = how.get("target") is not None or as_array(labels, "labels").dtype.kind == "f"
-    chosen = _find_metric(metric, neighbours=np.ndim(inputs) > 2, regression=regression)
+    neighbours = np.ndim(inputs) > 2
+    imputer = LinearImputer() if neighbours else ConstantImputer(0.0)
+    chosen = _find_metric(metric, imputer, neighbours=neighbours, regression=regression)
     check_count("width", width, _MOST)
     check_count("orders", orders, _MOST)
     if how.get("segments") is None and not isinstance(chosen.imputer, TokenImputer):
@@ -168,8 +156,7 @@ def ceiling(
     progress = how.pop("progress", False)
     prober = Prober(model, inputs, labels, imputer=chosen.imputer, **how)
     search = OrderSearch(metric=chosen, prober=prober, width=width, store=ResultStore(out))
-    bars = Bars(shown=progress) if isinstance(progress, bool) and progress else nullcontext(progress or Quiet())
-    with bars as shown:
+    with shown_progress(progress) as shown:
         chance = _measure_chance(chosen, prober, search.segments, orders, shown)
         maps, calls = search.run(shown)
     return Ceiling(
@@ -184,7 +171,7 @@ def ceiling(
     )
 
 
-def _find_metric(metric: Any, *, neighbours: bool, regression: bool) -> RankMetric:
+def _find_metric(metric: Any, imputer: Imputer, *, neighbours: bool, regression: bool) -> RankMetric:
     if isinstance(metric, str):
         if metric not in RANKED:
             raise unknown("metric", metric, RANKED, or_else=", or such a metric as a value")
@@ -201,7 +188,7 @@ def _find_metric(metric: Any, *, neighbours: bool, regression: bool) -> RankMetr
             f"{metric.performance!r}. The accuracy of one sample is 0 or 1, which is too coarse for a search."
         )
     ranked: RankMetric = metric
-    return ranked.bound(LinearImputer() if neighbours else ConstantImputer(0.0), neighbours=neighbours)
+    return ranked.bound(imputer, neighbours=neighbours)
 
 
 def _measure(metric: RankMetric, prober: Prober, maps: ArrayLike) -> RemovalCurve:
@@ -252,9 +239,8 @@ def ceiling_check(run: CheckedRun) -> CheckResult:
     own = data.segments if data.segments and data.segments.startswith(("slic", "grid")) else "grid"
     segments = options.segments or own
     imputer = run.evaluation.imputer or restore_imputer(run.evaluation.results.settings.imputer)
-    performance = "probability" if model.task == CLASSIFICATION else "score"
-    metric = replaced(METRICS[options.metric], {"performance": performance}, "metric")
-    metric = metric.bound(imputer, neighbours=data.has_neighbours)
+    regression = model.task != CLASSIFICATION
+    metric = _find_metric(options.metric, imputer, neighbours=data.has_neighbours, regression=regression)
     how: dict[str, Any] = {"batch_size": directory.manifest.execution.batch_size, "output": model.scale}
     arguments = (run.model, run.inputs, samples.labels)
     best = ceiling(

@@ -1,8 +1,7 @@
-"""Search for the order of segments that scores best by a metric, sample by sample.
+"""Beam search for the order of segments that scores best by a metric, sample by sample.
 
-The search is a beam search: of all sets of one size it keeps the `width` most promising ones and extends each of them.
-Two orders of the same segments are one set, and no set is scored twice. A beam as wide as there are sets finds the best
-order.
+Of all sets of one size the search keeps the `width` most promising ones and extends each of them. Two orders of the
+same segments are one set, and no set is scored twice.
 
 Shapes: N samples, S = spatial shape, F segments of a sample, L levels, B sets.
 """
@@ -38,14 +37,9 @@ RankMetric = Road | Deletion | Insertion
 class OrderResult(NamedTuple):
     """The best order of a search."""
 
-    order: tuple[int, ...]
-    """(F,) all segments, the one selected first in front."""
-
-    score: float
-    """Weighted sum of the scores of its sets."""
-
-    calls: int
-    """Number of sets that were scored."""
+    order: tuple[int, ...]  # (F,) all segments, the one selected first in front
+    score: float  # weighted sum of the scores of its sets
+    calls: int  # number of sets that were scored
 
 
 def search_order(
@@ -69,7 +63,7 @@ def search_order(
     shuffled = generator.permutation(features)
     last = int(np.flatnonzero(weights).max(initial=0))  # any order will do after the last size with a weight
     beam: dict[bytes, tuple[float, tuple[int, ...]]] = {b"": (0.0, ())}
-    calls, rest = 0, float(weights[0:].sum() - weights[0])
+    calls, rest = 0, float(weights.sum() - weights[0])
     for size in range(1, last + 1):
         grown: dict[bytes, tuple[float, tuple[int, ...]]] = {}
         for before, order in beam.values():
@@ -108,16 +102,9 @@ class OrderSearch:
     """The search over all samples."""
 
     metric: RankMetric
-    """The metric to optimise."""
-
     prober: Prober
-    """The model and its samples, with segments."""
-
     width: int
-    """Beam width."""
-
     store: ResultStore
-    """Orders of earlier searches."""
 
     @cached_property
     def segments(self) -> Tensor:

@@ -1,8 +1,7 @@
 """Sensitivity-n (Ancona et al. 2018): does the attribution of a set of features predict the drop without them?
 
-Random sets of n features are removed. Sensitivity-n holds if the attribution of a set equals the drop of the target's
-logit; a method is measured by the correlation of the two over the sets of a sample. The drops do not depend on the
-maps: `random_removals` calls the model once, for any number of methods.
+A method is measured by the correlation of a set's attribution with the drop of the target's logit, over random sets of
+n features. The drops do not depend on the maps, and are measured once for any number of methods.
 
 Shapes: N samples, L sizes n, M random sets of each size, F features.
 """
@@ -21,7 +20,7 @@ from torch import Tensor
 
 from twinlens.checks.check_definition import CheckDefinition, CheckResult
 from twinlens.checks.checked_run import CheckedRun
-from twinlens.checks.sample_scores import SampleScores, mean_of_defined
+from twinlens.checks.sample_scores import SampleScores
 from twinlens.imputation.imputers import ConstantImputer, Imputer, find_imputer
 from twinlens.probing.maps import Reading, check_maps
 from twinlens.probing.model_call import Labels, Model, check_inputs, check_labels
@@ -60,11 +59,7 @@ class RandomRemovals:
     """Seed of the sets."""
 
     def correlate(self, maps: ArrayLike) -> dict[int, SampleScores]:
-        """Correlate the drops with the removed attribution, for each n; NaN where one of the two is constant.
-
-        Args:
-            maps: (N, *S), with or without negative values.
-        """
+        """Correlate the drops with the attribution of maps (N, *S), by n; NaN where one of the two is constant."""
         magnitudes = check_maps(maps, self.spatial, ids=self.ids, reading=Reading(sign="absolute"))
         values = as_tensor(maps, "maps").reshape(magnitudes.shape).double().cpu().flatten(1)
         sums = np.empty_like(self.drops)
@@ -131,13 +126,8 @@ def sensitivity_n(
 ) -> dict[int, SampleScores]:
     """Measure sensitivity-n (Ancona et al. 2018, Towards better understanding of gradient-based attribution methods).
 
-    Args:
-        model: see `twinlens.probe`.
-        inputs: (N, C, *S), or (N, D) for tabular rows.
-        targets: (N,) target classes.
-        maps: (N, *S), ideally with negative values for features that count against the target; maps of `attribute`
-            have none.
-        **options: options of `random_removals`.
+    Maps (N, *S) should have negative values for features that count against the target; those of `attribute` have none.
+    Other arguments as for `random_removals`.
 
     Returns:
         The correlation of attribution and drop over the sets of each sample, by n; NaN where one of them is constant.
@@ -192,7 +182,7 @@ def sensitivity_n_check(run: CheckedRun) -> CheckResult:
 
     def measure(name: str) -> MethodCheck:
         scores = removals.correlate(run.stored_maps(name)).values()
-        mean = mean_of_defined(np.stack([each.values for each in scores]))
+        mean = np.ma.masked_invalid([each.values for each in scores]).mean(axis=0).filled(np.nan)
         overall = SampleScores(name="sensitivity-n", values=mean, ids=removals.ids)
         return MethodCheck(values=run.estimates([overall]), course=run.estimates(scores))
 

@@ -1,8 +1,7 @@
 """ROAR (Hooker et al. 2019): remove the features a method marks as relevant, retrain, and measure the accuracy left.
 
-For each method and share, the most relevant pixels of training and test images are replaced by the mean of their
-channel; a network is trained on the former and measured on the latter. A retrained network has seen removed pixels, but
-may read the label from which pixels were removed: see `twinlens.reproduction.retraining`.
+The most relevant pixels of training and test images are replaced by the mean of their channel. A retrained network may
+read the label from which pixels were removed: see `twinlens.reproduction.retraining`.
 
 Shapes: N samples, C channels, S = spatial shape, F features, L shares, R retrainings.
 """
@@ -34,7 +33,7 @@ from twinlens.models.loading import LoadedModel
 from twinlens.models.training import USUAL, Training, accuracy, retraining_seed, train
 from twinlens.options import Methods
 from twinlens.probing.maps import check_maps, spatial_shape
-from twinlens.probing.model_call import Labels, best_device, blaming, check_inputs, check_labels, find_device
+from twinlens.probing.model_call import Labels, best_device, check_inputs, check_labels, find_device
 from twinlens.probing.ranking import check_levels, keep_features, rank_features
 from twinlens.run.check_records import FOLDER, CheckColumn, MethodCheck
 from twinlens.run.method_sources import Method, find_methods
@@ -129,12 +128,6 @@ def roar(
     """
     shares = check_levels("levels", levels, decreasing=False)
     check_count("retrainings", retrainings, _MOST)
-    if not -(2**63) <= seed < 2**63:
-        raise ValueError(f"`seed` must lie within [-2**63, 2**63); got {seed}.")
-    with torch.random.fork_rng(), blaming("build"):
-        network = build()
-    if not isinstance(network, nn.Module):
-        raise TypeError(f"`build` must return an nn.Module; it returned {type(network).__name__}.")
     sources = find_methods(methods)
     if not sources:
         raise ValueError(f"`methods` must name at least one of {', '.join(METHODS)}; got none.")
@@ -273,13 +266,7 @@ class _Networks:
 
 
 def remove_most_relevant(inputs: Tensor, rank: Tensor, level: float, mean: Tensor) -> Tensor:
-    """Replace the share `level` of the pixels with the highest ranks (N, F) by the mean (C,) of their channel.
-
-    Example:
-        >>> x = torch.tensor([[[1.0, 2.0, 3.0, 4.0]]])
-        >>> remove_most_relevant(x, torch.tensor([[3, 0, 1, 2]]), 0.5, torch.tensor([9.0]))
-        tensor([[[9., 2., 3., 9.]]])
-    """
+    """Replace the share `level` of the pixels with the highest ranks (N, F) by the mean (C,) of their channel."""
     removed = torch.full((len(rank),), round(rank.shape[1] * level), dtype=rank.dtype)
     keep = keep_features(rank, removed, "morf").reshape(-1, *spatial_shape(inputs.shape))
     return MeanImputer(mean)(inputs, keep, streams=())

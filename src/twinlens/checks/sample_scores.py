@@ -1,6 +1,6 @@
 """Per-sample scores: the result of every check that measures one number per sample.
 
-Shapes: N samples, K scores of each sample, F features.
+Shapes: N samples, F features.
 """
 
 from __future__ import annotations
@@ -49,24 +49,9 @@ class SampleScores:
     def estimate(self, confidence: float = 0.95, *, resamples: int = 1000, seed: int = 0) -> Estimate:
         """Return the mean of the defined scores with its bootstrap interval.
 
-        Args:
-            confidence: coverage of the interval.
-            resamples: number of bootstrap resamples.
-            seed: seed of the resampling. Scores of the same samples are resampled alike.
+        Scores of the same samples are resampled alike if `seed` is the same.
         """
         return Estimate.of_mean(self.values, self.ids, confidence, resamples=resamples, seed=seed)
-
-
-def mean_of_defined(values: Floats) -> Floats:
-    """Average K scores of each sample, (K, N), leaving out NaN; NaN where all are.
-
-    Example:
-        >>> mean_of_defined(np.array([[1.0, np.nan, np.nan], [2.0, 3.0, np.nan]]))
-        array([1.5, 3. , nan])
-    """
-    defined = np.isfinite(values)
-    total, count = np.where(defined, values, 0.0).sum(axis=0), defined.sum(axis=0)
-    return np.asarray(np.divide(total, count, out=np.full(values.shape[1], np.nan), where=count > 0))
 
 
 def flat_maps(

@@ -1,9 +1,8 @@
 """Stability: do maps stay the same when the output does, and change when the explained class does?
 
-Max-sensitivity (Yeh et al. 2019): the input is perturbed so little that the model's output stays the same. A map that
-changes much does not explain the output. Class similarity (Sixt et al. 2020): the same input is explained for another
-class. A map that stays the same does not explain the class. Maps that ignore the model are perfectly stable, so a
-stable map is not proof of a good one.
+Max-sensitivity (Yeh et al. 2019) perturbs the input so little that the output stays the same. Class similarity (Sixt
+et al. 2020) explains the same input for another class. Maps that ignore the model are perfectly stable: a stable map is
+not proof of a good one.
 
 Shapes: N samples, M perturbations, C channels, S = spatial shape, F features.
 """

@@ -18,8 +18,9 @@ from twinlens.reproduction import (
 )
 from twinlens.reproduction.claims import Claim
 from twinlens.reproduction.experiment import Experiment, ExperimentOptions, Outcome, refuse_options
-from twinlens.reproduction.experiment_page import write_page
+from twinlens.reproduction.experiment_page import build_page
 from twinlens.reproduction.experiment_storage import StoredExperiment, find_stored, store
+from twinlens.support.files import write_text
 from twinlens.support.progress import Progress
 
 __all__ = [
@@ -47,16 +48,7 @@ EXPERIMENTS: dict[str, Experiment] = {
 
 
 def reproduce(name: str, options: ExperimentOptions, progress: Progress) -> StoredExperiment:
-    """Run an experiment, and write its numbers, claims, figures and page; a complete one is not run again.
-
-    Args:
-        name: a name in `EXPERIMENTS`.
-        options: its options.
-        progress: receives the progress.
-
-    Returns:
-        The experiment as its directory holds it.
-    """
+    """Run an experiment, and write its numbers, claims, figures and page; a complete one is not run again."""
     if name not in EXPERIMENTS:
         raise unknown("name", name, EXPERIMENTS)
     stored = find_stored(name, options)
@@ -65,7 +57,7 @@ def reproduce(name: str, options: ExperimentOptions, progress: Progress) -> Stor
         start = time.perf_counter()
         outcome = EXPERIMENTS[name].run(options, progress)
         stored = store(name, EXPERIMENTS[name], options, outcome, time.perf_counter() - start)
-    write_page([stored], options.out / "report.html")
+    write_text(options.out / "report.html", build_page([stored]))
     return stored
 
 
@@ -73,10 +65,6 @@ def reproduce_all(
     options: ExperimentOptions, progress: Progress
 ) -> tuple[list[StoredExperiment], Mapping[str, Exception]]:
     """Run a smoke run of every experiment, each in its own directory, and write one page about all of them.
-
-    Args:
-        options: the directory, the seed and the device; the others belong to single experiments.
-        progress: receives the progress, with a note for each experiment.
 
     Returns:
         The complete experiments, and why others failed, by name.
@@ -92,5 +80,5 @@ def reproduce_all(
             raise
         except Exception as error:
             failures[name] = error
-    write_page(complete, options.out / "report.html", failures=failures)
+    write_text(options.out / "report.html", build_page(complete, failures))
     return complete, failures

@@ -2,9 +2,7 @@
 
 A margin is a number that is above zero if the claim is true, such as the accuracy of one network minus that of another.
 A claim holds if the intervals of all its margins lie above zero, does not hold if one lies below, and is open
-otherwise. Estimates of the same samples are resampled alike, and so differences between them are paired.
-
-Shapes: N samples, R resamples.
+otherwise.
 """
 
 from __future__ import annotations
@@ -20,16 +18,15 @@ import numpy as np
 
 from twinlens.metrics.curves import Curve
 from twinlens.statistics.bootstrap import bootstrap
-from twinlens.support.arrays import Floats
 from twinlens.support.estimate import Estimate
-from twinlens.support.resampling import band, resample_mean
+from twinlens.support.resampling import band
 
 CONFIDENCE, RESAMPLES = 0.95, 1000
 
 Verdict = Literal["holds", "does not hold", "open", "by construction"]
 """Outcome of a claim. "open": the data cannot decide it; "by construction": it could not have failed."""
 
-_RANKS: dict[Verdict, int] = {"does not hold": 0, "open": 1, "holds": 2}
+_BY_SIDE: dict[int, Verdict] = {-1: "does not hold", 0: "open", 1: "holds"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,28 +34,13 @@ class Claim:
     """A claim about an experiment and its verdict; see `judge`."""
 
     text: str
-    """The claim, in our words."""
-
-    source: str
-    """Where the paper makes it, such as "Fig. 6a"."""
-
+    source: str  # where the paper makes it, such as "Fig. 6a"
     measured: str
-    """What was measured here, with numbers."""
-
     verdict: Verdict
-    """Whether it holds."""
-
-    estimate: Estimate | None = None
-    """The margin that decided; above zero it supports the claim. None for claims that hold by construction."""
-
-    unit: str = "samples"
-    """What was resampled, such as "test images"."""
-
-    ours: bool = False
-    """Whether the claim is our own; all others are the paper's."""
-
-    reason: str = ""
-    """Why it is open, or holds by construction."""
+    estimate: Estimate | None = None  # the margin that decided; None for claims that hold by construction
+    unit: str = "samples"  # what was resampled
+    ours: bool = False  # whether the claim is our own; all others are the paper's
+    reason: str = ""  # why it is open, or holds by construction
 
     @property
     def margin(self) -> str:
@@ -102,17 +84,6 @@ def count_verdicts(claims: Iterable[Claim], *, ours: bool) -> str:
     return ", ".join([f"{verdicts.count('holds')} of {len(verdicts)} hold", *others]) if verdicts else "none"
 
 
-def mean_of(values: Floats, ids: Sequence[str]) -> Estimate:
-    """Estimate the mean of values (N,), one for each id; NaN is left out.
-
-    Example:
-        >>> print(mean_of(np.linspace(0, 1, 21), [str(k) for k in range(21)]) - 0.5)
-        0.000 [-0.134, 0.134]
-    """
-    mean, replicates = resample_mean(values, ids, RESAMPLES, seed=0)
-    return Estimate.of(mean, replicates, samples=int(np.isfinite(values).sum()))
-
-
 def area_of(curve: Curve, high: float | None = None) -> Estimate:
     """Estimate the area of a curve; for the paper's soundness up to the predictive level `high`."""
     value, replicates = bootstrap(curve, resamples=RESAMPLES).areas_up_to(high)
@@ -122,9 +93,7 @@ def area_of(curve: Curve, high: float | None = None) -> Estimate:
 def too_few(curve: Curve) -> str:
     """Explain why a curve has too few samples to decide a claim; empty if it has enough.
 
-    Soundness by accuracy is not judged if one sample is worth more than epsilon, because single samples decide its
-    steps then. With more samples it is: its intervals do not contain its value, but they decide differences on the
-    right side (docs/concepts/statistics.md).
+    Soundness by accuracy is not judged if one sample is worth more than epsilon (docs/concepts/statistics.md).
     """
     samples = len(curve.table)
     if curve.threshold is None or curve.has_interval or curve.threshold * samples >= 1:
@@ -133,12 +102,7 @@ def too_few(curve: Curve) -> str:
 
 
 def list_values(estimates: Mapping[str, Estimate], spec: str = "z.3f") -> str:
-    """List the values of estimates by name.
-
-    Example:
-        >>> list_values({"iba": Estimate(value=0.25, samples=9), "gradcam": Estimate(value=None, samples=9)})
-        'iba 0.250, gradcam –'
-    """
+    """List the values of estimates by name."""
     return ", ".join(f"{name} {format_value(estimate, spec)}" for name, estimate in estimates.items())
 
 
@@ -161,34 +125,18 @@ def judge(
     unit: str = "samples",
     cannot: str = "",
 ) -> Claim:
-    """Judge a claim by its margins.
+    """Judge a claim by its margins, which are all above zero if it is true; of several in a tuple, one has to be.
 
-    Args:
-        *margins: numbers that are all above zero if the claim is true; of several in a tuple, one has to be. Their
-            intervals are simultaneous.
-        text: the claim.
-        source: where the paper makes it.
-        measured: what was measured, with numbers.
-        ours: whether the claim is our own.
-        unit: what was resampled, such as "test images".
-        cannot: why the data cannot decide it, regardless of the intervals.
-
-    Example:
-        >>> right, wrong = np.ones(50), np.zeros(50)
-        >>> ids = [str(k) for k in range(50)]
-        >>> judge(mean_of(right, ids) - mean_of(wrong, ids), text="", source="", measured="").verdict
-        'holds'
+    Their intervals are simultaneous. `cannot` says why the data cannot decide the claim, regardless of the intervals.
     """
     groups = [margin if isinstance(margin, tuple) else (margin,) for margin in margins]
     leaves = [leaf for group in groups for leaf in group]
     intervals = iter(_simultaneous(leaves))
     # The best of several alternatives decides, and the worst of what has to be true at once.
-    best = [max((next(intervals) for _ in group), key=lambda one: (_rank(one), _or_least(one.low))) for group in groups]
-    margin = min(best, key=lambda one: (_rank(one), _or_least(one.value)))
-    verdict, reason = _verdict(margin), cannot
-    if cannot:
-        verdict = "open"
-    elif verdict == "open":
+    best = [max((next(intervals) for _ in group), key=lambda one: (_side(one), _or_least(one.low))) for group in groups]
+    margin = min(best, key=lambda one: (_side(one), _or_least(one.value)))
+    verdict, reason = "open" if cannot else _BY_SIDE[_side(margin)], cannot
+    if verdict == "open" and not cannot:
         reason = "there is no number to judge by" if margin.low is None else "the interval contains 0"
     return Claim(
         text=text,
@@ -214,14 +162,11 @@ def _simultaneous(margins: Sequence[Estimate]) -> list[Estimate]:
     return [Estimate(value=value, low=low, high=high, samples=samples) for value, low, high in numbers]
 
 
-def _verdict(margin: Estimate) -> Verdict:
+def _side(margin: Estimate) -> int:
+    """Return 1 for a margin above zero, -1 for one below, and 0 for one that is not decided."""
     if not margin.decided:
-        return "open"
-    return "holds" if _or_least(margin.low) > 0 else "does not hold"
-
-
-def _rank(margin: Estimate) -> int:
-    return _RANKS[_verdict(margin)]
+        return 0
+    return 1 if _or_least(margin.low) > 0 else -1
 
 
 def _or_least(number: float | None) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -19,14 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class ExperimentOptions:
-    """The options of all experiments; an experiment refuses those that it does not use.
-
-    Example:
-        >>> ExperimentOptions(out=Path("here"), limit=0)
-        Traceback (most recent call last):
-            ...
-        ValueError: `limit` must be at least 1; got 0.
-    """
+    """The options of all experiments; an experiment refuses those that it does not use."""
 
     out: Path
     """Directory of the experiment."""
@@ -83,32 +76,19 @@ class ExperimentOptions:
 class Outcome:
     """The results of an experiment."""
 
-    numbers: Mapping[str, Any]
-    """Everything that was measured, as results.json holds it."""
-
+    numbers: Mapping[str, Any]  # as results.json holds them
     claims: tuple[Claim, ...]
-    """The paper's claims about it, and our own."""
-
-    figures: Mapping[str, Callable[[Figure], None]] = field(default_factory=dict)
-    """By name, the function that draws each figure."""
+    figures: Mapping[str, Callable[[Figure], None]]  # functions that draw them, the most important first
 
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
     """One experiment of the paper."""
 
-    title: str
-    """The question it asks, in a line; the claims are the answers."""
-
-    source: str
-    """Where the paper describes it."""
-
+    title: str  # the question it asks; the claims are the answers
+    source: str  # where the paper describes it
     run: Callable[[ExperimentOptions, Progress], Outcome]
-    """The function that runs it."""
-
-    stand_in: str = ""
-    """What replaces the paper's data and model by default, which makes that a smoke run; empty if the default is the
-    paper's own setup."""
+    stand_in: str = ""  # what replaces the paper's data and model in a smoke run; empty if nothing does
 
     def smoke(self, options: ExperimentOptions) -> str:
         """Return what replaces the paper's data and model with these options; empty unless it is a smoke run."""
@@ -116,20 +96,7 @@ class Experiment:
 
 
 def refuse_options(options: ExperimentOptions, unused: Iterable[str], because: str) -> None:
-    """Refuse options that an experiment does not use, because they would have no effect.
-
-    Args:
-        options: the options of the experiment.
-        unused: names of the options that it does not use.
-        because: why not, as the end of a sentence.
-
-    Example:
-        >>> options = ExperimentOptions(out=Path("here"), data="mnist")
-        >>> refuse_options(options, ["data", "model"], "it draws its own data")
-        Traceback (most recent call last):
-            ...
-        ValueError: `data` is not used by this experiment, because it draws its own data; got 'mnist'. Leave it out.
-    """
+    """Refuse options that an experiment does not use, because they would have no effect."""
     for name in unused:
         if (value := getattr(options, name)) != getattr(ExperimentOptions, name):
             raise ValueError(
@@ -138,14 +105,7 @@ def refuse_options(options: ExperimentOptions, unused: Iterable[str], because: s
 
 
 def require_both(options: ExperimentOptions, pairs: Mapping[str, str]) -> None:
-    """Refuse an option that has no effect without another one.
-
-    Example:
-        >>> require_both(ExperimentOptions(out=Path("here"), weights="w.pt"), {"weights": "model"})
-        Traceback (most recent call last):
-            ...
-        ValueError: `weights` needs your own model. Pass --model, too.
-    """
+    """Refuse an option that has no effect without another one."""
     for name, other in pairs.items():
         if getattr(options, name) is not None and getattr(options, other) is None:
             raise ValueError(f"`{name}` needs your own {other}. Pass --{other}, too.")

@@ -10,13 +10,11 @@ import base64
 from collections.abc import Mapping, Sequence
 from html import escape
 from importlib import resources
-from pathlib import Path
 from string import Template
 
 from twinlens.report.page import content_policy, read_part
 from twinlens.reproduction.claims import Claim, Verdict, count_verdicts
-from twinlens.reproduction.experiment_storage import StoredExperiment
-from twinlens.support.files import write_text
+from twinlens.reproduction.experiment_storage import StoredExperiment, command
 from twinlens.support.versions import installed_versions
 
 _VERDICTS: dict[Verdict, tuple[str, str]] = {
@@ -28,21 +26,8 @@ _VERDICTS: dict[Verdict, tuple[str, str]] = {
 _NOTHING: Mapping[str, Exception] = {}
 
 
-def write_page(
-    experiments: Sequence[StoredExperiment], path: Path, *, failures: Mapping[str, Exception] = _NOTHING
-) -> None:
-    """Write one self-contained HTML file about experiments.
-
-    Args:
-        experiments: those that are complete.
-        path: the file.
-        failures: why others failed, by name.
-    """
-    write_text(path, build_page(experiments, failures))
-
-
 def build_page(experiments: Sequence[StoredExperiment], failures: Mapping[str, Exception] = _NOTHING) -> str:
-    """Build the page as HTML."""
+    """Return a page about complete experiments, and why others failed, as HTML."""
     files = resources.files("twinlens.reproduction")
     markup, own = ((files / f"experiment_page.{kind}").read_text(encoding="utf-8") for kind in ("html", "css"))
     style = read_part("style.css") + own
@@ -88,11 +73,12 @@ def _section(experiment: StoredExperiment) -> str:
         for heading, ours in (("The paper's claims", False), ("Our own", True))
         if (items := "".join(_claim(claim) for claim in experiment.claims if claim.ours is ours))
     )
+    words = command(experiment.name, experiment.options)
     smoke = f"A smoke run: {escape(experiment.smoke)}. Claims it cannot decide are open."
     return (
         f'<section class="experiment" id="{escape(experiment.name)}"><h2>{escape(experiment.title)}'
         f"<small>{escape(experiment.source)}</small></h2>"
-        f'<p class="quiet"><code>{escape(experiment.command)}</code>, {experiment.seconds:z.0f}\u202fs</p>'
+        f'<p class="quiet"><code>{escape(words)}</code>, {experiment.seconds:z.0f}\u202fs</p>'
         + (f'<p class="quiet">{smoke}</p>' if experiment.smoke else "")
         + f'<div class="columns"><div>{claims}</div><div class="figures">{figures}</div></div></section>'
     )

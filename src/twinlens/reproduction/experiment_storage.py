@@ -33,53 +33,24 @@ class StoredExperiment:
     """A completed experiment, as experiment.json holds it."""
 
     name: str
-    """Its name on the command line."""
-
     title: str
-    """The question it asks, in a line."""
-
     source: str
-    """Where the paper describes it."""
-
     smoke: str
-    """What replaces the paper's data and model in a smoke run; empty otherwise."""
-
     options: ExperimentOptions
-    """Its options."""
-
     versions: Mapping[str, str]
-    """Versions of twinlens and what it depends on."""
-
     claims: tuple[Claim, ...]
-    """The paper's claims about it, and our own."""
-
     figures: tuple[str, ...]
-    """Names of its figures, the most important first."""
-
     seconds: float
-    """How long it took."""
-
     format: int = FORMAT
-    """Version of this file's format."""
 
     @property
     def path(self) -> Path:
         """Its directory."""
         return self.options.out
 
-    @property
-    def command(self) -> str:
-        """The command that runs it again."""
-        return command(self.name, self.options)
-
 
 def command(name: str, options: ExperimentOptions) -> str:
-    """Return the command that runs an experiment with these options.
-
-    Example:
-        >>> command("synthetic", ExperimentOptions(out=Path("here"), limit=20))
-        'twinlens reproduce synthetic --limit 20'
-    """
+    """Return the command that runs an experiment with these options."""
     words = ["twinlens", "reproduce", name]
     for option in fields_of(ExperimentOptions):
         value = getattr(options, option.name)
@@ -145,7 +116,7 @@ def find_stored(name: str, options: ExperimentOptions) -> StoredExperiment | Non
         return None
     if stored.name != name or replace(stored.options, allow_code=options.allow_code) != options:
         raise RunError(
-            f"`out` {str(options.out)!r} holds another experiment: {stored.command!r}, not {command(name, options)!r}. "
-            "Choose another directory, or use the same options."
+            f"`out` {str(options.out)!r} holds another experiment: {command(stored.name, stored.options)!r}, not "
+            f"{command(name, options)!r}. Choose another directory, or use the same options."
         )
     return stored if stored.versions["twinlens"] == environment()["twinlens"] else None

@@ -43,17 +43,10 @@ _TOGETHER = 500  # images in memory at a time
 class ImageSet:
     """Labelled images, with watermarks or without."""
 
-    images: Images
-    """(N, h, w, C) in their original size."""
-
-    labels: NDArray[np.int64]
-    """(N,) their classes; with watermarks, those that the watermarks show."""
-
-    size: int | None = None
-    """Pixels of each side as networks see them; None for the original size."""
-
-    mark: Callable[..., Watermarked] | None = None
-    """Adds watermarks to images with these `ids`; None leaves images unchanged."""
+    images: Images  # (N, h, w, C) in their original size
+    labels: NDArray[np.int64]  # (N,) their classes; with watermarks, those that the watermarks show
+    size: int | None = None  # pixels of each side as networks see them; None for the original size
+    mark: Callable[..., Watermarked] | None = None  # adds watermarks to images with these `ids`
 
     def __len__(self) -> int:
         return len(self.images)
@@ -90,10 +83,7 @@ class LazyInputs(Batches):
     """Inputs of a network, computed on demand; used for training and testing like a tensor (N, C, H, W)."""
 
     images: ImageSet
-    """The images."""
-
-    mean: NDArray[np.float64]
-    """(C,) the colour that becomes zero."""
+    mean: NDArray[np.float64]  # (C,) the colour that becomes zero
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
@@ -112,22 +102,11 @@ class ImageExperiment:
     """The images, options and progress of an experiment that trains its own networks."""
 
     name: str
-    """Name of the data set."""
-
     train: ImageSet
-    """Images to learn from."""
-
     test: ImageSet
-    """Images to measure on."""
-
     classes: int
-    """Number of classes."""
-
     options: ExperimentOptions
-    """The options."""
-
     progress: Progress = field(default_factory=Quiet)
-    """Receives the progress."""
 
     @property
     def side(self) -> int:
@@ -145,8 +124,8 @@ def image_experiment(
 ) -> Iterator[ImageExperiment]:
     """Open the images of an experiment that trains its own networks, and refuse options that it does not use.
 
-    Torch uses one thread within the block, because small images need no more; with `options.paper` its default. With
-    `pretrained` the experiment can use a trained network for real images.
+    Torch uses one thread within the block, unless `options.paper` is set: small images need no more. With `pretrained`
+    the experiment can use a trained network for real images.
     """
     unused = ("classes", "noise", "leave_out", "compile", *(() if pretrained else ("model", "weights")))
     refuse_options(options, unused, "it trains its own networks")
@@ -159,13 +138,7 @@ def image_experiment(
 
 
 def open_images(options: ExperimentOptions) -> ImageExperiment:
-    """Open the images that an experiment trains on.
-
-    Args:
-        options: `data` is None for digits in drawn scenes, "cifar10:DIR", "cifar100:DIR", or FILE.npz with the arrays
-            x_train, y_train, x_test and y_test. `limit` is the number of training images; a quarter of that is the
-            number of test images.
-    """
+    """Open the images that an experiment trains on: `limit` for training, and a quarter of that for testing."""
     spec = options.data
     if spec is None:
         name, classes = DIGITS, 10
@@ -227,22 +200,13 @@ def as_inputs(images: Images, mean: NDArray[np.float64]) -> Tensor:
     """Return images as networks see them, (N, C, H, W): minus the mean of the training images, at half contrast.
 
     Zero is the mean colour then, and the baseline of integrated gradients.
-
-    Example:
-        >>> as_inputs(np.full((1, 8, 8, 1), 200, np.uint8), np.array([72.0])).unique()
-        tensor([2.])
     """
     values = torch.from_numpy(np.ascontiguousarray(images.transpose(0, 3, 1, 2))).float()
     return (values - torch.from_numpy(mean).float()[:, None, None]) / 64
 
 
 def enlarge(images: Images, size: int) -> Images:
-    """Resize images (B, h, w, C) to `size` pixels each side, bilinearly.
-
-    Example:
-        >>> enlarge(np.full((2, 32, 32, 3), 7, np.uint8), 224).shape
-        (2, 224, 224, 3)
-    """
+    """Resize images (B, h, w, C) to `size` pixels each side, bilinearly."""
     if images.shape[1] == size:
         return images
     values = torch.from_numpy(images.transpose(0, 3, 1, 2).copy()).float()

@@ -76,14 +76,7 @@ def open_both(
 
 
 def some_of_each_class(samples: Samples, count: int, seed: int) -> Samples:
-    """Draw `count` samples of each class, in their original order.
-
-    Example:
-        >>> import numpy as np
-        >>> from twinlens.data.samples import from_arrays
-        >>> some_of_each_class(from_arrays(np.eye(6), [0, 0, 0, 1, 1, 1]), 2, seed=0).labels
-        array([0, 0, 1, 1])
-    """
+    """Draw `count` samples of each class, in their original order."""
     order = sorted(range(len(samples)), key=lambda i: (stream(seed, "class", samples.ids[i]), samples.ids[i]))
     chosen: dict[int, list[int]] = {}
     for position in order:
@@ -94,12 +87,7 @@ def some_of_each_class(samples: Samples, count: int, seed: int) -> Samples:
 
 
 def paper_options(method: str, module: nn.Module, noise: str) -> dict[str, Any]:
-    """Return the options of a method in the paper and its authors' code; layers where the network has VGG16's names.
-
-    Example:
-        >>> paper_options("ig_sg", nn.Identity(), "deviation")
-        {'steps': 50, 'variance': 0.09}
-    """
+    """Return the options of a method in the paper and its authors' code; layers where the network has VGG16's names."""
     options: dict[str, Any] = {}
     if method in ("integrated_gradients", "ig_sg", "ig_sq", "ig_var"):
         options["steps"] = 50  # Captum's default
@@ -117,18 +105,7 @@ def paper_options(method: str, module: nn.Module, noise: str) -> dict[str, Any]:
 
 
 def without(methods: Mapping[str, T], options: ExperimentOptions, needed: Sequence[str]) -> dict[str, T]:
-    """Return the methods without those that the options leave out.
-
-    Example:
-        >>> from pathlib import Path
-        >>> options = ExperimentOptions(out=Path("here"), leave_out=("iba",))
-        >>> without({"gradcam": 1, "iba": 2}, options, needed=[])
-        {'gradcam': 1}
-        >>> without({"gradcam": 1, "iba": 2}, options, needed=["iba"])
-        Traceback (most recent call last):
-            ...
-        ValueError: `leave_out` cannot name 'iba', which the experiment is about.
-    """
+    """Return the methods without those that the options leave out, which cannot be the needed ones."""
     for name in options.leave_out:
         if name not in methods:
             raise unknown("leave_out", name, methods)
@@ -172,12 +149,7 @@ def outcome_of(
 ) -> Outcome:
     """Return the results of an experiment that is one evaluation.
 
-    Args:
-        evaluation: all methods by all metrics.
-        claims: judges the claims by areas and, for each metric, the reason why it cannot decide any.
-        figure: name of the figure.
-        cannot: why the data cannot decide any claim.
-        plane: whether the figure shows the soundness–completeness plane beside the metrics.
+    `claims` judges by areas and, for each metric, the reason why it cannot decide any, such as `cannot`.
     """
     results, [method, *_] = evaluation.results, evaluation.methods
     areas = {metric: areas_of(evaluation, metric) for metric in evaluation.metrics}
@@ -194,7 +166,7 @@ def outcome_of(
     return Outcome(
         numbers=numbers,
         claims=tuple(claims(areas, reasons)),
-        figures={figure: lambda canvas: draw_panels(canvas, evaluation, list(areas), columns=3, plane=plane)},
+        figures={figure: lambda canvas: draw_panels(canvas, evaluation, list(areas), plane=plane)},
     )
 
 
@@ -216,9 +188,9 @@ def describe_areas(areas: Mapping[str, Estimate]) -> str:
     return list_values({name: areas[name] for name in sorted(areas, key=lambda name: -values[name])})
 
 
-def draw_panels(figure: Figure, evaluation: Evaluation, metrics: Sequence[str], *, columns: int, plane: bool) -> None:
+def draw_panels(figure: Figure, evaluation: Evaluation, metrics: Sequence[str], *, plane: bool) -> None:
     """Draw one panel per metric, and with `plane` the soundness–completeness plane; one legend for all."""
-    count = len(metrics) + plane
+    count, columns = len(metrics) + plane, 3
     rows = -(-count // columns)
     figure.set_size_inches(6.9, 2.3 * rows + 0.2 + 0.15 * -(-len(evaluation.methods) // 4))
     styles = method_styles([evaluation])

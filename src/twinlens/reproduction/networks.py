@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 from twinlens.integrations.explanations import attribute
 from twinlens.models.training import PAPER, Training, recognised, train
-from twinlens.reproduction.claims import mean_of
 from twinlens.reproduction.image_sets import ImageExperiment, ImageSet, LazyInputs
 from twinlens.support.estimate import Estimate
 
@@ -26,15 +25,9 @@ _VGG16 = (64, 64, 0, 128, 128, 0, 256, 256, 256, 0, 512, 512, 512, 0, 512, 512, 
 
 
 class SmallCNN(nn.Module):
-    """Convolutions that halve the image three times, and a linear layer over all positions.
+    """Convolutions that halve the image three times, and a linear layer over all positions."""
 
-    Example:
-        >>> import torch
-        >>> SmallCNN(3, 10)(torch.zeros(2, 3, 32, 32)).shape
-        torch.Size([2, 10])
-    """
-
-    def __init__(self, channels: int, classes: int, *, size: int = 32, width: int = 16) -> None:
+    def __init__(self, channels: int, classes: int, *, size: int = 32, width: int = 8) -> None:
         super().__init__()
         if size < 8:
             raise ValueError(f"`size` must be at least 8 pixels, since it is halved three times; got {size}.")
@@ -53,14 +46,7 @@ class SmallCNN(nn.Module):
 
 
 class TinyResNet(nn.Module):
-    """A ResNet (He et al. 2016) of eight residual blocks, two in each of four stages, as in the paper's appendix C.
-
-    Example:
-        >>> import torch
-        >>> model = TinyResNet(3, 10)
-        >>> model(torch.zeros(2, 3, 32, 32)).shape, sum(isinstance(part, ResidualBlock) for part in model.modules())
-        (torch.Size([2, 10]), 8)
-    """
+    """A ResNet (He et al. 2016) of eight residual blocks, two in each of four stages, as in the paper's appendix C."""
 
     def __init__(self, channels: int, classes: int, *, width: int = 16) -> None:
         super().__init__()
@@ -98,32 +84,23 @@ class ResidualBlock(nn.Module):
 
 
 class VGG16(nn.Module):
-    """VGG16 (Simonyan and Zisserman 2015) for images of 32 × 32 pixels or more, with batch normalisation.
+    """VGG16 (Simonyan and Zisserman 2015) for images of 32 × 32 pixels or more, with batch normalisation."""
 
-    Example:
-        >>> import torch
-        >>> VGG16(3, 100)(torch.zeros(2, 3, 32, 32)).shape
-        torch.Size([2, 100])
-    """
-
-    def __init__(self, channels: int, classes: int, *, dropout: float = 0.5, width: int = 64) -> None:
+    def __init__(self, channels: int, classes: int) -> None:
         super().__init__()
-        self.features = nn.Sequential(*_stages(channels, [width * stage // 64 for stage in _VGG16]))
+        parts: list[nn.Module] = []
+        for width in _VGG16:
+            parts += [nn.MaxPool2d(2)] if width == 0 else _convolution(channels, width)
+            channels = width or channels
+        self.features = nn.Sequential(*parts)
         self.pool = nn.AdaptiveAvgPool2d(1)
-        last = 8 * width
-        self.classifier = nn.Sequential(nn.Linear(last, last), nn.ReLU(), nn.Dropout(dropout), nn.Linear(last, classes))
+        self.classifier = nn.Sequential(
+            nn.Linear(channels, channels), nn.ReLU(), nn.Dropout(), nn.Linear(channels, classes)
+        )
 
     def forward(self, images: Tensor) -> Tensor:
         """Compute logits (N, K) of images (N, C, H, W)."""
         return self.classifier(self.pool(self.features(images)).flatten(1))  # type: ignore[no-any-return]
-
-
-def _stages(channels: int, plan: Sequence[int]) -> list[nn.Module]:
-    parts: list[nn.Module] = []
-    for width in plan:
-        parts += [nn.MaxPool2d(2)] if width == 0 else _convolution(channels, width)
-        channels = width or channels
-    return parts
 
 
 def _convolution(inwards: int, outwards: int, stride: int = 1) -> list[nn.Module]:
@@ -138,13 +115,10 @@ def train_network(
     paper_network: Callable[[int, int], nn.Module],
     task: str,
 ) -> nn.Module:
-    """Train a network on images: the paper's with `options.paper`, and a small one otherwise.
-
-    The network sees the colour `mean` (C,) as zero. `paper_network` takes the numbers of channels and classes.
-    """
+    """Train a network on images, which sees the colour `mean` (C,) as zero; a small one without `options.paper`."""
     options, progress = experiment.options, experiment.progress
     channels, training = images.images.shape[3], PAPER if options.paper else QUICK
-    small = partial(SmallCNN, channels, experiment.classes, size=images.side, width=8)
+    small = partial(SmallCNN, channels, experiment.classes, size=images.side)
     progress.begin({task: training.epochs})
     return train(
         partial(paper_network, channels, experiment.classes) if options.paper else small,
@@ -178,4 +152,4 @@ def explain(
 def measure_accuracy(network: nn.Module, inputs: Tensor | LazyInputs, labels: NDArray[np.int64]) -> Estimate:
     """Estimate the accuracy of a network over test images, which are the same in all sets; not over trainings."""
     correct = recognised(network, inputs, labels).astype(np.float64)
-    return mean_of(correct, [str(k) for k in range(len(correct))])
+    return Estimate.of_mean(correct, [str(k) for k in range(len(correct))])

@@ -1,8 +1,7 @@
 """Runs of original and modified maps, for order-vs-value: our variant, which keeps the order, and the literal one.
 
-In our variant, several modified maps share their order with another map: adding a constant changes no order, and the
-random changes raise the same features. Probes by area are then equal, and only completeness, which removes by value, is
-measured for each; soundness is computed from the other map's probes with the map's own attribution mass.
+In our variant, several modified maps share their order with another map. Probes by area are then equal, and only
+completeness, which removes by value, is measured for each; soundness is computed from the other map's probes.
 
 Shapes: N samples, S = spatial shape of a map.
 """
@@ -28,7 +27,6 @@ from twinlens.models.loading import LoadedModel
 from twinlens.outcome import Evaluation
 from twinlens.probing.maps import normalise
 from twinlens.probing.ranking import count_removed, kept_mass, rank_features
-from twinlens.reproduction.claims import mean_of
 from twinlens.reproduction.experiment import ExperimentOptions
 from twinlens.reproduction.method_comparison import FEW_LEVELS, compare_methods
 from twinlens.support.arrays import Floats
@@ -154,7 +152,7 @@ class Runs:
                 rank_features(each, ids=ids, seed=self.seed).rank.double().numpy() for each in versions
             )
             correlations += [pearson(original, other) for other in others]
-        return mean_of(np.mean(correlations, axis=0), ids)
+        return Estimate.of_mean(np.mean(correlations, axis=0), ids)
 
     def example(self) -> dict[str, Floats]:
         """Return the original and the modified maps of the first sample."""
@@ -197,14 +195,6 @@ def modify(maps: Tensor, change: str, scheme: str, variant: str, *, ids: Sequenc
 
     In the literal variant, remove and introduce draw different random numbers, values are clipped to 0 and 1, and maps
     have 8 bits before and after, like the authors' files.
-
-    Args:
-        maps: the original maps.
-        change: "original", or a name in `MODIFICATIONS`.
-        scheme: a name in `SCHEMES`.
-        variant: a name in `VARIANTS`.
-        ids: names of the samples.
-        seed: random seed.
 
     Example:
         >>> maps = torch.tensor([[0.0, 1.0, 2.0, 4.0]])

@@ -2,7 +2,6 @@
 
 Attribution is removed from maps and introduced into them by three schemes. A metric that reacts to values has to
 separate original and modified maps: the least Hausdorff distance between two of the three curves must not be near zero.
-There are two variants: ours, which keeps the order where possible, and the paper's literal one.
 
 Shapes: L levels, R resamples.
 """

@@ -1,11 +1,8 @@
 """Retrained networks learn from the removal, and ignore the object.
 
-Retraining: 70% of the pixels are removed from every image, as in ROAR. Strategy 1 removes a disc in the centre.
-Strategy 2 removes a slightly smaller one, and a small region at the edge whose position depends on the class. Neither
-leaves much of the object, but a network trained on the second set can infer the class from the missing pixels.
-
-Spurious edge: in every training image 5% of the pixels near the edge become black, at a position that depends on the
-class. The object is intact, but the retrained network fails on clean images.
+Retraining: 70% of the pixels are removed from every image, by strategy 1 in the centre, by strategy 2 also at the edge,
+where the position depends on the class. Spurious edge: the object stays, and 5% of the pixels near the edge become
+black, at a position that depends on the class.
 
 Shapes: N images of H × W pixels with C channels, H = W; K classes.
 """
@@ -40,21 +37,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 CLEAN, FIRST, SECOND = "clean", "strategy 1", "strategy 2"
-SHARE = 0.7
-"""Share of the pixels that both strategies remove."""
-
-EDGE_SHARE = 0.03
-"""Share of the pixels that strategy 2 removes near the edge, included in `SHARE`."""
-
-MARGIN = 0.15
-"""Difference in accuracy that counts as very different."""
-
-ALMOST = 0.85
-"""What counts as almost 90%."""
-
-SPURIOUS_SHARE = 0.05
-"""Share of the pixels that become black for the spurious edge."""
-
+SHARE = 0.7  # of the pixels, removed by both strategies
+EDGE_SHARE = 0.03  # of the pixels, removed by strategy 2 near the edge, included in `SHARE`
+SPURIOUS_SHARE = 0.05  # of the pixels, black for the spurious edge
+MARGIN = 0.15  # difference in accuracy that counts as very different
+ALMOST = 0.85  # what counts as almost 90%
 ORIGINAL, RETRAINED, MARKED = "original", "retrained", "marked"
 Accuracy = Mapping[str, Mapping[str, Estimate]]
 """Accuracy by the set that a network was trained on, and the one it was tested on."""
@@ -89,13 +76,7 @@ def edge_regions(classes: int, side: int, share: float) -> NDArray[np.bool_]:
 
 
 def removed_pixels(classes: int, side: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Choose the pixels to remove: (H, W) by strategy 1, and equally many (K, H, W) by strategy 2.
-
-    Example:
-        >>> first, second = removed_pixels(10, 32)
-        >>> int(first.sum()), set(second.sum(axis=(1, 2)).tolist())
-        (717, {717})
-    """
+    """Choose the pixels to remove: (H, W) by strategy 1, and equally many (K, H, W) by strategy 2."""
     count = round(SHARE * side * side)
     y, x = np.mgrid[:side, :side] - (side - 1) / 2
     outwards = np.argsort(np.hypot(y, x).round(6).ravel(), kind="stable")

@@ -39,10 +39,6 @@ def drawn_images(count: int, size: int, *, seed: int = 0) -> Images:
 
     Ellipses of all sizes cover each other, as objects in the world do (Lee et al. 2001). Each image depends on the seed
     and its number.
-
-    Example:
-        >>> drawn_images(2, 32).std(axis=(1, 2, 3)) > 20
-        array([ True,  True])
     """
     texture = _textures(size, 16, seed)
     images = np.empty((count, size, size, 3), dtype=np.uint8)

@@ -17,7 +17,7 @@ import numpy as np
 from torch import Tensor
 
 from twinlens.checks.localisation import attribution_inside
-from twinlens.reproduction.claims import Claim, judge, list_values, mean_of
+from twinlens.reproduction.claims import Claim, judge, list_values
 from twinlens.reproduction.experiment import Experiment, ExperimentOptions, Outcome
 from twinlens.reproduction.image_sets import (
     ImageExperiment,
@@ -31,7 +31,6 @@ from twinlens.reproduction.networks import VGG16, explain, measure_accuracy, tra
 from twinlens.reproduction.scenes import DIGITS
 from twinlens.reproduction.watermarks import (
     Images,
-    blank_canvas,
     draw_labels,
     number_watermarks,
     stripe_watermarks,
@@ -75,7 +74,7 @@ def add_watermarks(experiment: ImageExperiment, kind: str, *, alone: bool = Fals
     """Add watermarks to training and test images, or to a blank canvas; as many classes as the images have."""
     sets, classes = [], experiment.classes
     for part, images in (("train", experiment.train.images), ("test", experiment.test.images)):
-        ground = blank_canvas(len(images), images.shape[1], channels=images.shape[3]) if alone else images
+        ground = np.full_like(images, 128) if alone else images  # black and white both show on grey
         seed = stream(experiment.options.seed, kind, part)
         labels = draw_labels([str(k) for k in range(len(images))], classes, seed)
         mark = partial(WATERMARKS[kind], classes=classes, seed=seed)
@@ -115,7 +114,7 @@ def _measure(kind: str, experiment: ImageExperiment) -> MarkedResults:
     shares, samples, ids, task = {}, {}, explained.ids, f"explaining {kind} watermarks"
     for name, maps in explain(network, inputs, explained.labels, METHODS, experiment, ids=ids, task=task):
         inside = attribution_inside(maps.cpu(), explained.region, ids=ids)
-        shares[name], samples[name] = mean_of(inside.values, ids), maps[:_SHOWN].cpu()
+        shares[name], samples[name] = Estimate.of_mean(inside.values, ids), maps[:_SHOWN].cpu()
     accuracy = measure_accuracy(network, test.inputs(mean), test.labels)
     images = explained.images[:_SHOWN]
     return MarkedResults(accuracy=accuracy, explained=len(inputs), shares=shares, images=images, maps=samples)

@@ -1,10 +1,7 @@
 """Semi-natural data rank methods differently from real data: ROAD on real, watermarked and synthetic images.
 
 A network is trained on real images, on the same images with number watermarks and new labels, and on watermarks alone.
-Four methods explain each network and are ranked by ROAD, in both orders. You can pass a trained network for the real
-images.
-
-Shapes: L shares removed, R resamples.
+Four methods explain each network and are ranked by ROAD, in both orders.
 """
 
 from __future__ import annotations

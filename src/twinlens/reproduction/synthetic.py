@@ -1,13 +1,9 @@
 """Validation on a linear model with known ground truth: do both metrics notice how a map was modified?
 
 The paper's set has 200 independent features; the label is the sign of their sum. "Randomly add attribution" is read in
-two ways: on features that are not predictive, which here are all evidence against the label, and on any feature. In a
-second set, our own, every second weight is zero, and attribution is introduced on features that the model does not
-read, as the theory assumes; accuracy does not suffer from these, and soundness by accuracy does not see them.
-Thresholds of completeness are relative to the maximum of a modified map, to that of the exact one, or absolute.
-
-The model is a sum. A sweep is therefore a cumulative sum over the ranking, and thousands of trials take seconds. The
-numbers are those of `soundness` and `completeness`.
+two ways: on evidence against the label, and on any feature. In a second set, our own, every second weight is zero, and
+attribution is introduced on features that the model does not read. The model is a sum: a sweep is a cumulative sum over
+the ranking, and thousands of trials take seconds. The numbers are those of `soundness` and `completeness`.
 
 Shapes: N samples, F features, L levels, B samples of a block.
 """
@@ -27,7 +23,7 @@ from twinlens.laboratory.tasks import linear
 from twinlens.metrics.protocols import PROTOCOLS
 from twinlens.metrics.removal import THRESHOLDS
 from twinlens.probing.ranking import rank_features
-from twinlens.reproduction.claims import Claim, format_value, judge, mean_of
+from twinlens.reproduction.claims import Claim, format_value, judge
 from twinlens.reproduction.experiment import Experiment, ExperimentOptions, Outcome, plain, refuse_options
 from twinlens.support.arrays import Floats
 from twinlens.support.estimate import Estimate
@@ -70,17 +66,10 @@ _LAST = np.array([FEATURES - round(FEATURES * level) - 1 for level in LEVELS])  
 class LinearSet:
     """Samples of a linear model and their ground truth."""
 
-    evidence: Floats
-    """(N, F) contribution of each feature to the score of its sample's label."""
-
-    information: Floats
-    """(N, F) the exact map: Shapley values, none below zero."""
-
-    introducible: Mapping[str, NDArray[np.bool_]]
-    """(N, F) features on which a trial may introduce attribution, by kind of change."""
-
-    ties: NDArray[np.int32]
-    """(N, F) order in which equal values are ranked."""
+    evidence: Floats  # (N, F) contribution of each feature to the score of its sample's label
+    information: Floats  # (N, F) the exact map: Shapley values, none below zero
+    introducible: Mapping[str, NDArray[np.bool_]]  # (N, F) where a change may introduce attribution, by its name
+    ties: NDArray[np.int32]  # (N, F) order in which equal values are ranked
 
 
 Curves = dict[str, Floats]
@@ -89,11 +78,7 @@ predictive levels, loss of accuracy at each threshold as in `COMPLETENESS`, and 
 
 
 def linear_set(samples: int = SAMPLES, *, every: int = 1, seed: int = 0) -> LinearSet:
-    """Draw Gaussian samples, labelled by the sign of the sum of every first, second, … feature.
-
-    If the model reads all features, those that are not predictive are evidence against the label. Otherwise attribution
-    is introduced on features that it does not read.
-    """
+    """Draw Gaussian samples, labelled by the sign of the sum of every first, second, … feature."""
     inputs = linear(samples, features=FEATURES, seed=seed).inputs.numpy()
     weights = (np.arange(FEATURES) % every == 0).astype(np.float64)
     towards = np.where(inputs @ weights > 0, 1.0, -1.0)[:, None]
@@ -116,11 +101,7 @@ SETS = {"paper": 1, "zero weights": 2}
 
 
 def modify(data: LinearSet, change: str, trial: int, *, seed: int = 0) -> Floats:
-    """Return the maps (N, F) of one trial.
-
-    Attribution is removed from half of the features, or introduced on half of those that allow it, by a random amount
-    up to the map's maximum.
-    """
+    """Return the maps (N, F) of one trial; random amounts up to a map's maximum are introduced."""
     numbers = np.random.default_rng(stream(seed, change, trial)).random(data.information.shape)
     if change == REMOVE:
         return np.where(numbers < SHARE, 0.0, data.information)
@@ -212,11 +193,9 @@ def _stacked(trials: Sequence[Curves]) -> Curves:
 
 def _summary(curves: Curves) -> dict[str, Any]:
     """Return mean and variance over trials; for soundness, over the trials that reach a predictive level."""
-    soundness = curves["soundness"]
-    reached = np.isfinite(soundness)
-    count = np.where(reached.any(axis=0), reached.sum(axis=0), np.nan)
-    mean = np.sum(soundness, axis=0, where=reached) / count
-    variance = np.sum((soundness - mean) ** 2, axis=0, where=reached) / count
+    soundness = np.ma.masked_invalid(curves["soundness"])
+    mean, variance = (over.filled(np.nan) for over in (soundness.mean(axis=0), soundness.var(axis=0)))
+    reached = np.isfinite(curves["soundness"])
     return {
         "soundness": {"mean": plain(mean), "variance": plain(variance), "reached": plain(reached.mean(axis=0))},
         **{
@@ -230,7 +209,7 @@ def _summary(curves: Curves) -> dict[str, Any]:
 def _rise(curves: Mapping[str, Curves], change: str, metric: str) -> Estimate:
     """Estimate over trials by how much a change raises a metric, on average over its levels."""
     rises = np.nanmean(curves[change][metric] - curves[TRUTH][metric], axis=1)
-    return mean_of(rises, [str(trial) for trial in range(len(rises))])
+    return Estimate.of_mean(rises, [str(trial) for trial in range(len(rises))])
 
 
 def _claims(name: str, curves: Mapping[str, Curves]) -> Iterator[Claim]:

@@ -1,8 +1,7 @@
 """Watermark data sets (Zhou et al. 2022): images whose new labels can be read from a watermark and nothing else.
 
-Labels are drawn at random, and only the watermark shows the label. The effective region, which is the position of the
-watermark, is therefore known. On a blank canvas the set is purely synthetic. Everything random is drawn from (seed,
-sample id).
+Labels are drawn at random, and only the watermark shows the label: the region that a map should mark is known.
+Everything random is drawn from (seed, sample id).
 
 Shapes: N images of H × W pixels with C channels, uint8.
 """
@@ -15,7 +14,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from twinlens.probing.maps import check_ids
 from twinlens.support.randomness import stream
 
 Images = NDArray[np.uint8]
@@ -33,72 +31,48 @@ _SQUARE = 60 / 224  # side of the square that holds a number, as a share of the 
 class Watermarked:
     """Images with watermarks."""
 
-    images: Images
-    """(N, H, W, C) the images with watermarks."""
-
-    labels: NDArray[np.int64]
-    """(N,) the labels that the watermarks show."""
-
-    region: NDArray[np.bool_]
-    """(N, H, W) the effective region: pixels of the watermark."""
-
+    images: Images  # (N, H, W, C)
+    labels: NDArray[np.int64]  # (N,) shown by the watermarks
+    region: NDArray[np.bool_]  # (N, H, W) pixels of the watermark
     ids: tuple[str, ...]
-    """One name per image."""
 
 
-def number_watermarks(
-    images: Images, *, classes: int = 100, ids: Sequence[str | int] | None = None, seed: int = 0
-) -> Watermarked:
+def number_watermarks(images: Images, *, classes: int, ids: Sequence[str], seed: int) -> Watermarked:
     """Put a black square with the number of the class, in white, at a random position of every image.
 
-    Args:
-        images: (N, H, W, C) uint8.
-        classes: number of classes.
-        ids: one name per image; labels and positions depend on it and the seed.
-        seed: random seed.
-
     Example:
-        >>> marked = number_watermarks(blank_canvas(2, 32), classes=10)
+        >>> marked = number_watermarks(np.full((2, 32, 32, 3), 128, np.uint8), classes=10, ids=["0", "1"], seed=0)
         >>> marked.images.shape, marked.region.sum(axis=(1, 2)).tolist(), marked.labels.tolist()
         ((2, 32, 32, 3), [81, 81], [0, 6])
     """
-    names, labels = _relabelled(images, classes, ids, seed)
+    labels = draw_labels(ids, classes, seed)
     height, width = images.shape[1:3]
     side = round(_SQUARE * min(height, width))
     signs = [_number_sign(label, side, classes) for label in range(classes)]
     marked, region = images.copy(), np.zeros(images.shape[:3], dtype=bool)
-    for k, name in enumerate(names):
+    for k, name in enumerate(ids):
         generator = np.random.default_rng(stream(seed, name, "watermark"))
         y, x = generator.integers(height - side + 1), generator.integers(width - side + 1)
         inside = k, slice(y, y + side), slice(x, x + side)
         marked[inside] = signs[labels[k]][:, :, None]
         region[inside] = True
-    return Watermarked(images=marked, labels=labels, region=region, ids=names)
+    return Watermarked(images=marked, labels=labels, region=region, ids=tuple(ids))
 
 
-def stripe_watermarks(
-    images: Images, *, classes: int = 100, ids: Sequence[str | int] | None = None, seed: int = 0
-) -> Watermarked:
+def stripe_watermarks(images: Images, *, classes: int, ids: Sequence[str], seed: int) -> Watermarked:
     """Write the class of every image into it as a binary number of seven digits, with a white stripe for each 1.
 
     The image is divided into seven regions of equal height, the lowest digit on top: class 40 has its stripes in the
     regions 4 and 6, as in the paper. Class 0 has no stripe, and therefore no effective region.
 
-    Args:
-        images: (N, H, W, C) uint8.
-        classes: number of classes, at most 128.
-        ids: one name per image; labels depend on it and the seed.
-        seed: random seed.
-
     Example:
-        >>> marked = stripe_watermarks(blank_canvas(1, 14), classes=100)
+        >>> marked = stripe_watermarks(np.full((1, 14, 14, 3), 128, np.uint8), classes=100, ids=["0"], seed=0)
         >>> marked.labels[0], f"{marked.labels[0]:07b}"
         (np.int64(4), '0000100')
         >>> marked.region[0, ::2, 0].astype(int)
         array([0, 0, 1, 0, 0, 0, 0])
     """
-    names, labels = _relabelled(images, classes, ids, seed)
-    height = images.shape[1]
+    labels, height = draw_labels(ids, classes, seed), images.shape[1]
     if classes > 2**STRIPES or height < STRIPES:
         raise ValueError(
             f"`classes` must be at most {2**STRIPES} and `images` at least {STRIPES} pixels high, for {STRIPES} "
@@ -109,17 +83,7 @@ def stripe_watermarks(
     stripe_of_row = np.repeat(np.arange(STRIPES), [len(part) for part in np.array_split(np.arange(height), STRIPES)])
     region = np.broadcast_to((digits[:, stripe_of_row] == 1)[:, :, None], images.shape[:3]).copy()
     marked = np.where(region[..., None], np.uint8(255), images)
-    return Watermarked(images=marked, labels=labels, region=region, ids=names)
-
-
-def blank_canvas(count: int, size: int, *, channels: int = 3) -> Images:
-    """Return images of a single grey, on which both black and white watermarks show.
-
-    Example:
-        >>> blank_canvas(2, 32).shape
-        (2, 32, 32, 3)
-    """
-    return np.full((count, size, size, channels), 128, dtype=np.uint8)
+    return Watermarked(images=marked, labels=labels, region=region, ids=tuple(ids))
 
 
 def _number_sign(label: int, side: int, classes: int) -> Images:
@@ -144,28 +108,9 @@ def _number_sign(label: int, side: int, classes: int) -> Images:
     return sign
 
 
-def _relabelled(
-    images: Images, classes: int, ids: Sequence[str | int] | None, seed: int
-) -> tuple[tuple[str, ...], NDArray[np.int64]]:
-    """Check the images and draw a label for each."""
-    if not isinstance(images, np.ndarray) or images.dtype != np.uint8 or images.ndim != 4 or 0 in images.shape:
-        got = f"{images.dtype} of shape {images.shape}" if isinstance(images, np.ndarray) else type(images).__name__
-        raise ValueError(
-            f"`images` must be uint8 (samples, height, width, channels), not empty; got {got}. Give grey images a "
-            "last axis of 1."
-        )
+def draw_labels(ids: Sequence[str], classes: int, seed: int) -> NDArray[np.int64]:
+    """Draw the label of each image from its id and the seed."""
     if classes < 2:
         raise ValueError(f"`classes` must be at least 2; got {classes}.")
-    names = check_ids(ids, len(images))
-    return names, draw_labels(names, classes, seed)
-
-
-def draw_labels(ids: Sequence[str], classes: int, seed: int) -> NDArray[np.int64]:
-    """Draw the label of each image from its id and the seed.
-
-    Example:
-        >>> draw_labels(["0", "1"], 10, seed=0)
-        array([0, 6])
-    """
     draws = [np.random.default_rng(stream(seed, name, "label")).integers(classes) for name in ids]
     return np.array(draws, dtype=np.int64)
