@@ -40,7 +40,7 @@ from twinlens.probing.model_call import blaming, check_inputs, find_device
 from twinlens.run.check_records import CheckColumn, MethodCheck
 from twinlens.support.arguments import checked
 from twinlens.support.arrays import ArrayLike, Floats
-from twinlens.support.randomness import check_seed, stream
+from twinlens.support.randomness import stream
 
 SIDE, CHANGE = 0.38, 0.14
 """Side of a patch as a share of the input's, and the largest relative change of the other patch's class."""
@@ -174,7 +174,6 @@ def generate_features(
     Raises:
         ValueError: if no pair succeeded.
     """
-    check_seed(seed)
     examples, _ = check_inputs(inputs, None)
     if examples.dim() < 3:
         raise ValueError(

@@ -26,7 +26,6 @@ from twinlens.probing.model_call import Labels, Model, blaming, check_inputs, ev
 from twinlens.probing.tokens import TokenModel, are_tokens
 from twinlens.support.arguments import checked
 from twinlens.support.arrays import ArrayLike, as_tensor
-from twinlens.support.randomness import check_seed
 
 AS_OUR_OWN = Reading(sign="positive", channels="sum", resize="bilinear")
 """How maps of other libraries are read."""
@@ -273,7 +272,6 @@ def attribute(
         >>> attribute(linear, torch.tensor([[5.0, 1.0, 7.0]]), [0], "integrated_gradients")
         tensor([[5., 0., 0.]])
     """
-    check_seed(seed)
     if isinstance(method, str) and method not in METHODS:
         method = plugin_method("method", method, or_else=", or a function")
     if isinstance(method, str):

@@ -10,7 +10,7 @@ Inputs are (N, C, *S), or (N, D) for tabular rows, which have no channel; maps a
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Sequence, Sized
+from collections.abc import Callable, Sequence, Sized
 from dataclasses import dataclass
 from itertools import islice
 from typing import Literal
@@ -37,10 +37,6 @@ SIGNS: dict[str, Callable[[Tensor], Tensor]] = {
     "absolute": lambda maps: maps.abs(),
 }
 """Meanings of a negative value: a mistake, evidence against the class (dropped), or importance."""
-
-
-RESIZES = ("bilinear", "nearest")
-"""Interpolations that bring a map to the size of its input."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,11 +95,9 @@ def check_ids(ids: Sequence[str | int] | None, count: int) -> tuple[str, ...]:
         >>> check_ids(None, 3)
         ('0', '1', '2')
     """
-    if ids is not None and not isinstance(ids, Iterable):
-        raise TypeError(f"`ids` must name each of the {count} samples; got {short_repr(ids)}.")
     try:  # one more than allowed, because an iterator may be endless
         names = tuple(str(i) for i in islice(range(count) if ids is None else ids, count + 1))
-    except TypeError:  # an array without an axis
+    except TypeError:
         raise TypeError(f"`ids` must name each of the {count} samples; got {short_repr(ids)}.") from None
     if len(names) != count:
         number = len(ids) if isinstance(ids, Sized) else f"{len(names)} or more" if len(names) > count else len(names)
@@ -136,7 +130,15 @@ def check_maps(maps: ArrayLike, spatial: tuple[int, ...], *, ids: Sequence[str],
     if values.dtype not in (torch.float32, torch.float64):
         exact_in_float32 = (torch.float16, torch.bfloat16, torch.uint8, torch.int8, torch.bool)
         values = values.to(torch.float32 if values.dtype in exact_in_float32 else torch.float64)
-    values = SIGNS[reading.sign](_reduce_channels(values, spatial, ids, reading))
+    values = _reduce_channels(values, spatial, ids, reading)
+    infinite = ~torch.isfinite(values).flatten(1).all(dim=1)
+    if infinite.any():
+        first = int(infinite.nonzero()[0])
+        raise ValueError(
+            f"`maps` must be finite; the map of sample {ids[first]!r} contains NaN or infinity, as do "
+            f"{int(infinite.sum())} of {len(ids)} maps. Leave these samples out or repair the attribution method."
+        )
+    values = SIGNS[reading.sign](values)
     negative = (values < 0).flatten(1).any(dim=1)
     if negative.any():
         first = int(negative.nonzero()[0])
@@ -145,34 +147,32 @@ def check_maps(maps: ArrayLike, spatial: tuple[int, ...], *, ids: Sequence[str],
             f"{values[first].min().item():g}, and {int(negative.sum())} of {len(ids)} maps have negative values. "
             "Say what they mean: sign='positive' drops them, sign='absolute' takes magnitudes."
         )
-    return values if reading.resize is None else _resized(values, spatial, reading.resize)
+    return values if reading.resize is None else resize_maps(values, spatial, reading.resize)
 
 
-def _resized(values: Tensor, spatial: tuple[int, ...], how: str) -> Tensor:
-    if tuple(values.shape[1:]) == spatial:
-        return values
-    if how == "nearest":
-        return torch.nn.functional.interpolate(values[:, None], size=spatial, mode="nearest")[:, 0]
-    modes = {1: "linear", 2: "bilinear", 3: "trilinear"}
-    return torch.nn.functional.interpolate(values[:, None], size=spatial, mode=modes[len(spatial)])[:, 0]
+def resize_maps(maps: Tensor, spatial: tuple[int, ...], how: str) -> Tensor:
+    """Interpolate maps (N, *S) to another spatial shape."""
+    if tuple(maps.shape[1:]) == spatial:
+        return maps
+    mode = how if how == "nearest" else {1: "linear", 2: "bilinear", 3: "trilinear"}[len(spatial)]
+    return torch.nn.functional.interpolate(maps[:, None], size=spatial, mode=mode)[:, 0]
 
 
 def _reduce_channels(values: Tensor, spatial: tuple[int, ...], ids: Sequence[str], reading: Reading) -> Tensor:
-    """Reduce maps to (N, *S); refuse a wrong count, a wrong shape, and numbers that are not finite."""
+    """Reduce maps to (N, *S); refuse a wrong count and a wrong shape."""
     count, shape, resizing = len(ids), tuple(values.shape), reading.resize is not None
     if not shape or shape[0] != count:
         raise ValueError(
             f"`maps` must hold one map for each of the {count} samples (ids {ids[0]!r} to {ids[-1]!r}); "
             f"got shape {shape}."
         )
-    _refuse_non_finite(values, ids)
     if shape[1:] == spatial or (resizing and len(shape) == len(spatial) + 1 and 0 not in shape):
         return values
     fits = shape[2:] == spatial or (resizing and len(shape) == len(spatial) + 2)
     if not fits or 0 in shape:
         raise ValueError(
             f"`maps` must have shape {(count, *spatial)}, or that with a channel axis second, to match the inputs; "
-            f"got {shape}. Say how to resize them: resize={' or '.join(map(repr, RESIZES))}."
+            f"got {shape}. Say how to resize them: resize='bilinear' or 'nearest'."
         )
     if shape[1] == 1:
         return values[:, 0]
@@ -181,19 +181,7 @@ def _reduce_channels(values: Tensor, spatial: tuple[int, ...], ids: Sequence[str
             f"`maps` have {shape[1]} channels per feature, and the metrics need one value. Say how to reduce them: "
             f"channels={' or '.join(map(repr, CHANNELS))}."
         )
-    reduced = CHANNELS[reading.channels](values)
-    _refuse_non_finite(reduced, ids)
-    return reduced
-
-
-def _refuse_non_finite(values: Tensor, ids: Sequence[str]) -> None:
-    bad = ~torch.isfinite(values).flatten(1).all(dim=1)
-    if bad.any():
-        first = int(bad.nonzero()[0])
-        raise ValueError(
-            f"`maps` must be finite; the map of sample {ids[first]!r} contains NaN or infinity, as do "
-            f"{int(bad.sum())} of {len(ids)} maps. Leave these samples out or repair the attribution method."
-        )
+    return CHANNELS[reading.channels](values)
 
 
 def normalise(maps: Tensor) -> Tensor:

@@ -28,6 +28,7 @@ from twinlens.probing.answers import task_of
 from twinlens.probing.maps import AS_IT_IS, Reading
 from twinlens.probing.ranking import Schedule
 from twinlens.support.arrays import Floats, Integers
+from twinlens.support.fields import from_json
 from twinlens.support.files import read_whole, written_whole
 
 FORMAT = 4
@@ -291,10 +292,7 @@ class ProbeTable:
         if (version := stored.pop("format")) != FORMAT:
             raise DamagedError(path, f"it has format {version}, and this twinlens reads {FORMAT}")
         digest = stored.pop("digest")
-        stored["schedule"] = Schedule(**stored["schedule"])
-        stored["spatial"] = tuple(stored["spatial"])
-        stored["reading"] = Reading(**stored["reading"])
-        settings = ProbeSettings(**stored)
+        settings = from_json(ProbeSettings, stored, "settings")
         levels = len(settings.schedule.levels)
         column = {name: arrow.column(name).to_numpy() for name in ("label", *_ROWS)}
         names, kinds = (arrow.column(name).to_pylist()[::levels] for name in ("sample", "map_kind"))

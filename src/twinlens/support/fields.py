@@ -1,12 +1,7 @@
 """Typed fields: an option is declared once; its argument, flag, TOML key, JSON and help all derive from that.
 
-A declaration is a field of a frozen dataclass, or a key of a `TypedDict` with its default in `Annotated`. The text
-below it is its help:
-
-    @dataclass(frozen=True, kw_only=True)
-    class Options:
-        limit: int | None = None
-        '''Evaluate this many samples, drawn by the seed.'''
+A declaration is a field of a frozen dataclass, or a key of a `TypedDict` with its default in `Annotated`. The string
+below it is its help.
 """
 
 from __future__ import annotations
@@ -47,17 +42,12 @@ class Field:
     """One declared option."""
 
     name: str
-    """Name of the argument; flags have hyphens for its underscores."""
-
     type: Any
     """The declared type, resolved."""
-
     default: Any
     """The default, or `REQUIRED`."""
-
     help: str
     """The text below the declaration."""
-
     group: type
     """The class that declares it."""
 
@@ -171,11 +161,6 @@ def describe_type(declared: Any) -> str:  # noqa: PLR0911 (one return per kind o
 def convert(value: Any, declared: Any, name: str) -> Any:
     """Return a value, checked against a declared type; lists become tuples, and one name a list of names.
 
-    Args:
-        value: from a caller, a TOML file or a JSON file.
-        declared: the declared type.
-        name: name of the field, for errors.
-
     Example:
         >>> convert([0.5, 1], tuple[float, ...], "levels"), convert("gradcam", tuple[str, ...], "methods")
         ((0.5, 1.0), ('gradcam',))
@@ -187,7 +172,7 @@ def convert(value: Any, declared: Any, name: str) -> Any:
     try:
         return _converted(value, declared, name)
     except _MismatchError:
-        raise TypeError(f"`{name}` must be {describe_type(declared)}; got {_short(value)}.") from None
+        raise TypeError(f"`{name}` must be {describe_type(declared)}; got {short_repr(value)}.") from None
 
 
 def check_types(value: object, *, but: Sequence[str] = ()) -> None:
@@ -298,11 +283,6 @@ def _is_union(declared: Any) -> bool:
     return get_origin(declared) in (Union, types.UnionType)
 
 
-def _short(value: Any) -> str:
-    text = short_repr(value)
-    return text if len(text) <= 60 else f"{type(value).__name__} {text[:40]}…"
-
-
 def to_json(value: Any) -> Any:
     """Turn a frozen dataclass and its values into JSON. NaN becomes null.
 
@@ -344,7 +324,7 @@ def from_json(kind: type[T], stored: Any, name: str) -> T:
         ValueError: `curve` must be one of values; got 'value'. Did you mean 'values'?
     """
     if not isinstance(stored, Mapping):
-        raise TypeError(f"`{name}` must be a table of {kind.__name__}; got {_short(stored)}.")
+        raise TypeError(f"`{name}` must be a table of {kind.__name__}; got {short_repr(stored)}.")
     fields = {field.name: field for field in fields_of(kind)}
     for key in stored:
         if key not in fields:

@@ -4,21 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import SupportsIndex
-
-
-def check_seed(seed: object) -> int:
-    """Return a seed as an integer; refuse other values.
-
-    Example:
-        >>> check_seed(float("inf"))
-        Traceback (most recent call last):
-            ...
-        TypeError: `seed` must be a whole number; got inf.
-    """
-    if isinstance(seed, bool) or not isinstance(seed, SupportsIndex):
-        raise TypeError(f"`seed` must be a whole number; got {seed!r}.")
-    return int(seed.__index__())
 
 
 def stream(seed: int, *keys: str | float) -> int:
