@@ -45,14 +45,7 @@ def draw_maps(count: int, spatial: tuple[int, ...], seed: int) -> Tensor:
 
 
 class AgreementTrial:
-    """Compares the answers of several executions on the same probes.
-
-    Args:
-        module: the model.
-        prober: returns a prober for a model, with this many samples.
-        imputer: fills in removed features.
-        seed: random seed of the maps.
-    """
+    """Compares the answers of executions on the same probes; `prober` takes a model and a number of samples."""
 
     def __init__(
         self, module: nn.Module, prober: Callable[[nn.Module, int], Prober], imputer: Imputer, seed: int

@@ -60,10 +60,6 @@ def draw_partners(ids: Sequence[str], labels: Sequence[int] | Integers, *, seed:
     """Draw for each sample the position (N,) of the sample whose map it gets: a permutation without fixed points.
 
     The order of the samples does not matter; the draw depends on the seed, the ids and their classes.
-
-    Example:
-        >>> draw_partners(["a", "b", "c", "d"], [0, 0, 1, 1], seed=0)
-        array([3, 2, 0, 1])
     """
     if len(ids) < 2:
         raise ValueError(f"`ids` must name at least two samples to exchange their maps; got {len(ids)}.")
@@ -102,10 +98,6 @@ def draw_controlled(ids: Sequence[str], share: float, *, seed: int) -> Integers:
     """Draw the samples on which the exchanged control is measured, as increasing positions; a larger share adds some.
 
     It is the share of each block; at least one sample is drawn.
-
-    Example:
-        >>> draw_controlled(["a", "b", "c", "d"], 0.5, seed=0)
-        array([2, 3])
     """
     drawn = list[int]()
     for block in _blocks(ids, seed):

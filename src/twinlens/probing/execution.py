@@ -125,10 +125,6 @@ def choose_batch(example: Tensor, device: torch.device | None = None) -> int:
     On the CPU, activations should stay in the cache, in blocks small enough for the C library to reuse: larger blocks
     are mapped and unmapped by the kernel at every layer, which takes longer than the model itself.
 
-    Args:
-        example: one input, without or with a batch axis of 1.
-        device: where the model is; that of the example by default.
-
     Example:
         >>> [choose_batch(torch.zeros(3, size, size)) for size in (32, 224, 600)]
         [64, 4, 1]
@@ -155,14 +151,7 @@ def native_precisions(device: torch.device) -> tuple[str, ...]:
 def count_operations(module: nn.Module, example: Tensor) -> int:
     """Count the floating-point operations of a model's convolutions and linear layers for one input.
 
-    torch's own counter takes seconds to load.
-
-    Returns:
-        The number; 0 where they cannot be counted.
-
-    Example:
-        >>> count_operations(nn.Linear(100, 10), torch.zeros(1, 100))
-        2000
+    torch's own counter takes seconds to load. The number is 0 where they cannot be counted.
     """
     counted: list[int] = []
 
@@ -203,7 +192,7 @@ def choose_execution(
         example: one input with a batch axis of 1.
         batch_size: fixes the batch size.
         memory_format: fixes the memory format; by default channels come last where the model convolves images.
-        threads: fixes the number of threads on the CPU; torch's setting by default.
+        threads: fixes the number of threads on the CPU.
         precision: "auto" takes the first native precision of the device whose answers agree.
         compiled: "auto" compiles where the amount of work justifies it; a model that cannot be compiled is called
             uncompiled, with a warning.
@@ -284,13 +273,5 @@ def _call(module: nn.Module, example: Tensor, execution: Execution) -> Any:
 
 
 def wants_contiguous(error: Exception) -> bool:
-    """Return whether a model failed because of the memory format, as by calling `view` on its features.
-
-    Example:
-        >>> try:
-        ...     torch.zeros(2, 3, 4, 4).contiguous(memory_format=torch.channels_last).view(2, -1)
-        ... except RuntimeError as error:
-        ...     wants_contiguous(error)
-        True
-    """
+    """Return whether a model failed because of the memory format, as by calling `view` on its features."""
     return "view size is not compatible" in str(error) or "contiguous" in str(error)

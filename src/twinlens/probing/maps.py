@@ -74,12 +74,7 @@ AS_IT_IS = Reading()
 
 
 def spatial_shape(inputs_shape: Sequence[int]) -> tuple[int, ...]:
-    """Return the shape S of one map for inputs of that shape.
-
-    Example:
-        >>> spatial_shape((8, 3, 224, 224)), spatial_shape((8, 30))
-        ((224, 224), (30,))
-    """
+    """Return the shape S of one map for inputs of that shape."""
     if len(inputs_shape) < 2 or 0 in inputs_shape:
         raise ValueError(
             "`inputs` must be (samples, channels, *spatial) or (samples, features), none of them empty; "
@@ -89,12 +84,7 @@ def spatial_shape(inputs_shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def check_ids(ids: Sequence[str | int] | None, count: int) -> tuple[str, ...]:
-    """Return the ids as strings, by default 0 … N-1; one per sample, each only once.
-
-    Example:
-        >>> check_ids(None, 3)
-        ('0', '1', '2')
-    """
+    """Return the ids as strings, by default 0 … N-1; one per sample, each only once."""
     try:  # one more than allowed, because an iterator may be endless
         names = tuple(str(i) for i in islice(range(count) if ids is None else ids, count + 1))
     except TypeError:
@@ -185,13 +175,7 @@ def _reduce_channels(values: Tensor, spatial: tuple[int, ...], ids: Sequence[str
 
 
 def normalise(maps: Tensor) -> Tensor:
-    """Scale each map (N, *S) to a maximum of 1, in float64; a map of zeros stays zero.
-
-    Example:
-        >>> normalise(torch.tensor([[1, 4], [0, 0]]))
-        tensor([[0.2500, 1.0000],
-                [0.0000, 0.0000]], dtype=torch.float64)
-    """
+    """Scale each map (N, *S) to a maximum of 1, in float64; a map of zeros stays zero."""
     values = maps.to(torch.float64)
     peak = values.flatten(1).amax(dim=1).reshape(-1, *[1] * (values.dim() - 1))
     return values / torch.where(peak > 0, peak, 1.0)
@@ -201,10 +185,6 @@ def map_kinds(maps: Tensor) -> list[str]:
     """Classify each map (N, *S) as "regular", "constant" or all "zero".
 
     Constant and zero maps are legal, but degenerate: they rank no feature above another.
-
-    Example:
-        >>> map_kinds(torch.tensor([[1.0, 2.0], [3.0, 3.0], [0.0, 0.0]]))
-        ['regular', 'constant', 'zero']
     """
     flat = maps.flatten(1)
     constant, zero = (flat == flat[:, :1]).all(dim=1), (flat == 0).all(dim=1)

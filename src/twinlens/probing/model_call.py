@@ -77,12 +77,7 @@ def blaming(argument: str) -> Iterator[None]:
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """Return whether memory ran out, on any device.
-
-    Example:
-        >>> is_out_of_memory(RuntimeError("CUDA out of memory.")), is_out_of_memory(RuntimeError("mat1 and mat2"))
-        (True, False)
-    """
+    """Return whether memory ran out, on any device."""
     text = str(error).lower()
     return isinstance(error, MemoryError) or "out of memory" in text or "can't allocate memory" in text
 

@@ -216,17 +216,11 @@ class Prober:
         return part
 
     def rank(self, maps: ArrayLike, *, warn: bool = True) -> RankedMaps:
-        """Check maps against the inputs, and rank them once for all sweeps.
-
-        Args:
-            maps: one per sample.
-            warn: whether to warn if all of them are zero everywhere; results are then not defined.
-        """
+        """Check maps against the inputs, and rank them once for all sweeps; `warn` if all are zero everywhere."""
         values = check_maps(maps, self.spatial, ids=self.ids, reading=self.reading)
-        ranked = self.rank_checked(values)
-        if warn and set(ranked.kinds) == {"zero"}:
+        if warn:
             warn_of_zeros(values, "soundness")
-        return ranked
+        return self.rank_checked(values)
 
     def rank_checked(self, maps: Tensor) -> RankedMaps:
         """Rank maps (N, *S) that were checked before."""
@@ -241,15 +235,7 @@ class Prober:
         original: ProbeTable | None = None,
         advance: Callable[[int], object] | None = None,
     ) -> ProbeTable:
-        """Probe all samples at all levels of a schedule.
-
-        Args:
-            ranked: maps of these samples.
-            schedule: which features are removed at which level.
-            imputer: fills in removed features.
-            original: as for `probe`.
-            advance: receives the number of newly finished rows; `progress` by default.
-        """
+        """Probe all samples at all levels of a schedule; `advance` receives the number of newly finished rows."""
         if are_tokens(self.inputs) and not takes_tokens(imputer):
             raise TypeError(
                 "`inputs` are integers, which are taken for token ids: pass imputer=tl.TokenImputer(mask_id). Convert "

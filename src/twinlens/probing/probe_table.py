@@ -40,8 +40,6 @@ class ProbeSettings:
     """Settings of the probing; only tables with equal settings can be joined."""
 
     schedule: Schedule
-    """Which features were removed at which level."""
-
     imputer: str
     """The repr of the imputer."""
 
@@ -52,8 +50,6 @@ class ProbeSettings:
     """Shape of one map."""
 
     reading: Reading = AS_IT_IS
-    """How the maps were read."""
-
     segmented: bool = False
     """Whether segments joined positions of the maps into features."""
 
@@ -179,12 +175,7 @@ class ProbeTable:
         )
 
     def join_levels(self, *others: ProbeTable, levels: Sequence[float] | None = None) -> ProbeTable:
-        """Join tables of the same samples and settings at different levels.
-
-        Args:
-            others: the other tables.
-            levels: the levels of the new table, each from the first table that has it; all levels by default.
-        """
+        """Join tables of the same samples and settings at different levels, all of them or those in `levels`."""
         schedule, tables = self.settings.schedule, (self, *others)
         for table in others:
             same_levels = dataclasses.replace(table.settings.schedule, levels=schedule.levels)
@@ -201,12 +192,7 @@ class ProbeTable:
         return dataclasses.replace(self, settings=settings, **rows)
 
     def with_original(self, original: ProbeTable, *, level: float) -> ProbeTable:
-        """Add a first level at which nothing is removed, from a table of the same samples that has one.
-
-        Args:
-            original: holds the answers to the original inputs, under any schedule.
-            level: the value of the new level.
-        """
+        """Add a first level at which nothing is removed, from a table of the same samples that has one."""
         whole = original.level_without_removal(self.ids)
         schedule = dataclasses.replace(self.settings.schedule, levels=(level, *self.settings.schedule.levels))
         rows = self._rows(

@@ -209,13 +209,7 @@ def _count_share(features: int, level: float, rounding: str) -> int:
 
 
 def kept_mass(ranking: Ranking, removed: Tensor, order: str) -> Tensor:
-    """Sum the attribution that each level keeps, (N, L) float64, from one cumulative sum.
-
-    Example:
-        >>> ranking = rank_features(torch.tensor([[4.0, 1.0, 3.0]]), ids=["a"], seed=0)
-        >>> kept_mass(ranking, torch.tensor([[2, 1, 0]]), "lerf")
-        tensor([[1.0000, 1.7500, 2.0000]], dtype=torch.float64)
-    """
+    """Sum the attribution that each level keeps, (N, L) float64, from one cumulative sum."""
     # Summed from the end that is kept: a small kept set is then no difference of two large sums.
     ascending = ranking.ascending.masked_fill(ranking.ascending.isinf(), 0.0)
     values = ascending.flip(1) if order == "lerf" else ascending
@@ -228,10 +222,6 @@ def keep_features(rank: Tensor, removed: Tensor, order: str, features: Tensor | 
     """Return the keep-mask (B, P), True where a feature stays, for rows of ranks (B, P) and removal counts (B,).
 
     Positions of rank -1 always stay. `features` (B,) is the number of features; one per position by default.
-
-    Example:
-        >>> keep_features(torch.tensor([[2, 0, 1]]), torch.tensor([1]), "lerf")
-        tensor([[ True, False,  True]])
     """
     if order == "lerf":
         keep = rank >= removed[:, None]

@@ -22,13 +22,6 @@ def describe_function(function: Callable[..., Any], version: str | None = None) 
 
     The digest covers its source, the values in its closure, and the globals that it reads; for an object, its class and
     attributes; with a `version`, that alone.
-
-    Example:
-        >>> describe_function(describe_function)["function"]
-        'describe_function'
-        >>> one, other = (functools.partial(describe_function, version=v) for v in "12")
-        >>> describe_function(one) == describe_function(other)
-        False
     """
     inner = function
     while isinstance(inner, functools.partial):

@@ -53,15 +53,7 @@ class Field:
 
 
 def fields_of(kind: type) -> tuple[Field, ...]:
-    """List the options that a dataclass or a TypedDict declares, those of its bases first.
-
-    Example:
-        >>> @dataclass(frozen=True, kw_only=True)
-        ... class Options:
-        ...     seed: int = 0
-        >>> fields_of(Options)[0].name, fields_of(Options)[0].default
-        ('seed', 0)
-    """
+    """List the options that a dataclass or a TypedDict declares, those of its bases first."""
     return _fields_of(kind)
 
 
@@ -111,17 +103,7 @@ def _helps(kind: type) -> dict[str, str]:
 
 
 def replaced(value: T, changes: Mapping[str, Any], name: str) -> T:
-    """Return a frozen dataclass with some fields replaced; errors call them `name`.
-
-    Example:
-        >>> @dataclass(frozen=True, kw_only=True)
-        ... class Options:
-        ...     seed: int = 0
-        >>> replaced(Options(), {"sed": 1}, "options")
-        Traceback (most recent call last):
-            ...
-        ValueError: `options` must be one of seed; got 'sed'. Did you mean 'seed'?
-    """
+    """Return a frozen dataclass with some fields replaced; errors call them `name`."""
     names = [field.name for field in fields_of(type(value))]
     for key in changes:
         if key not in names:
@@ -130,12 +112,7 @@ def replaced(value: T, changes: Mapping[str, Any], name: str) -> T:
 
 
 def describe_type(declared: Any) -> str:  # noqa: PLR0911 (one return per kind of type)
-    """Describe in words what a type accepts.
-
-    Example:
-        >>> describe_type(int | None), describe_type(tuple[float, ...]), describe_type(Literal["a", "b"])
-        ('a whole number', 'a list of numbers', "'a' or 'b'")
-    """
+    """Describe in words what a type accepts."""
     plain = {bool: "true or false", int: "a whole number", float: "a number", str: "text", dict: "a table"}
     if declared in plain:
         return plain[declared]
@@ -172,7 +149,7 @@ def convert(value: Any, declared: Any, name: str) -> Any:
     try:
         return _converted(value, declared, name)
     except _MismatchError:
-        raise TypeError(f"`{name}` must be {describe_type(declared)}; got {short_repr(value)}.") from None
+        raise TypeError(f"`{name}` must be {describe_type(declared)}; got {_short(value)}.") from None
 
 
 def check_types(value: object, *, but: Sequence[str] = ()) -> None:
@@ -183,14 +160,7 @@ def check_types(value: object, *, but: Sequence[str] = ()) -> None:
 
 
 def check_count(name: str, value: int, most: int) -> None:
-    """Refuse a count below 1 or above a limit.
-
-    Example:
-        >>> check_count("limit", 0, 100)
-        Traceback (most recent call last):
-            ...
-        ValueError: `limit` must be at least 1; got 0.
-    """
+    """Refuse a count below 1 or above a limit."""
     if not 1 <= value <= most:
         raise ValueError(f"`{name}` must be at {'least 1' if value < 1 else f'most {most}'}; got {value}.")
 
@@ -283,6 +253,11 @@ def _is_union(declared: Any) -> bool:
     return get_origin(declared) in (Union, types.UnionType)
 
 
+def _short(value: Any) -> str:
+    text = short_repr(value)
+    return text if len(text) <= 60 else f"{type(value).__name__} {text[:40]}…"
+
+
 def to_json(value: Any) -> Any:
     """Turn a frozen dataclass and its values into JSON. NaN becomes null.
 
@@ -324,7 +299,7 @@ def from_json(kind: type[T], stored: Any, name: str) -> T:
         ValueError: `curve` must be one of values; got 'value'. Did you mean 'values'?
     """
     if not isinstance(stored, Mapping):
-        raise TypeError(f"`{name}` must be a table of {kind.__name__}; got {short_repr(stored)}.")
+        raise TypeError(f"`{name}` must be a table of {kind.__name__}; got {_short(stored)}.")
     fields = {field.name: field for field in fields_of(kind)}
     for key in stored:
         if key not in fields:

@@ -123,12 +123,6 @@ def create_json(path: Path, content: Any) -> bool:
 
     Of several processes at once, also on several machines, one writes it. This needs no locks; object stores must
     support conditional writes, as S3 does.
-
-    Example:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     [create_json(Path(folder, "run.json"), {"seed": seed}) for seed in (1, 2)]
-        [True, False]
     """
     try:
         if not is_local(path):
@@ -158,12 +152,7 @@ def _json_text(content: Any) -> str:
 
 
 def csv_text(text: str) -> str:
-    """Return a cell of a CSV file that a spreadsheet does not read as a formula.
-
-    Example:
-        >>> csv_text("=1+1"), csv_text("gradcam")
-        ("'=1+1", 'gradcam')
-    """
+    """Return a cell of a CSV file that a spreadsheet does not read as a formula."""
     return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") else text
 
 

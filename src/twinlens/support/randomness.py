@@ -18,10 +18,5 @@ def stream(seed: int, *keys: str | float) -> int:
 
 
 def drawn_order(ids: Sequence[str], *, seed: int) -> list[int]:
-    """Return positions in a random order that depends on the ids and the seed, not on the positions.
-
-    Example:
-        >>> drawn_order(["a", "b", "c"], seed=0), drawn_order(["c", "b", "a"], seed=0)
-        ([2, 0, 1], [0, 2, 1])
-    """
+    """Return positions in a random order that depends on the ids and the seed, not on the positions."""
     return sorted(range(len(ids)), key=lambda position: (stream(seed, "limit", ids[position]), ids[position]))

@@ -28,10 +28,6 @@ def draw(ids: Sequence[str], resamples: int, seed: int) -> Floats:
 
     Counts belong to ids and not to positions: reordering the samples reorders the columns and changes nothing else,
     and two methods probed on the same samples are resampled alike.
-
-    Example:
-        >>> draw(["a", "b", "c"], resamples=2, seed=0).sum(axis=1)
-        array([3., 3.])
     """
     return np.concatenate(list(draw_blocks(ids, resamples, seed)))
 
