@@ -1,7 +1,6 @@
 """The exchanged control: every input is evaluated with the map of another input.
 
-Exchanged maps have the same values and shapes as a method's own maps, but come from other inputs. The difference in
-score is what the method's maps say about *this* input.
+The difference in score is what the method's maps say about *this* input.
 
 Shapes: N samples, S = spatial shape of a map.
 """

@@ -35,20 +35,13 @@ class Execution:
     """How a model is called; the manifest of a run stores it."""
 
     batch_size: int
-    """Inputs per call."""
-
     memory_format: str = "contiguous"
-    """Order of an input's values in memory: "contiguous", or "channels_last" for images."""
-
+    """"contiguous", or "channels_last" for images."""
     compiled: bool = False
-    """Run the model through torch.compile."""
-
     threads: int | None = None
-    """Threads within one operation of torch on the CPU; None keeps torch's setting. On a busy machine one thread can be
-    much faster than two that wait for each other."""
-
+    """Threads within one operation of torch on the CPU; None keeps torch's setting."""
     precision: str = "float32"
-    """Precision of the model: "float32", or "bfloat16" or "float16" by autocast."""
+    """"float32", or "bfloat16" or "float16" by autocast."""
 
     def describe(self) -> str:
         """Describe the execution in a sentence."""

@@ -1,7 +1,6 @@
 """Attribution maps: what a map must be before anything is measured with it.
 
-A map assigns each feature of one sample a value >= 0. Nothing is changed silently: negative values and several channels
-are refused until the caller decides what they mean, non-finite numbers always.
+Negative values and several channels are refused until the caller decides what they mean, non-finite numbers always.
 
 Shapes: N samples, C channels, S = spatial shape: (H, W) for images, (T,) for signals, (D,) for tabular rows.
 Inputs are (N, C, *S), or (N, D) for tabular rows, which have no channel; maps are (N, *S).

@@ -1,7 +1,6 @@
 """Probing: call the model on every sample at every level, and record its answers.
 
-This is the only expensive part of an evaluation. No decision is made here: metrics read the table afterwards, because
-the paper's accuracy mode needs the accuracy of the whole data set at each level.
+This is the only expensive part of an evaluation. No decision is made here: metrics read the table afterwards.
 
 Shapes: N samples, L levels, F features, B rows of a batch, each a (sample, level) pair.
 """
@@ -151,7 +150,7 @@ class RankedMaps:
     def __init__(self, maps: Tensor, ids: tuple[str, ...], seed: int, segments: Tensor | None = None) -> None:
         self.maps, self.ids, self.seed, self.segments = maps, ids, seed, segments
         self.kinds = tuple(map_kinds(maps))
-        self._kept: dict[int, Ranking] | None = {} if maps.numel() <= _KEPT_RANKS else None
+        self._kept: dict[int, Ranking] = {}
 
     @property
     def features(self) -> int | None:
@@ -160,13 +159,13 @@ class RankedMaps:
 
     def ranking(self, samples: slice, device: torch.device) -> Ranking:
         """Rank the features of some samples on a device."""
-        if self._kept is not None and samples.start in self._kept:
+        if samples.start in self._kept:
             return self._kept[samples.start]
         # float64 is needed for exact sums, and Apple's devices do not have it.
         where = "cpu" if device.type == "mps" else device
         own = None if self.segments is None else self.segments[samples].to(where)
         ranking = rank_features(self.maps[samples].to(where), ids=self.ids[samples], seed=self.seed, segments=own)
-        if self._kept is not None:
+        if self.maps.numel() <= _KEPT_RANKS:
             self._kept[samples.start] = ranking
         return ranking
 

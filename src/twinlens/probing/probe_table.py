@@ -1,7 +1,5 @@
 """The probe table: every answer of the model, one row per sample and level.
 
-All metrics are pure functions of this table, so it can be stored, cut into shards and evaluated again.
-
 Shapes: N samples, L levels. Arrays named per row are (N, L); per sample (N,); per level (L,).
 """
 
