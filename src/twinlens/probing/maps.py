@@ -119,15 +119,16 @@ def check_maps(maps: ArrayLike, spatial: tuple[int, ...], *, ids: Sequence[str],
     if values.dtype not in (torch.float32, torch.float64):
         exact_in_float32 = (torch.float16, torch.bfloat16, torch.uint8, torch.int8, torch.bool)
         values = values.to(torch.float32 if values.dtype in exact_in_float32 else torch.float64)
-    values = _reduce_channels(values, spatial, ids, reading)
-    infinite = ~torch.isfinite(values).flatten(1).all(dim=1)
+    reduced = _reduce_channels(values, spatial, ids, reading)
+    # A maximum hides -inf in another channel, and a sum may overflow.
+    infinite = ~(values.isfinite().flatten(1).all(dim=1) & reduced.isfinite().flatten(1).all(dim=1))
     if infinite.any():
         first = int(infinite.nonzero()[0])
         raise ValueError(
             f"`maps` must be finite; the map of sample {ids[first]!r} contains NaN or infinity, as do "
             f"{int(infinite.sum())} of {len(ids)} maps. Leave these samples out or repair the attribution method."
         )
-    values = SIGNS[reading.sign](values)
+    values = SIGNS[reading.sign](reduced)
     negative = (values < 0).flatten(1).any(dim=1)
     if negative.any():
         first = int(negative.nonzero()[0])
