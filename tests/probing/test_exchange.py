@@ -60,18 +60,6 @@ def test_more_samples_leave_whole_blocks_as_they_are(count):
     assert len(controlled) == count // 2
 
 
-def test_all_samples_at_once_are_one_block():
-    """As runs of before blocks have it."""
-    ids, labels = names(300), np.arange(300) % 3
-    at_once = draw_partners(ids, labels, seed=0, within=None)
-    assert sorted(at_once) == list(range(300))
-    assert (at_once != draw_partners(ids, labels, seed=0)).any()
-    assert (
-        draw_partners(ids[:127], labels[:127], seed=0) == draw_partners(ids[:127], labels[:127], seed=0, within=None)
-    ).all()
-    assert len(draw_controlled(ids, 0.1, seed=0, within=None)) == 30
-
-
 def test_another_seed_is_another_exchange():
     labels = np.arange(40) % 4
     one, other = (draw_partners(names(40), labels, seed=seed) for seed in (0, 1))

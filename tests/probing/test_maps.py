@@ -56,6 +56,12 @@ def test_overflow_in_the_channel_sum_is_refused():
         read(maps, (1,), ids=("cat",), channels="sum")
 
 
+def test_infinity_behind_a_larger_channel_is_refused():
+    maps = torch.tensor([[[1.0], [-float("inf")]]])
+    with pytest.raises(ValueError, match="contains NaN or infinity"):
+        read(maps, (1,), ids=("cat",), channels="max")
+
+
 def test_wrong_count_and_wrong_shape():
     with pytest.raises(
         ValueError, match=r"one map for each of the 2 samples \(ids 'cat' to 'dog'\); got shape \(3, 4\)"

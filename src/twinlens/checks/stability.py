@@ -27,7 +27,7 @@ from twinlens.run.check_records import CheckColumn
 from twinlens.support.arguments import checked
 from twinlens.support.arrays import ArrayLike, Floats, Integers
 from twinlens.support.fields import check_count
-from twinlens.support.randomness import check_seed, stream
+from twinlens.support.randomness import stream
 
 _MOST = 1000
 _TRIES = 4  # draws for each required perturbation: those that change the output are replaced
@@ -138,7 +138,6 @@ def _prepare(
 ) -> tuple[Respondent, Tensor, Callable[[Tensor, NDArray[Any]], Floats]]:
     """Check the samples; return the model, the inputs, and a function from inputs and targets to maps (N, F)."""
     batch, names = check_inputs(inputs, ids)
-    check_seed(seed)
     labels, on_numpy = check_labels(targets, names, "targets"), not isinstance(inputs, Tensor)
     respondent = Respondent(model, labels=labels, ids=names, output="auto", on_numpy=on_numpy, device=None)
     how: dict[str, Any] = {"ids": names, "seed": seed, "options": options, "on_numpy": respondent.on_numpy}

@@ -1,7 +1,6 @@
 """Imputers: functions that fill in removed features.
 
-An imputer is called as `imputer(inputs, keep, streams)` and returns inputs of the same shape with the kept features
-unchanged. Only imputers depend on what a neighbour is.
+An imputer is called as `imputer(inputs, keep, streams)`. Only imputers depend on what a neighbour is.
 
 Shapes: B rows, each a (sample, level) pair; C channels; S = spatial shape. Inputs are (B, C, *S), or (B, D) for
 tabular rows, and keep is (B, *S), True where a feature stays.
@@ -194,8 +193,10 @@ class MeanImputer:
 
     def described(self) -> JSON:
         """Return the mean as run.json stores it: its numbers, or a digest of many numbers."""
-        values: JSON = self._values().tolist() if self.mean is not None else None
-        return values if self.mean is None or self._values().size <= _STORED_MEANS else self._digest()
+        if self.mean is None:
+            return None
+        values: JSON = self._values().tolist()
+        return values if self._values().size <= _STORED_MEANS else self._digest()
 
     def __call__(self, inputs: Tensor, keep: Tensor, streams: Sequence[int]) -> Tensor:  # noqa: ARG002
         """Replace the features that are not kept."""
@@ -328,12 +329,7 @@ def takes_tokens(imputer: Imputer) -> bool:
 
 
 def find_imputer(imputer: str | Mapping[str, Any] | Imputer) -> Imputer:
-    """Return an imputer by its name, from a table of its name and settings, or as it was passed.
-
-    Example:
-        >>> find_imputer("linear").noise, find_imputer({"name": "constant", "value": 0.5})
-        (0.01, ConstantImputer(value=0.5))
-    """
+    """Return an imputer by its name, from a table of its name and settings, or as it was passed."""
     if not isinstance(imputer, (str, Mapping)):
         if not callable(imputer):
             raise TypeError(
@@ -348,12 +344,7 @@ def find_imputer(imputer: str | Mapping[str, Any] | Imputer) -> Imputer:
 
 
 def describe_imputer(imputer: Imputer) -> dict[str, JSON]:
-    """Describe an imputer for run.json; `restore_imputer` restores those of `IMPUTERS`.
-
-    Example:
-        >>> describe_imputer(ConstantImputer(0.5))
-        {'name': 'constant', 'value': 0.5}
-    """
+    """Describe an imputer for run.json; `restore_imputer` restores those of `IMPUTERS`."""
     if isinstance(imputer, UnavailableImputer):
         return dict(imputer.description)
     name = next((name for name, kind in IMPUTERS.items() if type(imputer) is kind), None)
@@ -365,12 +356,7 @@ def describe_imputer(imputer: Imputer) -> dict[str, JSON]:
 
 
 def restore_imputer(description: Mapping[str, JSON]) -> Imputer:
-    """Return an imputer from its description; an `UnavailableImputer` for custom ones and means too large to store.
-
-    Example:
-        >>> restore_imputer({"name": "constant", "value": 0.5})
-        ConstantImputer(value=0.5)
-    """
+    """Return an imputer from its description; an `UnavailableImputer` for custom ones and means too large to store."""
     mean = description.get("mean")
     if description["name"] not in IMPUTERS or isinstance(mean, str):
         return UnavailableImputer(description=description)

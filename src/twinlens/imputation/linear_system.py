@@ -1,10 +1,8 @@
 """The linear system of noisy linear imputation (Rong et al. 2022), and its exact solution.
 
-Every removed feature equals the weighted mean of its neighbours; kept features are boundary values.
-The weights are the product of the binomial kernels [1, 2, 1] of all axes, without its centre: 1/2 and 1/2 for a signal;
-1/6 for the four direct and 1/12 for the four diagonal neighbours of a pixel; 1/14, 1/28 and 1/56 for the neighbours of
-a voxel across a face, an edge and a corner. A neighbour outside the grid is dropped and the diagonal shrinks by its
-weight. Times the common denominator, the weights are small integers, which float32 holds exactly.
+Every removed feature equals the weighted mean of its neighbours. The weights are the product of the binomial kernels
+[1, 2, 1] of all axes, without its centre: 1/6 for the four direct and 1/12 for the four diagonal neighbours of a pixel.
+A neighbour outside the grid is dropped. Times the common denominator, the weights are integers, exact in float32.
 
 Shapes: N samples, C channels, S = spatial shape of one to three axes, F = number of features in S, T moments.
 """
@@ -23,12 +21,7 @@ from torch import Tensor
 
 
 def neighbours(axes: int) -> list[tuple[tuple[int, ...], int]]:
-    """List the offset and the integer weight of every neighbour on a grid with that many axes.
-
-    Example:
-        >>> neighbours(1)
-        [((-1,), 1), ((1,), 1)]
-    """
+    """List the offset and the integer weight of every neighbour on a grid with that many axes."""
     offsets = [o for o in product((-1, 0, 1), repeat=axes) if any(o)]
     return [(offset, 2 ** offset.count(0)) for offset in offsets]
 
@@ -54,18 +47,10 @@ def assemble(shape: tuple[int, ...]) -> sparse.csr_array:
 
 
 def solve_direct(values: NDArray[np.floating], keep: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Fill in the removed features of one sample exactly, by a sparse LU factorisation in float64.
+    """Fill in the removed features of one sample (C, *S) exactly, by a sparse LU factorisation in float64.
 
-    Precondition: at least one feature is kept. The equivalent in SciPy is ``spsolve`` on the assembled system. The cost
-    grows faster than the number of removed features: this is the ground truth for tests and the fallback of the
-    iterative solver.
-
-    Args:
-        values: (C, *S); values at removed positions are ignored.
-        keep: (*S), True where the value is kept.
-
-    Returns:
-        (C, *S) in float64.
+    The cost grows faster than the number of removed features: this is the ground truth for tests and the fallback of
+    the iterative solver.
 
     Example:
         >>> solve_direct(np.array([[0.0, 9.0, 9.0, 3.0]]), np.array([True, False, False, True]))
@@ -84,22 +69,9 @@ def solve_direct(values: NDArray[np.floating], keep: NDArray[np.bool_]) -> NDArr
 
 
 def interpolate(signals: Tensor, keep: Tensor) -> Tensor:
-    """Fill in the removed moments of signals exactly, by the line between kept neighbours.
+    """Fill in the removed moments of signals (N, C, T) exactly, like ``np.interp``, in float64 where the device has it.
 
-    The first and the last kept value continue to the ends. Precondition: at least one moment of every signal is kept.
-    The equivalent in NumPy is ``np.interp`` for each channel.
-
-    Args:
-        signals: (N, C, T); values at removed moments are ignored.
-        keep: (N, T), True where the value is kept.
-
-    Returns:
-        (N, C, T), in float64 where the device has it.
-
-    Example:
-        >>> keep = torch.tensor([[False, True, False, False, True]])
-        >>> interpolate(torch.tensor([[[9.0, 0.0, 9.0, 9.0, 3.0]]]), keep)
-        tensor([[[0., 0., 1., 2., 3.]]], dtype=torch.float64)
+    Precondition: at least one moment of every signal is kept.
     """
     wide = signals if signals.device.type == "mps" else signals.double()
     moment, last = torch.arange(keep.shape[1], device=keep.device).expand_as(keep), keep.shape[1]

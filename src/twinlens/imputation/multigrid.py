@@ -1,13 +1,9 @@
 """Linear imputation by geometric multigrid: the fast solver of the system in ``linear_system``.
 
-The whole grid is solved without a right-hand side: kept pixels never change, removed pixels satisfy
-diagonal·x = Σ weight·neighbour with integer weights. One cycle is a Jacobi sweep, a correction from the coarser grids,
-and a second Jacobi sweep. Coarse point (Y, X) lies on fine point (2Y, 2X); interpolation is bilinear, scaled at every
-fine point by its *dip*: the share of its diagonal that couples it to other unknowns. The dip is 0 where all neighbours
-are kept and 1 where none is; corrections fade towards kept pixels. Coarse operators are Galerkin products, again 3×3
-stencils.
-
-This module checks, dispatches and falls back; ``multigrid_compiled`` and ``multigrid_torch`` compute.
+One cycle is a Jacobi sweep, a correction from the coarser grids, and a second Jacobi sweep. Interpolation is bilinear,
+scaled at every fine point by its *dip*: the share of its diagonal that couples it to other unknowns. Corrections fade
+towards kept pixels. This module checks, dispatches and falls back; ``multigrid_compiled`` and ``multigrid_torch``
+compute.
 
 Shapes: N images, C channels, S = spatial shape, H×W pixels.
 """
@@ -98,9 +94,10 @@ def _check(images: Tensor, keep: Tensor, tolerance: float, method: str) -> None:
     if not isinstance(keep, Tensor) or keep.dtype != torch.bool:
         got = keep.dtype if isinstance(keep, Tensor) else type(keep).__name__
         raise TypeError(f"`keep` must be a bool tensor, True where a value is kept; got {got}.")
-    for name, values in (("images", images), ("keep", keep)):
-        if not values.is_meta:
-            check_dense(values, name)
+    if keep.device != images.device:
+        raise ValueError(f"`keep` must be on the device of `images`, {images.device}; got {keep.device}.")
+    check_dense(images, "images")
+    check_dense(keep, "keep")
     if not 3 <= images.ndim <= 5:
         raise ValueError(
             f"`images` must be (N, C, *S) with one to three spatial axes; got shape {tuple(images.shape)}."
@@ -110,9 +107,6 @@ def _check(images: Tensor, keep: Tensor, tolerance: float, method: str) -> None:
         raise ValueError(
             f"`keep` must be {expected}, one value per feature and none per channel; got {tuple(keep.shape)}."
         )
-    if keep.device != images.device:
-        raise ValueError(f"`keep` must be on the device of `images`, {images.device}; got {keep.device}.")
-    check_dense(images, "images")
     if method in ("multigrid", "torch") and images.ndim != 4:
         raise ValueError(
             f"method={method!r} solves images (N, C, H, W); got shape {tuple(images.shape)}. Use 'direct'."

@@ -80,9 +80,7 @@ def _out_of_memory(shape: tuple[int, ...]) -> MemoryError:
 def solve_images(
     library: CDLL, images: Tensor, keep: Tensor, tolerance: float, most_cycles: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Solve images (N, C, H, W) in as many threads as torch uses; see ``multigrid.solve``, which checks the arguments.
-
-    What does not reach the tolerance in float32 is solved in float64.
+    """Solve checked images (N, C, H, W) in as many threads as torch uses, in float64 where float32 is not enough.
 
     Returns:
         Filled images, cycles (N,) and estimated errors (N,), or the code of a failure instead of the error.

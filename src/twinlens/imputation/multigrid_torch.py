@@ -1,8 +1,7 @@
 """The solver of ``multigrid`` in plain torch, for tensors on an accelerator, and where nothing was compiled.
 
-The method is the same, batched over images; only the coarsest grids differ: it coarsens down to 2×2 and eliminates
-there. Every operation is element by element: the result of an image does not depend on the rest of the batch, not even
-in the last bit. An image that has converged is frozen. Nothing is read back inside a cycle; one flag is read after it.
+It is batched over images, coarsens down to 2×2 and eliminates there. Every operation is element by element: the result
+of an image does not depend on the rest of the batch, not even in the last bit. A converged image is frozen.
 
 Shapes: N images, C channels, H×W pixels; the arrays of an operator are (N, 1, H, W).
 """
@@ -216,17 +215,7 @@ def _guess(x: Tensor, weights: Tensor) -> Tensor:
 
 
 def solve_batch(images: Tensor, keep: Tensor, tolerance: float, most_cycles: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Solve images (N, C, H, W); see ``multigrid.solve``, which checks the arguments.
-
-    Returns:
-        Filled images, cycles (N,) and estimated errors (N,), or the code of a failure instead of the error; the last
-        two are on the CPU.
-
-    Example:
-        >>> image, keep = torch.eye(4)[None, None], torch.eye(4, dtype=torch.bool)[None]
-        >>> solve_batch(image, keep, 1e-3, 30)[0].unique()
-        tensor([1.])
-    """
+    """Solve images (N, C, H, W), as ``multigrid_compiled.solve_images`` does."""
     kept = keep[:, None]
     low = images.masked_fill(~kept, torch.inf).amin((2, 3), keepdim=True)
     high = images.masked_fill(~kept, -torch.inf).amax((2, 3), keepdim=True)

@@ -13,7 +13,7 @@ Shapes: N examples, C channels, S = spatial shape.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -54,7 +54,15 @@ def _function(kind: str) -> Callable[..., Tensor]:
             One score per example (N,), of the type and on the device of the inputs; NaN where it is not defined, as the
             soundness of attributions that are all zero.
         """  # noqa: D205 (the summary is added below)
-        return _score(kind, forward_func, inputs, attributions, target, additional_forward_args, options)
+        metric, how = sample_metric(kind, options, _HOW)
+        samples, maps = _only(inputs, "inputs"), _only(attributions, "attributions").detach()
+        labels, more = find_classes(target, len(samples)), additional_forward_args
+        arguments = () if more is None else more if isinstance(more, tuple) else (more,)
+        if not isinstance(forward_func, nn.Module) or arguments:
+            how["device"] = samples.device  # a module has its weights there
+        with evaluating(forward_func):
+            tables = _probe(metric, forward_func, samples.detach(), labels, maps, arguments, how)
+        return torch.from_numpy(scores_of(metric.read(tables))).to(samples.device, samples.dtype)
 
     score.__name__ = score.__qualname__ = kind
     score.__doc__ = f"{SUMMARIES[kind]}\n\n{inspect.getdoc(score)}"
@@ -63,26 +71,6 @@ def _function(kind: str) -> Callable[..., Tensor]:
 
 
 soundness, completeness, road, deletion, insertion = map(_function, SUMMARIES)
-
-
-def _score(
-    kind: str,
-    forward: Forward,
-    inputs: Tensor | tuple[Tensor],
-    attributions: Tensor | tuple[Tensor],
-    target: Target,
-    additional: Any,
-    options: Mapping[str, Any],
-) -> Tensor:
-    metric, how = sample_metric(kind, options, _HOW)
-    samples, maps = _only(inputs, "inputs"), _only(attributions, "attributions").detach()
-    labels = find_classes(target, len(samples))
-    arguments = () if additional is None else additional if isinstance(additional, tuple) else (additional,)
-    if not isinstance(forward, nn.Module) or arguments:
-        how["device"] = samples.device  # a module has its weights there
-    with evaluating(forward):
-        tables = _probe(metric, forward, samples.detach(), labels, maps, arguments, how)
-    return torch.from_numpy(scores_of(metric.read(tables))).to(samples.device, samples.dtype)
 
 
 def _probe(
@@ -130,12 +118,7 @@ def _only(values: Tensor | tuple[Tensor], name: str) -> Tensor:
 
 
 def find_classes(target: Target, count: int) -> list[int]:
-    """Return the class of each example, from a target as Captum takes it.
-
-    Example:
-        >>> find_classes(3, 2), find_classes(torch.tensor([0, 1]), 2)
-        ([3, 3], [0, 1])
-    """
+    """Return the class of each example, from a target as Captum takes it."""
     values = target.tolist() if isinstance(target, Tensor) else target
     named = list(values) if isinstance(values, (list, range)) else [values]
     classes = [label for label in map(as_class, named * count if len(named) == 1 else named) if label is not None]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import operator
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -26,7 +27,6 @@ from twinlens.probing.model_call import Labels, Model, blaming, check_inputs, ev
 from twinlens.probing.tokens import TokenModel, are_tokens
 from twinlens.support.arguments import checked
 from twinlens.support.arrays import ArrayLike, as_tensor
-from twinlens.support.randomness import check_seed
 
 AS_OUR_OWN = Reading(sign="positive", channels="sum", resize="bilinear")
 """How maps of other libraries are read."""
@@ -76,12 +76,7 @@ class Explanation:
         return maps
 
     def split_options(self, options: Mapping[str, Any], fallback: ReadingOptions) -> tuple[Reading, dict[str, Any]]:
-        """Return how its maps are read, and its own options.
-
-        Args:
-            options: both, in one table.
-            fallback: how maps are read where the table does not say; its defaults leave that to the explanation.
-        """
+        """Return how its maps are read, and its own options; `fallback` counts where the options do not say."""
         own, reading = dict(options), asdict(self.reading)
         signature = {} if self.explain is self.owner else inspect.signature(self.explain).parameters
         for name in reading:
@@ -143,7 +138,7 @@ class GradCamMethod(Explanation):
         """Return the maps of the targets."""
         _check_same(self.owner.model, model)
         with self._hooked(), evaluating(model), answering_logits(model), torch.enable_grad():
-            scores = [_Logit(target) for target in targets.tolist()]
+            scores = [operator.itemgetter((..., target)) for target in targets.tolist()]  # one logit of each sample
             maps: ArrayLike = self.explain(input_tensor=inputs, targets=scores, **options)
         return maps
 
@@ -158,14 +153,14 @@ class GradCamMethod(Explanation):
 
     @contextmanager
     def _hooked(self) -> Iterator[None]:
-        if self.owner.activations_and_grads.handles:
-            yield
-            return
-        self._hook()
+        resting = not self.owner.activations_and_grads.handles
+        if resting:
+            self._hook()
         try:
             yield
         finally:
-            self._release()
+            if resting:
+                self._release()
 
     def _hook(self) -> None:
         watching, own = type(self.owner.activations_and_grads), self.owner
@@ -174,16 +169,6 @@ class GradCamMethod(Explanation):
     def _release(self) -> None:
         self.owner.activations_and_grads.release()
         self.owner.activations_and_grads.handles.clear()
-
-
-@dataclass(frozen=True)
-class _Logit:
-    """The score that pytorch-grad-cam explains: one logit of one sample."""
-
-    target: int
-
-    def __call__(self, output: Tensor) -> Tensor:
-        return output[..., self.target]
 
 
 class QuantusMethod(Explanation):
@@ -273,7 +258,6 @@ def attribute(
         >>> attribute(linear, torch.tensor([[5.0, 1.0, 7.0]]), [0], "integrated_gradients")
         tensor([[5., 0., 0.]])
     """
-    check_seed(seed)
     if isinstance(method, str) and method not in METHODS:
         method = plugin_method("method", method, or_else=", or a function")
     if isinstance(method, str):

@@ -61,29 +61,23 @@ Soundness, Completeness, Road, Deletion, Insertion = metric_classes(SampleMetric
 
 
 def find_categories(targets: Sequence[Target], count: int) -> list[int]:
-    """Return the class that each target of pytorch-grad-cam names.
-
-    Example:
-        >>> find_categories(None, 1)
-        Traceback (most recent call last):
-            ...
-        ValueError: `targets` must hold one target for each of the 1 images, such as ClassifierOutputTarget(3); got
-        None.
-    """
+    """Return the class that each target of pytorch-grad-cam names."""
     if not isinstance(targets, Sequence) or len(targets) != count:
         got = f"{len(targets)} of them" if isinstance(targets, Sequence) else short_repr(targets)
         raise ValueError(
             f"`targets` must hold one target for each of the {count} images, such as ClassifierOutputTarget(3); "
             f"got {got}."
         )
-    classes = [None if hasattr(target, "mask") else as_class(getattr(target, "category", None)) for target in targets]
-    for target, label in zip(targets, classes, strict=True):
+    classes = []
+    for target in targets:
+        label = None if hasattr(target, "mask") else as_class(getattr(target, "category", None))
         if label is None:
             raise TypeError(
                 "`targets` must each name a class of the whole image, such as ClassifierOutputTarget(3); got "
                 f"{type(target).__name__}."
             )
-    return [label for label in classes if label is not None]
+        classes.append(label)
+    return classes
 
 
 @contextmanager

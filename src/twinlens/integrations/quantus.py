@@ -12,7 +12,6 @@ Shapes: N samples, C channels, S = spatial shape.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
@@ -30,12 +29,18 @@ except ModuleNotFoundError as error:
     raise ImportError("twinlens.integrations.quantus needs Quantus: pip install quantus") from error
 
 Array = NDArray[Any]
+_SETTINGS: dict[str, Any] = {
+    **dict.fromkeys(("abs", "normalise", "return_aggregate", "disable_warnings", "display_progressbar"), False),
+    **dict.fromkeys(("normalise_func", "normalise_func_kwargs", "default_plot_func")),
+    "aggregate_func": np.mean,
+}
+"""The arguments of every metric of Quantus, with its usual defaults."""
 _OPTIONAL = ("s_batch", "channel_first", "explain_func", "explain_func_kwargs", "model_predict_kwargs", "device")
 _CALL: dict[str, Any] = {**dict.fromkeys(_OPTIONAL), "softmax": False, "batch_size": 64}
 
 
 class SampleMetric(Metric):  # type: ignore[type-arg]
-    """A metric that scores each sample by itself."""
+    """A metric that scores each sample by itself; it also takes the settings of every Quantus metric, such as `abs`."""
 
     data_applicability = {DataType.IMAGE, DataType.TIMESERIES, DataType.TABULAR}  # noqa: RUF012 (as Quantus has it)
     model_applicability = {ModelType.TORCH, ModelType.TF}  # noqa: RUF012
@@ -46,32 +51,10 @@ class SampleMetric(Metric):  # type: ignore[type-arg]
     def __init_subclass__(cls) -> None:
         cls.name = cls.kind
 
-    def __init__(
-        self,
-        *,
-        abs: bool = False,
-        normalise: bool = False,
-        normalise_func: Callable[..., Array] | None = None,
-        normalise_func_kwargs: dict[str, Any] | None = None,
-        return_aggregate: bool = False,
-        aggregate_func: Callable[..., Any] = np.mean,
-        default_plot_func: Callable[..., None] | None = None,
-        disable_warnings: bool = False,
-        display_progressbar: bool = False,
-        **options: Any,
-    ) -> None:
+    def __init__(self, **options: Any) -> None:
+        settings = {name: options.pop(name, default) for name, default in _SETTINGS.items()}
         self.metric, self.how = sample_metric(self.kind, options)
-        super().__init__(
-            abs=abs,
-            normalise=normalise,
-            normalise_func=normalise_func,
-            normalise_func_kwargs=normalise_func_kwargs,
-            return_aggregate=return_aggregate,
-            aggregate_func=aggregate_func,
-            default_plot_func=default_plot_func,
-            disable_warnings=disable_warnings,
-            display_progressbar=display_progressbar,
-        )
+        super().__init__(**settings)
         if not self.metric.about.higher_is_better:
             self.score_direction = ScoreDirection.LOWER  # type: ignore[misc]  # as the order of ROAD decides
         self._maps: list[Array] = []
@@ -101,15 +84,9 @@ class SampleMetric(Metric):  # type: ignore[type-arg]
             return torch.as_tensor(model.predict(model.shape_input(batch.numpy(), batch.shape, True, batched=True)))
 
         output = "probabilities" if model.softmax else "logits"
-        how = {**self.how, "output": output, "progress": self.display_progressbar}
-        tables = probe_samples(
-            self.metric,
-            ask,
-            torch.as_tensor(x_batch),
-            y_batch,
-            np.concatenate(self._maps),
-            how,  # type: ignore[arg-type]
-        )
+        how: Any = {**self.how, "output": output, "progress": self.display_progressbar}
+        maps = np.concatenate(self._maps)
+        tables = probe_samples(self.metric, ask, torch.as_tensor(x_batch), y_batch, maps, how)
         self.evaluation_scores = scores_of(self.metric.read(tables)).tolist()
 
 

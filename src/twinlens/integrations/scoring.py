@@ -1,8 +1,7 @@
 """What the integrations share: a metric from keywords, and one score per sample from its curve.
 
-Other libraries score each sample by itself, often a few at a time. The defaults therefore differ from those of
-`twinlens`: soundness judges from two sides, and everything else is a loss of probability. The score of a sample then
-depends on that sample alone.
+Other libraries score each sample by itself. The defaults therefore differ from those of `twinlens`: soundness judges
+from two sides, and everything else is a loss of probability.
 
 Shapes: N samples.
 """
@@ -80,13 +79,7 @@ def sample_metric(kind: str, options: Mapping[str, Any], how: Sequence[str] = HO
 
 
 def as_class(value: object) -> int | None:
-    """Return a class as a number, for any integer type; None for anything else.
-
-    Example:
-        >>> import torch
-        >>> as_class(3), as_class(torch.tensor(3)), as_class(3.0), as_class((3, 1))
-        (3, 3, None, None)
-    """
+    """Return a class as a number, for any integer type; None for anything else."""
     try:
         return operator.index(value)  # type: ignore[arg-type]
     except TypeError:

@@ -7,8 +7,7 @@
         soundness.update(model, inputs, labels, explain(inputs, labels))
     soundness.compute()
 
-The state is the probe table, whose rows depend on their sample alone. Tables of several processes are concatenated, and
-`compute` takes every decision. Several processes give the same value as one.
+Tables of several processes are concatenated, and `compute` takes every decision: several give the same value as one.
 
 Shapes: N samples.
 """
@@ -94,7 +93,7 @@ class SampleMetric(Metric):
             names = [names[position] for position in keep]
             inputs, labels, maps = (_rows(each, keep) for each in (inputs, labels, maps))
         tables = probe_samples(self.metric, model, inputs, labels, maps, {**self.how, "ids": names})
-        for content in (table.to_bytes() for table in tables):
+        for content in [table.to_bytes() for table in tables]:
             framed = bytearray(len(content).to_bytes(8, "little") + content)
             self.probes.append(torch.frombuffer(framed, dtype=torch.uint8).to(self.device))
 
@@ -141,13 +140,7 @@ Soundness, Completeness, Road, Deletion, Insertion = metric_classes(SampleMetric
 
 
 def content_ids(inputs: Tensor, labels: NDArray[Any]) -> list[str]:
-    """Name each sample by a hash of its input and label.
-
-    Example:
-        >>> first, again, other = content_ids(torch.tensor([[1.0, 2.0]]).expand(3, 2), np.array([0, 0, 1]))
-        >>> first == again, first == other
-        (True, False)
-    """
+    """Name each sample by a hash of its input and label."""
     named = zip(inputs.detach().cpu(), labels.tolist(), strict=True)
     return [
         hashlib.blake2b(
@@ -162,12 +155,7 @@ def _rows(values: Any, positions: Sequence[int]) -> Any:
 
 
 def distinct(ids: Sequence[str], maps: Sequence[NDArray[Any]]) -> list[int]:
-    """Return the positions of distinct samples; refuse a name with two different maps.
-
-    Example:
-        >>> distinct(["a", "b", "a"], [np.array(1), np.array(2), np.array(1)])
-        [0, 1]
-    """
+    """Return the positions of distinct samples; refuse a name with two different maps."""
     first: dict[str, int] = {}
     for position, name in enumerate(ids):
         if not np.array_equal(maps[first.setdefault(name, position)], maps[position]):

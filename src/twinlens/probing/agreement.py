@@ -1,7 +1,6 @@
 """Agreement: whether a model in another precision, or compiled, answers as it does in float32.
 
-It is tested on probes of random maps, half of them smooth. The outcome depends on the model, the data and the imputer,
-and not on the methods of a run.
+It is tested on probes of random maps, half of them smooth, and does not depend on the methods of a run.
 
 Shapes: N samples, S = spatial shape.
 """
@@ -14,53 +13,39 @@ from dataclasses import replace
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import interpolate
 
 from twinlens.imputation.imputers import Imputer
 from twinlens.probing.answers import REGRESSION
 from twinlens.probing.execution import Agreement, Execution, Prepared
+from twinlens.probing.maps import resize_maps
 from twinlens.probing.probe import Prober
 from twinlens.probing.probe_table import ProbeTable
 from twinlens.probing.ranking import Schedule
 
 SAMPLES = 16
 LEVELS = tuple(round(0.98 - 0.06 * k, 2) for k in range(16))
-_SHARE = 20  # a trial takes at most one in twenty of the run's probes
-_FEWEST = 200  # among fewer probes, a single different prediction would exceed the limit
+_WORTHWHILE = 4000  # a trial of some 200 probes takes one in twenty; among fewer, one prediction exceeds the limit
 _FIRST = 2  # samples of a first look, which is enough for most refusals
 _COARSE = 7  # positions along each axis of a smooth map before it is enlarged
 
 
 def worth_trying(rows: int) -> bool:
     """Return whether a trial is a small share of the run's probes."""
-    return rows >= _SHARE * _FEWEST
+    return rows >= _WORTHWHILE
 
 
 def draw_maps(count: int, spatial: tuple[int, ...], seed: int) -> Tensor:
-    """Draw random maps (N, *S); every other one is smooth where features have neighbours.
-
-    Example:
-        >>> draw_maps(2, (8, 8), seed=0).shape
-        torch.Size([2, 8, 8])
-    """
+    """Draw random maps (N, *S); every other one is smooth where features have neighbours."""
     generator = torch.Generator().manual_seed(seed)
     maps = torch.rand(count, *spatial, generator=generator)
-    mode = {1: "linear", 2: "bilinear", 3: "trilinear"}.get(len(spatial))
-    if mode is not None:
-        coarse = torch.rand(count, 1, *(min(_COARSE, size) for size in spatial), generator=generator)
-        maps[::2] = interpolate(coarse, size=spatial, mode=mode)[::2, 0]
+    if len(spatial) <= 3:
+        coarse = torch.rand(count, *(min(_COARSE, size) for size in spatial), generator=generator)
+        maps[::2] = resize_maps(coarse, spatial, "bilinear")[::2]
     return maps
 
 
 class AgreementTrial:
-    """Compares the answers of several executions on the same probes.
-
-    Args:
-        module: the model.
-        prober: returns a prober for a model, with this many samples.
-        imputer: fills in removed features.
-        seed: random seed of the maps.
-    """
+    """Compares the answers of executions on the same probes; `prober` takes a model and a number of samples."""
 
     def __init__(
         self, module: nn.Module, prober: Callable[[nn.Module, int], Prober], imputer: Imputer, seed: int
@@ -76,7 +61,14 @@ class AgreementTrial:
                 self._expected[samples] = self._ask(plain, samples)
             if self._expected[samples].task == REGRESSION:
                 return None
-            agreement = _compare(execution, self._ask(execution, samples), self._expected[samples])
+            expected, table = self._expected[samples], self._ask(execution, samples)
+            agreement = Agreement(
+                precision=execution.precision,
+                compiled=execution.compiled,
+                probes=table.predicted.size,
+                predictions=float((table.predicted == expected.predicted).mean()),
+                probabilities=float(np.abs(table.probability - expected.probability).max()),
+            )
             if not agreement.enough:
                 break
         return agreement
@@ -85,13 +77,3 @@ class AgreementTrial:
         prober = self.prober(Prepared(self.module, execution), samples)
         ranked = prober.rank(draw_maps(len(prober.ids), prober.spatial, self.seed), warn=False)
         return prober.sweep(ranked, Schedule(by="area", order="lerf", levels=LEVELS), self.imputer)
-
-
-def _compare(execution: Execution, table: ProbeTable, expected: ProbeTable) -> Agreement:
-    return Agreement(
-        precision=execution.precision,
-        compiled=execution.compiled,
-        probes=table.predicted.size,
-        predictions=float((table.predicted == expected.predicted).mean()),
-        probabilities=float(np.abs(table.probability - expected.probability).max()),
-    )

@@ -28,13 +28,7 @@ Target = Callable[[Any], Tensor]
 
 
 def task_of(labels: NDArray[Any]) -> str:
-    """Return the task by the type of the labels: floating-point labels mean regression, integers classification.
-
-    Example:
-        >>> import numpy as np
-        >>> task_of(np.array([0.5, 1.5])), task_of(np.array([0, 1]))
-        ('regression', 'classification')
-    """
+    """Return the task by the type of the labels: floating-point labels mean regression, integers classification."""
     return REGRESSION if labels.dtype.kind == "f" else CLASSIFICATION
 
 
@@ -76,13 +70,7 @@ def as_two(logit: Tensor) -> Tensor:
 
 
 def score_of(answer: Any, target: Target, count: int) -> Tensor:
-    """Return the scores (N, 1) that a custom function computes from an output for `count` inputs.
-
-    Example:
-        >>> score_of({"boxes": torch.eye(2)}, lambda answer: answer["boxes"].sum(dim=1), 2)
-        tensor([[1.],
-                [1.]])
-    """
+    """Return the scores (N, 1) that a custom function computes from an output for `count` inputs."""
     scores = target(answer)
     if not isinstance(scores, Tensor) or scores.shape not in ((count,), (count, 1)):
         what = f"shape {tuple(scores.shape)}" if isinstance(scores, Tensor) else type(scores).__name__
@@ -92,12 +80,10 @@ def score_of(answer: Any, target: Target, count: int) -> Tensor:
 
 @contextmanager
 def answering_logits(model: object, *, single: bool = False, target: Target | None = None) -> Iterator[None]:
-    """Let a module return plain logits (N, K).
+    """Let a module return plain logits (N, K), or the scores (N, 1) of a `target`.
 
-    Args:
-        model: the module. Other callables and TorchScript programs, which take no hooks, stay unchanged.
-        single: return two logits where the model has one, of class 1 of two.
-        target: return the scores (N, 1) of this function instead.
+    With `single`, it returns two logits where it has one, of class 1 of two. Other callables and TorchScript programs
+    take no hooks and stay unchanged.
     """
     if not isinstance(model, nn.Module) or isinstance(model, torch.jit.ScriptModule):
         yield

@@ -1,7 +1,6 @@
 """The exchanged control: every input is evaluated with the map of another input.
 
-Exchanged maps have the same values and shapes as a method's own maps, but come from other inputs. The difference in
-score is what the method's maps say about *this* input.
+The difference in score is what the method's maps say about *this* input.
 
 Shapes: N samples, S = spatial shape of a map.
 """
@@ -56,27 +55,15 @@ def exchange_maps(
     return values[draw_partners(names, check_labels(labels, names), seed=seed)]
 
 
-def draw_partners(
-    ids: Sequence[str], labels: Sequence[int] | Integers, *, seed: int, within: int | None = BLOCK
-) -> Integers:
+def draw_partners(ids: Sequence[str], labels: Sequence[int] | Integers, *, seed: int) -> Integers:
     """Draw for each sample the position (N,) of the sample whose map it gets: a permutation without fixed points.
 
     The order of the samples does not matter; the draw depends on the seed, the ids and their classes.
-
-    Args:
-        ids: names of the samples.
-        labels: their classes.
-        seed: random seed.
-        within: size of the blocks that exchange among themselves; None for all samples at once.
-
-    Example:
-        >>> draw_partners(["a", "b", "c", "d"], [0, 0, 1, 1], seed=0)
-        array([3, 2, 0, 1])
     """
     if len(ids) < 2:
         raise ValueError(f"`ids` must name at least two samples to exchange their maps; got {len(ids)}.")
     classes, partners = np.asarray(labels), np.empty(len(ids), dtype=np.int64)
-    for block in _blocks(ids, seed, within):
+    for block in _blocks(ids, seed):
         partners[block] = block[_exchange([ids[position] for position in block], classes[block], seed)]
     return partners
 
@@ -106,29 +93,21 @@ def _exchange(ids: Sequence[str], classes: Integers, seed: int) -> Integers:
     return partners
 
 
-def draw_controlled(ids: Sequence[str], share: float, *, seed: int, within: int | None = BLOCK) -> Integers:
+def draw_controlled(ids: Sequence[str], share: float, *, seed: int) -> Integers:
     """Draw the samples on which the exchanged control is measured, as increasing positions; a larger share adds some.
 
-    Args:
-        ids: names of the samples.
-        share: share of the samples of each block; at least one is drawn.
-        seed: random seed.
-        within: as for `draw_partners`.
-
-    Example:
-        >>> draw_controlled(["a", "b", "c", "d"], 0.5, seed=0)
-        array([2, 3])
+    It is the share of each block; at least one sample is drawn.
     """
     drawn = list[int]()
-    for block in _blocks(ids, seed, within):
+    for block in _blocks(ids, seed):
         order = sorted(block.tolist(), key=lambda position: (stream(seed, "control", ids[position]), ids[position]))
         drawn += order[: max(1, round(share * len(block)))]
     return np.array(sorted(drawn), dtype=np.int64)
 
 
-def _blocks(ids: Sequence[str], seed: int, within: int | None) -> list[Integers]:
+def _blocks(ids: Sequence[str], seed: int) -> list[Integers]:
     """Divide the samples into random blocks of increasing positions; the last block takes the remainder."""
-    if within is None or len(ids) < 2 * within:
+    if len(ids) < 2 * BLOCK:
         return [np.arange(len(ids))]
     order = np.array(drawn_order(ids, seed=seed))
-    return [np.sort(block) for block in np.split(order, range(within, len(ids) - within + 1, within))]
+    return [np.sort(block) for block in np.split(order, range(BLOCK, len(ids) - BLOCK + 1, BLOCK))]

@@ -20,9 +20,6 @@ from twinlens.probing.answers import find_logits
 from twinlens.probing.model_call import evaluating
 from twinlens.probing.tokens import are_tokens
 
-MEMORY_FORMATS = {"contiguous": torch.contiguous_format, "channels_last": torch.channels_last}
-PRECISIONS = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}
-"""Each precision by its name, with the type that autocast computes in."""
 PREDICTIONS, PROBABILITIES = 0.995, 0.02  # least agreement of a lower precision on the probes of its trial
 _CACHED_VALUES, _MOST_VALUES = 2**18, 1_200_000  # of a batch on the CPU; the second for up to 4 large inputs
 _DEVICE_VALUES = 5_000_000  # of a batch elsewhere: 32 images of 224 × 224 × 3
@@ -32,28 +29,19 @@ _WORTHWHILE = 2e7  # floating-point operations per input, below which casts cost
 _COMPILING = {"cpu": 2e13, "cuda": 1e15}  # operations of which a tenth takes longer than compiling a model
 _log = logging.getLogger(__name__)
 
-Compile = bool | Literal["auto"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Execution:
     """How a model is called; the manifest of a run stores it."""
 
     batch_size: int
-    """Inputs per call."""
-
     memory_format: str = "contiguous"
-    """Order of an input's values in memory: "contiguous", or "channels_last" for images."""
-
+    """"contiguous", or "channels_last" for images."""
     compiled: bool = False
-    """Run the model through torch.compile."""
-
     threads: int | None = None
-    """Threads within one operation of torch on the CPU; None keeps torch's setting. On a busy machine one thread can be
-    much faster than two that wait for each other."""
-
+    """Threads within one operation of torch on the CPU; None keeps torch's setting."""
     precision: str = "float32"
-    """Precision of the model: "float32", or "bfloat16" or "float16" by autocast."""
+    """"float32", or "bfloat16" or "float16" by autocast."""
 
     def describe(self) -> str:
         """Describe the execution in a sentence."""
@@ -68,17 +56,10 @@ class Agreement:
     """How far another precision, or a compiled model, agrees with the model in float32, on real probes."""
 
     precision: str
-    """The precision that was tried."""
-
     compiled: bool
-    """Whether the model was compiled."""
-
     probes: int
-    """Number of probes compared."""
-
     predictions: float
     """Share of probes with the same prediction."""
-
     probabilities: float
     """Largest change of the probability of the target class."""
 
@@ -101,16 +82,17 @@ class Prepared(nn.Module):
 
     def __init__(self, module: nn.Module, execution: Execution) -> None:
         super().__init__()
-        self.module = module
-        self.execution = execution
+        self.module, self.execution = module, execution
         self._call: Callable[[Tensor], Any] = torch.compile(module, dynamic=False) if execution.compiled else module
 
     def forward(self, inputs: Tensor) -> Any:
         """Call the model."""
         if inputs.dim() == 4:
-            inputs = inputs.contiguous(memory_format=MEMORY_FORMATS[self.execution.memory_format])
-        type_ = PRECISIONS[self.execution.precision]
-        with nullcontext() if type_ is None else torch.autocast(inputs.device.type, dtype=type_):
+            channels_last = self.execution.memory_format == "channels_last"
+            inputs = inputs.contiguous(memory_format=torch.channels_last if channels_last else torch.contiguous_format)
+        precision = self.execution.precision
+        lower = precision != "float32"
+        with torch.autocast(inputs.device.type, getattr(torch, precision)) if lower else nullcontext():
             missing = self.execution.batch_size - len(inputs)
             if not self.execution.compiled or missing <= 0:
                 return self._call(inputs)
@@ -135,10 +117,6 @@ def choose_batch(example: Tensor, device: torch.device | None = None) -> int:
 
     On the CPU, activations should stay in the cache, in blocks small enough for the C library to reuse: larger blocks
     are mapped and unmapped by the kernel at every layer, which takes longer than the model itself.
-
-    Args:
-        example: one input, without or with a batch axis of 1.
-        device: where the model is; that of the example by default.
 
     Example:
         >>> [choose_batch(torch.zeros(3, size, size)) for size in (32, 224, 600)]
@@ -166,14 +144,7 @@ def native_precisions(device: torch.device) -> tuple[str, ...]:
 def count_operations(module: nn.Module, example: Tensor) -> int:
     """Count the floating-point operations of a model's convolutions and linear layers for one input.
 
-    torch's own counter takes seconds to load.
-
-    Returns:
-        The number; 0 where they cannot be counted.
-
-    Example:
-        >>> count_operations(nn.Linear(100, 10), torch.zeros(1, 100))
-        2000
+    torch's own counter takes seconds to load. The number is 0 where they cannot be counted.
     """
     counted: list[int] = []
 
@@ -203,7 +174,7 @@ def choose_execution(
     memory_format: str | None = None,
     threads: int | None = None,
     precision: str = "float32",
-    compiled: Compile = False,
+    compiled: bool | Literal["auto"] = False,
     rows: int = 0,
     agreement: Callable[[Execution], Agreement | None] = lambda _: None,
 ) -> tuple[Execution, tuple[Agreement, ...]]:
@@ -214,7 +185,7 @@ def choose_execution(
         example: one input with a batch axis of 1.
         batch_size: fixes the batch size.
         memory_format: fixes the memory format; by default channels come last where the model convolves images.
-        threads: fixes the number of threads on the CPU; torch's setting by default.
+        threads: fixes the number of threads on the CPU.
         precision: "auto" takes the first native precision of the device whose answers agree.
         compiled: "auto" compiles where the amount of work justifies it; a model that cannot be compiled is called
             uncompiled, with a warning.
@@ -224,8 +195,6 @@ def choose_execution(
     Returns:
         The execution, and the outcome of every trial.
     """
-    if batch_size is not None and batch_size < 1:
-        raise ValueError(f"`batch_size` must be at least 1; got {batch_size}.")
     example = _as_called(module, example)
     plain = Execution(
         batch_size=batch_size or choose_batch(example),
@@ -234,19 +203,33 @@ def choose_execution(
     )
     with using_threads(plain.threads):
         work = count_operations(module, example) if rows and "auto" in (precision, compiled) else 0
-        trial = _Trial(module, example, agreement, strict=precision in ("auto", "float32"))
-        chosen = plain
-        if precision != "auto":
-            names: tuple[str, ...] = () if precision == "float32" else (precision,)
-        else:
-            names = native_precisions(example.device) if work >= _WORTHWHILE else ()
-        for name in names:
-            if chosen is plain and trial.passes(replace(plain, precision=name), plain):
-                chosen = replace(plain, precision=name)
-        pays = work * rows >= _COMPILING.get(example.device.type, float("inf"))
-        if (compiled is True or (compiled == "auto" and pays)) and trial.passes(replace(chosen, compiled=True), chosen):
+        strict = precision in ("auto", "float32")
+        trials: list[Agreement] = []
+
+        def passes(execution: Execution, than: Execution) -> bool:
+            """Return whether the model runs this way, with the same answers unless the user fixed the precision."""
+            what = "compiled" if execution.compiled else f"called in {execution.precision}"
+            try:
+                answers = [find_logits(_call(module, example, way))[0] for way in (execution, than)]
+                trial = agreement(execution)
+                trials.extend([] if trial is None else [trial])
+                same = execution.compiled and _close(*answers) if trial is None else trial.enough
+                if execution.compiled and strict and not same:
+                    raise RuntimeError(f"the {what} model gives other answers")
+            except Exception as error:
+                _log.warning("The model cannot be %s and runs unchanged: %s", what, first_line(error))
+                return False
+            return same or not strict
+
+        names: tuple[str, ...] = (precision,) if precision not in ("auto", "float32") else ()
+        if precision == "auto" and work >= _WORTHWHILE:
+            names = native_precisions(example.device)
+        lower = (replace(plain, precision=name) for name in names)
+        chosen = next((execution for execution in lower if passes(execution, plain)), plain)
+        pays = compiled == "auto" and work * rows >= _COMPILING.get(example.device.type, float("inf"))
+        if (compiled is True or pays) and passes(replace(chosen, compiled=True), chosen):
             chosen = replace(chosen, compiled=True)
-    return chosen, tuple(trial.outcomes)
+    return chosen, tuple(trials)
 
 
 def _as_called(module: nn.Module, example: Tensor) -> Tensor:
@@ -255,37 +238,6 @@ def _as_called(module: nn.Module, example: Tensor) -> Tensor:
         return example
     cast = weights.is_floating_point() and not are_tokens(example)
     return example.to(weights.device, weights.dtype if cast else example.dtype)
-
-
-class _Trial:
-    """Compares executions of one model with the plain one."""
-
-    def __init__(
-        self,
-        module: nn.Module,
-        example: Tensor,
-        agreement: Callable[[Execution], Agreement | None],
-        *,
-        strict: bool,
-    ) -> None:
-        self.module, self.example, self.agreement, self.strict = module, example, agreement, strict
-        self.outcomes: list[Agreement] = []
-
-    def passes(self, execution: Execution, plain: Execution) -> bool:
-        """Return whether the model runs this way, and gives the same answers unless the user fixed the precision."""
-        what = "compiled" if execution.compiled else f"called in {execution.precision}"
-        try:
-            answer, expected = (find_logits(_call(self.module, self.example, way))[0] for way in (execution, plain))
-            agreement = self.agreement(execution)
-            if agreement is not None:
-                self.outcomes.append(agreement)
-            same = _close(answer, expected) if agreement is None else agreement.enough
-            if execution.compiled and self.strict and not same:
-                raise RuntimeError(f"the {what} model gives other answers")
-        except Exception as error:
-            _log.warning("The model cannot be %s and runs unchanged: %s", what, first_line(error))
-            return False
-        return not self.strict or (agreement is not None and same) or execution.compiled
 
 
 def _choose_format(module: nn.Module, example: Tensor, memory_format: str | None) -> str:
@@ -314,13 +266,5 @@ def _call(module: nn.Module, example: Tensor, execution: Execution) -> Any:
 
 
 def wants_contiguous(error: Exception) -> bool:
-    """Return whether a model failed because of the memory format, as by calling `view` on its features.
-
-    Example:
-        >>> try:
-        ...     torch.zeros(2, 3, 4, 4).contiguous(memory_format=torch.channels_last).view(2, -1)
-        ... except RuntimeError as error:
-        ...     wants_contiguous(error)
-        True
-    """
+    """Return whether a model failed because of the memory format, as by calling `view` on its features."""
     return "view size is not compatible" in str(error) or "contiguous" in str(error)

@@ -1,7 +1,6 @@
 """Attribution maps: what a map must be before anything is measured with it.
 
-A map assigns each feature of one sample a value >= 0. Nothing is changed silently: negative values and several channels
-are refused until the caller decides what they mean, non-finite numbers always.
+Negative values and several channels are refused until the caller decides what they mean, non-finite numbers always.
 
 Shapes: N samples, C channels, S = spatial shape: (H, W) for images, (T,) for signals, (D,) for tabular rows.
 Inputs are (N, C, *S), or (N, D) for tabular rows, which have no channel; maps are (N, *S).
@@ -10,7 +9,7 @@ Inputs are (N, C, *S), or (N, D) for tabular rows, which have no channel; maps a
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Sequence, Sized
+from collections.abc import Callable, Sequence, Sized
 from dataclasses import dataclass
 from itertools import islice
 from typing import Literal
@@ -37,10 +36,6 @@ SIGNS: dict[str, Callable[[Tensor], Tensor]] = {
     "absolute": lambda maps: maps.abs(),
 }
 """Meanings of a negative value: a mistake, evidence against the class (dropped), or importance."""
-
-
-RESIZES = ("bilinear", "nearest")
-"""Interpolations that bring a map to the size of its input."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,12 +73,7 @@ AS_IT_IS = Reading()
 
 
 def spatial_shape(inputs_shape: Sequence[int]) -> tuple[int, ...]:
-    """Return the shape S of one map for inputs of that shape.
-
-    Example:
-        >>> spatial_shape((8, 3, 224, 224)), spatial_shape((8, 30))
-        ((224, 224), (30,))
-    """
+    """Return the shape S of one map for inputs of that shape."""
     if len(inputs_shape) < 2 or 0 in inputs_shape:
         raise ValueError(
             "`inputs` must be (samples, channels, *spatial) or (samples, features), none of them empty; "
@@ -93,17 +83,10 @@ def spatial_shape(inputs_shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def check_ids(ids: Sequence[str | int] | None, count: int) -> tuple[str, ...]:
-    """Return the ids as strings, by default 0 … N-1; one per sample, each only once.
-
-    Example:
-        >>> check_ids(None, 3)
-        ('0', '1', '2')
-    """
-    if ids is not None and not isinstance(ids, Iterable):
-        raise TypeError(f"`ids` must name each of the {count} samples; got {short_repr(ids)}.")
+    """Return the ids as strings, by default 0 … N-1; one per sample, each only once."""
     try:  # one more than allowed, because an iterator may be endless
         names = tuple(str(i) for i in islice(range(count) if ids is None else ids, count + 1))
-    except TypeError:  # an array without an axis
+    except TypeError:
         raise TypeError(f"`ids` must name each of the {count} samples; got {short_repr(ids)}.") from None
     if len(names) != count:
         number = len(ids) if isinstance(ids, Sized) else f"{len(names)} or more" if len(names) > count else len(names)
@@ -136,7 +119,16 @@ def check_maps(maps: ArrayLike, spatial: tuple[int, ...], *, ids: Sequence[str],
     if values.dtype not in (torch.float32, torch.float64):
         exact_in_float32 = (torch.float16, torch.bfloat16, torch.uint8, torch.int8, torch.bool)
         values = values.to(torch.float32 if values.dtype in exact_in_float32 else torch.float64)
-    values = SIGNS[reading.sign](_reduce_channels(values, spatial, ids, reading))
+    reduced = _reduce_channels(values, spatial, ids, reading)
+    # A maximum hides -inf in another channel, and a sum may overflow.
+    infinite = ~(values.isfinite().flatten(1).all(dim=1) & reduced.isfinite().flatten(1).all(dim=1))
+    if infinite.any():
+        first = int(infinite.nonzero()[0])
+        raise ValueError(
+            f"`maps` must be finite; the map of sample {ids[first]!r} contains NaN or infinity, as do "
+            f"{int(infinite.sum())} of {len(ids)} maps. Leave these samples out or repair the attribution method."
+        )
+    values = SIGNS[reading.sign](reduced)
     negative = (values < 0).flatten(1).any(dim=1)
     if negative.any():
         first = int(negative.nonzero()[0])
@@ -145,34 +137,32 @@ def check_maps(maps: ArrayLike, spatial: tuple[int, ...], *, ids: Sequence[str],
             f"{values[first].min().item():g}, and {int(negative.sum())} of {len(ids)} maps have negative values. "
             "Say what they mean: sign='positive' drops them, sign='absolute' takes magnitudes."
         )
-    return values if reading.resize is None else _resized(values, spatial, reading.resize)
+    return values if reading.resize is None else resize_maps(values, spatial, reading.resize)
 
 
-def _resized(values: Tensor, spatial: tuple[int, ...], how: str) -> Tensor:
-    if tuple(values.shape[1:]) == spatial:
-        return values
-    if how == "nearest":
-        return torch.nn.functional.interpolate(values[:, None], size=spatial, mode="nearest")[:, 0]
-    modes = {1: "linear", 2: "bilinear", 3: "trilinear"}
-    return torch.nn.functional.interpolate(values[:, None], size=spatial, mode=modes[len(spatial)])[:, 0]
+def resize_maps(maps: Tensor, spatial: tuple[int, ...], how: str) -> Tensor:
+    """Interpolate maps (N, *S) to another spatial shape."""
+    if tuple(maps.shape[1:]) == spatial:
+        return maps
+    mode = how if how == "nearest" else {1: "linear", 2: "bilinear", 3: "trilinear"}[len(spatial)]
+    return torch.nn.functional.interpolate(maps[:, None], size=spatial, mode=mode)[:, 0]
 
 
 def _reduce_channels(values: Tensor, spatial: tuple[int, ...], ids: Sequence[str], reading: Reading) -> Tensor:
-    """Reduce maps to (N, *S); refuse a wrong count, a wrong shape, and numbers that are not finite."""
+    """Reduce maps to (N, *S); refuse a wrong count and a wrong shape."""
     count, shape, resizing = len(ids), tuple(values.shape), reading.resize is not None
     if not shape or shape[0] != count:
         raise ValueError(
             f"`maps` must hold one map for each of the {count} samples (ids {ids[0]!r} to {ids[-1]!r}); "
             f"got shape {shape}."
         )
-    _refuse_non_finite(values, ids)
     if shape[1:] == spatial or (resizing and len(shape) == len(spatial) + 1 and 0 not in shape):
         return values
     fits = shape[2:] == spatial or (resizing and len(shape) == len(spatial) + 2)
     if not fits or 0 in shape:
         raise ValueError(
             f"`maps` must have shape {(count, *spatial)}, or that with a channel axis second, to match the inputs; "
-            f"got {shape}. Say how to resize them: resize={' or '.join(map(repr, RESIZES))}."
+            f"got {shape}. Say how to resize them: resize='bilinear' or 'nearest'."
         )
     if shape[1] == 1:
         return values[:, 0]
@@ -181,29 +171,11 @@ def _reduce_channels(values: Tensor, spatial: tuple[int, ...], ids: Sequence[str
             f"`maps` have {shape[1]} channels per feature, and the metrics need one value. Say how to reduce them: "
             f"channels={' or '.join(map(repr, CHANNELS))}."
         )
-    reduced = CHANNELS[reading.channels](values)
-    _refuse_non_finite(reduced, ids)
-    return reduced
-
-
-def _refuse_non_finite(values: Tensor, ids: Sequence[str]) -> None:
-    bad = ~torch.isfinite(values).flatten(1).all(dim=1)
-    if bad.any():
-        first = int(bad.nonzero()[0])
-        raise ValueError(
-            f"`maps` must be finite; the map of sample {ids[first]!r} contains NaN or infinity, as do "
-            f"{int(bad.sum())} of {len(ids)} maps. Leave these samples out or repair the attribution method."
-        )
+    return CHANNELS[reading.channels](values)
 
 
 def normalise(maps: Tensor) -> Tensor:
-    """Scale each map (N, *S) to a maximum of 1, in float64; a map of zeros stays zero.
-
-    Example:
-        >>> normalise(torch.tensor([[1, 4], [0, 0]]))
-        tensor([[0.2500, 1.0000],
-                [0.0000, 0.0000]], dtype=torch.float64)
-    """
+    """Scale each map (N, *S) to a maximum of 1, in float64; a map of zeros stays zero."""
     values = maps.to(torch.float64)
     peak = values.flatten(1).amax(dim=1).reshape(-1, *[1] * (values.dim() - 1))
     return values / torch.where(peak > 0, peak, 1.0)
@@ -213,10 +185,6 @@ def map_kinds(maps: Tensor) -> list[str]:
     """Classify each map (N, *S) as "regular", "constant" or all "zero".
 
     Constant and zero maps are legal, but degenerate: they rank no feature above another.
-
-    Example:
-        >>> map_kinds(torch.tensor([[1.0, 2.0], [3.0, 3.0], [0.0, 0.0]]))
-        ['regular', 'constant', 'zero']
     """
     flat = maps.flatten(1)
     constant, zero = (flat == flat[:, :1]).all(dim=1), (flat == 0).all(dim=1)

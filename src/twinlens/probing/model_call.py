@@ -9,7 +9,6 @@ import copy
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import cached_property
 from itertools import chain
 from typing import Any
 
@@ -78,12 +77,7 @@ def blaming(argument: str) -> Iterator[None]:
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """Return whether memory ran out, on any device.
-
-    Example:
-        >>> is_out_of_memory(RuntimeError("CUDA out of memory.")), is_out_of_memory(RuntimeError("mat1 and mat2"))
-        (True, False)
-    """
+    """Return whether memory ran out, on any device."""
     text = str(error).lower()
     return isinstance(error, MemoryError) or "out of memory" in text or "can't allocate memory" in text
 
@@ -141,8 +135,9 @@ class Respondent:
         answer = check_dense(answer, "model").to(self.real)
         if self.regression:
             return self._values(answer, len(batch))
-        if where.endswith(SINGLE) and len(answer) == len(batch) and self._binary:
-            answer = self._as_two(answer)
+        if where.endswith(SINGLE) and len(answer) == len(batch) and np.isin(self.labels, (0, 1)).all():
+            one = answer.reshape(-1)
+            answer = torch.stack([1 - one, one], dim=1) if self.probabilities else as_two(one)
         if answer.dim() != 2 or len(answer) != len(batch) or answer.shape[1] < 2:
             raise ValueError(
                 f"`model` must return one row of at least two logits per input; for {len(batch)} inputs it returned "
@@ -151,31 +146,20 @@ class Respondent:
             )
         self._check_classes(answer.shape[1])
         target = self.label[index][:, None]
+        own = answer.gather(1, target)
         if self.multi_label:
-            return _present(answer.gather(1, target), target)
+            absent = own <= 0  # class -1 is then predicted
+            return torch.cat([torch.where(absent, -1, target), own.sigmoid(), own, absent], dim=1)
         if self.probabilities:
             _check_probabilities(answer)
-            probability = answer.gather(1, target)
-            logit = probability.clamp(min=torch.finfo(self.real).tiny).log()
+            probability, logit = own, own.clamp(min=torch.finfo(self.real).tiny).log()
         else:
-            logit = answer.gather(1, target)
-            probability = (logit - answer.logsumexp(dim=1, keepdim=True)).exp()
+            probability, logit = (own - answer.logsumexp(dim=1, keepdim=True)).exp(), own
         logit = logit.masked_fill(~answer.isfinite().all(dim=1, keepdim=True), torch.nan)  # refused by `check`
-        own = answer.gather(1, target)
         # A class of equal score but lower index comes first, as for argmax.
         earlier = torch.arange(answer.shape[1], device=self.device) < target
         rank = ((answer > own) | ((answer == own) & earlier)).sum(dim=1, keepdim=True)
         return torch.cat([answer.argmax(dim=1, keepdim=True), probability, logit, rank], dim=1)
-
-    @cached_property
-    def _binary(self) -> bool:
-        return bool(np.isin(self.labels, (0, 1)).all())
-
-    def _as_two(self, answer: Tensor) -> Tensor:
-        if not self.probabilities:
-            return as_two(answer)
-        one = answer.reshape(-1)
-        return torch.stack([1 - one, one], dim=1)
 
     def _values(self, answer: Tensor, count: int) -> Tensor:
         if answer.shape not in ((count,), (count, 1)):
@@ -208,18 +192,11 @@ class Respondent:
             )
 
 
-def _present(logit: Tensor, target: Tensor) -> Tensor:
-    """Return the answers (B, 4) of a multi-label model; class -1 is predicted where the target is absent."""
-    absent = logit <= 0
-    return torch.cat([torch.where(absent, -1, target), logit.sigmoid(), logit, absent], dim=1)
-
-
 def best_device(device: str | None) -> str:
     """Return the requested device, by default a GPU if one is available."""
     if device is None:
         return "cuda" if torch.cuda.is_available() else "cpu"
-    check_device(device)
-    return device
+    return str(check_device(device))
 
 
 def check_device(device: str | torch.device) -> torch.device:

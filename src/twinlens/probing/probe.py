@@ -1,7 +1,6 @@
 """Probing: call the model on every sample at every level, and record its answers.
 
-This is the only expensive part of an evaluation. No decision is made here: metrics read the table afterwards, because
-the paper's accuracy mode needs the accuracy of the whole data set at each level.
+This is the only expensive part of an evaluation. No decision is made here: metrics read the table afterwards.
 
 Shapes: N samples, L levels, F features, B rows of a batch, each a (sample, level) pair.
 """
@@ -10,8 +9,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, Literal, TypedDict, Unpack
 
 import numpy as np
@@ -48,7 +47,7 @@ from twinlens.probing.tokens import TokenModel, are_tokens, pack_tokens
 from twinlens.support.arguments import checked, fill_options
 from twinlens.support.arrays import ArrayLike, Floats, check_dense
 from twinlens.support.fields import Default, check_count
-from twinlens.support.progress import Bars, Progress
+from twinlens.support.progress import Progress, shown_progress
 from twinlens.support.randomness import stream
 from twinlens.support.signatures import lists_options
 
@@ -151,7 +150,7 @@ class RankedMaps:
     def __init__(self, maps: Tensor, ids: tuple[str, ...], seed: int, segments: Tensor | None = None) -> None:
         self.maps, self.ids, self.seed, self.segments = maps, ids, seed, segments
         self.kinds = tuple(map_kinds(maps))
-        self._kept: dict[int, Ranking] | None = {} if maps.numel() <= _KEPT_RANKS else None
+        self._kept: dict[int, Ranking] = {}
 
     @property
     def features(self) -> int | None:
@@ -160,13 +159,13 @@ class RankedMaps:
 
     def ranking(self, samples: slice, device: torch.device) -> Ranking:
         """Rank the features of some samples on a device."""
-        if self._kept is not None and samples.start in self._kept:
+        if samples.start in self._kept:
             return self._kept[samples.start]
         # float64 is needed for exact sums, and Apple's devices do not have it.
         where = "cpu" if device.type == "mps" else device
         own = None if self.segments is None else self.segments[samples].to(where)
         ranking = rank_features(self.maps[samples].to(where), ids=self.ids[samples], seed=self.seed, segments=own)
-        if self._kept is not None:
+        if self.maps.numel() <= _KEPT_RANKS:
             self._kept[samples.start] = ranking
         return ranking
 
@@ -183,10 +182,10 @@ class Prober:
         imputer: Imputer | None = None,
         **options: Unpack[ProbeOptions],
     ) -> None:
-        how = fill_options(ProbeOptions, options)
+        self.how = how = fill_options(ProbeOptions, options)
         if isinstance(inputs, Mapping):
             model, inputs = TokenModel(model), pack_tokens(inputs)
-        self.model, self.how = model, how
+        self.model = model
         if how["batch_size"] is not None:
             check_count("batch_size", how["batch_size"], _MOST_ROWS)
         self.reading = Reading(sign=how["sign"], channels=how["channels"], resize=how["resize"])
@@ -216,17 +215,11 @@ class Prober:
         return part
 
     def rank(self, maps: ArrayLike, *, warn: bool = True) -> RankedMaps:
-        """Check maps against the inputs, and rank them once for all sweeps.
-
-        Args:
-            maps: one per sample.
-            warn: whether to warn if all of them are zero everywhere; results are then not defined.
-        """
+        """Check maps against the inputs, and rank them once for all sweeps; `warn` if all are zero everywhere."""
         values = check_maps(maps, self.spatial, ids=self.ids, reading=self.reading)
-        ranked = self.rank_checked(values)
-        if warn and set(ranked.kinds) == {"zero"}:
+        if warn:
             warn_of_zeros(values, "soundness")
-        return ranked
+        return self.rank_checked(values)
 
     def rank_checked(self, maps: Tensor) -> RankedMaps:
         """Rank maps (N, *S) that were checked before."""
@@ -241,16 +234,7 @@ class Prober:
         original: ProbeTable | None = None,
         advance: Callable[[int], object] | None = None,
     ) -> ProbeTable:
-        """Probe all samples at all levels of a schedule.
-
-        Args:
-            ranked: maps of these samples.
-            schedule: which features are removed at which level.
-            imputer: fills in removed features.
-            original: as for `probe`.
-            advance: receives the number of newly finished rows; `progress` by default.
-        """
-        how = self.how
+        """Probe all samples at all levels of a schedule; `advance` receives the number of newly finished rows."""
         if are_tokens(self.inputs) and not takes_tokens(imputer):
             raise TypeError(
                 "`inputs` are integers, which are taken for token ids: pass imputer=tl.TokenImputer(mask_id). Convert "
@@ -260,31 +244,23 @@ class Prober:
             schedule=schedule,
             # The repr of a plain function holds its address, which differs from process to process.
             imputer=getattr(imputer, "__qualname__", repr(imputer)),
-            seed=how["seed"],
+            seed=self.how["seed"],
             spatial=self.spatial,
             reading=self.reading,
             segmented=self.segments is not None,
         )
-        sweep = _Sweep(
-            inputs=self.inputs,
-            ranked=ranked,
-            imputer=imputer,
-            respondent=self.respondent,
-            settings=settings,
-            rows=self.rows,
-            original=None if original is None else _answers_without_removal(original, self.ids),
-        )
-        progress, task = how["progress"], f"{schedule.order} by {schedule.by}"
-        bars = Bars(shown=progress) if isinstance(progress, bool) and progress else nullcontext(progress or None)
-        with evaluating(self.model), torch.inference_mode(), bars as shown:
-            if shown is not None and advance is None:
+        answers = None
+        if original is not None:
+            whole = original.level_without_removal(self.ids)
+            answers = np.stack([getattr(original, name)[:, whole] for name in ANSWER], axis=1).astype(np.float64)
+        task = f"{schedule.order} by {schedule.by}"
+        with evaluating(self.model), torch.inference_mode(), shown_progress(self.how["progress"]) as shown:
+            if advance is None:
                 shown.begin({task: len(self.ids) * len(schedule.levels)})
-                sweep.advance = lambda rows: shown.advance(task, rows)
-            elif advance is not None:
-                sweep.advance = advance
+                advance = partial(shown.advance, task)
+            sweep = _Sweep(self, ranked, imputer, settings, answers, advance)
             for start in range(0, len(self.ids), _CHUNK):
                 sweep.chunk(start)
-        self.rows = sweep.rows  # a batch that was too large is not tried again
         return ProbeTable(
             settings=settings,
             ids=self.ids,
@@ -295,22 +271,21 @@ class Prober:
         )
 
 
-@dataclass(kw_only=True)
+@dataclass
 class _Sweep:
-    """The loop over samples and levels. It fills `columns`; `rows` shrinks when a batch turns out too large."""
+    """The loop over samples and levels. It fills `columns`; a batch that is too large shrinks those of the prober."""
 
-    inputs: Tensor
+    prober: Prober
     ranked: RankedMaps
     imputer: Imputer
-    respondent: Respondent
     settings: ProbeSettings
-    rows: int
     original: Floats | None
     """(N, 4) the model's answers to the original inputs, if available."""
-    advance: Callable[[int], object] = id
+    advance: Callable[[int], object]
 
     def __post_init__(self) -> None:
-        shape = (len(self.inputs), len(self.settings.schedule.levels))
+        self.respondent = self.prober.respondent
+        shape = (len(self.prober.ids), len(self.settings.schedule.levels))
         whole = {"removed", "target_rank"} if self.respondent.regression else {"removed", "target_rank", "predicted"}
         self.columns: dict[str, NDArray[Any]] = {
             name: np.empty(shape, dtype=np.int64 if name in whole else np.float64)
@@ -321,20 +296,19 @@ class _Sweep:
         """Probe up to `_CHUNK` samples at all levels."""
         schedule, device = self.settings.schedule, self.respondent.device
         samples = slice(start, start + _CHUNK)
-        names = self.respondent.ids[samples]
         ranking = self.ranked.ranking(samples, device)
         removed = count_removed(ranking, schedule)
         mass = kept_mass(ranking, removed, schedule.order)
         rank, counts = ranking.rank.to(device), removed.to(device, ranking.rank.dtype)
         features = None if self.ranked.segments is None else ranking.features[:, 0].to(device)
-        inputs = self.inputs[samples].to(device)
+        inputs = self.prober.inputs[samples].to(device)
 
         called = np.ones(removed.shape, dtype=bool) if self.original is None else removed.cpu().numpy() > 0
         pairs = np.argwhere(called)
         answers = [torch.empty(0, len(ANSWER), dtype=self.respondent.real, device=device)]
         done = 0
         while done < len(pairs):
-            part = pairs[done : done + self.rows]
+            part = pairs[done : done + self.prober.rows]
             try:
                 answers.append(self._batch(inputs, (rank, counts, features), part[:, 0], part[:, 1], start))
             except (RuntimeError, MemoryError) as error:
@@ -349,7 +323,7 @@ class _Sweep:
         if self.original is not None:
             table[:] = self.original[samples, None]
         table[called] = torch.cat(answers).to("cpu", torch.float64).numpy()
-        self.respondent.check(table, names, schedule.levels)
+        self.respondent.check(table, self.prober.ids[samples], schedule.levels)
         for k, name in enumerate(ANSWER):
             self.columns[name][samples] = table[..., k]
 
@@ -363,7 +337,7 @@ class _Sweep:
     ) -> Tensor:
         """Impute one batch of (sample, level) pairs and call the model on it."""
         rank, counts, features = ranked
-        settings, names = self.settings, self.respondent.ids[start:]
+        settings, names = self.settings, self.prober.ids[start:]
         levels = settings.schedule.levels
         i, m = (torch.from_numpy(index).to(inputs.device) for index in (sample, level))
         # index_select copies rows several times as fast as rank[i] does.
@@ -382,16 +356,10 @@ class _Sweep:
     def _halve(self, error: Exception) -> None:
         if not is_out_of_memory(error):
             raise error
-        if self.rows == 1:
+        if self.prober.rows == 1:
             raise MemoryError(
                 "One input does not fit into memory, even alone. Use a smaller model or input."
             ) from error
-        self.rows //= 2
+        self.prober.rows //= 2
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
-
-
-def _answers_without_removal(table: ProbeTable, ids: tuple[str, ...]) -> Floats:
-    """Return the answers (N, 4) of a table at a level that removes nothing."""
-    whole = table.level_without_removal(ids)
-    return np.stack([getattr(table, name)[:, whole] for name in ANSWER], axis=1).astype(np.float64)

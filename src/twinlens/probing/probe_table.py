@@ -1,7 +1,5 @@
 """The probe table: every answer of the model, one row per sample and level.
 
-All metrics are pure functions of this table, so it can be stored, cut into shards and evaluated again.
-
 Shapes: N samples, L levels. Arrays named per row are (N, L); per sample (N,); per level (L,).
 """
 
@@ -28,6 +26,7 @@ from twinlens.probing.answers import task_of
 from twinlens.probing.maps import AS_IT_IS, Reading
 from twinlens.probing.ranking import Schedule
 from twinlens.support.arrays import Floats, Integers
+from twinlens.support.fields import from_json
 from twinlens.support.files import read_whole, written_whole
 
 FORMAT = 4
@@ -39,8 +38,6 @@ class ProbeSettings:
     """Settings of the probing; only tables with equal settings can be joined."""
 
     schedule: Schedule
-    """Which features were removed at which level."""
-
     imputer: str
     """The repr of the imputer."""
 
@@ -51,8 +48,6 @@ class ProbeSettings:
     """Shape of one map."""
 
     reading: Reading = AS_IT_IS
-    """How the maps were read."""
-
     segmented: bool = False
     """Whether segments joined positions of the maps into features."""
 
@@ -178,12 +173,7 @@ class ProbeTable:
         )
 
     def join_levels(self, *others: ProbeTable, levels: Sequence[float] | None = None) -> ProbeTable:
-        """Join tables of the same samples and settings at different levels.
-
-        Args:
-            others: the other tables.
-            levels: the levels of the new table, each from the first table that has it; all levels by default.
-        """
+        """Join tables of the same samples and settings at different levels, all of them or those in `levels`."""
         schedule, tables = self.settings.schedule, (self, *others)
         for table in others:
             same_levels = dataclasses.replace(table.settings.schedule, levels=schedule.levels)
@@ -200,12 +190,7 @@ class ProbeTable:
         return dataclasses.replace(self, settings=settings, **rows)
 
     def with_original(self, original: ProbeTable, *, level: float) -> ProbeTable:
-        """Add a first level at which nothing is removed, from a table of the same samples that has one.
-
-        Args:
-            original: holds the answers to the original inputs, under any schedule.
-            level: the value of the new level.
-        """
+        """Add a first level at which nothing is removed, from a table of the same samples that has one."""
         whole = original.level_without_removal(self.ids)
         schedule = dataclasses.replace(self.settings.schedule, levels=(level, *self.settings.schedule.levels))
         rows = self._rows(
@@ -291,10 +276,7 @@ class ProbeTable:
         if (version := stored.pop("format")) != FORMAT:
             raise DamagedError(path, f"it has format {version}, and this twinlens reads {FORMAT}")
         digest = stored.pop("digest")
-        stored["schedule"] = Schedule(**stored["schedule"])
-        stored["spatial"] = tuple(stored["spatial"])
-        stored["reading"] = Reading(**stored["reading"])
-        settings = ProbeSettings(**stored)
+        settings = from_json(ProbeSettings, stored, "settings")
         levels = len(settings.schedule.levels)
         column = {name: arrow.column(name).to_numpy() for name in ("label", *_ROWS)}
         names, kinds = (arrow.column(name).to_pylist()[::levels] for name in ("sample", "map_kind"))

@@ -1,8 +1,7 @@
 """Rankings of features, and what a schedule keeps at every level.
 
-Each map is sorted once; ties are broken at random from (seed, sample id). Keep-masks and attribution mass come from
-that one ranking, so the masks of a schedule are nested. Segments join positions of a map into one feature, whose value
-is their mean.
+Each map is sorted once; ties are broken at random from (seed, sample id). The masks of a schedule are nested. Segments
+join positions of a map into one feature, whose value is their mean.
 
 Shapes: N samples, P positions of a map, F features per sample (positions or segments), L levels, B rows, each a
 (sample, level) pair.
@@ -64,16 +63,9 @@ class Schedule:
 
 
 def check_levels(name: str, levels: Iterable[float], *, decreasing: bool, ends: bool = False) -> tuple[float, ...]:
-    """Return levels as floats, checked to move strictly in one direction within [0, 1].
+    """Return levels as floats, checked to move strictly in one direction within [0, 1]; errors call them `name`.
 
-    Shares removed for soundness and thresholds for completeness decrease; shares removed for ROAD, deletion, insertion
-    and ROAR increase.
-
-    Args:
-        name: name of the argument, for errors.
-        levels: the levels.
-        decreasing: the direction.
-        ends: allow the first possible level (0 where levels increase, 1 where they decrease).
+    With `ends`, the first possible level is allowed: 0 where levels increase, 1 where they decrease.
 
     Example:
         >>> check_levels("levels", [0.2, 0.5], decreasing=True)
@@ -106,14 +98,11 @@ class Ranking:
 
     rank: Tensor
     """(N, P) int32: rank of the feature at each position, 0 for the least relevant; -1 where there is no feature."""
-
     ascending: Tensor
     """(N, F) float64: the values of the features, scaled to a maximum of 1, in that order; padded with infinity where a
     sample has fewer features than others."""
-
     peak: Tensor
     """(N, 1) float64: the maximum of each map before it was scaled."""
-
     features: Tensor
     """(N, 1) int64: number of features of each sample."""
 
@@ -169,12 +158,7 @@ def _rank_segments(maps: Tensor, segments: Tensor, ids: Sequence[str], seed: int
 
 
 def segment_means(values: Tensor, segments: Tensor) -> Tensor:
-    """Return the mean of the values (P,) of each segment (F,).
-
-    Example:
-        >>> segment_means(torch.tensor([1.0, 3.0, 5.0]), torch.tensor([0, 0, 1]))
-        tensor([2., 5.], dtype=torch.float64)
-    """
+    """Return the mean of the values (P,) of each segment (F,)."""
     inside = segments >= 0
     own = segments[inside]
     sums = torch.zeros(int(own.max()) + 1, dtype=torch.float64, device=values.device)
@@ -225,13 +209,7 @@ def _count_share(features: int, level: float, rounding: str) -> int:
 
 
 def kept_mass(ranking: Ranking, removed: Tensor, order: str) -> Tensor:
-    """Sum the attribution that each level keeps, (N, L) float64, from one cumulative sum.
-
-    Example:
-        >>> ranking = rank_features(torch.tensor([[4.0, 1.0, 3.0]]), ids=["a"], seed=0)
-        >>> kept_mass(ranking, torch.tensor([[2, 1, 0]]), "lerf")
-        tensor([[1.0000, 1.7500, 2.0000]], dtype=torch.float64)
-    """
+    """Sum the attribution that each level keeps, (N, L) float64, from one cumulative sum."""
     # Summed from the end that is kept: a small kept set is then no difference of two large sums.
     ascending = ranking.ascending.masked_fill(ranking.ascending.isinf(), 0.0)
     values = ascending.flip(1) if order == "lerf" else ascending
@@ -243,15 +221,7 @@ def kept_mass(ranking: Ranking, removed: Tensor, order: str) -> Tensor:
 def keep_features(rank: Tensor, removed: Tensor, order: str, features: Tensor | None = None) -> Tensor:
     """Return the keep-mask (B, P), True where a feature stays, for rows of ranks (B, P) and removal counts (B,).
 
-    Args:
-        rank: ranks of the features; positions of rank -1 always stay.
-        removed: number of features removed.
-        order: which are removed first.
-        features: (B,) number of features; one per position by default.
-
-    Example:
-        >>> keep_features(torch.tensor([[2, 0, 1]]), torch.tensor([1]), "lerf")
-        tensor([[ True, False,  True]])
+    Positions of rank -1 always stay. `features` (B,) is the number of features; one per position by default.
     """
     if order == "lerf":
         keep = rank >= removed[:, None]

@@ -61,13 +61,12 @@ def check_arguments(
 def fill_options(kind: type[T], options: Mapping[str, Any]) -> T:
     """Return the options of a TypedDict, checked against their types and completed by their defaults."""
     fields = {field.name: field for field in fields_of(kind)}
-    for name in options:
+    complete = {name: field.default for name, field in fields.items()}
+    for name, value in options.items():
         if name not in fields:
             raise TypeError(str(unknown("options", name, fields)))
-    complete = {name: field.default for name, field in fields.items()} | dict(options)
-    for name in options:
-        if _is_checked(name, fields[name].type):
-            complete[name] = convert(options[name], fields[name].type, name)
+        declared = fields[name].type
+        complete[name] = convert(value, declared, name) if _is_checked(name, declared) else value
     return typing.cast("T", complete)
 
 

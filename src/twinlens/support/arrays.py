@@ -16,14 +16,7 @@ Integers = NDArray[np.int64]
 
 
 def check_dense(values: Tensor, name: str) -> Tensor:
-    """Refuse a tensor without plain numbers in memory: sparse, nested, quantised, meta, or of 8-bit floats.
-
-    Example:
-        >>> check_dense(torch.ones(2, device="meta"), "inputs")
-        Traceback (most recent call last):
-            ...
-        TypeError: `inputs` must be a dense tensor of plain numbers; got one of device meta. Convert it.
-    """
+    """Refuse a tensor without plain numbers in memory: sparse, nested, quantised, meta, or of 8-bit floats."""
     small_floats = values.dtype.is_floating_point and values.dtype.itemsize == 1
     for wrong, kind in (
         (values.is_nested, "nested layout"),
@@ -37,12 +30,7 @@ def check_dense(values: Tensor, name: str) -> Tensor:
 
 
 def as_tensor(values: ArrayLike | Sequence[Any] | float, name: str) -> Tensor:
-    """Return the argument `name` as a tensor, sharing memory if possible.
-
-    Example:
-        >>> as_tensor([1.0, 2.0], "maps")
-        tensor([1., 2.], dtype=torch.float64)
-    """
+    """Return the argument `name` as a tensor, sharing memory if possible."""
     if isinstance(values, Tensor):
         if values.is_complex():
             raise TypeError(f"`{name}` must hold real numbers; got complex ones.")

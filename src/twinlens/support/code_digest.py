@@ -22,13 +22,6 @@ def describe_function(function: Callable[..., Any], version: str | None = None) 
 
     The digest covers its source, the values in its closure, and the globals that it reads; for an object, its class and
     attributes; with a `version`, that alone.
-
-    Example:
-        >>> describe_function(describe_function)["function"]
-        'describe_function'
-        >>> one, other = (functools.partial(describe_function, version=v) for v in "12")
-        >>> describe_function(one) == describe_function(other)
-        False
     """
     inner = function
     while isinstance(inner, functools.partial):
@@ -96,7 +89,7 @@ class _Fingerprint:
             if (code := getattr(function, "__code__", None)) is not None:
                 self._digest.update(code.co_code)
                 self._text(repr([each for each in code.co_consts if not isinstance(each, types.CodeType)]))
-        if isinstance(function, types.FunctionType) and not _installed(function):
+        if isinstance(function, types.FunctionType) and "site-packages" not in function.__code__.co_filename:
             self._read(function, depth)
 
     def _read(self, function: types.FunctionType, depth: int) -> None:
@@ -148,22 +141,13 @@ class _Fingerprint:
 
 
 def _seed(generator: np.random.Generator | np.random.BitGenerator | torch.Generator) -> str:
-    """Return the seed of a generator, regardless of later draws; empty for one without a fixed seed.
-
-    Example:
-        >>> _seed(np.random.default_rng(3)), _seed(np.random.default_rng())
-        ('3 ()', '')
-    """
+    """Return the seed of a generator, regardless of later draws; empty for one without a fixed seed."""
     if isinstance(generator, torch.Generator):
         return str(generator.initial_seed())
     bits = generator.bit_generator if isinstance(generator, np.random.Generator) else generator
     entropy = getattr(bits.seed_seq, "entropy", None)
     drawn = isinstance(entropy, int) and entropy >= 2**64  # drawn by NumPy from the system, 128 bits
     return "" if drawn else f"{entropy} {getattr(bits.seed_seq, 'spawn_key', ())}"
-
-
-def _installed(function: types.FunctionType) -> bool:
-    return "site-packages" in function.__code__.co_filename
 
 
 def _names(code: types.CodeType) -> Iterable[str]:

@@ -67,7 +67,6 @@ class Estimate:
         samples: int,
         confidence: float = 0.95,
         reach: float | None = None,
-        p: float | None = None,
     ) -> Estimate:
         """Compute the interval of a number from its replicates (R,); those that are NaN are left out."""
         defined = value is not None and not math.isnan(value)
@@ -78,7 +77,6 @@ class Estimate:
             low=_defined(low[0]),
             high=_defined(high[0]),
             samples=samples,
-            p=p,
             replicates=replicates,
             confidence=confidence,
             reach=(abs(number[0]) if defined else 0.0) if reach is None else reach,
@@ -104,11 +102,6 @@ class Estimate:
         """Test several differences (K,) simultaneously, by their replicates (R, K).
 
         Intervals and p-values are adjusted for all of them: p is below 1 - confidence where an interval excludes 0.
-
-        Example:
-            >>> replicates = np.random.default_rng(0).normal(size=(999, 2)) + [0.1, 4.0]
-            >>> [estimate.p for estimate in Estimate.of_differences(np.array([0.1, 4.0]), replicates, samples=50)]
-            [0.992, 0.001]
         """
         together, counts = around(values, replicates, samples), np.broadcast_to(samples, values.shape)
         low, high = together.ends(confidence)

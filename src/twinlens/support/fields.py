@@ -1,12 +1,7 @@
 """Typed fields: an option is declared once; its argument, flag, TOML key, JSON and help all derive from that.
 
-A declaration is a field of a frozen dataclass, or a key of a `TypedDict` with its default in `Annotated`. The text
-below it is its help:
-
-    @dataclass(frozen=True, kw_only=True)
-    class Options:
-        limit: int | None = None
-        '''Evaluate this many samples, drawn by the seed.'''
+A declaration is a field of a frozen dataclass, or a key of a `TypedDict` with its default in `Annotated`. The string
+below it is its help.
 """
 
 from __future__ import annotations
@@ -47,31 +42,18 @@ class Field:
     """One declared option."""
 
     name: str
-    """Name of the argument; flags have hyphens for its underscores."""
-
     type: Any
     """The declared type, resolved."""
-
     default: Any
     """The default, or `REQUIRED`."""
-
     help: str
     """The text below the declaration."""
-
     group: type
     """The class that declares it."""
 
 
 def fields_of(kind: type) -> tuple[Field, ...]:
-    """List the options that a dataclass or a TypedDict declares, those of its bases first.
-
-    Example:
-        >>> @dataclass(frozen=True, kw_only=True)
-        ... class Options:
-        ...     seed: int = 0
-        >>> fields_of(Options)[0].name, fields_of(Options)[0].default
-        ('seed', 0)
-    """
+    """List the options that a dataclass or a TypedDict declares, those of its bases first."""
     return _fields_of(kind)
 
 
@@ -121,17 +103,7 @@ def _helps(kind: type) -> dict[str, str]:
 
 
 def replaced(value: T, changes: Mapping[str, Any], name: str) -> T:
-    """Return a frozen dataclass with some fields replaced; errors call them `name`.
-
-    Example:
-        >>> @dataclass(frozen=True, kw_only=True)
-        ... class Options:
-        ...     seed: int = 0
-        >>> replaced(Options(), {"sed": 1}, "options")
-        Traceback (most recent call last):
-            ...
-        ValueError: `options` must be one of seed; got 'sed'. Did you mean 'seed'?
-    """
+    """Return a frozen dataclass with some fields replaced; errors call them `name`."""
     names = [field.name for field in fields_of(type(value))]
     for key in changes:
         if key not in names:
@@ -140,12 +112,7 @@ def replaced(value: T, changes: Mapping[str, Any], name: str) -> T:
 
 
 def describe_type(declared: Any) -> str:  # noqa: PLR0911 (one return per kind of type)
-    """Describe in words what a type accepts.
-
-    Example:
-        >>> describe_type(int | None), describe_type(tuple[float, ...]), describe_type(Literal["a", "b"])
-        ('a whole number', 'a list of numbers', "'a' or 'b'")
-    """
+    """Describe in words what a type accepts."""
     plain = {bool: "true or false", int: "a whole number", float: "a number", str: "text", dict: "a table"}
     if declared in plain:
         return plain[declared]
@@ -171,11 +138,6 @@ def describe_type(declared: Any) -> str:  # noqa: PLR0911 (one return per kind o
 def convert(value: Any, declared: Any, name: str) -> Any:
     """Return a value, checked against a declared type; lists become tuples, and one name a list of names.
 
-    Args:
-        value: from a caller, a TOML file or a JSON file.
-        declared: the declared type.
-        name: name of the field, for errors.
-
     Example:
         >>> convert([0.5, 1], tuple[float, ...], "levels"), convert("gradcam", tuple[str, ...], "methods")
         ((0.5, 1.0), ('gradcam',))
@@ -198,14 +160,7 @@ def check_types(value: object, *, but: Sequence[str] = ()) -> None:
 
 
 def check_count(name: str, value: int, most: int) -> None:
-    """Refuse a count below 1 or above a limit.
-
-    Example:
-        >>> check_count("limit", 0, 100)
-        Traceback (most recent call last):
-            ...
-        ValueError: `limit` must be at least 1; got 0.
-    """
+    """Refuse a count below 1 or above a limit."""
     if not 1 <= value <= most:
         raise ValueError(f"`{name}` must be at {'least 1' if value < 1 else f'most {most}'}; got {value}.")
 

@@ -45,17 +45,6 @@ def written_whole(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Write a file atomically: yield a temporary path, which replaces `path` when the block ends without error.
 
     After an error, on a full disk or in a killed process, `path` is unchanged.
-
-    Example:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     target = Path(folder, "numbers.txt")
-        ...     with written_whole(target) as unfinished:
-        ...         _ = unfinished.write_text("1 2 3")
-        ...         target.exists()
-        ...     target.read_text()
-        False
-        '1 2 3'
     """
     target = as_path(path)
     if not target.name:
@@ -134,12 +123,6 @@ def create_json(path: Path, content: Any) -> bool:
 
     Of several processes at once, also on several machines, one writes it. This needs no locks; object stores must
     support conditional writes, as S3 does.
-
-    Example:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     [create_json(Path(folder, "run.json"), {"seed": seed}) for seed in (1, 2)]
-        [True, False]
     """
     try:
         if not is_local(path):
@@ -169,31 +152,18 @@ def _json_text(content: Any) -> str:
 
 
 def csv_text(text: str) -> str:
-    """Return a cell of a CSV file that a spreadsheet does not read as a formula.
-
-    Example:
-        >>> csv_text("=1+1"), csv_text("gradcam")
-        ("'=1+1", 'gradcam')
-    """
+    """Return a cell of a CSV file that a spreadsheet does not read as a formula."""
     return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") else text
 
 
-_UNPACKED = 2**30, 100
-"""The largest unpacked size that is always allowed, in bytes, and the largest ratio beyond it."""
-
-
 def check_unpacked_size(path: str | os.PathLike[str]) -> None:
-    """Refuse a zip archive that is small on disk and enormous once unpacked; other files pass.
-
-    Raises:
-        ValueError: with the two sizes.
-    """
+    """Refuse a zip archive of more than 1 GB that unpacks to over a hundred times its size; other files pass."""
     if not zipfile.is_zipfile(path):
         return
     with zipfile.ZipFile(path) as archive:
         unpacked = sum(entry.file_size for entry in archive.infolist())
     packed = os.stat(path).st_size
-    if unpacked > max(_UNPACKED[0], _UNPACKED[1] * packed):
+    if unpacked > max(2**30, 100 * packed):
         raise ValueError(f"it has {packed} bytes and would unpack to {unpacked}, like a file meant to exhaust memory")
 
 

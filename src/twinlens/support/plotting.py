@@ -44,11 +44,7 @@ def draw_line(ax: Axes | None, x: Floats, y: Floats, labels: tuple[str, str]) ->
 
 
 def marker_fill(skilled: Sequence[bool], colour: str) -> dict[str, Any]:
-    """Return how a marker on the plane is filled: white towards a side without skill.
-
-    Args:
-        skilled: whether there is skill in the horizontal and in the vertical metric.
-        colour: the colour of the rest.
+    """Return how a marker on the plane is filled: white towards a side without skill, first horizontal, then vertical.
 
     Example:
         >>> marker_fill([False, True], "blue")["fillstyle"], marker_fill([True, False], "blue")["fillstyle"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from types import TracebackType
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -55,7 +54,7 @@ class Bars:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
 
         self._console: Console = Console(stderr=True)
-        self._shown = shown and (self._console.is_terminal or self._console.is_jupyter)
+        self.shown = shown and (self._console.is_terminal or self._console.is_jupyter)
         self._bars: RichBars = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -64,27 +63,20 @@ class Bars:
             TimeRemainingColumn(),
             TextColumn("{task.fields[stage]}", style="dim"),
             console=self._console,
-            disable=not self._shown,
+            disable=not self.shown,
         )
         self._tasks: dict[str, TaskID] = {}
-
-    @property
-    def shown(self) -> bool:
-        """Whether there is a terminal or a notebook to draw on."""
-        return self._shown
 
     def __enter__(self) -> Bars:
         self._bars.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._bars.stop()
 
     def begin(self, rows: Mapping[str, int], note: str = "") -> None:
         """Add a bar per task, and print the note above them."""
-        if self._shown and note:
+        if self.shown and note:
             self._console.print(note, style="dim", markup=False)
         for bar in self._bars.tasks:  # of earlier work
             self._bars.update(bar.id, visible=not bar.finished)

@@ -4,21 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import SupportsIndex
-
-
-def check_seed(seed: object) -> int:
-    """Return a seed as an integer; refuse other values.
-
-    Example:
-        >>> check_seed(float("inf"))
-        Traceback (most recent call last):
-            ...
-        TypeError: `seed` must be a whole number; got inf.
-    """
-    if isinstance(seed, bool) or not isinstance(seed, SupportsIndex):
-        raise TypeError(f"`seed` must be a whole number; got {seed!r}.")
-    return int(seed.__index__())
 
 
 def stream(seed: int, *keys: str | float) -> int:
@@ -33,10 +18,5 @@ def stream(seed: int, *keys: str | float) -> int:
 
 
 def drawn_order(ids: Sequence[str], *, seed: int) -> list[int]:
-    """Return positions in a random order that depends on the ids and the seed, not on the positions.
-
-    Example:
-        >>> drawn_order(["a", "b", "c"], seed=0), drawn_order(["c", "b", "a"], seed=0)
-        ([2, 0, 1], [0, 2, 1])
-    """
+    """Return positions in a random order that depends on the ids and the seed, not on the positions."""
     return sorted(range(len(ids)), key=lambda position: (stream(seed, "limit", ids[position]), ids[position]))

@@ -1,8 +1,7 @@
 """Resampling: bootstrap draws of samples, and intervals from the replicates of a number.
 
-An interval is symmetric about its estimate: its half-width is a quantile of the distance between estimate and
-replicates, so the bias of an estimator widens the interval. Where nearly all samples agree, so do the replicates, and
-the interval is widened by what N samples cannot show.
+An interval is symmetric about its estimate: the bias of an estimator widens it. Where nearly all samples agree, it is
+widened by what N samples cannot show.
 
 Shapes: N samples, R resamples, K numbers (the levels of a curve, or pairs of methods).
 """
@@ -29,10 +28,6 @@ def draw(ids: Sequence[str], resamples: int, seed: int) -> Floats:
 
     Counts belong to ids and not to positions: reordering the samples reorders the columns and changes nothing else,
     and two methods probed on the same samples are resampled alike.
-
-    Example:
-        >>> draw(["a", "b", "c"], resamples=2, seed=0).sum(axis=1)
-        array([3., 3.])
     """
     return np.concatenate(list(draw_blocks(ids, resamples, seed)))
 
@@ -57,13 +52,7 @@ def draw_blocks(ids: Sequence[str], resamples: int, seed: int) -> Iterator[Float
 
 
 def resample_mean(values: Floats, ids: Sequence[str], resamples: int, seed: int) -> tuple[float | None, Floats]:
-    """Return the mean of values (N,), None where there are none, and that of each resample (R,); NaN is left out.
-
-    Example:
-        >>> mean, replicates = resample_mean(np.array([0.0, 1.0, np.nan]), ["a", "b", "c"], resamples=9, seed=0)
-        >>> mean, replicates.shape
-        (0.5, (9,))
-    """
+    """Return the mean of values (N,), None where there are none, and that of each resample (R,); NaN is left out."""
     defined = np.isfinite(values)
     weights = draw(ids, resamples, seed) * defined
     totals, count = weights @ np.where(defined, values, 0.0), weights.sum(axis=1)
@@ -73,12 +62,7 @@ def resample_mean(values: Floats, ids: Sequence[str], resamples: int, seed: int)
 
 
 def check_confidence(confidence: float) -> float:
-    """Return the confidence; refuse a number that is not within (0, 1).
-
-    Example:
-        >>> check_confidence(0.95)
-        0.95
-    """
+    """Return the confidence; refuse a number that is not within (0, 1)."""
     if isinstance(confidence, bool) or not isinstance(confidence, SupportsFloat) or not 0 < float(confidence) < 1:
         raise ValueError(f"`confidence` must lie within (0, 1), such as 0.95; got {confidence!r}.")
     return float(confidence)
@@ -88,10 +72,8 @@ class Band(NamedTuple):
     """Intervals of several numbers, such as the values of a curve."""
 
     low: Floats
-    """(K,) lower ends; NaN where there is no interval."""
-
+    """(K,) NaN where there is no interval."""
     high: Floats
-    """(K,) upper ends."""
 
 
 def band(
@@ -141,11 +123,8 @@ class Around:
     """Distances between some numbers and their replicates, for all numbers simultaneously."""
 
     values: Floats
-    """(K,) the numbers."""
-
     scale: Floats
     """(K,) root mean square distance of the replicates, the unit of each number."""
-
     farthest: Floats
     """(R,) the largest distance in each resample, in these units, in ascending order."""
 
@@ -175,16 +154,7 @@ class Around:
 def around(values: Floats, replicates: Floats, samples: int | Integers) -> Around:
     """Measure how far replicates (R, K) are from their values (K,); NaN is left out.
 
-    Args:
-        values: the numbers as measured.
-        replicates: the same numbers in each resample.
-        samples: the number of samples behind all numbers, or (K,) behind each; resamples of few samples vary less than
-            new samples would.
-
-    Example:
-        >>> replicates = np.random.default_rng(0).normal(size=(999, 2))
-        >>> around(np.array([0.1, 4.0]), replicates + [0.1, 4.0], samples=1000).p_values()
-        array([0.992, 0.001])
+    `samples` is the number behind all values, or (K,) behind each: resamples of few vary less than new samples would.
     """
     distance = np.abs(replicates - values) * np.sqrt(samples / np.maximum(np.asarray(samples) - 3, 1))
     defined = np.isfinite(distance)

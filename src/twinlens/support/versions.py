@@ -5,17 +5,10 @@ from __future__ import annotations
 import platform
 from importlib.metadata import version
 
-PACKAGES = ("twinlens", "torch", "numpy")
-
 
 def installed_versions() -> dict[str, str]:
-    """Return the versions of the packages that compute results.
-
-    Example:
-        >>> list(installed_versions())
-        ['twinlens', 'torch', 'numpy']
-    """
-    return {package: version(package) for package in PACKAGES}
+    """Return the versions of the packages that compute results."""
+    return {package: version(package) for package in ("twinlens", "torch", "numpy")}
 
 
 def environment() -> dict[str, str]:
