@@ -15,7 +15,6 @@ from twinlens.report import write_report
 from twinlens.run.directory import Run, RunDirectory
 from twinlens.run.distribution import Distribution
 from twinlens.run.fingerprints import write_fingerprints
-from twinlens.run.manifest import Manifest
 from twinlens.run.method_sources import at_rest, find_maps, find_methods, join_methods
 from twinlens.run.plan import Planner, check_rounds, draw_rounds, needed_sweeps
 from twinlens.run.sample_selection import write_selection
@@ -58,7 +57,7 @@ def evaluate(  # noqa: D417 (the options are listed where they are declared)
     named = find_methods(methods, options)
     where = Distribution.of(options)
     out = options.out or tempfile.mkdtemp(prefix="twinlens-")
-    run_directory = RunDirectory(out, Manifest, shared=options.job is not None)
+    run_directory = RunDirectory(out, shared=options.job is not None)
     with shown_progress(options.progress) as progress, at_rest(named), run_directory as directory:
         # The model, ready to be called, and samples that were all read once.
         check_rounds(options.until, directory.manifest, str(directory.path))
@@ -161,7 +160,7 @@ def _results(
     return Evaluation(run, analysis.results, reader, own, planner.imputer, analysis.comparison)
 
 
-def incomplete(run: Run[Manifest], failures: Mapping[str, Exception]) -> RunError:
+def incomplete(run: Run, failures: Mapping[str, Exception]) -> RunError:
     """Return the error that names the methods that failed, and why."""
     reasons = "; ".join(f"{name}: {error}" for name, error in failures.items())
     error = RunError(f"{run} is incomplete. {reasons} What is done is kept.")

@@ -46,10 +46,8 @@ class MethodAnalysis:
 
     results: MethodResults
     """Its entry in results.json."""
-
     areas: Mapping[str, Area]
     """Its area by each metric, for the comparison with other methods."""
-
     false_share: Floats | None
     """(N,) the share of each sample's attribution that was judged false in the end; None without soundness."""
 
@@ -60,13 +58,10 @@ class Analysis:
 
     results: Results
     """The content of results.json."""
-
     comparison: Comparison | None
     """How the methods compare; None where nothing was compared."""
-
     pairs: str
     """The content of pairs.csv."""
-
     false_share: Mapping[str, Floats]
     """For each method with soundness, its `false_share`."""
 

@@ -15,10 +15,8 @@ from twinlens.options import Job, Options
 from twinlens.probing.execution import using_threads
 from twinlens.run.analysis import Analysis, MethodAnalysis, analyse, analyse_method
 from twinlens.run.directory import Run
-from twinlens.run.engines import ENGINES, Failures
-from twinlens.run.job_array import describe_missing, missing_units, run_job, share_of
-from twinlens.run.manifest import Manifest
-from twinlens.run.ray_engine import choose_cluster, choose_devices, connected, map_ray
+from twinlens.run.job_array import Failures, describe_missing, in_turn, missing_units, run_in_order, share_of
+from twinlens.run.ray_engine import choose_cluster, choose_devices, connected, map_ray, run_ray
 from twinlens.run.table_reader import TableReader
 from twinlens.run.units import ORIGINAL, Cluster, Unit
 from twinlens.run.work import EvaluationWork
@@ -32,7 +30,6 @@ _LOG = logging.getLogger("twinlens")
 class Distribution:
     """The engine of a run, with its devices and resources."""
 
-    engine: str
     job: Job | None
     """The job of this process; None for the whole run."""
     cluster: Cluster | None
@@ -46,7 +43,7 @@ class Distribution:
         """Choose by the options."""
         cluster = choose_cluster(options)
         own, remote = choose_devices(options.device, cluster)
-        return Distribution(engine=options.engine, job=options.job, cluster=cluster, device=own, worker_device=remote)
+        return Distribution(job=options.job, cluster=cluster, device=own, worker_device=remote)
 
     def connected(self) -> AbstractContextManager[object]:
         """Stay connected to the cluster during a block."""
@@ -66,11 +63,13 @@ class Distribution:
         progress.begin(work.rows(units), note)
         _LOG.info("%s", note)
         with using_threads(execution.threads):
-            if self.job is not None:
-                failures, seconds = run_job(work, units, self.job, progress)
+            if self.cluster is not None:
+                resources = dataclasses.replace(self.cluster, threads=execution.threads)
+                failures, seconds = run_ray(work, units, progress, resources)
             else:
-                resources = self.cluster and dataclasses.replace(self.cluster, threads=execution.threads)
-                failures, seconds = ENGINES[self.engine](work, units, progress, resources)
+                failures = Failures()
+                order = units if self.job is None else in_turn(work, units, self.job, failures, progress)
+                seconds = run_in_order(work, order, progress, failures)
         work.run.add_seconds(seconds, self.job)
         if ORIGINAL in failures:  # without which there are no results
             raise RunError(f"{work.run} is incomplete. {failures[ORIGINAL]} What is done is kept.")
@@ -84,7 +83,7 @@ class Distribution:
         missing = missing_units(work, units)
         return describe_missing(self.job, units, missing) if missing else None
 
-    def analyse(self, run: Run[Manifest], metrics: Mapping[str, Metric]) -> tuple[TableReader, Analysis]:
+    def analyse(self, run: Run, metrics: Mapping[str, Metric]) -> tuple[TableReader, Analysis]:
         """Analyse a run, on the cluster if there is one; this process analyses the methods that fail there."""
         reader, settings = TableReader(run), run.manifest.settings
         done = dict[str, MethodAnalysis]()
@@ -97,7 +96,7 @@ class Distribution:
             done = map_ray(analyse_there, [m for m in run.manifest.methods if reader.complete(m)], self.cluster)
         return reader, analyse(reader, metrics, settings, done)
 
-    def enough(self, run: Run[Manifest], metrics: Mapping[str, Metric]) -> bool:
+    def enough(self, run: Run, metrics: Mapping[str, Metric]) -> bool:
         """Return whether the samples of this round are enough; the last round always is."""
         rounds = run.manifest.rounds
         if rounds is None or run.manifest.data.samples == rounds.sizes[-1]:

@@ -28,12 +28,9 @@ class Shared:
 
     ids: frozenset[str] | None
     """Ids of the samples on which the runs are paired; None where the runs are compared as independent samples."""
-
     whole: bool
     """Whether these are all samples of both runs."""
-
     note: str | None
-    """A note for the reader."""
 
 
 def shared_samples(names: tuple[str, str], runs: tuple[StoredRun, StoredRun]) -> Shared:

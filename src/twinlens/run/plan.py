@@ -86,7 +86,7 @@ def check_rounds(until: str | float | None, stored: Manifest | None, where: str)
     )
 
 
-def draw_rounds(run: Run[Manifest], setup: Setup) -> Iterator[Setup]:
+def draw_rounds(run: Run, setup: Setup) -> Iterator[Setup]:
     """Yield the samples of each round from the current one on; all samples if the run has no rounds.
 
     run.json always names the samples of the current round, and an interrupted run resumes there.

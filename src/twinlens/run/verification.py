@@ -37,7 +37,7 @@ class Finding:
     """What is wrong with it; None if it is intact."""
 
 
-def verify_run(run: Run[Manifest]) -> list[Finding]:
+def verify_run(run: Run) -> list[Finding]:
     """Check every file that a run should have, without writing anything or calling the model.
 
     Maps and probes must match their digests, and hold the samples, levels and seed of their run. results.json must be
@@ -114,7 +114,7 @@ def _check_maps(path: Path, ids: tuple[str, ...] | None) -> str | None:
     return _check_ids(tuple(load_tensors(path)[1]["ids"]), ids)
 
 
-def _check_table(run: Run[Manifest], path: Path, schedule: Schedule | None, ids: tuple[str, ...] | None) -> str | None:
+def _check_table(run: Run, path: Path, schedule: Schedule | None, ids: tuple[str, ...] | None) -> str | None:
     table = ProbeTable.load(path)
     if schedule is not None and table.settings.schedule != schedule:
         return "of another schedule than run.json has for it"
@@ -123,7 +123,7 @@ def _check_table(run: Run[Manifest], path: Path, schedule: Schedule | None, ids:
     return _check_ids(table.ids, ids)
 
 
-def _check_results(run: Run[Manifest], *, recompute: bool) -> str | None:
+def _check_results(run: Run, *, recompute: bool) -> str | None:
     """Compare results.json with the probes, unless files are missing or a metric is custom."""
     results, manifest = StoredRun.open(run.path).results, run.manifest
     settings, metrics = results.settings, results.settings.values()

@@ -41,7 +41,7 @@ from twinlens.probing.probe_table import ProbeTable
 from twinlens.probing.ranking import Schedule
 from twinlens.probing.tokens import are_tokens
 from twinlens.run.directory import Run
-from twinlens.run.manifest import Manifest, SweepRecord
+from twinlens.run.manifest import SweepRecord
 from twinlens.run.method_sources import Method
 from twinlens.run.units import ORIGINAL, Unit
 from twinlens.support.files import as_path
@@ -62,7 +62,7 @@ def load_reference(samples: Samples, model: LoadedModel, seed: int, workers: int
 class EvaluationWork:
     """What the units of a run have in common."""
 
-    run: Run[Manifest]
+    run: Run
     model: LoadedModel
     samples: Samples
     """The samples of the current round."""
