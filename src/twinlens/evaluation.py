@@ -23,6 +23,7 @@ from twinlens.run.stored_run import unfinished_results, write_results
 from twinlens.run.table_reader import TableReader
 from twinlens.run.units import Unit
 from twinlens.run.work import EvaluationWork
+from twinlens.support.files import as_path
 from twinlens.support.progress import Progress, shown_progress
 
 _LOG = logging.getLogger("twinlens")
@@ -66,14 +67,7 @@ def evaluate(  # noqa: D417 (the options are listed where they are declared)
         sources = join_methods(named, find_maps(options, setup))
 
         # The metrics with their imputers, and the sweeps that they need, each once.
-        planner = Planner(
-            setup=setup,
-            methods=sources,
-            options=options,
-            imputer=setup.imputer(options.imputer),
-            cluster=where.cluster,
-            device=where.worker_device,
-        )
+        planner = Planner(setup=setup, methods=sources, imputer=setup.imputer(options.imputer), distribution=where)
         run = directory.start(planner.manifest)
         metrics = planner.metrics(run.manifest)
         probes = run.manifest.settings.sweeps(metrics, run.manifest.data.features)
@@ -133,7 +127,7 @@ def _measure(
             if unit is None or unit in repairs:
                 raise
             progress.warn(f"{str(error.path)!r} is damaged ({error.reason}) and is made anew.")
-            work.discard(error.path)
+            as_path(error.path).unlink(missing_ok=True)
             repairs.append(unit)
 
 
@@ -155,7 +149,7 @@ def _results(
     # From probe tables to curves, intervals and the comparison of methods, over the whole data set.
     reader, analysis = where.analyse(run, metrics)
     write_results(run, analysis)
-    write_selection(work, analysis.false_share, planner.options.show)
+    write_selection(work, analysis.false_share, drawn.options.show)
     write_fingerprints(run, drawn.fingerprints)
     return Evaluation(run, analysis.results, reader, own, planner.imputer, analysis.comparison)
 

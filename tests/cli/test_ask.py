@@ -18,14 +18,14 @@ def test_ask_another_question(tmp_path, run, monkeypatch, subject):
     assert (code, error) == (0, "")
     assert "centre" in output
     second = read_results(out)
-    assert second["question"]["metrics"]["soundness"]["epsilon"] == 2
-    assert second["question"]["resamples"] == 50
+    assert second["settings"]["metrics"]["soundness"]["epsilon"] == 2
+    assert second["settings"]["resamples"] == 50
     assert (out / "report.html").stat().st_mtime_ns > page
     assert second["methods"]["random"]["metrics"]["soundness"] != first["methods"]["random"]["metrics"]["soundness"]
     code, output, _ = run("ask", out, "--metrics", "completeness", "--performance", "probability", "--json")
     assert code == 0
     assert list(json.loads(output)["areas"]["random"]) == ["completeness"]
-    assert read_results(out)["question"]["metrics"]["completeness"]["performance"] == "probability"
+    assert read_results(out)["settings"]["metrics"]["completeness"]["performance"] == "probability"
     for arguments, message in (
         (["--metrics", "deletion"], "has no probes for deletion"),
         (["--option", "soundness.epsilon=0.1"], "`option` must be one of completeness; got 'soundness'"),
@@ -43,7 +43,7 @@ def test_ask_with_another_imputer(tmp_path, run, subject):
         assert run(*command, "--imputer", "constant", "--option", f"imputer.value={value}")[0] == 0
     code, _, error = run("ask", out, "--imputer", "constant", "--option", "imputer.value=0.5", "--quiet")
     assert (code, error) == (0, "")
-    metrics = read_results(out)["question"]["metrics"]
+    metrics = read_results(out)["settings"]["metrics"]
     assert metrics["road_morf"]["imputer"] == {"name": "constant", "value": 0.5}
     assert metrics["deletion"]["imputer"] == {"name": "constant", "value": 0.0}  # which has its own
     code, _, error = run("ask", out, "--imputer", "blur")

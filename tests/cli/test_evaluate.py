@@ -77,8 +77,8 @@ def test_options_of_metrics(tmp_path, run, subject):
         "--option", "imputer.value=0.25", "--option", "completeness.imputer=blur",
     )  # fmt: skip
     assert (code, error) == (0, "")
-    question = read_results(out)["question"]
-    soundness, completeness = question["metrics"]["soundness"], question["metrics"]["completeness"]
+    settings = read_results(out)["settings"]
+    soundness, completeness = settings["metrics"]["soundness"], settings["metrics"]["completeness"]
     assert soundness["epsilon"] == 0.02
     assert (soundness["metric"], soundness["levels"]) == ("soundness_two_sided", [0.9, 0.5])
     assert soundness["imputer"] == {"name": "constant", "value": 0.25}
@@ -121,7 +121,7 @@ def test_quiet_is_quiet_and_a_second_time_is_quick(tmp_path, run, subject):
 def test_attribute_makes_maps_alone(tmp_path, run, subject):
     code, output, _ = run("attribute", *subject, "--methods", "random,centre", "--out", tmp_path / "run")
     assert code == 0
-    assert "Everything is in" in output
+    assert "All files are in" in output
     assert sorted(path.parent.name for path in (tmp_path / "run" / "maps").rglob("*.safetensors")) == [
         "centre",
         "random",

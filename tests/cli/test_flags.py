@@ -67,10 +67,10 @@ def test_metrics_in_a_file(tmp_path, run, subject):
     )
     code, _, error = run("evaluate", config, "--quiet")
     assert (code, error) == (0, "")
-    question = read_results(tmp_path / "run")["question"]
-    assert list(question["metrics"]) == ["mine", "completeness"]
-    assert question["metrics"]["mine"]["epsilon"] == 0.02
-    assert question["imputer"] == {"name": "constant", "value": 0.5}
+    settings = read_results(tmp_path / "run")["settings"]
+    assert list(settings["metrics"]) == ["mine", "completeness"]
+    assert settings["metrics"]["mine"]["epsilon"] == 0.02
+    assert settings["imputer"] == {"name": "constant", "value": 0.5}
     assert json.loads((tmp_path / "run" / "run.json").read_text())["execution"]["shard_size"] == 5
 
 

@@ -114,7 +114,7 @@ def test_a_model_that_ends_the_program(subject, capsys, tmp_path, text):
         (["compare", "RUN", "--out", "a" * 300], "`out` 'aaa"),
         (["evaluate", "--out", "a" * 300], "`out` 'aaa"),
         (["evaluate", "--out", "s3://"], "`out` must be the path of a directory; got 's3://'"),
-        (["evaluate", "\0"], "`\\x00` is no TOML file: embedded null byte"),
+        (["evaluate", "\0"], "`\\x00` is not a valid TOML file: embedded null byte"),
         (["--nothing"], "unrecognized arguments: --nothing"),
     ],
 )

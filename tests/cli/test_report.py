@@ -54,9 +54,7 @@ def test_compare_tests_how_runs_differ(tmp_path, run, subject):
     code, output, error = run("compare", *runs, *page, "--verdicts", "--resamples", "50")
     assert (code, error) == (0, "")
     assert "one − two" in output
-    assert (
-        "Note: one and two share 10 samples and are compared on these alone, paired; 2 of one are left out." in output
-    )
+    assert "Note: one and two share 10 samples and are compared on these, paired; 2 of one are left out." in output
     refused = (
         "Note: soundness_two_sided is not compared between one and three: epsilon is 0.01 in one and 0.05 in three."
     )

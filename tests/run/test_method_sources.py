@@ -22,7 +22,7 @@ def test_maps_with_signs_and_channels(tmp_path):
     asked = {"maps": {"stored": str(tmp_path / "maps.npy")}, "metrics": ["road_morf"], **OPTIONS}
     with pytest.raises(ValueError, match=r"Say how to resize it \(`resize`\) or to reduce its channels \(`channels`\)"):
         evaluate(tiny_model(), (inputs, labels), {"own": signed}, out=tmp_path / "run", **asked)
-    with pytest.raises(ValueError, match="`sign` 'positive' drops it"):
+    with pytest.raises(ValueError, match="'positive' drops negative values"):
         evaluate(tiny_model(), (inputs, labels), {"own": signed}, out=tmp_path / "run", channels="sum", **asked)
     reading = {"sign": "absolute", "channels": "sum"}
     evaluation = evaluate(tiny_model(), (inputs, labels), {"own": signed}, out=tmp_path / "run", **reading, **asked)

@@ -11,9 +11,9 @@ from torch import nn
 import twinlens as tl
 from tests.report.runs import make_run
 from twinlens.cli.main import main
-from twinlens.outcome import run_labels
 from twinlens.run.fingerprints import FILE, read_fingerprints
 from twinlens.run.run_comparison import _Resampling, compare_evaluations
+from twinlens.run.stored_run import run_labels
 from twinlens.support.estimate import Estimate
 
 LEVELS = (0.9, 0.7, 0.5, 0.3, 0.1)
@@ -247,7 +247,7 @@ def test_levels_that_are_named_and_those_by_default_are_the_same_question(right,
         for name, given in (("default", None), ("named", levels), ("fewer", levels[:-1]))
     ]
     assert [pair.difference.value for pair in tl.compare(runs[:2]).pairs] == [0.0]
-    with pytest.raises(ValueError, match=r"levels is '0.98, 0.96, … 0.06, 0.02 \(32 levels\)' in default and '0.98"):
+    with pytest.raises(ValueError, match=r"levels is \[0.98, 0.96, … 0.06, 0.02\] \(32 values\) in default and \[0.98"):
         tl.compare([runs[0], runs[2]])
 
 

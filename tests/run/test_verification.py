@@ -64,7 +64,7 @@ def test_probes_of_another_seed_or_schedule(capsys, run):
 
 def test_results_that_are_not_what_the_probes_give(capsys, run):
     stored = json.loads((run / "results.json").read_text())
-    stored["methods"]["random"]["metrics"]["deletion"]["area"] += 0.25
+    stored["methods"]["random"]["metrics"]["deletion"]["area"]["value"] += 0.25
     (run / "results.json").write_text(json.dumps(stored))
     assert problems(capsys, run) == {"results.json": "not what its probes give"}
     (run / "results.json").write_text("{")

@@ -43,10 +43,10 @@ def test_the_control_is_that_of_the_library(tmp_path, share):
             )
             for maps in (evaluation.maps("saliency"), exchanged)
         ]
-        found = evaluation.results.control("saliency", name)
+        found = evaluation.results.skill("saliency", name)
         high = evaluation.results.soundness_up_to.get(name)
         expected = tl.skill(*curves, high=high, resamples=100)
-        assert found.skill == pytest.approx(expected.value, abs=1e-6, nan_ok=True)
+        assert found.value == pytest.approx(expected.value, abs=1e-6, nan_ok=True)
         if name == "soundness":  # judged by accuracy, for all samples at once
             assert (found.low, found.high, found.p) == (None, None, None)
         else:
@@ -54,7 +54,7 @@ def test_the_control_is_that_of_the_library(tmp_path, share):
             assert (found.low, found.high, found.p) == pytest.approx(ends, abs=1e-5)
         assert found.samples == len(chosen) == round(10 * share)
         sign = 1 if curves[0].higher_is_better else -1
-        assert evaluation.results.area("saliency", name) - sign * found.skill == pytest.approx(found.value)
+        assert evaluation.results.area("saliency", name) - sign * found.value == pytest.approx(found.value)
 
 
 @pytest.mark.slow
@@ -67,7 +67,7 @@ def test_shards_change_nothing_about_the_control(tmp_path):
     ]
     for method in ("saliency", "random"):
         for metric in ("soundness_two_sided", "completeness", "insertion"):
-            skills = [run.results.control(method, metric).skill for run in runs]
+            skills = [run.results.skill(method, metric).value for run in runs]
             assert skills == pytest.approx([skills[0]] * 3, abs=1e-6)
 
 
@@ -87,25 +87,25 @@ def test_the_control_can_be_added_widened_and_left_out(tmp_path):
     model, data, out = CountingModel(), samples(), tmp_path / "run"
     asked = {"metrics": ["deletion"], "out": out, **QUICK}
     without = evaluate(model, data, ["random"], control="none", **asked)
-    assert without.results.control("random", "deletion") is None
+    assert without.results.skill("random", "deletion") is None
     before = model.inputs
     half = evaluate(model, data, ["random"], **asked)
     assert model.inputs - before == 5 * 9
-    assert half.results.control("random", "deletion").samples == 5
+    assert half.results.skill("random", "deletion").samples == 5
     assert half.results.area("random", "deletion") == without.results.area("random", "deletion")
     whole = evaluate(model, data, ["random"], control_share=1.0, **asked)
-    assert whole.results.control("random", "deletion").samples == 10
+    assert whole.results.skill("random", "deletion").samples == 10
     again = half.ask(tl.Deletion(performance="probability"))
-    assert again.results.control("random", "deletion").samples == 5
+    assert again.results.skill("random", "deletion").samples == 5
     asked_before = model.inputs
-    assert evaluate(model, data, ["random"], control="none", **asked).results.control("random", "deletion") is None
+    assert evaluate(model, data, ["random"], control="none", **asked).results.skill("random", "deletion") is None
     assert model.inputs == asked_before
 
 
 def test_one_sample_has_nothing_to_be_exchanged_with(tmp_path):
     inputs, labels = samples(1)
     found = evaluate(tiny_model(), (inputs, labels), ["random"], metrics=["deletion"], out=tmp_path / "run", **OPTIONS)
-    assert found.results.control("random", "deletion") is None
+    assert found.results.skill("random", "deletion") is None
 
 
 def test_probes_are_shared_and_nothing_is_asked_again(tmp_path):

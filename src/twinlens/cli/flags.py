@@ -15,7 +15,7 @@ from twinlens.errors import unknown
 from twinlens.imputation.imputers import IMPUTERS
 from twinlens.metrics.catalogue import metric_names
 from twinlens.models.preprocessing import Preprocessing
-from twinlens.options import Options
+from twinlens.options import ModelDataOptions, Options
 from twinlens.support.fields import Field, convert, fields_of
 
 Arguments = dict[str, object]
@@ -43,13 +43,7 @@ _SPECIAL = {
 
 
 def add_options(parser: argparse.ArgumentParser, kind: type, names: Iterable[str] | None = None) -> None:
-    """Add a flag for each option of a dataclass, in groups titled by the classes that declare them.
-
-    Args:
-        parser: gets the flags, which are None by default.
-        kind: the dataclass.
-        names: only these options; all by default.
-    """
+    """Add a flag for each option of a dataclass, or for `names`, in groups titled by the classes that declare them."""
     for field in fields_of(kind):
         if field.name in PYTHON_ONLY or (names is not None and field.name not in names):
             continue
@@ -74,6 +68,17 @@ def add_output(parser: argparse.ArgumentParser, content: str) -> None:
     """Add --quiet and --json; `content` is what the latter prints."""
     parser.add_argument("--quiet", action="store_true", help="Print errors only.")
     parser.add_argument("--json", action="store_true", help=f"Print {content} as JSON and nothing else.")
+
+
+def add_model(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of commands that load the model of a run again."""
+    parser.add_argument(
+        "--model",
+        metavar="SPEC",
+        help="the run's model; required if it is code (FILE.py:FUNCTION or FILE.pt2), which is never loaded from "
+        "run.json",
+    )
+    add_options(parser, ModelDataOptions, ["allow_code"])
 
 
 def _add_flag(group: argparse._ActionsContainer, field: Field, default: str = "") -> None:
@@ -141,12 +146,7 @@ def given_flags(namespace: argparse.Namespace, kind: type) -> Arguments:
 
 
 def names_of(text: str) -> list[str]:
-    """Split a comma-separated list of names.
-
-    Example:
-        >>> names_of("gradcam, random")
-        ['gradcam', 'random']
-    """
+    """Split a comma-separated list of names."""
     return [name.strip() for name in text.split(",") if name.strip()]
 
 

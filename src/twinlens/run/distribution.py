@@ -56,8 +56,7 @@ class Distribution:
         if self.job is not None:
             share = {*share_of(units, self.job), *repairs}
             units = [unit for unit in units if unit in share]
-        stored = work.stored_methods(units)
-        reused = f" Reused maps of {', '.join(stored)}." if stored else ""
+        reused = f" Reused maps of {', '.join(names)}." if (names := work.reused_methods()) else ""
         rounds = f" {manifest.data.samples:,} of {manifest.rounds.sizes[-1]:,} samples." if manifest.rounds else ""
         note = f"{execution.describe()}{reused}{rounds} Run directory: {work.run.path}"
         progress.begin(work.rows(units), note)

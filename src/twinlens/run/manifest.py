@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -29,6 +29,7 @@ from twinlens.statistics.sequential import ONE_LOOK, Looks
 from twinlens.support.fields import JSON, to_json
 
 FORMAT = 5
+_LISTED = 6  # values that a message lists one by one
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -277,7 +278,12 @@ class Manifest:
         for name, method in self.methods.items():
             if name in stored.methods:
                 changes += differences(to_json(method), to_json(stored.methods[name]), f"methods.{name}")
-        refuse_differences(changes, where)
+        if changes:
+            more = f" ({len(changes) - 3} more)" if len(changes) > 3 else ""
+            raise RunError(
+                f"`out` {where!r} holds another run: {'; '.join(changes[:3])}{more}. Choose another directory, or use "
+                "the same options."
+            )
         names = {sweep.name for sweep in stored.sweeps}
         return dataclasses.replace(
             self,
@@ -293,12 +299,7 @@ class Manifest:
 
 
 def differences(here: JSON, stored: JSON, name: str = "", *, places: tuple[str, str] = ("there", "here")) -> list[str]:
-    """List the differences between two descriptions by field; `places` names them, the stored one first.
-
-    Example:
-        >>> differences({"seed": 1}, {"seed": 0})
-        ['seed is 0 there and 1 here']
-    """
+    """List the differences between two descriptions by field; `places` names them, the stored one first."""
     if isinstance(stored, dict) and isinstance(here, dict):
         keys = [*stored, *(key for key in here if key not in stored)]
         prefix = f"{name}." if name else ""
@@ -310,16 +311,8 @@ def differences(here: JSON, stored: JSON, name: str = "", *, places: tuple[str, 
     return [f"{name} is {_short(stored)} {places[0]} and {_short(here)} {places[1]}"]
 
 
-def refuse_differences(changes: Sequence[str], where: str) -> None:
-    """Refuse to resume a run with other measurements."""
-    if changes:
-        more = f" ({len(changes) - 3} more)" if len(changes) > 3 else ""
-        raise RunError(
-            f"`out` {where!r} holds another run: {'; '.join(changes[:3])}{more}. Choose another directory, or use the "
-            "same options."
-        )
-
-
 def _short(value: JSON) -> str:
+    if isinstance(value, list) and len(value) > _LISTED:
+        return f"[{value[0]}, {value[1]}, … {value[-2]}, {value[-1]}] ({len(value)} values)"
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}…"

@@ -19,8 +19,6 @@ from twinlens.support.fields import JSON, to_json
 FEWEST = 10
 """With fewer shared samples, runs are not paired, unless one of them has no more."""
 
-_LISTED = 6  # levels that a note prints one by one
-
 
 @dataclass(frozen=True, kw_only=True)
 class Shared:
@@ -66,9 +64,6 @@ def shared_samples(names: tuple[str, str], runs: tuple[StoredRun, StoredRun]) ->
 def unlike_settings(names: tuple[str, str], runs: tuple[StoredRun, StoredRun], metric: str) -> list[str]:
     """Return the options in which a metric differs between two runs."""
     one, other = (_options(run, metric) for run in runs)
-    lists = {key for options in (one, other) for key, value in options.items() if isinstance(value, list)}
-    if any(one.get(key) != other.get(key) for key in lists):
-        one, other = ({**options, **{key: _levels(options.get(key)) for key in lists}} for options in (one, other))
     if isinstance(one["protocol"], dict) or isinstance(other["protocol"], dict):
         one, other = ({**options, "protocol": _protocol(options["protocol"])} for options in (one, other))
     return differences(other, one, places=_places(names))
@@ -91,13 +86,6 @@ def _options(evaluation: StoredRun, name: str) -> dict[str, JSON]:
 
 def _is_mean(imputer: JSON) -> bool:
     return isinstance(imputer, dict) and imputer["name"] == "mean"
-
-
-def _levels(levels: JSON) -> JSON:
-    """Abbreviate many levels to their ends and their number."""
-    if not isinstance(levels, list) or len(levels) <= _LISTED:
-        return levels
-    return f"{levels[0]}, {levels[1]}, … {levels[-2]}, {levels[-1]} ({len(levels)} levels)"
 
 
 def _protocol(protocol: JSON) -> JSON:

@@ -10,13 +10,12 @@ from twinlens.errors import RunError
 from twinlens.imputation.imputers import Imputer, describe_imputer
 from twinlens.metrics.metric import Metric
 from twinlens.metrics.sweeps import Sweep, merge_sweeps
-from twinlens.options import Options
 from twinlens.run.directory import Run
+from twinlens.run.distribution import Distribution
 from twinlens.run.execution_choice import choose_calls
 from twinlens.run.manifest import Manifest, RoundsRecord, Settings, SweepRecord
 from twinlens.run.method_sources import Method
 from twinlens.run.setup import Setup
-from twinlens.run.units import Cluster
 from twinlens.support.versions import environment
 
 
@@ -26,21 +25,18 @@ class Planner:
 
     setup: Setup
     methods: Mapping[str, Method]
-    options: Options
     imputer: Imputer
     """The imputer of metrics without their own."""
-    cluster: Cluster | None
-    device: str | None
-    """The workers' device; None for that of the model."""
+    distribution: Distribution
 
     def metrics(self, stored: Manifest | None) -> dict[str, Metric]:
         """Return the metrics of the existing run and of this call, each with its imputer."""
         before = stored.settings.values_with(self.imputer) if stored else {}
-        return self.setup.bind({**before, **self.options.metric_values}, self.imputer)
+        return self.setup.bind({**before, **self.setup.options.metric_values}, self.imputer)
 
     def manifest(self, stored: Manifest | None) -> Manifest:
         """Return the manifest of this call, to be joined with that of the existing run."""
-        setup, options = self.setup, self.options
+        setup, options = self.setup, self.setup.options
         rounds = None if options.until is None else setup.rounds
         data = setup.data if rounds is None else setup.first(_samples_so_far(rounds, stored)).data
         metrics = self.metrics(stored)
@@ -53,7 +49,7 @@ class Planner:
             model=setup.model_record,
             data=data,
             seed=options.seed,
-            execution=choose_calls(setup, options, stored, self.imputer, self.cluster, self.device, rows),
+            execution=choose_calls(setup, stored, self.imputer, self.distribution, rows),
             # Every job may have the data in another folder.
             source=stored.source if stored and options.job else setup.source,
             methods={name: method.record for name, method in self.methods.items()},

@@ -45,7 +45,7 @@ def verify_run(run: Run) -> list[Finding]:
     """
     manifest, findings = run.manifest, list[Finding]()
 
-    def look(path: Path, check: Callable[[], str | None]) -> None:
+    def look(path: Path, check: Callable[[], object]) -> None:
         findings.append(Finding(file=str(path.relative_to(run.path)), problem=_problem(path, check)))
 
     samples = [_ids_of(run.original_shard(shard)) for shard in range(manifest.shards)]
@@ -60,25 +60,27 @@ def verify_run(run: Run) -> list[Finding]:
                 if probed != ():  # the control need not have samples in every shard
                     look(path, partial(_check_table, run, path, sweep.schedule, probed))
     if (run.path / SELECTION).exists():
-        look(run.path / SELECTION, lambda: None if read_selection(run) else "it is empty")
+        look(run.path / SELECTION, partial(read_selection, run))
     if (run.path / FINGERPRINTS).exists():
-        look(run.path / FINGERPRINTS, lambda: None if read_fingerprints(run) else "it is empty")
+        look(run.path / FINGERPRINTS, partial(read_fingerprints, run))
     intact = all(finding.problem is None for finding in findings)
     look(run.path / "results.json", lambda: _check_results(run, recompute=intact))
     if findings[-1].problem is None and (stored := StoredRun.open(run.path)).results.pairs_digest:
         look(run.path / PAIRS, lambda: _check_pairs(stored))
     for path in check_files(run):
-        look(path, partial(_check_check, path))
+        look(path, partial(read_check, path))
     for left in run.path.rglob(".*.unfinished"):
         findings.append(Finding(file=str(left.relative_to(run.path)), problem="left by a killed process"))
     return findings
 
 
-def _problem(path: Path, check: Callable[[], str | None]) -> str | None:
+def _problem(path: Path, check: Callable[[], object]) -> str | None:
+    """Return what a check says about a file, as text or as an error."""
     if not path.exists():
         return "missing"
     try:
-        return check()
+        result = check()
+        return result if isinstance(result, str) else None
     except DamagedError as error:
         return f"damaged: {error.reason}"
     except (ValueError, TypeError, KeyError, OSError) as error:
@@ -141,9 +143,4 @@ def _check_pairs(run: StoredRun) -> str | None:
         run.comparison()
     except RunError:
         return "not what belongs to results.json"
-    return None
-
-
-def _check_check(path: Path) -> str | None:
-    read_check(path)
     return None
