@@ -50,7 +50,7 @@ def test_the_control_is_that_of_the_library(tmp_path, share):
         if name == "soundness":  # judged by accuracy, for all samples at once
             assert (found.low, found.high, found.p) == (None, None, None)
         else:
-            ends = (expected.low, expected.high, expected.p_value)
+            ends = (expected.low, expected.high, expected.p)
             assert (found.low, found.high, found.p) == pytest.approx(ends, abs=1e-5)
         assert found.samples == len(chosen) == round(10 * share)
         sign = 1 if curves[0].higher_is_better else -1

@@ -109,13 +109,7 @@ def _kinds(hint: Any) -> list[Any]:
 
 
 def read_flag(text: str, field: Field) -> object:
-    """Convert a flag's text to the type of its option; text that does not fit is returned for the option to refuse.
-
-    Example:
-        >>> limit = next(field for field in fields_of(Options) if field.name == "limit")
-        >>> read_flag("5", limit), read_flag("five", limit), read_flag("auto", limit)
-        (5, 'five', None)
-    """
+    """Convert a flag's text to the type of its option; text that does not fit is returned for the option to refuse."""
     if text == "auto" and field.default is None:
         return None
     for kind in _kinds(field.type):
@@ -183,12 +177,7 @@ def _pair(text: str, argument: str, form: str) -> tuple[str, str]:
 
 
 def split_option(text: str) -> tuple[str, str, object]:
-    """Split NAME.KEY=VALUE; VALUE is read as TOML if it is valid TOML, and as text otherwise.
-
-    Example:
-        >>> split_option("occlusion.window=7"), split_option("soundness.performance=probability")
-        (('occlusion', 'window', 7), ('soundness', 'performance', 'probability'))
-    """
+    """Split NAME.KEY=VALUE; VALUE is read as TOML if it is valid TOML, and as text otherwise."""
     target, value = _pair(text, "option", "NAME.KEY=VALUE")
     name, _, key = target.rpartition(".")
     if not name or not key:
@@ -239,10 +228,8 @@ def read_config(path: str) -> Arguments:
     """Read run.toml, refusing keys that are not options; `Options` checks the values."""
     try:
         config = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except ValueError as error:  # not TOML, not UTF-8, or not a valid path
+    except (ValueError, RecursionError) as error:  # not TOML, nested too deeply, not UTF-8, or not a valid path
         raise ValueError(f"`{path}` is not a valid TOML file: {error}") from None
-    except RecursionError:
-        raise ValueError(f"`{path}` is not a valid TOML file: it is nested too deeply.") from None
     fields = {field.name: field for field in fields_of(Options) if field.name not in PYTHON_ONLY}
     names = ("model", "data", "methods", *fields)
     for name, value in config.items():

@@ -1,7 +1,4 @@
-"""Records of checks: the results of other papers' tests of a run's methods, one JSON file for each check.
-
-RUN/checks/NAME.json
-"""
+"""Records of checks: the results of other papers' tests of a run's methods, in RUN/checks/NAME.json."""
 
 from __future__ import annotations
 
@@ -103,11 +100,7 @@ def check_files(run: Run) -> list[Path]:
 
 
 def read_check(path: Path) -> Check:
-    """Read a stored check.
-
-    Raises:
-        RunError: if the file is damaged, or has the format of another version of twinlens.
-    """
+    """Read a stored check; refuse damaged files and those of other versions of twinlens."""
     remedy = f"Run `twinlens check {path.stem}` again, or remove the file."
     stored = read_json(path, remedy)
     version = stored.get("format") if isinstance(stored, dict) else None

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
+import torch
+
 from twinlens.errors import RunError
 from twinlens.metrics.catalogue import headline
 from twinlens.metrics.metric import Metric
@@ -16,7 +18,8 @@ from twinlens.probing.execution import using_threads
 from twinlens.run.analysis import Analysis, MethodAnalysis, analyse, analyse_method
 from twinlens.run.directory import Run
 from twinlens.run.job_array import Failures, describe_missing, in_turn, missing_units, run_in_order, share_of
-from twinlens.run.ray_engine import choose_cluster, choose_devices, connected, map_ray, run_ray
+from twinlens.run.ray_engine import connected, map_ray, run_ray
+from twinlens.run.ray_workers import import_ray
 from twinlens.run.table_reader import TableReader
 from twinlens.run.units import ORIGINAL, Cluster, Unit
 from twinlens.run.work import EvaluationWork
@@ -30,20 +33,30 @@ _LOG = logging.getLogger("twinlens")
 class Distribution:
     """The engine of a run, with its devices and resources."""
 
-    job: Job | None
+    job: Job | None = None
     """The job of this process; None for the whole run."""
-    cluster: Cluster | None
+    cluster: Cluster | None = None
     """The cluster of the workers; None for this process."""
     device: str | None
     """Device of this process; None for that of the model."""
-    worker_device: str | None
+    worker_device: str | None = None
 
     @staticmethod
     def of(options: Options) -> Distribution:
         """Choose by the options."""
-        cluster = choose_cluster(options)
-        own, remote = choose_devices(options.device, cluster)
-        return Distribution(job=options.job, cluster=cluster, device=own, worker_device=remote)
+        if options.engine != "ray":
+            return Distribution(job=options.job, device=options.device)
+        import_ray()  # before anything expensive
+        cpus, gpus = options.cpus_per_unit, options.gpus_per_unit or 0.0
+        cluster = Cluster(address=options.address, cpus_per_unit=1.0 if cpus is None else cpus, gpus_per_unit=gpus)
+        elsewhere = "cuda" if gpus else "cpu"
+        if options.device is not None and options.device.partition(":")[0] != elsewhere:
+            raise ValueError(
+                f"`device` must be {elsewhere!r} with {gpus:g} GPUs per unit; got {options.device!r}. On a cluster it "
+                "follows from `gpus_per_unit`; leave it out."
+            )
+        own = elsewhere if torch.cuda.is_available() else "cpu"
+        return Distribution(cluster=cluster, device=own, worker_device=elsewhere)
 
     def connected(self) -> AbstractContextManager[object]:
         """Stay connected to the cluster during a block."""

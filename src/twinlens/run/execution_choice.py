@@ -80,10 +80,5 @@ def _prober(model: nn.Module, setup: Setup, samples: int) -> Prober:
 
 
 def choose_shard_size(samples: int, values: int) -> int:
-    """Choose the number of samples per shard.
-
-    Example:
-        >>> [choose_shard_size(samples, 3 * 224 * 224) for samples in (500, 50_000)]
-        [16, 50]
-    """
+    """Choose the number of samples per shard."""
     return max(8, min(512, _SHARD_VALUES // values), math.ceil(samples / _MOST_SHARDS))

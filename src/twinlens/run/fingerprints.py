@@ -1,9 +1,4 @@
-"""Fingerprints of the samples of a run, to find the samples that two runs share.
-
-Ids are not enough: those of arrays are positions.
-
-Shapes: N samples.
-"""
+"""Fingerprints of the samples of a run, to find the samples that two runs share. Ids of arrays are only positions."""
 
 from __future__ import annotations
 

@@ -29,15 +29,7 @@ _NAMED = 16  # jobs listed in a message
 
 
 def deal(units: Sequence[Unit], jobs: int) -> dict[Unit, int]:
-    """Return the number of each unit's job.
-
-    Units are dealt in turn, method by method: every job has its share of each method, cheap or expensive.
-
-    Example:
-        >>> numbers = deal([Unit(0, "a"), Unit(0, "b"), Unit(1, "a"), Unit(1, "b")], 2)
-        >>> [unit.method for unit, number in numbers.items() if number == 1]
-        ['a', 'b']
-    """
+    """Return the number of each unit's job, in turn, method by method: each job has its share of each method."""
     order = sorted(units, key=lambda unit: (unit.stage, unit.method or "", unit.shard))
     numbers = {unit: k % jobs + 1 for k, unit in enumerate(order)}
     return {unit: numbers[unit] for unit in units}
@@ -124,13 +116,7 @@ def _existing(folders: Iterable[Path]) -> set[Path]:
 
 
 def describe_missing(job: Job, units: Sequence[Unit], missing: Sequence[Unit]) -> str:
-    """Describe in a line what a run lacks when one of its jobs is done, and how to complete it.
-
-    Example:
-        >>> describe_missing(Job(1, 2), [Unit(0), Unit(1), Unit(2)], [Unit(1)])
-        'Job 1/2 is done. Of the 3 units of the run 1 is missing, of job 2. The last job to finish writes the results;
-        the same command without `part` completes the run, too.'
-    """
+    """Describe in a line what a run lacks when one of its jobs is done, and how to complete it."""
     numbers = deal(units, job.of)
     left = sum(numbers[unit] == job.number for unit in missing)
     maps = {numbers[unit] for unit in missing if unit.stage != EXCHANGED} - {job.number}

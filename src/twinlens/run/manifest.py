@@ -146,13 +146,7 @@ class ExecutionRecord:
     @property
     def execution(self) -> Execution:
         """The same as the caller of the model takes it."""
-        return Execution(
-            batch_size=self.batch_size,
-            memory_format=self.memory_format,
-            compiled=self.compiled,
-            threads=self.threads,
-            precision=self.precision,
-        )
+        return Execution(**{field.name: getattr(self, field.name) for field in dataclasses.fields(Execution)})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -66,11 +66,7 @@ def unlike_settings(names: tuple[str, str], runs: tuple[StoredRun, StoredRun], m
     one, other = (_options(run, metric) for run in runs)
     if isinstance(one["protocol"], dict) or isinstance(other["protocol"], dict):
         one, other = ({**options, "protocol": _protocol(options["protocol"])} for options in (one, other))
-    return differences(other, one, places=_places(names))
-
-
-def _places(names: tuple[str, str]) -> tuple[str, str]:
-    return f"in {names[0]}", f"in {names[1]}"
+    return differences(other, one, places=(f"in {names[0]}", f"in {names[1]}"))
 
 
 def _options(evaluation: StoredRun, name: str) -> dict[str, JSON]:
@@ -112,7 +108,7 @@ def unlike_runs(names: tuple[str, str], runs: tuple[StoredRun, StoredRun]) -> li
     for method in one.methods:
         if method in other.methods:
             records = [_record(run, method) for run in runs]
-            if unlike := differences(records[1], records[0], places=_places(names)):
+            if unlike := differences(records[1], records[0], places=(f"in {names[0]}", f"in {names[1]}")):
                 notes.append(f"{method} differs: {'; '.join(unlike)}.")
     for kind, mine, theirs in (
         ("methods", list(one.methods), list(other.methods)),

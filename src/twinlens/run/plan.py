@@ -13,7 +13,7 @@ from twinlens.metrics.sweeps import Sweep, merge_sweeps
 from twinlens.run.directory import Run
 from twinlens.run.distribution import Distribution
 from twinlens.run.execution_choice import choose_calls
-from twinlens.run.manifest import Manifest, RoundsRecord, Settings, SweepRecord
+from twinlens.run.manifest import Manifest, Settings, SweepRecord
 from twinlens.run.method_sources import Method
 from twinlens.run.setup import Setup
 from twinlens.support.versions import environment
@@ -38,7 +38,10 @@ class Planner:
         """Return the manifest of this call, to be joined with that of the existing run."""
         setup, options = self.setup, self.setup.options
         rounds = None if options.until is None else setup.rounds
-        data = setup.data if rounds is None else setup.first(_samples_so_far(rounds, stored)).data
+        data = setup.data
+        if rounds is not None:  # those of the current round, or of the first
+            resumes = stored is not None and stored.data.samples in rounds.sizes
+            data = setup.first(stored.data.samples if stored and resumes else rounds.sizes[0]).data
         metrics = self.metrics(stored)
         settings = Settings.of(metrics, self.imputer, options, samples=data.samples)
         existing = stored.sweeps if stored else ()
@@ -58,13 +61,6 @@ class Planner:
             versions=environment(),
             rounds=rounds,
         )
-
-
-def _samples_so_far(rounds: RoundsRecord, stored: Manifest | None) -> int:
-    """Return the number of samples of the current round; of the first one for a new run."""
-    if stored is not None and stored.data.samples in rounds.sizes:
-        return stored.data.samples
-    return rounds.sizes[0]
 
 
 def check_rounds(until: str | float | None, stored: Manifest | None, where: str) -> None:
@@ -100,14 +96,7 @@ def draw_rounds(run: Run, setup: Setup) -> Iterator[Setup]:
 
 
 def plan_sweeps(sweeps: Iterable[Sweep], existing: Sequence[SweepRecord]) -> list[SweepRecord]:
-    """Plan the sweeps that a run still lacks, no level twice.
-
-    Example:
-        >>> from twinlens.metrics.catalogue import METRICS
-        >>> sweeps = [sweep for name in ("soundness", "road_lerf") for sweep in METRICS[name].sweeps(100)]
-        >>> [(sweep.name, len(sweep.schedule.levels)) for sweep in plan_sweeps(sweeps, [])]
-        [('area-lerf-linear', 99)]
-    """
+    """Plan the sweeps that a run still lacks, no level twice."""
     names, planned = {sweep.name for sweep in existing}, []
     for sweep in merge_sweeps(sweeps):
         done = {level for record in existing if record.is_kind_of(sweep) for level in record.schedule.levels}

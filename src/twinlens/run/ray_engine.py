@@ -14,10 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
-import torch
-
 from twinlens.errors import DamagedError, RunError
-from twinlens.options import DistributionOptions
 from twinlens.run.ray_workers import Conditions, Outcome, do_unit, import_ray
 from twinlens.run.units import ORIGINAL, Cluster, Unit
 from twinlens.run.work import EvaluationWork
@@ -30,42 +27,17 @@ _ATTEMPTS = 3  # of each unit
 _IN_FLIGHT = 1000  # tasks submitted at a time; more would slow down Ray
 
 
-def choose_cluster(options: DistributionOptions) -> Cluster | None:
-    """Return the cluster of the workers; None for the local engine."""
-    if options.engine != "ray":
-        return None
-    import_ray()  # before anything expensive
-    cpus, gpus = options.cpus_per_unit, options.gpus_per_unit
-    return Cluster(address=options.address, cpus_per_unit=1.0 if cpus is None else cpus, gpus_per_unit=gpus or 0.0)
-
-
-def choose_devices(device: str | None, cluster: Cluster | None) -> tuple[str | None, str | None]:
-    """Return the devices of this process and of remote workers; None for that of the model."""
-    if cluster is None:
-        return device, None
-    elsewhere = "cuda" if cluster.gpus_per_unit else "cpu"
-    if device is not None and device.partition(":")[0] != elsewhere:
-        raise ValueError(
-            f"`device` must be {elsewhere!r} with {cluster.gpus_per_unit:g} GPUs per unit; got {device!r}. On a "
-            "cluster it follows from `gpus_per_unit`; leave it out."
-        )
-    return "cpu" if elsewhere == "cpu" or not torch.cuda.is_available() else "cuda", elsewhere
-
-
 def run_ray(
-    work: EvaluationWork, units: Iterable[Unit], progress: Progress, cluster: Cluster | None = None
+    work: EvaluationWork, units: Iterable[Unit], progress: Progress, cluster: Cluster
 ) -> tuple[dict[str, Exception], dict[str, float]]:
     """Run units on a Ray cluster.
 
     A unit that fails three times is given up. A method is left out if three of its units failed and none succeeded.
     File errors that persist, such as a full disk, and damaged files end the run.
-
-    Returns:
-        The errors by method, and the seconds by task over all workers.
+    Returns the errors by method, and the seconds by task over all workers.
     """
-    resources = cluster or Cluster()
-    with connected(resources) as ray:
-        driver = _Driver(ray, work, progress, resources)
+    with connected(cluster) as ray:
+        driver = _Driver(ray, work, progress, cluster)
         try:
             listed = list(units)
             for stage in sorted({unit.stage for unit in listed}):
@@ -76,11 +48,7 @@ def run_ray(
 
 
 def map_ray(function: Callable[[T], R], items: Iterable[T], cluster: Cluster) -> dict[T, R]:
-    """Call a function for each item on a connected cluster.
-
-    Returns:
-        The results by item, without those that failed or cannot be pickled.
-    """
+    """Call a function for each item on a connected cluster; what fails there or cannot be sent has no result."""
     ray = import_ray()
     try:
         remote = ray.remote(function).options(num_cpus=cluster.cpus_per_unit)
@@ -191,8 +159,9 @@ class _Driver:
         """Cancel units that were submitted."""
         cancelled = set(units)
         for reference in [reference for reference, unit in self.running.items() if unit in cancelled]:
-            self.ray.cancel(reference, force=True)
             del self.running[reference]
+            with suppress(self.ray.exceptions.RayError):  # the cluster may be gone
+                self.ray.cancel(reference, force=True)
 
     def _explain(self, units: Sequence[Unit]) -> str:
         more = f" {len(units) - 1} more units failed." if len(units) > 1 else ""

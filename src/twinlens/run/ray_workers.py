@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -70,11 +71,11 @@ _loaded: dict[str, tuple[EvaluationWorker, _Notes]] = {}
 def do_unit(work: Sequence[Any], unit: Unit, conditions: Conditions) -> Outcome:
     """Do one unit, and report how it went; `work` holds a reference, which is fetched once per process."""
     node = f"{socket.gethostname()} ({import_ray().get_runtime_context().get_node_id()[:6]})"
-    vectors = torch.backends.cpu.get_cpu_capability()
+    report = partial(Outcome, node=node, vectors=torch.backends.cpu.get_cpu_capability())
     try:
         worker, notes = _load(work[0], conditions)
     except Exception as error:
-        return Outcome(node=node, vectors=vectors, error=f"{type(error).__name__}: {error}", cause="start")
+        return report(error=f"{type(error).__name__}: {error}", cause="start")
     notes.rows, notes.warnings = [], []
     before = dict(worker.seconds)
     try:
@@ -82,14 +83,12 @@ def do_unit(work: Sequence[Any], unit: Unit, conditions: Conditions) -> Outcome:
             worker.do(unit)
     except OSError as error:
         time.sleep(1.0)  # network file systems may show late what another node has written
-        return Outcome(node=node, vectors=vectors, error=f"{type(error).__name__}: {error}", cause="files")
+        return report(error=f"{type(error).__name__}: {error}", cause="files")
     except DamagedError as error:
-        return Outcome(node=node, vectors=vectors, error=error.reason, cause="damage", damaged=str(error.path))
+        return report(error=error.reason, cause="damage", damaged=str(error.path))
     except Exception as error:
-        return Outcome(node=node, vectors=vectors, error=str(error) or type(error).__name__)
-    return Outcome(
-        node=node,
-        vectors=vectors,
+        return report(error=str(error) or type(error).__name__)
+    return report(
         rows=tuple(notes.rows),
         seconds={name: now - before.get(name, 0.0) for name, now in worker.seconds.items()},
         warnings=(*notes.warnings, *(str(warning.message) for warning in caught)),

@@ -161,7 +161,7 @@ def open_setup(
     everything = cached(_open_samples(data, model, options))
     arrays = isinstance(data, (tuple, list)) and not isinstance(data[0], Tensor)
     loaded = _open_model(model, options, device, on_arrays=arrays)
-    if isinstance(data, (tuple, list)) and isinstance(data[0], Mapping):
+    if tokens := isinstance(data, (tuple, list)) and isinstance(data[0], Mapping):
         loaded = dataclasses.replace(loaded, module=TokenModel(loaded.module))
     task = task_of(everything.labels) if options.target is None else REGRESSION
     _check_performance(options, task)
@@ -197,32 +197,25 @@ def open_setup(
             data=data if isinstance(data, str) else None,
             classes=options.classes,
         ),
-        reload=_reload(model, loaded, options),
+        # First on the CPU; the work moves it to the worker's device.
+        reload=_loader(model, options, "cpu") if isinstance(model, str) and not tokens else None,
     )
 
 
-def _reload(model: ModelSource, loaded: LoadedModel, options: Options) -> Callable[[], LoadedModel] | None:
-    if not isinstance(model, str) or isinstance(loaded.module, TokenModel):
-        return None
+def _loader(model: str, options: ModelDataOptions, device: str | None) -> Callable[[], LoadedModel]:
     return partial(
         load_model,
         model,
         weights=options.weights,
         preprocessing=options.preprocessing,
-        device="cpu",  # first; the work moves it to the worker's device
+        device=device,
         allow_code=options.allow_code,
     )
 
 
 def _open_model(model: ModelSource, options: ModelDataOptions, device: str | None, *, on_arrays: bool) -> LoadedModel:
     if isinstance(model, str):
-        loaded = load_model(
-            model,
-            weights=options.weights,
-            preprocessing=options.preprocessing,
-            device=device,
-            allow_code=options.allow_code,
-        )
+        loaded = _loader(model, options, device)()
     elif isinstance(model, LoadedModel):
         loaded = model
     elif isinstance(model, nn.Module):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from twinlens.errors import DamagedError, RunError, first_line
+from twinlens.errors import DamagedError, first_line
 from twinlens.probing.exchange import draw_controlled
 from twinlens.probing.probe_table import ProbeTable
 from twinlens.probing.ranking import Schedule
@@ -66,7 +66,7 @@ def verify_run(run: Run) -> list[Finding]:
     intact = all(finding.problem is None for finding in findings)
     look(run.path / "results.json", lambda: _check_results(run, recompute=intact))
     if findings[-1].problem is None and (stored := StoredRun.open(run.path)).results.pairs_digest:
-        look(run.path / PAIRS, lambda: _check_pairs(stored))
+        look(run.path / PAIRS, stored.comparison)
     for path in check_files(run):
         look(path, partial(read_check, path))
     for left in run.path.rglob(".*.unfinished"):
@@ -136,11 +136,3 @@ def _check_results(run: Run, *, recompute: bool) -> str | None:
         return None
     again = to_json(analyse(TableReader(run), metrics, settings).results)
     return None if json.loads(json.dumps(again)) == read_json(run.path / "results.json") else "not what its probes give"
-
-
-def _check_pairs(run: StoredRun) -> str | None:
-    try:
-        run.comparison()
-    except RunError:
-        return "not what belongs to results.json"
-    return None
