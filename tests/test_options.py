@@ -45,7 +45,7 @@ def test_a_value_out_of_range_is_refused_by_name(name, values):
         ({"metrics": "completenes"}, "`metrics` must be one of .*; got 'completenes'. Did you mean 'completeness'"),
         (
             {"metrics": {"mine": {"metric": "soundness", "epsilom": 1}}},
-            "`metrics.mine` must be one of epsilon, .*'epsilom'",
+            "`metrics.mine` must be one of performance, .*'epsilom'",
         ),
         ({"engine": "steam"}, "`engine` must be one of local, ray; got 'steam'"),
         ({"performance": "acuracy"}, "`performance` must be one of accuracy, .*; got 'acuracy'. .*'accuracy'"),

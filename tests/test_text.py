@@ -171,7 +171,7 @@ def test_models_without_an_embedding_say_so(tokens):
     model = nn.Sequential(nn.Linear(8, 2))
     wrapped = lambda x: model(x.float())  # noqa: E731
     with (
-        pytest.raises(tl.RunError, match=r"must read token ids by an nn\.Embedding"),
+        pytest.raises(tl.RunError, match=r"must read token ids with an nn\.Embedding"),
         pytest.warns(match="saliency fails"),
     ):
         tl.evaluate(wrapped, (tokens["input_ids"], [0] * 10), ["saliency"], imputer=IMPUTER, **QUICK)

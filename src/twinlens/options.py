@@ -273,8 +273,8 @@ class Options(DistributionOptions, ExecutionOptions, EvaluationOptions, ModelDat
 
     Example:
         >>> Options(metrics="completeness").metric_values
-        {'completeness': Completeness(thresholds=(0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1), relative=True,
-        performance='accuracy', imputer=None, protocol='paper')}
+        {'completeness': Completeness(performance='accuracy', imputer=None, protocol='paper',
+        thresholds=(0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1), relative=True)}
         >>> Options(skip_bad="no")
         Traceback (most recent call last):
             ...

@@ -86,7 +86,7 @@ def test_options_of_metrics(tmp_path, run, subject):
     assert completeness["imputer"] == {"name": "blur", "sigma": 5.0}
     code, _, error = run(*command, "--option", "soundness.epsilom=0.02")
     assert code == 2
-    assert "`metrics.soundness` must be one of epsilon" in error
+    assert "`metrics.soundness` must be one of performance" in error
     assert "Did you mean 'epsilon'?" in error
     code, _, error = run(*command, "--metrics", "deletion", "--option", "soundness.epsilon=0.02")
     assert code == 2

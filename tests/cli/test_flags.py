@@ -100,7 +100,7 @@ def test_a_config_with_an_unknown_option(tmp_path, run):
         ('[methods.gradcam]\nlayr = "x"', "`layr` is no option of gradcam; its options are"),
         ('metrics = "completenes"', "Did you mean 'completeness'?"),
         ('[metrics.mine]\nmetric = "soundness"\nepsilon = "x"', "`epsilon` must be a number; got 'x'."),
-        ('show = ["nobody"]', "`show` must be one of ant/0.png"),
+        ('show = ["nobody"]', "`show` must hold ids of samples of this run, such as 'ant/0.png'; got 'nobody'"),
     ],
 )
 def test_wrong_values_in_a_file_are_refused_by_name(tmp_path, run, subject, line, message):

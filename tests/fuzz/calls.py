@@ -41,7 +41,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "attn_lrp": {"model": TinyTransformer()},
     "occlusion": {"window": 4, "stride": 4},
     "rise": {"masks": 10, "cells": 3},
-    "extremal_perturbation": {"steps": 3, "levels": 3},
+    "extremal_perturbation": {"steps": 3},
     "iba": {"steps": 2, "noise": 2},
     "input_iba": {"steps": 2, "noise": 2, "rounds": 1, "critic_steps": 1, "critic_noise": 2, "feature_steps": 2},
     "kernel_shap": {"coalitions": 20, "model": nn.Linear(5, 3), "inputs": torch.arange(20.0).reshape(4, 5)},

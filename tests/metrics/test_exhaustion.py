@@ -1,5 +1,4 @@
 import dataclasses
-import warnings
 
 import numpy as np
 import pytest
@@ -62,10 +61,6 @@ def test_a_predictive_level_beyond_attribution_is_flagged(curve):
 def test_many_questions_give_one_warning(curve):
     with pytest.warns(UserWarning, match="run out of attribution") as found:
         assert tl.bootstrap(curve, resamples=50).at(0.5).value == curve.reached(0.5).value
-    assert len(found) == 1
-    with warnings.catch_warnings(record=True) as found:
-        warnings.simplefilter("default")
-        tl.sensitivity(curve.table, level=0.5, performances=("accuracy", "balanced_accuracy"))
     assert len(found) == 1
 
 

@@ -47,8 +47,8 @@ def test_figures_of_every_chart(tmp_path):
 def test_figures_of_several_runs_carry_their_names_and_equal_results_give_equal_bytes(run, tmp_path, monkeypatch):
     monkeypatch.setattr(figures, "WIDTHS", {"one-column": (3.3, 2.4)})
     asked = run.results.settings
-    question = dataclasses.replace(asked, metrics={"deletion": asked.metrics["deletion"]})
-    one = changed(run, methods={"random": run.results.methods["random"]}, settings=question)
+    settings = dataclasses.replace(asked, metrics={"deletion": asked.metrics["deletion"]})
+    one = changed(run, methods={"random": run.results.methods["random"]}, settings=settings)
     other = dataclasses.replace(one, run=Run(tmp_path / "a b", run.run.manifest))
     files = write_figures([one, other], tmp_path)
     assert [path.name for path in files[:3]] == [f"run-deletion-one-column.{kind}" for kind in ("pdf", "svg", "png")]

@@ -25,7 +25,7 @@ def test_ensembles(tiny, monkeypatch):
         ensemble_gains, "METHODS", {ensemble_gains.BASE: ensemble_gains.METHODS[ensemble_gains.BASE], **few}
     )
     outcome = ensemble_gains.run(tiny, Watch())
-    areas = {name: own["completeness"]["area"] for name, own in outcome.numbers["methods"].items()}
+    areas = {name: own["completeness"]["area"]["value"] for name, own in outcome.numbers["methods"].items()}
     assert [claim.source.partition(":")[0] for claim in outcome.claims] == [
         "Section 5.3, Fig. 8a", "Section 5.3, Fig. 8b", "Section 5.3, Fig. 8c and 8d, Fig. 15", "Appendix B",
         "Appendix B",

@@ -54,7 +54,8 @@ def test_the_control_is_that_of_the_library(tmp_path, share):
             assert (found.low, found.high, found.p) == pytest.approx(ends, abs=1e-5)
         assert found.samples == len(chosen) == round(10 * share)
         sign = 1 if curves[0].higher_is_better else -1
-        assert evaluation.results.area("saliency", name) - sign * found.value == pytest.approx(found.value)
+        control = evaluation.results.methods["saliency"].metrics[name].control
+        assert evaluation.results.area("saliency", name) - sign * found.value == pytest.approx(control.value)
 
 
 @pytest.mark.slow

@@ -79,7 +79,10 @@ class _Fingerprint:
         except (RuntimeError, TypeError, ValueError):  # no plain memory, as of sparse and meta tensors
             return
         self._text(f"{value.dtype} {tuple(value.shape)}")
-        if raw.dtype != object:
+        if raw.dtype.names:  # the bytes between its fields, as in the trees of scikit-learn, may be anything
+            for name in raw.dtype.names:
+                self._array(raw[name])
+        elif raw.dtype != object:
             self._digest.update(raw.tobytes())
 
     def _code(self, value: Any, depth: int) -> None:
