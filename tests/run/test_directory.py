@@ -294,12 +294,13 @@ def test_what_killed_processes_left_is_removed_at_the_next_start(tmp_path, whole
     make_run(tmp_path / "new")
 
 
-def test_what_a_killed_command_left_is_removed_by_the_next_one(tmp_path, whole):
+@pytest.mark.parametrize("command", [["report"], ["ask", "--performance", "probability", "--quiet"]])
+def test_what_a_killed_command_left_is_removed_by_the_same_command(tmp_path, whole, command):
     out = tmp_path / "run"
     shutil.copytree(whole[0], out)
     left = out / ".report.html.7-0.unfinished"
     left.write_text("half")
-    assert main(["ask", str(out), "--performance", "probability", "--quiet"]) == 0
+    assert main([command[0], str(out), *command[1:]]) == 0
     assert not left.exists()
 
 

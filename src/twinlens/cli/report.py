@@ -12,6 +12,7 @@ from twinlens.cli.printing import print_differences, print_runs
 from twinlens.errors import RunError, printable_line, short_repr
 from twinlens.outcome import Evaluation, open_evaluation
 from twinlens.report import format_table, write_figures, write_report
+from twinlens.run.directory import RunDirectory
 from twinlens.run.run_comparison import compare_evaluations
 from twinlens.run.stored_run import run_labels
 from twinlens.support.fields import to_json
@@ -36,6 +37,9 @@ def run_report(arguments: argparse.Namespace) -> None:
         for path in paths:
             print(printable_line(str(path)))
     else:
+        if not arguments.out:
+            with contextlib.suppress(RunError), RunDirectory(evaluations[0].path):
+                pass  # removes what killed processes left, unless the run is in use
         with writing_to(arguments.out, "out"):
             page = write_report(evaluations, arguments.out or evaluations[0].path / "report.html")
         print(printable_line(str(page)))
