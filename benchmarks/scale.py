@@ -31,7 +31,6 @@ from twinlens.probing.exchange import draw_controlled
 from twinlens.probing.probe_table import ProbeTable
 from twinlens.run.directory import Run
 from twinlens.run.execution_choice import choose_shard_size
-from twinlens.run.manifest import Manifest
 from twinlens.run.table_reader import TableReader
 from twinlens.support.tensor_files import load_tensors, save_tensors
 
@@ -50,7 +49,7 @@ def method(number: int) -> Callable[..., Tensor]:
     return explain
 
 
-def one_shard(folder: Path, size: int) -> Run[Manifest]:
+def one_shard(folder: Path, size: int) -> Run:
     """Evaluate all methods on one shard of images."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * (SIDE - 2) ** 2, CLASSES)).eval()
@@ -69,7 +68,7 @@ def noisy(table: ProbeTable, ids: tuple[str, ...], rng: np.random.Generator) -> 
     return dataclasses.replace(table, ids=ids, logit=logit, probability=1 / (1 + np.exp(-logit)), target_rank=rank)
 
 
-def make_up(run: Run[Manifest], samples: int, size: int) -> None:
+def make_up(run: Run, samples: int, size: int) -> None:
     """Fill a run with shards until there are enough samples; the control has half of them, as by default."""
     manifest, names = run.manifest, [f"{position:05d}" for position in range(samples)]
     chosen = set(draw_controlled(names, 0.5, seed=manifest.seed).tolist())

@@ -15,7 +15,6 @@ from twinlens.report import write_report
 from twinlens.run.directory import Run, RunDirectory
 from twinlens.run.distribution import Distribution
 from twinlens.run.fingerprints import write_fingerprints
-from twinlens.run.manifest import Manifest
 from twinlens.run.method_sources import at_rest, find_maps, find_methods, join_methods
 from twinlens.run.plan import Planner, check_rounds, draw_rounds, needed_sweeps
 from twinlens.run.sample_selection import write_selection
@@ -24,6 +23,7 @@ from twinlens.run.stored_run import unfinished_results, write_results
 from twinlens.run.table_reader import TableReader
 from twinlens.run.units import Unit
 from twinlens.run.work import EvaluationWork
+from twinlens.support.files import as_path
 from twinlens.support.progress import Progress, shown_progress
 
 _LOG = logging.getLogger("twinlens")
@@ -58,7 +58,7 @@ def evaluate(  # noqa: D417 (the options are listed where they are declared)
     named = find_methods(methods, options)
     where = Distribution.of(options)
     out = options.out or tempfile.mkdtemp(prefix="twinlens-")
-    run_directory = RunDirectory(out, Manifest, shared=options.job is not None)
+    run_directory = RunDirectory(out, shared=options.job is not None)
     with shown_progress(options.progress) as progress, at_rest(named), run_directory as directory:
         # The model, ready to be called, and samples that were all read once.
         check_rounds(options.until, directory.manifest, str(directory.path))
@@ -67,14 +67,7 @@ def evaluate(  # noqa: D417 (the options are listed where they are declared)
         sources = join_methods(named, find_maps(options, setup))
 
         # The metrics with their imputers, and the sweeps that they need, each once.
-        planner = Planner(
-            setup=setup,
-            methods=sources,
-            options=options,
-            imputer=setup.imputer(options.imputer),
-            cluster=where.cluster,
-            device=where.worker_device,
-        )
+        planner = Planner(setup=setup, methods=sources, imputer=setup.imputer(options.imputer), distribution=where)
         run = directory.start(planner.manifest)
         metrics = planner.metrics(run.manifest)
         probes = run.manifest.settings.sweeps(metrics, run.manifest.data.features)
@@ -134,7 +127,7 @@ def _measure(
             if unit is None or unit in repairs:
                 raise
             progress.warn(f"{str(error.path)!r} is damaged ({error.reason}) and is made anew.")
-            work.discard(error.path)
+            as_path(error.path).unlink(missing_ok=True)
             repairs.append(unit)
 
 
@@ -156,12 +149,12 @@ def _results(
     # From probe tables to curves, intervals and the comparison of methods, over the whole data set.
     reader, analysis = where.analyse(run, metrics)
     write_results(run, analysis)
-    write_selection(work, analysis.false_share, planner.options.show)
+    write_selection(work, analysis.false_share, drawn.options.show)
     write_fingerprints(run, drawn.fingerprints)
     return Evaluation(run, analysis.results, reader, own, planner.imputer, analysis.comparison)
 
 
-def incomplete(run: Run[Manifest], failures: Mapping[str, Exception]) -> RunError:
+def incomplete(run: Run, failures: Mapping[str, Exception]) -> RunError:
     """Return the error that names the methods that failed, and why."""
     reasons = "; ".join(f"{name}: {error}" for name, error in failures.items())
     error = RunError(f"{run} is incomplete. {reasons} What is done is kept.")

@@ -60,12 +60,7 @@ _MARGIN = 0.02  # difference between methods that does not matter, unless `until
 
 @dataclass(frozen=True)
 class Job:
-    """One of N processes that share the work of a run.
-
-    Example:
-        >>> Job.read("3/16")
-        Job(number=3, of=16)
-    """
+    """One of N processes that share the work of a run."""
 
     number: int
     """Its number, from 1 to N."""
@@ -88,14 +83,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Until:
-    """The stopping rule of a run that draws its samples in rounds.
-
-    Example:
-        >>> Until.read(0.02), Until.read("decided:0.05")
-        (Until(margin=0.02, decided=False), Until(margin=0.05, decided=True))
-        >>> str(Until.read("decided"))
-        'decided:0.02'
-    """
+    """The stopping rule of a run that draws its samples in rounds."""
 
     margin: float
     """Largest half-width of the headline's intervals, or the difference between methods that does not matter."""

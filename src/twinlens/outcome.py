@@ -17,7 +17,6 @@ from twinlens.report.results_table import side_columns
 from twinlens.report.table_formats import notebook_html
 from twinlens.run.analysis import analyse
 from twinlens.run.directory import RunDirectory
-from twinlens.run.manifest import Manifest
 from twinlens.run.results import CurveResults
 from twinlens.run.stored_run import StoredRun, write_results
 from twinlens.run.table_reader import TableReader
@@ -148,7 +147,7 @@ class Evaluation(StoredRun):
             imputer=describe_imputer(main),
             resamples=resamples or self.results.settings.resamples,
         )
-        with RunDirectory(self.path, Manifest) as directory:
+        with RunDirectory(self.path) as directory:
             self.run.check_there()
             stored = directory.manifest or self.manifest
             # Another process may have added methods since this run was opened: they belong to it now.

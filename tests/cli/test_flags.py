@@ -7,7 +7,7 @@ import pytest
 
 import twinlens as tl
 from tests.tiny import read_results
-from twinlens.cli.flags import read_arguments
+from twinlens.cli.flags import read_arguments, read_flag, split_option
 from twinlens.cli.main import main
 from twinlens.options import Options
 from twinlens.support.fields import fields_of
@@ -100,7 +100,7 @@ def test_a_config_with_an_unknown_option(tmp_path, run):
         ('[methods.gradcam]\nlayr = "x"', "`layr` is no option of gradcam; its options are"),
         ('metrics = "completenes"', "Did you mean 'completeness'?"),
         ('[metrics.mine]\nmetric = "soundness"\nepsilon = "x"', "`epsilon` must be a number; got 'x'."),
-        ('show = ["nobody"]', "`show` must be one of ant/0.png"),
+        ('show = ["nobody"]', "`show` must hold ids of samples of this run, such as 'ant/0.png'; got 'nobody'"),
     ],
 )
 def test_wrong_values_in_a_file_are_refused_by_name(tmp_path, run, subject, line, message):
@@ -136,3 +136,10 @@ def test_every_option_is_a_flag_and_a_key(capsys):
             assert " ".join(field.help.rstrip(".").split()[:4]) in output
     for flag in ("--resize", "--crop", "--mean", "--std", "--compile", "--imputer", "--sign", "--channels"):
         assert flag in output
+
+
+def test_text_becomes_what_an_option_takes():
+    limit = next(field for field in fields_of(Options) if field.name == "limit")
+    assert [read_flag(text, limit) for text in ("5", "five", "auto")] == [5, "five", None]
+    assert split_option("occlusion.window=7") == ("occlusion", "window", 7)
+    assert split_option("soundness.performance=probability") == ("soundness", "performance", "probability")

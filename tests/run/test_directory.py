@@ -21,7 +21,6 @@ from twinlens.outcome import open_evaluation
 from twinlens.probing.probe_table import ProbeTable
 from twinlens.report import write_report
 from twinlens.run.directory import RunDirectory, read_run
-from twinlens.run.manifest import Manifest
 from twinlens.run.pairs_table import pairs_digest
 from twinlens.support.files import written_whole
 from twinlens.support.tensor_files import load_tensors
@@ -325,7 +324,7 @@ def test_a_question_waits_for_no_run_and_loses_nothing_of_it(tmp_path, whole):
     out = tmp_path / "run"
     make_run(out)
     evaluation = open_evaluation(out)
-    with RunDirectory(out, Manifest), pytest.raises(RunError, match="in use by another twinlens"):
+    with RunDirectory(out), pytest.raises(RunError, match="in use by another twinlens"):
         evaluation.ask(["deletion"])
     make_run(out, ["random", "centre"])  # which another process might do meanwhile
     asked = evaluation.ask(["deletion"])
@@ -361,7 +360,7 @@ def test_a_directory_in_use_or_of_another_kind_is_refused(tmp_path):
     with pytest.raises(RunError, match=r"must be a directory; .*letter.txt' is a file"):
         evaluate(tiny_model(), samples(4), out=tmp_path / "full" / "letter.txt", **asked)
     run = evaluate(tiny_model(), samples(4), out=tmp_path / "run", **asked).run
-    with RunDirectory(run.path, Manifest), pytest.raises(RunError, match="in use by another twinlens"):
+    with RunDirectory(run.path), pytest.raises(RunError, match="in use by another twinlens"):
         evaluate(tiny_model(), samples(4), out=run.path, **asked)
     (run.path / "run.json").write_text("{")
     with pytest.raises(RunError, match=r"run.json' is damaged"):

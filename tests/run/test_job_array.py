@@ -23,7 +23,6 @@ from twinlens.probing.execution import Execution
 from twinlens.run import execution_choice, job_array
 from twinlens.run.directory import RunDirectory
 from twinlens.run.job_array import deal, describe_missing, share_of
-from twinlens.run.manifest import Manifest
 from twinlens.run.units import Unit
 from twinlens.support.files import create_json
 
@@ -333,11 +332,11 @@ def test_one_of_many_creates_a_file(tmp_path, monkeypatch, links):
 
 def test_jobs_and_other_runs_keep_out_of_each_others_way(tmp_path, impatient):
     run(tmp_path / "run", "1/2")
-    with RunDirectory(tmp_path / "run", Manifest), pytest.raises(RunError, match="in use by another twinlens"):
+    with RunDirectory(tmp_path / "run"), pytest.raises(RunError, match="in use by another twinlens"):
         evaluate(tiny_model(), "not even opened", METHODS, out=tmp_path / "run", part="2/2", **OPTIONS)
     left = tmp_path / "run" / "maps" / "random" / ".00000.safetensors.7-0.unfinished"
     left.write_text("half")
-    with RunDirectory(tmp_path / "run", Manifest, shared=True) as other:
+    with RunDirectory(tmp_path / "run", shared=True) as other:
         other.start(lambda stored: stored)
         with pytest.raises(RunError, match=r"in use by another twinlens\. Wait for it to end"):
             run(tmp_path / "run")
@@ -381,7 +380,7 @@ def test_every_node_may_have_the_data_in_a_place_of_its_own(tmp_path, impatient)
         image_folder(folder)
     evaluate(model, str(folders[0]), METHODS, out=tmp_path / "run", part="1/2", **OPTIONS)
     before = (tmp_path / "run" / "run.json").read_bytes()
-    with RunDirectory(tmp_path / "run", Manifest, shared=True) as other:
+    with RunDirectory(tmp_path / "run", shared=True) as other:
         other.start(lambda stored: stored)
         evaluate(model, str(folders[1]), METHODS, out=tmp_path / "run", part="2/2", **OPTIONS)
     assert (tmp_path / "run" / "run.json").read_bytes() == before

@@ -7,6 +7,7 @@ import sys
 import textwrap
 import threading
 import time
+import warnings
 from collections import Counter
 from pathlib import Path
 
@@ -133,7 +134,8 @@ def test_what_fails_on_the_cluster_is_left_out(cluster):
 
 def test_a_node_that_dies_changes_nothing(tmp_path, cluster, expected):
     watcher = Watcher(cluster.replace_first)
-    with pytest.warns(UserWarning, match="died, and its units run elsewhere"):
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "A worker or its node died")  # if a unit was running there
         evaluate(tiny_model(), samples(), methods(seconds=1.0), out=tmp_path, engine="ray", progress=watcher, **OPTIONS)
     assert watcher.then is None
     assert (tmp_path / "results.json").read_bytes() == expected
@@ -243,7 +245,7 @@ def test_any_job_and_every_kind_of_failure(tmp_path, cluster):
     job = Errands(tmp_path)
     names = ["good", "bad", "deadly", "late"]
     units = [*(Unit(k) for k in range(6)), *(Unit(k, name) for name in names for k in range(6))]
-    with pytest.warns(UserWarning, match="errand|left out|A worker died") as caught:
+    with pytest.warns(UserWarning, match="errand|left out|died") as caught:
         failures, _ = run_ray(job, units, Quiet(), Cluster())
     said = [str(warning.message) for warning in caught]
     assert {name: str(error) for name, error in failures.items()} == {
@@ -252,13 +254,12 @@ def test_any_job_and_every_kind_of_failure(tmp_path, cluster):
         "deadly": "errand 2 failed 3 times: the process that did it died, perhaps for want of memory",
     }
     assert "bad fails and is left out: no way" in said
+    assert "A worker or its node died, and its units run elsewhere." in said
     assert str(failures["bad"]).endswith("failed 3 times: no way 2 more units failed.")
     # What relies on a unit that failed is not tried, what passes by itself is; the rest is done.
     assert [job.tries(Unit(1, name)) for name in names] == [0, 0, 0, 0]
     assert job.tries(Unit(1)) >= 3
-    # Three times alone; before that among others in its task, once more for each death in which it was not heard that
-    # the task before it had ended.
-    assert 3 <= job.tries(Unit(2, "deadly")) <= 6
+    assert job.tries(Unit(2, "deadly")) == 3
     assert all(job.tries(Unit(k, name)) >= 1 for k in (0, 2, 3, 4, 5) for name in ("good", "deadly", "late"))
 
 

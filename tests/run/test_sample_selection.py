@@ -14,7 +14,6 @@ from twinlens.run.sample_selection import (
     select_samples,
     write_selection,
 )
-from twinlens.run.setup import check_shown
 from twinlens.run.work import EvaluationWork
 
 
@@ -84,8 +83,6 @@ def test_the_selection_is_the_same_bytes_and_named_samples_come_first(run, tmp_p
 
 
 def test_samples_that_do_not_exist_are_refused_before_any_work(tmp_path):
-    with pytest.raises(ValueError, match=r"`show` must be one of 00000, 00001, .*; got 'cat'"):
+    with pytest.raises(ValueError, match="`show` must hold ids of samples of this run, such as '00000'; got 'cat'"):
         evaluate(loaded(), image_samples(), ["random"], out=tmp_path / "run", show=["cat"], **OPTIONS)
     assert not (tmp_path / "run").exists()
-    with pytest.raises(ValueError, match="`show` must hold ids of samples of this run, such as '00000'; got 'cat'"):
-        check_shown(["00007", "cat"], [f"{k:05d}" for k in range(30)])

@@ -265,7 +265,7 @@ def test_the_control_runs_while_its_shard_is_loaded(tmp_path, monkeypatch, size)
     """Units come shard by shard, and each unit of the control after the maps that it reads."""
     orders = []
     monkeypatch.setattr(
-        "twinlens.run.engines.run_in_order", lambda work, units, *_: orders.append((work, list(units))) or {}
+        "twinlens.run.distribution.run_in_order", lambda work, units, *_: orders.append((work, list(units))) or {}
     )
     with pytest.raises(FileNotFoundError):  # nothing was made
         evaluate(tiny_model(), samples(size), ["random"], metrics=["deletion"], out=tmp_path / "run", **QUICK)

@@ -55,15 +55,7 @@ def run_ask(namespace: argparse.Namespace) -> None:
 
 
 def with_imputer(metrics: Mapping[str, Metric], imputer: Imputer) -> dict[str, Metric]:
-    """Set the imputer of the metrics that use the run's; deletion and insertion keep their own.
-
-    Example:
-        >>> from twinlens.imputation.imputers import ConstantImputer
-        >>> from twinlens.metrics.catalogue import METRICS
-        >>> changed = with_imputer(METRICS, ConstantImputer(0.5))
-        >>> changed["soundness"].imputer, changed["insertion"].imputer
-        (ConstantImputer(value=0.5), None)
-    """
+    """Set the imputer of the metrics that use the run's; deletion and insertion keep their own."""
 
     def change(metric: Metric) -> Metric:
         takes = dataclasses.replace(metric, imputer=None).bound(imputer, neighbours=True).imputer is imputer
@@ -75,13 +67,7 @@ def with_imputer(metrics: Mapping[str, Metric], imputer: Imputer) -> dict[str, M
 def change_metrics(
     metrics: Mapping[str, Metric], shared: Mapping[str, object], options: Iterable[str]
 ) -> dict[str, Metric]:
-    """Change metrics by shared options and by METRIC.KEY=VALUE.
-
-    Example:
-        >>> from twinlens.metrics.catalogue import METRICS
-        >>> change_metrics({"soundness": METRICS["soundness"]}, {}, ["soundness.epsilon=0.05"])["soundness"].epsilon
-        0.05
-    """
+    """Change metrics by shared options and by METRIC.KEY=VALUE."""
     changed = {
         name: replaced(metric, {key: value for key, value in shared.items() if key in metric.shared}, name)
         for name, metric in metrics.items()

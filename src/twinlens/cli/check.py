@@ -5,17 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 
-from rich import box
-from rich.markup import escape
-from rich.table import Table
-
 from twinlens.checks import check_catalogue
 from twinlens.checks.check_catalogue import CHECKS
 from twinlens.checks.check_definition import CheckOptions
-from twinlens.cli.flags import add_options, given_flags, names_of
-from twinlens.cli.printing import open_console, print_plain
-from twinlens.errors import printable_line, unknown
-from twinlens.options import ModelDataOptions
+from twinlens.cli.flags import add_model, add_options, given_flags, names_of
+from twinlens.cli.printing import new_table, open_console, plain, print_plain
+from twinlens.errors import unknown
 from twinlens.outcome import open_evaluation
 from twinlens.run.check_records import Check
 from twinlens.support.estimate import Estimate
@@ -28,13 +23,7 @@ def add_check(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help=", ".join(CHECKS))
     parser.add_argument("run", metavar="RUN", help="run directory")
     parser.add_argument("--methods", metavar="A,B,…", help="methods to check (default: all methods of the run)")
-    parser.add_argument(
-        "--model",
-        metavar="SPEC",
-        help="the run's model; required if it is code (FILE.py:FUNCTION or FILE.pt2), which is never loaded from "
-        "run.json",
-    )
-    add_options(parser, ModelDataOptions, ["allow_code"])
+    add_model(parser)
     add_options(parser, CheckOptions)
     parser.add_argument("--quiet", action="store_true", help="print errors only")
     parser.add_argument("--json", action="store_true", help="print only the stored record, as JSON")
@@ -67,33 +56,25 @@ def print_check(check: Check) -> None:
     """Print the results of a check: one row per method, and one row per step for a check with steps."""
     console = open_console()
     print_plain(console, f"{check.title}. {check.question} {check.samples} samples.")
-    table = _new_table()
+    table = new_table()
     for heading in ("method", *(column.heading for column in check.columns)):
-        table.add_column(_plain(heading), justify="left" if heading == "method" else "right", no_wrap=True)
+        table.add_column(plain(heading), justify="left" if heading == "method" else "right", no_wrap=True)
     for name, result in check.methods.items():
-        table.add_row(_plain(name), *(_plain(str(value)) for value in result.values))
+        table.add_row(plain(name), *(plain(str(value)) for value in result.values))
     console.print(table)
     if check.steps:
-        steps = _new_table(_plain(check.course_title or ""))
-        steps.add_column(_plain(check.step_title or "step"))
+        steps = new_table(plain(check.course_title or ""))
+        steps.add_column(plain(check.step_title or "step"))
         for name in check.methods:
-            steps.add_column(_plain(name), justify="right", no_wrap=True)
+            steps.add_column(plain(name), justify="right", no_wrap=True)
         for k, step in enumerate(check.steps):
-            steps.add_row(_plain(step), *(_two_lines(result.course[k]) for result in check.methods.values()))
+            steps.add_row(plain(step), *(_two_lines(result.course[k]) for result in check.methods.values()))
         console.print(steps)
     for text in (check.reading, *check.notes):
         print_plain(console, text)
 
 
-def _new_table(title: str | None = None) -> Table:
-    return Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False, title=title)
-
-
 def _two_lines(estimate: Estimate) -> str:
     """Format a number with its interval below it: narrow columns leave room for many methods."""
     number, _, interval = str(estimate).partition(" ")
-    return _plain(number) + (f"\n[dim]{_plain(interval)}[/dim]" if interval else "")
-
-
-def _plain(text: str) -> str:
-    return escape(printable_line(text))
+    return plain(number) + (f"\n[dim]{plain(interval)}[/dim]" if interval else "")

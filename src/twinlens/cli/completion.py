@@ -1,9 +1,8 @@
 """Shell completion by argcomplete: commands, flags, names and paths.
 
-The parsers of the commands take seconds to import torch. `completion.json` lists what they accept instead; `make docs`
-writes it from them, and a test keeps it up to date. It maps each command to its arguments: the flags, or the name of a
-positional argument; `nargs` as in argparse; and the words to offer, where @KIND stands for the names of a kind or for
-paths, and a comma for a comma-separated list.
+The parsers of the commands take seconds to import torch. `completion.json`, written by `make docs`, lists instead what
+they accept: for each command its arguments, `nargs`, and the words to offer, where @KIND stands for the names of a kind
+or for paths, and a comma for a comma-separated list.
 """
 
 from __future__ import annotations

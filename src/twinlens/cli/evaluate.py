@@ -13,7 +13,7 @@ from typing import Any, cast
 from PIL.Image import DecompressionBombWarning
 
 from twinlens.cli.flags import Arguments, add_options, add_output, option_group, read_arguments
-from twinlens.cli.printing import print_evaluation, print_warnings
+from twinlens.cli.printing import open_console, print_evaluation, print_plain
 from twinlens.cli.report import writing_to
 from twinlens.errors import printable_line, unknown
 from twinlens.evaluation import evaluate, incomplete
@@ -162,6 +162,7 @@ def show(evaluation: Evaluation, namespace: argparse.Namespace) -> None:
     if namespace.json:
         print(json.dumps(evaluation.overview(), indent=1, ensure_ascii=False))
     elif not namespace.quiet and not evaluation.methods:  # other jobs of the run are not finished
-        print_warnings(evaluation)
+        for warning in evaluation.results.warnings:
+            print_plain(open_console(), warning)
     elif not namespace.quiet:
         print_evaluation(evaluation)

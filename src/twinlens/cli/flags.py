@@ -15,7 +15,7 @@ from twinlens.errors import unknown
 from twinlens.imputation.imputers import IMPUTERS
 from twinlens.metrics.catalogue import metric_names
 from twinlens.models.preprocessing import Preprocessing
-from twinlens.options import Options
+from twinlens.options import ModelDataOptions, Options
 from twinlens.support.fields import Field, convert, fields_of
 
 Arguments = dict[str, object]
@@ -43,13 +43,7 @@ _SPECIAL = {
 
 
 def add_options(parser: argparse.ArgumentParser, kind: type, names: Iterable[str] | None = None) -> None:
-    """Add a flag for each option of a dataclass, in groups titled by the classes that declare them.
-
-    Args:
-        parser: gets the flags, which are None by default.
-        kind: the dataclass.
-        names: only these options; all by default.
-    """
+    """Add a flag for each option of a dataclass, or for `names`, in groups titled by the classes that declare them."""
     for field in fields_of(kind):
         if field.name in PYTHON_ONLY or (names is not None and field.name not in names):
             continue
@@ -74,6 +68,17 @@ def add_output(parser: argparse.ArgumentParser, content: str) -> None:
     """Add --quiet and --json; `content` is what the latter prints."""
     parser.add_argument("--quiet", action="store_true", help="Print errors only.")
     parser.add_argument("--json", action="store_true", help=f"Print {content} as JSON and nothing else.")
+
+
+def add_model(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of commands that load the model of a run again."""
+    parser.add_argument(
+        "--model",
+        metavar="SPEC",
+        help="the run's model; required if it is code (FILE.py:FUNCTION or FILE.pt2), which is never loaded from "
+        "run.json",
+    )
+    add_options(parser, ModelDataOptions, ["allow_code"])
 
 
 def _add_flag(group: argparse._ActionsContainer, field: Field, default: str = "") -> None:
@@ -104,13 +109,7 @@ def _kinds(hint: Any) -> list[Any]:
 
 
 def read_flag(text: str, field: Field) -> object:
-    """Convert a flag's text to the type of its option; text that does not fit is returned for the option to refuse.
-
-    Example:
-        >>> limit = next(field for field in fields_of(Options) if field.name == "limit")
-        >>> read_flag("5", limit), read_flag("five", limit), read_flag("auto", limit)
-        (5, 'five', None)
-    """
+    """Convert a flag's text to the type of its option; text that does not fit is returned for the option to refuse."""
     if text == "auto" and field.default is None:
         return None
     for kind in _kinds(field.type):
@@ -141,12 +140,7 @@ def given_flags(namespace: argparse.Namespace, kind: type) -> Arguments:
 
 
 def names_of(text: str) -> list[str]:
-    """Split a comma-separated list of names.
-
-    Example:
-        >>> names_of("gradcam, random")
-        ['gradcam', 'random']
-    """
+    """Split a comma-separated list of names."""
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
@@ -183,12 +177,7 @@ def _pair(text: str, argument: str, form: str) -> tuple[str, str]:
 
 
 def split_option(text: str) -> tuple[str, str, object]:
-    """Split NAME.KEY=VALUE; VALUE is read as TOML if it is valid TOML, and as text otherwise.
-
-    Example:
-        >>> split_option("occlusion.window=7"), split_option("soundness.performance=probability")
-        (('occlusion', 'window', 7), ('soundness', 'performance', 'probability'))
-    """
+    """Split NAME.KEY=VALUE; VALUE is read as TOML if it is valid TOML, and as text otherwise."""
     target, value = _pair(text, "option", "NAME.KEY=VALUE")
     name, _, key = target.rpartition(".")
     if not name or not key:
@@ -239,10 +228,8 @@ def read_config(path: str) -> Arguments:
     """Read run.toml, refusing keys that are not options; `Options` checks the values."""
     try:
         config = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except ValueError as error:  # not TOML, not UTF-8, or not a valid path
+    except (ValueError, RecursionError) as error:  # not TOML, nested too deeply, not UTF-8, or not a valid path
         raise ValueError(f"`{path}` is not a valid TOML file: {error}") from None
-    except RecursionError:
-        raise ValueError(f"`{path}` is not a valid TOML file: it is nested too deeply.") from None
     fields = {field.name: field for field in fields_of(Options) if field.name not in PYTHON_ONLY}
     names = ("model", "data", "methods", *fields)
     for name, value in config.items():

@@ -26,14 +26,9 @@ class Command(NamedTuple):
     """One command."""
 
     summary: str
-    """One line for the list of commands."""
-
     usage: str
     """Arguments after the command's name."""
-
     examples: tuple[str, ...]
-    """Complete command lines, shown below the options."""
-
     module: str
     """Module of this package with `add_COMMAND(parser)` and `run_COMMAND(namespace)`."""
 
@@ -141,13 +136,6 @@ class _Parser(argparse.ArgumentParser):
         raise ValueError(f"{message[:1000]}. See: {self.prog} --help")
 
 
-class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
-    """Keeps the lines of examples, and leaves room for long flags."""
-
-    def __init__(self, prog: str) -> None:
-        super().__init__(prog, max_help_position=30)
-
-
 def command_parser(name: str) -> argparse.ArgumentParser:
     """Return the parser of a command."""
     command = COMMANDS[name]
@@ -156,24 +144,14 @@ def command_parser(name: str) -> argparse.ArgumentParser:
         usage=f"twinlens {name} {command.usage}",
         description=f"{command.summary[0].upper()}{command.summary[1:]}.",
         epilog="\n".join(["examples:", *(f"  {example}" for example in command.examples)]),
-        formatter_class=_HelpFormatter,
+        formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, max_help_position=30),
     )
     getattr(importlib.import_module(f"twinlens.cli.{command.module}"), f"add_{name}")(parser)
     return parser
 
 
 def _without_command(words: Sequence[str]) -> int:
-    parser = _top_parser()
-    try:
-        parser.parse_args(words)
-    except ValueError as error:
-        _print_line(f"error: {error}")
-    else:
-        parser.print_help(sys.stderr)
-    return 2
-
-
-def _top_parser() -> argparse.ArgumentParser:
+    """Print the help or the versions."""
     width = max(map(len, COMMANDS))
     commands = "\n".join(f"  {name:<{width}}  {command.summary}" for name, command in COMMANDS.items())
     parser = _Parser(
@@ -184,13 +162,16 @@ def _top_parser() -> argparse.ArgumentParser:
         epilog="Start with `twinlens demo`. `twinlens COMMAND --help` lists the options of a command.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=_versions(), help="Show versions and exit.")
-    return parser
-
-
-def _versions() -> str:
     packages = " ".join(f"{name} {version(name)}" for name in ("torch", "numpy"))
-    return f"twinlens {version('twinlens')} (Python {platform.python_version()}, {packages})"
+    versions = f"twinlens {version('twinlens')} (Python {platform.python_version()}, {packages})"
+    parser.add_argument("--version", action="version", version=versions, help="Show versions and exit.")
+    try:
+        parser.parse_args(words)
+    except ValueError as error:
+        _print_line(f"error: {error}")
+    else:
+        parser.print_help(sys.stderr)
+    return 2
 
 
 def _run(name: str, words: Sequence[str]) -> int:

@@ -26,23 +26,15 @@ def add_methods(parser: argparse.ArgumentParser) -> None:
 
 def run_methods(namespace: argparse.Namespace) -> None:
     """List all methods, metrics and imputers, or describe one."""
-    name = namespace.name
-    if name is None:
+    if namespace.name is None:
         methods = method_names()
         _print_table("Methods", [each for each in methods if each not in BASELINES], _method_summary)
         _print_table("Baseline methods", [each for each in methods if each in BASELINES], _method_summary)
         _print_table("Metrics", metric_names(), _metric_summary)
         _print_table("Imputers", list(IMPUTERS), lambda each: _summary(IMPUTERS[each]))
         print("`twinlens methods NAME` describes one of them, with its options.")
-    elif name in method_names():
-        _describe_method(name)
-    elif name in metric_names():
-        _describe_metric(name)
-    elif name in IMPUTERS:
-        example = TokenImputer(0) if name == "token" else find_imputer(name)
-        _describe_fields(name, example, f"--imputer {name} --option imputer.KEY=VALUE")
     else:
-        raise unknown("name", name, [*method_names(), *metric_names(), *IMPUTERS])
+        _describe(namespace.name, [*method_names(), *metric_names(), *IMPUTERS])
 
 
 def add_metrics(parser: argparse.ArgumentParser) -> None:
@@ -55,10 +47,8 @@ def run_metrics(namespace: argparse.Namespace) -> None:
     if namespace.name is None:
         _print_table("Metrics", metric_names(), _metric_summary)
         print("`twinlens metrics NAME` describes one of them, with its options.")
-    elif namespace.name in metric_names():
-        _describe_metric(namespace.name)
     else:
-        raise unknown("name", namespace.name, metric_names())
+        _describe(namespace.name, metric_names())
 
 
 def _print_table(title: str, names: list[str], summary: Callable[[str], str]) -> None:
@@ -85,33 +75,33 @@ def _summary(entry: object) -> str:
     return (inspect.getdoc(entry) or "").split("\n\n")[0].replace("\n", " ")
 
 
-def _describe_method(name: str) -> None:
-    function = METHODS.get(name) or plugin_method("name", name)
-    text = inspect.getdoc(function) or ""
-    if name in METHODS:  # a plug-in declares nothing
-        defaults = ", ".join(f"{option}={p.default!r}" for option, p in options_of(function).items())
-        text += f"\n\n{declared(function).describe()}\nDefaults: {defaults}"
-    _print_lines(name, text)
+def _describe(name: str, names: list[str]) -> None:
+    """Print what a method, metric or imputer is, and its options with their defaults."""
+    if name not in names:
+        raise unknown("name", name, names)
+    if name in metric_names():
+        metric = metric_named(name)
+        reading, scale = metric.about.reading(str(metric.performance))
+        text = _with_options(f"{_summary(type(metric))}\n{scale}\n{reading}", metric, f"--option {name}.KEY=VALUE")
+    elif name in IMPUTERS:
+        imputer = TokenImputer(0) if name == "token" else find_imputer(name)
+        text = _with_options(_summary(type(imputer)), imputer, f"--imputer {name} --option imputer.KEY=VALUE")
+    else:
+        function = METHODS.get(name) or plugin_method("name", name)
+        text = inspect.getdoc(function) or ""
+        if name in METHODS:  # a plug-in declares nothing
+            defaults = ", ".join(f"{option}={p.default!r}" for option, p in options_of(function).items())
+            text += f"\n\n{declared(function).describe()}\nDefaults: {defaults}"
+    console = Console()
+    console.print(f"{name}\n", style="bold")
+    for line in text.split("\n"):
+        print_plain(console, line)
 
 
-def _describe_metric(name: str) -> None:
-    metric = metric_named(name)
-    reading, scale = metric.about.reading(str(metric.performance))
-    _describe_fields(name, metric, f"--option {name}.KEY=VALUE", f"{scale}\n{reading}")
-
-
-def _describe_fields(name: str, value: object, form: str, more: str = "") -> None:
-    """Print what a metric or an imputer is, and its options with their defaults; `form` shows how to set one."""
-    lines = [f"{_summary(type(value))}\n{more}".rstrip(), "", f"Options, as in {form}:"]
+def _with_options(text: str, value: object, form: str) -> str:
+    lines = [text, "", f"Options, as in {form}:"]
     for field in fields_of(type(value)):
         own = getattr(value, field.name)
         default = "" if own is None else f" ({', '.join(map(str, own)) if isinstance(own, tuple) else own})"
         lines.append(f"  {field.name}: {field.help}{default}")
-    _print_lines(name, "\n".join(lines))
-
-
-def _print_lines(title: str, text: str) -> None:
-    console = Console()
-    console.print(f"{title}\n", style="bold")
-    for line in text.split("\n"):
-        print_plain(console, line)
+    return "\n".join(lines)

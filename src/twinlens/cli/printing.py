@@ -33,6 +33,11 @@ def open_console() -> Console:
     return console if console.is_terminal else Console(width=120)
 
 
+def new_table(title: str | None = None, space: int = 1) -> Table:
+    """Return an empty table in the style of all commands."""
+    return Table(box=box.SIMPLE_HEAD, padding=(0, space), pad_edge=False, title=title)
+
+
 def print_plain(console: Console, text: str) -> None:
     """Print text without markup and line breaks."""
     console.print(printable_line(text), markup=False, highlight=False, soft_wrap=True)
@@ -58,12 +63,6 @@ def print_evaluation(evaluation: Evaluation) -> None:
         more = f" ({len(alike) - 1} similar, see results.json)" if len(alike) > 1 else ""
         print_plain(console, f"Note: {alike[0]}{more}")
     print_plain(console, f"All files are in {evaluation.path}")
-
-
-def print_warnings(evaluation: Evaluation) -> None:
-    """Print the warnings of a run that has no results yet."""
-    for warning in evaluation.results.warnings:
-        print_plain(open_console(), warning)
 
 
 def print_runs(evaluations: Sequence[Evaluation], *, verdicts: bool = False) -> None:
@@ -99,22 +98,22 @@ def print_differences(comparison: RunComparison, evaluations: Sequence[Evaluatio
 
 def _layout(results: ResultsTable, *, groups: bool, times: bool) -> Table:
     """Lay out a table for the terminal, with a heading for each group of rows and the time of each method."""
-    table = Table(box=box.SIMPLE_HEAD, padding=0, pad_edge=False)
+    table = new_table(space=0)
     table.add_column("method", no_wrap=True)
     for heading in [*(column.heading for column in results.columns), *(["time"] if times else [])]:
-        table.add_column(_plain(heading), justify="right", no_wrap=True)
+        table.add_column(plain(heading), justify="right", no_wrap=True)
     for group, rows in groupby(results.rows, key=lambda row: row.group):
         if groups:
             table.add_section()
-            table.add_row(f"[bold]{_plain(group)}[/bold]")
+            table.add_row(f"[bold]{plain(group)}[/bold]")
         for row in rows:
             time = [f"{row.seconds or 0.0:.1f} s"] if times else []
             style = "dim" if row.baseline else ""
-            table.add_row(_plain(row.method), *map(_cell, row.cells), *time, style=style)
+            table.add_row(plain(row.method), *map(_cell, row.cells), *time, style=style)
     return table
 
 
-def _plain(name: str) -> str:
+def plain(name: str) -> str:
     """Return a name without markup and control characters; headings may have several lines."""
     return escape("\n".join(map(printable_line, name.split("\n"))))
 
@@ -132,7 +131,7 @@ def print_selftest(result: pd.DataFrame, method: str, samples: int) -> None:
     """Print how well each metric ranks increasingly degraded versions of a method's maps."""
     console = open_console()
     print_plain(console, f"{method} on {samples} samples, with a growing share of each map replaced by noise")
-    table = Table(box=box.SIMPLE_HEAD, padding=0, pad_edge=False)
+    table = new_table(space=0)
     table.add_column("metric")
     for name in result.columns[1:]:
         table.add_column(str(name).replace("share ", "").replace("correlation", "Spearman"), justify="right")

@@ -12,11 +12,10 @@ from twinlens.cli.printing import print_differences, print_runs
 from twinlens.errors import RunError, printable_line, short_repr
 from twinlens.outcome import Evaluation, open_evaluation
 from twinlens.report import format_table, write_figures, write_report
-from twinlens.run.directory import tidy_run
+from twinlens.run.directory import RunDirectory
 from twinlens.run.run_comparison import compare_evaluations
 from twinlens.run.stored_run import run_labels
-from twinlens.statistics.contrasts import RunComparison
-from twinlens.support.fields import JSON, to_json
+from twinlens.support.fields import to_json
 
 
 def add_report(parser: argparse.ArgumentParser) -> None:
@@ -39,7 +38,8 @@ def run_report(arguments: argparse.Namespace) -> None:
             print(printable_line(str(path)))
     else:
         if not arguments.out:
-            tidy_run(evaluations[0].path)
+            with contextlib.suppress(RunError), RunDirectory(evaluations[0].path):
+                pass  # removes what killed processes left, unless the run is in use
         with writing_to(arguments.out, "out"):
             page = write_report(evaluations, arguments.out or evaluations[0].path / "report.html")
         print(printable_line(str(page)))
@@ -92,7 +92,11 @@ def run_compare(arguments: argparse.Namespace) -> None:
     several = len(runs) > 1 and arguments.resamples != 0
     comparison = compare_evaluations(runs, resamples=arguments.resamples) if several else None
     if arguments.json:
-        content = {str(run.path): _overview(label, run, comparison) for label, run in runs.items()}
+        content = {str(run.path): run.overview() for run in evaluations}
+        if comparison is not None:
+            for label, run in runs.items():
+                pairs = [to_json(pair.row()) for pair in comparison.pairs if pair.first == label]  # with later runs
+                content[str(run.path)] |= {"differences": pairs, "notes": to_json(comparison.notes)}
         print(json.dumps(content, indent=1, ensure_ascii=False))
         return
     print_runs(evaluations, verdicts=arguments.verdicts)
@@ -101,11 +105,3 @@ def run_compare(arguments: argparse.Namespace) -> None:
     with writing_to(arguments.out, "out"):
         page = write_report(evaluations, arguments.out, comparison=comparison)
     print(printable_line(str(page)))
-
-
-def _overview(label: str, run: Evaluation, comparison: RunComparison | None) -> dict[str, JSON]:
-    """Return the numbers of a run, and its differences from the runs after it."""
-    if comparison is None:
-        return run.overview()
-    pairs = [to_json(pair.row()) for pair in comparison.pairs if pair.first == label]
-    return {**run.overview(), "differences": pairs, "notes": to_json(comparison.notes)}

@@ -7,13 +7,11 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rich import box
 from rich.markup import escape
-from rich.table import Table
 from rich.text import Text
 
 from twinlens.cli.flags import add_options, given_flags
-from twinlens.cli.printing import open_console, print_plain
+from twinlens.cli.printing import new_table, open_console, print_plain
 from twinlens.errors import RunError, unknown
 from twinlens.reproduction import EXPERIMENTS, ExperimentOptions, StoredExperiment, reproduce, reproduce_all
 from twinlens.reproduction.claims import count_verdicts
@@ -60,7 +58,7 @@ def print_experiments(experiments: Sequence[StoredExperiment], page: Path) -> No
         print_plain(console, f"{experiment.name}: {experiment.title} ({experiment.seconds:.0f} s)")
         if experiment.smoke:
             print_plain(console, f"A smoke run: {experiment.smoke}. Claims it cannot decide are open.")
-        table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
+        table = new_table()
         for heading in ("claim", "here", "measured", "in the paper"):
             table.add_column(heading, ratio={"here": 2, "in the paper": 3}.get(heading, 6))
         for claim in experiment.claims:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import argparse
 
-from twinlens.cli.flags import add_options
+from twinlens.cli.flags import add_model
 from twinlens.cli.printing import print_selftest
 from twinlens.data.inputs import load_inputs
 from twinlens.data.samples import subset
 from twinlens.errors import unknown
 from twinlens.imputation.imputers import restore_imputer
 from twinlens.laboratory.degradation import selftest
-from twinlens.metrics.performance import Performance
-from twinlens.options import ModelDataOptions
 from twinlens.outcome import Evaluation, open_evaluation
 from twinlens.run.setup import reopen
 
@@ -23,13 +21,7 @@ def add_selftest(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--method", metavar="NAME", help="method whose maps are degraded (default: the one with the best completeness)"
     )
-    parser.add_argument(
-        "--model",
-        metavar="SPEC",
-        help="the run's model; required if it is code (FILE.py:FUNCTION or FILE.pt2), which is never loaded from "
-        "run.json",
-    )
-    add_options(parser, ModelDataOptions, ["allow_code"])
+    add_model(parser)
     parser.add_argument("--limit", type=int, default=100, metavar="N", help="number of samples (default: 100)")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
@@ -49,7 +41,7 @@ def run_selftest(arguments: argparse.Namespace) -> None:
         load_inputs(part, model, workers=2),
         part.labels,
         evaluation.maps(method)[positions],
-        performance=_performance(evaluation),
+        performance=next((metric.performance for metric in evaluation.metric_values.values()), "accuracy"),
         imputer=restore_imputer(evaluation.results.settings.imputer),
         ids=part.ids,
         seed=manifest.seed,
@@ -67,8 +59,3 @@ def _most_complete(evaluation: Evaluation) -> str:
     if not areas:
         raise ValueError(f"`method` is missing: pass --method, one of {', '.join(evaluation.methods)}.")
     return max(areas, key=areas.__getitem__)
-
-
-def _performance(evaluation: Evaluation) -> Performance:
-    """Return the performance measure of the run's first metric."""
-    return next((metric.performance for metric in evaluation.metric_values.values()), "accuracy")

@@ -28,7 +28,7 @@ from twinlens.run.results import CONFIDENCE, CurveResults, MethodResults, Result
 from twinlens.run.stopping import find_stopping
 from twinlens.run.table_reader import TableReader
 from twinlens.run.wording import find_warnings
-from twinlens.statistics.bootstrap import Area, Bootstrap, bootstrap
+from twinlens.statistics.bootstrap import Area, bootstrap
 from twinlens.statistics.comparison import compare_areas
 from twinlens.statistics.diagnostics import Finding, diagnose, diagnose_ties
 from twinlens.statistics.sequential import Looks
@@ -46,10 +46,8 @@ class MethodAnalysis:
 
     results: MethodResults
     """Its entry in results.json."""
-
     areas: Mapping[str, Area]
     """Its area by each metric, for the comparison with other methods."""
-
     false_share: Floats | None
     """(N,) the share of each sample's attribution that was judged false in the end; None without soundness."""
 
@@ -60,13 +58,10 @@ class Analysis:
 
     results: Results
     """The content of results.json."""
-
     comparison: Comparison | None
     """How the methods compare; None where nothing was compared."""
-
     pairs: str
     """The content of pairs.csv."""
-
     false_share: Mapping[str, Floats]
     """For each method with soundness, its `false_share`."""
 
@@ -77,14 +72,7 @@ def analyse(
     settings: Settings,
     analysed: Mapping[str, MethodAnalysis] | None = None,
 ) -> Analysis:
-    """Compute the results of all methods whose maps are complete.
-
-    Args:
-        reader: reads the run's probe tables.
-        metrics: metrics by name, each with its imputer.
-        settings: the same metrics as they are stored, the exchanged control, and the number of resamples.
-        analysed: methods that other processes have already analysed.
-    """
+    """Compute the results of all methods whose maps are complete; others may have `analysed` some of them already."""
     done = analysed or {}
     names = [name for name in reader.manifest.methods if reader.complete(name)]
     methods = {name: done.get(name) or analyse_method(reader, name, metrics, settings) for name in names}
@@ -132,12 +120,30 @@ class _CurveAnalysis:
 def _analyse_curve(
     reader: TableReader, method: str, metric: Metric, settings: Settings, high: float | None, head: int
 ) -> _CurveAnalysis:
+    """Describe a curve, its exchanged control and its skill.
+
+    Skill is measured on the samples of the control. The control's area on all samples is estimated from the difference:
+    area, control and skill add up.
+    """
     curve, confidence = reader.curve(method, metric), reader.manifest.looks.confidence(CONFIDENCE)
     resampled = bootstrap(curve, resamples=settings.resamples)
     area = resampled.compared_area(confidence, high=high)
-    own_skill = _skill(reader, method, metric, settings, high)
+    low, upper = resampled.band(confidence)
+    own_skill, control = _skill(reader, method, metric, settings, high), None
+    if own_skill is not None and (value := area.estimate.value) is not None:
+        sign, size = (1.0 if curve.higher_is_better else -1.0), own_skill.value
+        control = Estimate(value=None if size is None else value - sign * size, samples=own_skill.samples)
     return _CurveAnalysis(
-        results=_curve_results(resampled, area.estimate, own_skill, confidence),
+        results=CurveResults(
+            area=area.estimate,
+            control=control,
+            skill=None if control is None else own_skill,
+            levels=_numbers(curve.levels),
+            performance=_numbers(curve.performance),
+            values=_numbers(curve.values),
+            low=_numbers(low),
+            high=_numbers(upper),
+        ),
         area=area,
         findings=diagnose(curve),
         head=curve.table.take(range(head)),
@@ -237,29 +243,6 @@ def _rivals(results: Results, metric: str, compared: Comparison) -> tuple[str, .
     open_pairs = [pair for pair in compared.pairs if pair.metric == metric and not pair.decided]
     close = {name for pair in open_pairs if best in (pair.first, pair.second) for name in (pair.first, pair.second)}
     return tuple(name for name in results.candidates(metric) if name in close - {best})
-
-
-def _curve_results(resampled: Bootstrap, area: Estimate, skill: Estimate | None, confidence: float) -> CurveResults:
-    """Describe a curve, its exchanged control and its skill.
-
-    Skill is measured on the samples of the control. The control's area on all samples is estimated from the difference:
-    area, control and skill add up.
-    """
-    curve, control = resampled.curve, None
-    low, high = resampled.band(confidence)
-    if skill is not None and area.value is not None:
-        sign, size = (1.0 if curve.higher_is_better else -1.0), skill.value
-        control = Estimate(value=None if size is None else area.value - sign * size, samples=skill.samples)
-    return CurveResults(
-        area=area,
-        control=control,
-        skill=None if control is None else skill,
-        levels=_numbers(curve.levels),
-        performance=_numbers(curve.performance),
-        values=_numbers(curve.values),
-        low=_numbers(low),
-        high=_numbers(high),
-    )
 
 
 def _diagnostics(judged: Sequence[_CurveAnalysis], maps: torch.Tensor) -> tuple[Finding, ...]:

@@ -1,7 +1,4 @@
-"""Records of checks: the results of other papers' tests of a run's methods, one JSON file for each check.
-
-RUN/checks/NAME.json
-"""
+"""Records of checks: the results of other papers' tests of a run's methods, in RUN/checks/NAME.json."""
 
 from __future__ import annotations
 
@@ -12,7 +9,6 @@ from typing import Literal
 
 from twinlens.errors import RunError
 from twinlens.run.directory import Run, read_json
-from twinlens.run.manifest import Manifest
 from twinlens.support.estimate import Estimate
 from twinlens.support.fields import JSON, check_types, from_json, to_json
 
@@ -25,11 +21,8 @@ class CheckColumn:
     """One number that a check measures for each method."""
 
     title: str
-    """Column title."""
-
     better: Literal["higher", "lower", "neither"]
     """Which values are better."""
-
     beside: str | None = None
     """Title in the run's main table, for columns that appear next to soundness and completeness."""
 
@@ -50,7 +43,6 @@ class MethodCheck:
 
     values: tuple[Estimate, ...]
     """One estimate per column."""
-
     course: tuple[Estimate, ...] = ()
     """One estimate per step."""
 
@@ -61,22 +53,14 @@ class CheckText:
 
     title: str
     """Its name in the literature."""
-
     question: str
-    """The question it answers."""
-
     source: str
-    """The publication."""
-
     reading: str
     """How to read its numbers."""
-
     columns: tuple[CheckColumn, ...]
     """The numbers that it measures for each method."""
-
     step_title: str | None = None
     """What differs between steps, for a check with steps."""
-
     course_title: str | None = None
     """What is measured at each step."""
 
@@ -86,28 +70,13 @@ class Check(CheckText):
     """Record of a check: its description, options and results."""
 
     format: int = _FORMAT
-    """Version of the file format."""
-
     name: str
-    """Its name on the command line."""
-
     steps: tuple[str, ...] = ()
-    """Names of the steps."""
-
     options: Mapping[str, JSON] = field(default_factory=dict)
-    """Options it ran with."""
-
     samples: int
-    """Number of samples."""
-
     methods: Mapping[str, MethodCheck]
-    """Result for each method."""
-
     notes: tuple[str, ...] = ()
-    """Remarks for the reader."""
-
     versions: Mapping[str, str]
-    """Versions of the packages that computed it."""
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -120,22 +89,18 @@ class Check(CheckText):
                     )
 
 
-def store_check(run: Run[Manifest], check: Check) -> None:
+def store_check(run: Run, check: Check) -> None:
     """Write a check into its run, replacing any check of the same name."""
     run.write_json(f"{FOLDER}/{check.name}.json", to_json(check))
 
 
-def check_files(run: Run[Manifest]) -> list[Path]:
+def check_files(run: Run) -> list[Path]:
     """List the files of a run's checks."""
     return sorted(path for path in (run.path / FOLDER).glob("*.json") if not path.name.startswith("."))
 
 
 def read_check(path: Path) -> Check:
-    """Read a stored check.
-
-    Raises:
-        RunError: if the file is damaged, or has the format of another version of twinlens.
-    """
+    """Read a stored check; refuse damaged files and those of other versions of twinlens."""
     remedy = f"Run `twinlens check {path.stem}` again, or remove the file."
     stored = read_json(path, remedy)
     version = stored.get("format") if isinstance(stored, dict) else None

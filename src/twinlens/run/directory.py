@@ -22,9 +22,10 @@ import re
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Any, Self
 
 from torch import Tensor
 
@@ -52,22 +53,12 @@ _PATIENCE = 600.0  # seconds to wait for another job, which plans and writes run
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,99}")
 
 
-class AnyManifest(Protocol):
-    """The description of a run of any kind; a frozen dataclass."""
-
-    def joined(self, stored: Self, where: str) -> Self:
-        """Return the manifest of the resumed run, or refuse."""
-
-
-M = TypeVar("M", bound=AnyManifest)
-
-
-class Run(Generic[M]):
+@dataclass(eq=False)
+class Run:
     """The files of a run."""
 
-    def __init__(self, path: Path, manifest: M) -> None:
-        self.path = path
-        self.manifest = manifest
+    path: Path
+    manifest: Manifest
 
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r})"
@@ -95,11 +86,7 @@ class Run(Generic[M]):
         table.save(path)
 
     def check_there(self) -> None:
-        """Refuse to write into a run that was removed: the remains would block the next one.
-
-        Raises:
-            OSError: it is not the fault of the method whose file is written.
-        """
+        """Refuse to write into a run that was removed: the remains would block the next one."""
         if not (self.path / "run.json").exists():
             raise FileNotFoundError(f"{self} was removed during the run: run.json is missing. Start it again.")
 
@@ -129,7 +116,7 @@ class Run(Generic[M]):
         else:
             (self.path / name).unlink(missing_ok=True)
 
-    def write_manifest(self, manifest: M) -> None:
+    def write_manifest(self, manifest: Manifest) -> None:
         """Replace the manifest."""
         self.manifest = manifest
         self.write_json("run.json", to_json(manifest))
@@ -173,15 +160,15 @@ def check_name(name: str, argument: str = "methods") -> str:
     return name
 
 
-class RunDirectory(Generic[M]):
+class RunDirectory:
     """A run directory, locked while it is open: exclusively, or shared by the jobs of one run. A context manager.
 
     While any job is at work, run.json does not change.
     """
 
-    def __init__(self, path: str | os.PathLike[str], kind: type[M], *, shared: bool = False) -> None:
-        self.path, self.kind, self.shared = as_path(path), kind, shared
-        self.manifest: M | None = None
+    def __init__(self, path: str | os.PathLike[str], *, shared: bool = False) -> None:
+        self.path, self.shared = as_path(path), shared
+        self.manifest: Manifest | None = None
         """The manifest of the existing run."""
         self._locks = ExitStack()
 
@@ -199,7 +186,7 @@ class RunDirectory(Generic[M]):
             if self._has_run():
                 with self._starting(), _locked(self.path, shared=True) if self.shared else nullcontext():
                     self._lock()
-                    self.manifest = read_manifest(self.path, self.kind)
+                    self.manifest = read_manifest(self.path)
         except BaseException:
             self._locks.close()
             raise
@@ -208,7 +195,7 @@ class RunDirectory(Generic[M]):
     def __exit__(self, *error: object) -> None:
         self._locks.close()
 
-    def start(self, plan: Callable[[M | None], M]) -> Run[M]:
+    def start(self, plan: Callable[[Manifest | None], Manifest]) -> Run:
         """Create the run, or resume the existing one.
 
         Of several processes that start at once, the first creates run.json, and the others read it. `plan` makes the
@@ -224,7 +211,7 @@ class RunDirectory(Generic[M]):
                 raise RunError(f"`out` {str(self.path)!r} is not empty and holds no run. Choose another directory.")
             create_json(self.path / "run.json", to_json(created))
         with self._starting():
-            stored = read_manifest(self.path, self.kind)
+            stored = read_manifest(self.path)
             run = Run(self.path, stored if stored == created else plan(stored).joined(stored, str(self.path)))
             if run.manifest != stored:
                 with self._alone():
@@ -256,15 +243,15 @@ class RunDirectory(Generic[M]):
         return not all(name.startswith(".") and name.endswith(".unfinished") for name in names)
 
 
-def read_run(path: str | os.PathLike[str]) -> Run[Manifest]:
+def read_run(path: str | os.PathLike[str]) -> Run:
     """Open a run directory for reading."""
     folder = as_path(path)
     if not (folder / "run.json").is_file():
         raise RunError(f"{str(folder)!r} holds no run: run.json is missing. Runs are made by twinlens evaluate.")
-    return Run(folder, read_manifest(folder, Manifest))
+    return Run(folder, read_manifest(folder))
 
 
-def read_manifest(folder: Path, kind: type[M]) -> M:
+def read_manifest(folder: Path) -> Manifest:
     """Read run.json, refusing other formats and unknown fields."""
     stored = read_json(folder / "run.json")
     version = stored.get("format") if isinstance(stored, dict) else None
@@ -274,7 +261,7 @@ def read_manifest(folder: Path, kind: type[M]) -> M:
             "made it, or choose another directory."
         )
     try:
-        return from_json(kind, stored, "run.json")
+        return from_json(Manifest, stored, "run.json")
     except (ValueError, TypeError) as error:
         raise RunError(
             f"{str(folder / 'run.json')!r} is damaged, or of another kind of run: {error} Restore it from a copy, or "
@@ -299,11 +286,7 @@ def _locked(
     patience: float = 0.0,
     by: str = "another twinlens. Wait",
 ) -> Iterator[bool]:
-    """Lock a directory, and yield whether it is locked.
-
-    Object stores and some file systems have no locks. Two runs in one directory then do the same work twice, with the
-    same results. After `patience` seconds the error names who holds the lock: `by`.
-    """
+    """Lock a directory, and yield whether it is locked: object stores and some file systems have no locks."""
     if not is_local(folder):
         yield False
         return
@@ -314,12 +297,6 @@ def _locked(
                 raise RunError(f"`out` {str(folder)!r} is in use by {by} for it to end.")
             time.sleep(0.05)
         yield bool(held)
-
-
-def tidy_run(path: Path) -> None:
-    """Remove what killed processes left in a run, unless it is in use."""
-    with suppress(RunError), RunDirectory(path, Manifest):
-        pass
 
 
 @contextmanager

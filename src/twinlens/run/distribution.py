@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
+import torch
+
 from twinlens.errors import RunError
 from twinlens.metrics.catalogue import headline
 from twinlens.metrics.metric import Metric
@@ -15,10 +17,9 @@ from twinlens.options import Job, Options
 from twinlens.probing.execution import using_threads
 from twinlens.run.analysis import Analysis, MethodAnalysis, analyse, analyse_method
 from twinlens.run.directory import Run
-from twinlens.run.engines import ENGINES, Failures
-from twinlens.run.job_array import describe_missing, missing_units, run_job, share_of
-from twinlens.run.manifest import Manifest
-from twinlens.run.ray_engine import choose_cluster, choose_devices, connected, map_ray
+from twinlens.run.job_array import Failures, describe_missing, in_turn, missing_units, run_in_order, share_of
+from twinlens.run.ray_engine import connected, map_ray, run_ray
+from twinlens.run.ray_workers import import_ray
 from twinlens.run.table_reader import TableReader
 from twinlens.run.units import ORIGINAL, Cluster, Unit
 from twinlens.run.work import EvaluationWork
@@ -32,21 +33,30 @@ _LOG = logging.getLogger("twinlens")
 class Distribution:
     """The engine of a run, with its devices and resources."""
 
-    engine: str
-    job: Job | None
+    job: Job | None = None
     """The job of this process; None for the whole run."""
-    cluster: Cluster | None
+    cluster: Cluster | None = None
     """The cluster of the workers; None for this process."""
     device: str | None
     """Device of this process; None for that of the model."""
-    worker_device: str | None
+    worker_device: str | None = None
 
     @staticmethod
     def of(options: Options) -> Distribution:
         """Choose by the options."""
-        cluster = choose_cluster(options)
-        own, remote = choose_devices(options.device, cluster)
-        return Distribution(engine=options.engine, job=options.job, cluster=cluster, device=own, worker_device=remote)
+        if options.engine != "ray":
+            return Distribution(job=options.job, device=options.device)
+        import_ray()  # before anything expensive
+        cpus, gpus = options.cpus_per_unit, options.gpus_per_unit or 0.0
+        cluster = Cluster(address=options.address, cpus_per_unit=1.0 if cpus is None else cpus, gpus_per_unit=gpus)
+        elsewhere = "cuda" if gpus else "cpu"
+        if options.device is not None and options.device.partition(":")[0] != elsewhere:
+            raise ValueError(
+                f"`device` must be {elsewhere!r} with {gpus:g} GPUs per unit; got {options.device!r}. On a cluster it "
+                "follows from `gpus_per_unit`; leave it out."
+            )
+        own = elsewhere if torch.cuda.is_available() else "cpu"
+        return Distribution(cluster=cluster, device=own, worker_device=elsewhere)
 
     def connected(self) -> AbstractContextManager[object]:
         """Stay connected to the cluster during a block."""
@@ -59,18 +69,19 @@ class Distribution:
         if self.job is not None:
             share = {*share_of(units, self.job), *repairs}
             units = [unit for unit in units if unit in share]
-        stored = work.stored_methods(units)
-        reused = f" Reused maps of {', '.join(stored)}." if stored else ""
+        reused = f" Reused maps of {', '.join(names)}." if (names := work.reused_methods()) else ""
         rounds = f" {manifest.data.samples:,} of {manifest.rounds.sizes[-1]:,} samples." if manifest.rounds else ""
         note = f"{execution.describe()}{reused}{rounds} Run directory: {work.run.path}"
         progress.begin(work.rows(units), note)
         _LOG.info("%s", note)
         with using_threads(execution.threads):
-            if self.job is not None:
-                failures, seconds = run_job(work, units, self.job, progress)
+            if self.cluster is not None:
+                resources = dataclasses.replace(self.cluster, threads=execution.threads)
+                failures, seconds = run_ray(work, units, progress, resources)
             else:
-                resources = self.cluster and dataclasses.replace(self.cluster, threads=execution.threads)
-                failures, seconds = ENGINES[self.engine](work, units, progress, resources)
+                failures = Failures()
+                order = units if self.job is None else in_turn(work, units, self.job, failures, progress)
+                seconds = run_in_order(work, order, progress, failures)
         work.run.add_seconds(seconds, self.job)
         if ORIGINAL in failures:  # without which there are no results
             raise RunError(f"{work.run} is incomplete. {failures[ORIGINAL]} What is done is kept.")
@@ -84,7 +95,7 @@ class Distribution:
         missing = missing_units(work, units)
         return describe_missing(self.job, units, missing) if missing else None
 
-    def analyse(self, run: Run[Manifest], metrics: Mapping[str, Metric]) -> tuple[TableReader, Analysis]:
+    def analyse(self, run: Run, metrics: Mapping[str, Metric]) -> tuple[TableReader, Analysis]:
         """Analyse a run, on the cluster if there is one; this process analyses the methods that fail there."""
         reader, settings = TableReader(run), run.manifest.settings
         done = dict[str, MethodAnalysis]()
@@ -97,7 +108,7 @@ class Distribution:
             done = map_ray(analyse_there, [m for m in run.manifest.methods if reader.complete(m)], self.cluster)
         return reader, analyse(reader, metrics, settings, done)
 
-    def enough(self, run: Run[Manifest], metrics: Mapping[str, Metric]) -> bool:
+    def enough(self, run: Run, metrics: Mapping[str, Metric]) -> bool:
         """Return whether the samples of this round are enough; the last round always is."""
         rounds = run.manifest.rounds
         if rounds is None or run.manifest.data.samples == rounds.sizes[-1]:

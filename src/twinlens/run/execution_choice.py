@@ -10,34 +10,27 @@ from torch import nn
 
 from twinlens.data.inputs import load_inputs
 from twinlens.imputation.imputers import Imputer
-from twinlens.options import Options
 from twinlens.probing.agreement import AgreementTrial, worth_trying
 from twinlens.probing.execution import choose_execution
 from twinlens.probing.model_call import find_device
 from twinlens.probing.probe import Prober
+from twinlens.run.distribution import Distribution
 from twinlens.run.manifest import ExecutionRecord, Manifest
 from twinlens.run.setup import Setup
-from twinlens.run.units import Cluster
 
 _SHARD_VALUES = 2_500_000  # input values per shard: 16 images of 224 × 224 × 3, a minute's work on two cores
 _MOST_SHARDS = 1000  # more shards take longer to open than to read
 
 
 def choose_calls(
-    setup: Setup,
-    options: Options,
-    stored: Manifest | None,
-    imputer: Imputer,
-    cluster: Cluster | None,
-    device: str | None,
-    rows: int,
+    setup: Setup, stored: Manifest | None, imputer: Imputer, distribution: Distribution, rows: int
 ) -> ExecutionRecord:
     """Choose how to call the model for `rows` probes per method; an existing run keeps its choice.
 
     The number of methods is not used: no method may change the numbers of another.
     """
-    module = setup.model.module
-    where = device or str(find_device(module, None)[0])
+    module, options, cluster = setup.model.module, setup.options, distribution.cluster
+    where = distribution.worker_device or str(find_device(module, None)[0])
     if stored is not None:
         before = stored.execution
         return dataclasses.replace(
@@ -81,16 +74,11 @@ def _prober(model: nn.Module, setup: Setup, samples: int) -> Prober:
         part.labels,
         ids=part.ids,
         output=setup.model.scale,
-        target=setup.target,
+        target=setup.options.target,
         segments=None if setup.segments is None else setup.segments.of(part, inputs),
     )
 
 
 def choose_shard_size(samples: int, values: int) -> int:
-    """Choose the number of samples per shard.
-
-    Example:
-        >>> [choose_shard_size(samples, 3 * 224 * 224) for samples in (500, 50_000)]
-        [16, 50]
-    """
+    """Choose the number of samples per shard."""
     return max(8, min(512, _SHARD_VALUES // values), math.ceil(samples / _MOST_SHARDS))

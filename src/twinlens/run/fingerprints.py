@@ -1,9 +1,4 @@
-"""Fingerprints of the samples of a run, to find the samples that two runs share.
-
-Ids are not enough: those of arrays are positions.
-
-Shapes: N samples.
-"""
+"""Fingerprints of the samples of a run, to find the samples that two runs share. Ids of arrays are only positions."""
 
 from __future__ import annotations
 
@@ -15,20 +10,19 @@ import torch
 from twinlens.data.samples import FINGERPRINT
 from twinlens.errors import DamagedError
 from twinlens.run.directory import Run
-from twinlens.run.manifest import Manifest
 from twinlens.support.tensor_files import load_tensors, save_tensors
 
 FILE = "fingerprints.safetensors"
 
 
-def write_fingerprints(run: Run[Manifest], fingerprints: Sequence[bytes]) -> None:
+def write_fingerprints(run: Run, fingerprints: Sequence[bytes]) -> None:
     """Store the fingerprint of each sample, in the order of the run's samples."""
     run.check_there()
     each = np.frombuffer(b"".join(fingerprints), dtype=np.uint8).reshape(-1, FINGERPRINT)
     save_tensors(run.path / FILE, {"fingerprints": torch.from_numpy(each.copy())})
 
 
-def read_fingerprints(run: Run[Manifest]) -> tuple[bytes, ...] | None:
+def read_fingerprints(run: Run) -> tuple[bytes, ...] | None:
     """Read the fingerprint of each sample; None if they are not stored."""
     path = run.path / FILE
     if not path.exists():

@@ -12,13 +12,15 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from twinlens.errors import DamagedError
 from twinlens.options import Job
-from twinlens.run.engines import Failures, Seconds, run_in_order
 from twinlens.run.units import Unit
 from twinlens.run.wording import listed
 from twinlens.run.work import EXCHANGED, EvaluationWork
 from twinlens.support.progress import Progress
 
+Failures = dict[str, Exception]
+"""Errors by method."""
 _PATIENCE = 300.0  # seconds without a new map after which a job stops waiting
 _UNITS_OF_PATIENCE = 2.0  # the same in multiples of this job's longest unit, if that is more
 _EVERY = 2.0  # seconds between two looks
@@ -27,15 +29,7 @@ _NAMED = 16  # jobs listed in a message
 
 
 def deal(units: Sequence[Unit], jobs: int) -> dict[Unit, int]:
-    """Return the number of each unit's job.
-
-    Units are dealt in turn, method by method: every job has its share of each method, cheap or expensive.
-
-    Example:
-        >>> numbers = deal([Unit(0, "a"), Unit(0, "b"), Unit(1, "a"), Unit(1, "b")], 2)
-        >>> [unit.method for unit, number in numbers.items() if number == 1]
-        ['a', 'b']
-    """
+    """Return the number of each unit's job, in turn, method by method: each job has its share of each method."""
     order = sorted(units, key=lambda unit: (unit.stage, unit.method or "", unit.shard))
     numbers = {unit: k % jobs + 1 for k, unit in enumerate(order)}
     return {unit: numbers[unit] for unit in units}
@@ -46,20 +40,37 @@ def share_of(units: Sequence[Unit], job: Job) -> list[Unit]:
     return [unit for unit, number in deal(units, job.of).items() if number == job.number]
 
 
-def run_job(work: EvaluationWork, units: Sequence[Unit], job: Job, progress: Progress) -> tuple[Failures, Seconds]:
-    """Run the units of one job in this process; units of the control whose maps do not appear are left.
+def run_in_order(
+    work: EvaluationWork, units: Iterable[Unit], progress: Progress, failures: Failures
+) -> dict[str, float]:
+    """Run units in this process and return the seconds by task; `failures` receives the errors by method.
 
-    Returns:
-        The errors by method, and the seconds by task.
+    After an error in a method, its other units are skipped. Errors of the run directory, such as a full disk, end the
+    run.
     """
-    failures = Failures()
-    return failures, run_in_order(work, _in_turn(work, units, job, failures, progress), progress, failures)
+    worker = work.worker(progress)
+    for unit in units:
+        if unit.method in failures:
+            continue
+        try:
+            worker.do(unit)
+        except (OSError, DamagedError):
+            raise
+        except Exception as error:
+            if unit.method is None:
+                raise
+            failures[unit.method] = error
+            progress.warn(f"{unit.method} fails and is left out: {error}")
+    return worker.seconds
 
 
-def _in_turn(
+def in_turn(
     work: EvaluationWork, units: Sequence[Unit], job: Job, failures: Failures, progress: Progress
 ) -> Iterator[Unit]:
-    """Yield the units of a job: those of the control last, each as soon as the maps that it reads exist."""
+    """Yield the units of a job: those of the control last, each as soon as the maps that it reads exist.
+
+    Those whose maps do not appear are left.
+    """
     longest = 0.0
     for unit in units:
         if unit.stage != EXCHANGED:
@@ -105,13 +116,7 @@ def _existing(folders: Iterable[Path]) -> set[Path]:
 
 
 def describe_missing(job: Job, units: Sequence[Unit], missing: Sequence[Unit]) -> str:
-    """Describe in a line what a run lacks when one of its jobs is done, and how to complete it.
-
-    Example:
-        >>> describe_missing(Job(1, 2), [Unit(0), Unit(1), Unit(2)], [Unit(1)])
-        'Job 1/2 is done. Of the 3 units of the run 1 is missing, of job 2. The last job to finish writes the results;
-        the same command without `part` completes the run, too.'
-    """
+    """Describe in a line what a run lacks when one of its jobs is done, and how to complete it."""
     numbers = deal(units, job.of)
     left = sum(numbers[unit] == job.number for unit in missing)
     maps = {numbers[unit] for unit in missing if unit.stage != EXCHANGED} - {job.number}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -29,6 +29,7 @@ from twinlens.statistics.sequential import ONE_LOOK, Looks
 from twinlens.support.fields import JSON, to_json
 
 FORMAT = 5
+_LISTED = 6  # values that a message lists one by one
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,25 +38,17 @@ class ModelRecord:
 
     name: str
     """The spec, or the class of the module."""
-
     digest: str
     """Hash of its structure and weights."""
-
     preprocessing: Preprocessing
-    """How images are preprocessed."""
-
     classes: tuple[str, ...] | None
     """Names of the classes by index, if known."""
-
     output: str = PLAIN
     """Where its logits are: "logits" if it returns them, or a field such as ".logits"; "one logit" for two classes."""
-
     scale: str = PLAIN
     """Their scale: "logits", "probabilities", or "multi_label" logits."""
-
     target: str | None = None
     """The function from its output to one score per sample, with a hash."""
-
     task: str = CLASSIFICATION
     """"classification" or "regression"."""
 
@@ -66,22 +59,14 @@ class DataRecord:
 
     name: str
     """The data set, such as "mnist" or "folder:birds"."""
-
     digest: str
     """Hash of ids, labels and content."""
-
     samples: int
-    """Number of samples."""
-
     shape: tuple[int, ...]
     """Shape of one preprocessed input: (C, *S), or (D,) for tabular rows."""
-
     skipped: tuple[Skipped, ...]
-    """Samples that could not be read."""
-
     segments: str | None = None
     """How positions are grouped into features: "slic:64", or a hash of an array; None if each is a feature."""
-
     tokens: bool = False
     """Whether inputs are token ids."""
 
@@ -107,7 +92,6 @@ class RoundsRecord:
 
     sizes: tuple[int, ...]
     """Number of samples after each round; the last has all of them."""
-
     digest: str
     """Hash of all samples in the order of the draw."""
 
@@ -118,16 +102,11 @@ class MethodRecord:
 
     method: str | None = None
     """Its name in `METHODS`; None for your own maps and functions."""
-
     function: str | None = None
-    """Name of a custom function."""
-
     source: str | None = None
     """Hash of that function's source."""
-
     maps: str | None = None
     """Hash of stored maps."""
-
     options: Mapping[str, JSON] = dataclasses.field(default_factory=dict)
     """Options of the method, with hashes of arrays."""
 
@@ -137,14 +116,10 @@ class SweepRecord:
     """Probes with one schedule and imputer."""
 
     name: str
-    """Name of its folder."""
-
     schedule: Schedule
     """Which features were removed at which level."""
-
     imputer: Mapping[str, JSON]
     """How removed features were filled in; see `describe_imputer`."""
-
     exchanged: float = 0.0
     """Share of the samples probed with the map of another sample; 0 for own maps."""
 
@@ -159,39 +134,19 @@ class ExecutionRecord:
     """How the model is called. It never changes during a run, because the last bits depend on it."""
 
     batch_size: int
-    """Inputs per call."""
-
     memory_format: str
-    """Memory layout of images."""
-
     compiled: bool
-    """Whether the model is compiled."""
-
     threads: int | None
-    """CPU threads per torch operation."""
-
     device: str
-    """Device of the model."""
-
     shard_size: int
-    """Samples per shard."""
-
     precision: str = "float32"
-    """Number format of probes."""
-
     trials: tuple[Agreement, ...] = ()
     """Agreement of other precisions and of the compiled model with float32."""
 
     @property
     def execution(self) -> Execution:
         """The same as the caller of the model takes it."""
-        return Execution(
-            batch_size=self.batch_size,
-            memory_format=self.memory_format,
-            compiled=self.compiled,
-            threads=self.threads,
-            precision=self.precision,
-        )
+        return Execution(**{field.name: getattr(self, field.name) for field in dataclasses.fields(Execution)})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,16 +154,9 @@ class SourceRecord:
     """The specs of model and data, with which they can be opened again; None for Python objects."""
 
     model: str | None
-    """Spec of the model."""
-
     weights: str
-    """Its weights."""
-
     data: str | None
-    """Spec of the data."""
-
     classes: str | None
-    """File with the class names."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,24 +165,16 @@ class Settings:
 
     metrics: Mapping[str, Mapping[str, JSON]]
     """Metrics with all their options; see `describe_metric`."""
-
     imputer: Mapping[str, JSON]
     """The imputer of metrics without their own; see `describe_imputer`."""
-
     control: str
     """Which metrics are also measured on exchanged maps: "shuffled" for those with short sweeps, "all" or "none"."""
-
     control_share: float
     """Share of the samples measured with exchanged maps."""
-
     resamples: int
-    """Number of bootstrap resamples."""
-
     until: str | None = None
     """When to stop: a half-width, or "decided" with a margin; see `Until`."""
-
     show: tuple[str, ...] = ()
-    """Samples to show in the report."""
 
     @staticmethod
     def of(metrics: Mapping[str, Metric], imputer: Imputer, options: EvaluationOptions, *, samples: int) -> Settings:
@@ -286,34 +226,17 @@ class Manifest:
 
     format: int = FORMAT
     """Version of the layout."""
-
     model: ModelRecord
-    """The model."""
-
     data: DataRecord
-    """The samples."""
-
     seed: int
-    """Random seed."""
-
     execution: ExecutionRecord
-    """How the model is called."""
-
     source: SourceRecord
-    """Specs of model and data."""
-
     methods: Mapping[str, MethodRecord]
-    """Where the maps of each method come from."""
-
     sweeps: tuple[SweepRecord, ...]
-    """The probes."""
-
     settings: Settings
     """The last settings; not part of the identity."""
-
     versions: Mapping[str, str]
     """Versions of the packages that made it."""
-
     rounds: RoundsRecord | None = None
     """The rounds in which samples are drawn; None if all are measured at once."""
 
@@ -349,7 +272,12 @@ class Manifest:
         for name, method in self.methods.items():
             if name in stored.methods:
                 changes += differences(to_json(method), to_json(stored.methods[name]), f"methods.{name}")
-        refuse_differences(changes, where)
+        if changes:
+            more = f" ({len(changes) - 3} more)" if len(changes) > 3 else ""
+            raise RunError(
+                f"`out` {where!r} holds another run: {'; '.join(changes[:3])}{more}. Choose another directory, or use "
+                "the same options."
+            )
         names = {sweep.name for sweep in stored.sweeps}
         return dataclasses.replace(
             self,
@@ -365,12 +293,7 @@ class Manifest:
 
 
 def differences(here: JSON, stored: JSON, name: str = "", *, places: tuple[str, str] = ("there", "here")) -> list[str]:
-    """List the differences between two descriptions by field; `places` names them, the stored one first.
-
-    Example:
-        >>> differences({"seed": 1}, {"seed": 0})
-        ['seed is 0 there and 1 here']
-    """
+    """List the differences between two descriptions by field; `places` names them, the stored one first."""
     if isinstance(stored, dict) and isinstance(here, dict):
         keys = [*stored, *(key for key in here if key not in stored)]
         prefix = f"{name}." if name else ""
@@ -382,16 +305,8 @@ def differences(here: JSON, stored: JSON, name: str = "", *, places: tuple[str, 
     return [f"{name} is {_short(stored)} {places[0]} and {_short(here)} {places[1]}"]
 
 
-def refuse_differences(changes: Sequence[str], where: str) -> None:
-    """Refuse to resume a run with other measurements."""
-    if changes:
-        more = f" ({len(changes) - 3} more)" if len(changes) > 3 else ""
-        raise RunError(
-            f"`out` {where!r} holds another run: {'; '.join(changes[:3])}{more}. Choose another directory, or use the "
-            "same options."
-        )
-
-
 def _short(value: JSON) -> str:
+    if isinstance(value, list) and len(value) > _LISTED:
+        return f"[{value[0]}, {value[1]}, … {value[-2]}, {value[-1]}] ({len(value)} values)"
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}…"

@@ -66,16 +66,7 @@ class Method:
 
 
 def find_methods(methods: Methods, reading: ReadingOptions = AS_IT_IS) -> dict[str, Method]:
-    """Look up methods, and refuse unknown names, options and functions; `reading` is for maps of custom methods.
-
-    Example:
-        >>> find_methods({"mine": {"method": "occlusion", "window": 7}})["mine"].options
-        {'window': 7}
-        >>> find_methods(["gradcm"])  # doctest: +ELLIPSIS
-        Traceback (most recent call last):
-            ...
-        ValueError: `methods` must be one of saliency, ... got 'gradcm'. Did you mean 'gradcam'?
-    """
+    """Look up methods, and refuse unknown names, options and functions; `reading` is for maps of custom methods."""
     names = [methods] if isinstance(methods, str) else methods
     if not isinstance(names, Mapping):
         names = {name: name for name in convert(names, tuple[str, ...], "methods")}

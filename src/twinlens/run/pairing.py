@@ -19,8 +19,6 @@ from twinlens.support.fields import JSON, to_json
 FEWEST = 10
 """With fewer shared samples, runs are not paired, unless one of them has no more."""
 
-_LISTED = 6  # levels that a note prints one by one
-
 
 @dataclass(frozen=True, kw_only=True)
 class Shared:
@@ -28,12 +26,9 @@ class Shared:
 
     ids: frozenset[str] | None
     """Ids of the samples on which the runs are paired; None where the runs are compared as independent samples."""
-
     whole: bool
     """Whether these are all samples of both runs."""
-
     note: str | None
-    """A note for the reader."""
 
 
 def shared_samples(names: tuple[str, str], runs: tuple[StoredRun, StoredRun]) -> Shared:
@@ -69,16 +64,9 @@ def shared_samples(names: tuple[str, str], runs: tuple[StoredRun, StoredRun]) ->
 def unlike_settings(names: tuple[str, str], runs: tuple[StoredRun, StoredRun], metric: str) -> list[str]:
     """Return the options in which a metric differs between two runs."""
     one, other = (_options(run, metric) for run in runs)
-    lists = {key for options in (one, other) for key, value in options.items() if isinstance(value, list)}
-    if any(one.get(key) != other.get(key) for key in lists):
-        one, other = ({**options, **{key: _levels(options.get(key)) for key in lists}} for options in (one, other))
     if isinstance(one["protocol"], dict) or isinstance(other["protocol"], dict):
         one, other = ({**options, "protocol": _protocol(options["protocol"])} for options in (one, other))
-    return differences(other, one, places=_places(names))
-
-
-def _places(names: tuple[str, str]) -> tuple[str, str]:
-    return f"in {names[0]}", f"in {names[1]}"
+    return differences(other, one, places=(f"in {names[0]}", f"in {names[1]}"))
 
 
 def _options(evaluation: StoredRun, name: str) -> dict[str, JSON]:
@@ -94,13 +82,6 @@ def _options(evaluation: StoredRun, name: str) -> dict[str, JSON]:
 
 def _is_mean(imputer: JSON) -> bool:
     return isinstance(imputer, dict) and imputer["name"] == "mean"
-
-
-def _levels(levels: JSON) -> JSON:
-    """Abbreviate many levels to their ends and their number."""
-    if not isinstance(levels, list) or len(levels) <= _LISTED:
-        return levels
-    return f"{levels[0]}, {levels[1]}, … {levels[-2]}, {levels[-1]} ({len(levels)} levels)"
 
 
 def _protocol(protocol: JSON) -> JSON:
@@ -127,7 +108,7 @@ def unlike_runs(names: tuple[str, str], runs: tuple[StoredRun, StoredRun]) -> li
     for method in one.methods:
         if method in other.methods:
             records = [_record(run, method) for run in runs]
-            if unlike := differences(records[1], records[0], places=_places(names)):
+            if unlike := differences(records[1], records[0], places=(f"in {names[0]}", f"in {names[1]}")):
                 notes.append(f"{method} differs: {'; '.join(unlike)}.")
     for kind, mine, theirs in (
         ("methods", list(one.methods), list(other.methods)),

@@ -26,15 +26,7 @@ def pairs_text(pairs: Iterable[Pair]) -> str:
 
 
 def read_pairs(text: str, metrics: Iterable[str]) -> tuple[Pair, ...]:
-    """Read what `pairs_text` wrote for these metrics.
-
-    Example:
-        >>> difference = Estimate(value=0.1, low=0.0, high=0.2, samples=9, p=0.1)
-        >>> pair = Pair(metric="completeness", first="a", second="b", difference=difference, p_alone=0.05, wins=0.9,
-        ...             sample_wins=None)
-        >>> read_pairs(pairs_text([pair]), ["completeness"]) == (pair,)
-        True
-    """
+    """Read what `pairs_text` wrote for these metrics."""
     names = {csv_text(name): name for name in metrics}
     pairs = []
     for row in csv.DictReader(io.StringIO(text, newline="")):

@@ -10,13 +10,12 @@ from twinlens.errors import RunError
 from twinlens.imputation.imputers import Imputer, describe_imputer
 from twinlens.metrics.metric import Metric
 from twinlens.metrics.sweeps import Sweep, merge_sweeps
-from twinlens.options import Options
 from twinlens.run.directory import Run
+from twinlens.run.distribution import Distribution
 from twinlens.run.execution_choice import choose_calls
-from twinlens.run.manifest import Manifest, RoundsRecord, Settings, SweepRecord
+from twinlens.run.manifest import Manifest, Settings, SweepRecord
 from twinlens.run.method_sources import Method
 from twinlens.run.setup import Setup
-from twinlens.run.units import Cluster
 from twinlens.support.versions import environment
 
 
@@ -26,23 +25,23 @@ class Planner:
 
     setup: Setup
     methods: Mapping[str, Method]
-    options: Options
     imputer: Imputer
     """The imputer of metrics without their own."""
-    cluster: Cluster | None
-    device: str | None
-    """The workers' device; None for that of the model."""
+    distribution: Distribution
 
     def metrics(self, stored: Manifest | None) -> dict[str, Metric]:
         """Return the metrics of the existing run and of this call, each with its imputer."""
         before = stored.settings.values_with(self.imputer) if stored else {}
-        return self.setup.bind({**before, **self.options.metric_values}, self.imputer)
+        return self.setup.bind({**before, **self.setup.options.metric_values}, self.imputer)
 
     def manifest(self, stored: Manifest | None) -> Manifest:
         """Return the manifest of this call, to be joined with that of the existing run."""
-        setup, options = self.setup, self.options
+        setup, options = self.setup, self.setup.options
         rounds = None if options.until is None else setup.rounds
-        data = setup.data if rounds is None else setup.first(_samples_so_far(rounds, stored)).data
+        data = setup.data
+        if rounds is not None:  # those of the current round, or of the first
+            resumes = stored is not None and stored.data.samples in rounds.sizes
+            data = setup.first(stored.data.samples if stored and resumes else rounds.sizes[0]).data
         metrics = self.metrics(stored)
         settings = Settings.of(metrics, self.imputer, options, samples=data.samples)
         existing = stored.sweeps if stored else ()
@@ -53,7 +52,7 @@ class Planner:
             model=setup.model_record,
             data=data,
             seed=options.seed,
-            execution=choose_calls(setup, options, stored, self.imputer, self.cluster, self.device, rows),
+            execution=choose_calls(setup, stored, self.imputer, self.distribution, rows),
             # Every job may have the data in another folder.
             source=stored.source if stored and options.job else setup.source,
             methods={name: method.record for name, method in self.methods.items()},
@@ -62,13 +61,6 @@ class Planner:
             versions=environment(),
             rounds=rounds,
         )
-
-
-def _samples_so_far(rounds: RoundsRecord, stored: Manifest | None) -> int:
-    """Return the number of samples of the current round; of the first one for a new run."""
-    if stored is not None and stored.data.samples in rounds.sizes:
-        return stored.data.samples
-    return rounds.sizes[0]
 
 
 def check_rounds(until: str | float | None, stored: Manifest | None, where: str) -> None:
@@ -86,7 +78,7 @@ def check_rounds(until: str | float | None, stored: Manifest | None, where: str)
     )
 
 
-def draw_rounds(run: Run[Manifest], setup: Setup) -> Iterator[Setup]:
+def draw_rounds(run: Run, setup: Setup) -> Iterator[Setup]:
     """Yield the samples of each round from the current one on; all samples if the run has no rounds.
 
     run.json always names the samples of the current round, and an interrupted run resumes there.
@@ -104,14 +96,7 @@ def draw_rounds(run: Run[Manifest], setup: Setup) -> Iterator[Setup]:
 
 
 def plan_sweeps(sweeps: Iterable[Sweep], existing: Sequence[SweepRecord]) -> list[SweepRecord]:
-    """Plan the sweeps that a run still lacks, no level twice.
-
-    Example:
-        >>> from twinlens.metrics.catalogue import METRICS
-        >>> sweeps = [sweep for name in ("soundness", "road_lerf") for sweep in METRICS[name].sweeps(100)]
-        >>> [(sweep.name, len(sweep.schedule.levels)) for sweep in plan_sweeps(sweeps, [])]
-        [('area-lerf-linear', 99)]
-    """
+    """Plan the sweeps that a run still lacks, no level twice."""
     names, planned = {sweep.name for sweep in existing}, []
     for sweep in merge_sweeps(sweeps):
         done = {level for record in existing if record.is_kind_of(sweep) for level in record.schedule.levels}

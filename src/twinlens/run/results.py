@@ -26,29 +26,19 @@ class CurveResults:
     """One method by one metric; None means undefined."""
 
     area: Estimate
-    """Area of the curve."""
-
     control: Estimate | None = None
     """Area with exchanged maps, estimated for all samples as `area` less `skill`; None where it was not measured."""
-
     skill: Estimate | None = None
     """How much better the method's own maps are than the same maps exchanged between the samples. It is positive where
     they are better, also if less is better by the metric."""
-
     levels: Numbers
     """Shares removed, or thresholds."""
-
     performance: Numbers
-    """Performance at each level."""
-
     values: Numbers
     """The metric at each level."""
-
     low: Numbers
     """Lower end of each value's interval."""
-
     high: Numbers
-    """Upper end."""
 
     @property
     def direction(self) -> str | None:
@@ -65,13 +55,9 @@ class MethodResults:
 
     baseline: bool
     """Whether it is a baseline method, which ignores the model."""
-
     metrics: Mapping[str, CurveResults]
-    """Its curves."""
-
     diagnostics: tuple[Finding, ...]
     """Outcomes of the diagnostics."""
-
     properties: Mapping[str, Estimate] = dataclasses.field(default_factory=dict)
     """Properties of its maps, each a mean over samples: "sparseness" and "entropy"."""
 
@@ -81,30 +67,20 @@ class StoppingResults:
     """Why a run that measures its samples in rounds stopped."""
 
     until: str
-    """The goal."""
-
     met: bool
     """Whether it was reached; otherwise all samples were measured."""
-
     widest: float | None
     """Half-width of the widest interval of the headline metrics; for comparisons the largest difference that is still
     possible, 0 where all are decided. None where there is no interval."""
-
     samples: int
-    """Number of measured samples."""
-
     of: int
     """Number of available samples."""
-
     look: int
     """Number of looks at the results so far."""
-
     looks: int
     """Number of looks with all samples; intervals are adjusted for all of them."""
-
     confidence: float
     """Confidence of a single interval, for which those of all looks hold together."""
-
     spent: float
     """Chance of an error up to this look, out of the 5% of all looks."""
 

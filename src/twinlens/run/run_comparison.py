@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from itertools import combinations
 from typing import cast, overload
@@ -105,20 +104,14 @@ def compare(
         )
     if baselines:
         raise ValueError("`baselines` can only be set for curves of methods; runs store their own. Leave it out.")
-    comparison = compare_evaluations(
-        _named(cast("Runs", compared)), confidence=confidence, resamples=resamples, seed=seed, high=high
-    )
+    runs = [item if isinstance(item, StoredRun) else StoredRun.open(item) for item in cast("list[AnyRun]", items)]
+    names = list(compared) if isinstance(compared, Mapping) else run_labels(runs)
+    named = dict(zip(names, runs, strict=True))
+    comparison = compare_evaluations(named, confidence=confidence, resamples=resamples, seed=seed, high=high)
     if not comparison.pairs:
         reasons = " ".join(comparison.notes) or "They have no method and metric in common."
         raise ValueError(f"`compared` must hold runs that can be compared. {reasons}")
     return comparison
-
-
-def _named(compared: Runs) -> dict[str, StoredRun]:
-    items = list(compared.values()) if isinstance(compared, Mapping) else list(compared)
-    runs = [item if isinstance(item, StoredRun) else StoredRun.open(item) for item in items]
-    names = list(compared) if isinstance(compared, Mapping) else run_labels(runs)
-    return dict(zip(names, runs, strict=True))
 
 
 def compare_evaluations(
@@ -187,13 +180,8 @@ def _limit(
     ]
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Draw:
-    """How one quantity of two runs is resampled: the samples and the seed of each run."""
-
-    ids: tuple[frozenset[str], frozenset[str]]
-    seeds: tuple[int, int]
-    paired: bool
+_Draw = tuple[frozenset[str], int]
+"""The samples of a run and the seed by which they are resampled."""
 
 
 class _Resampling:
@@ -215,10 +203,10 @@ class _Resampling:
             if all(curve and curve.skill for curve in curves):
                 quantities.append("skill")
             for quantity in quantities:
-                draw = self.draw(names, quantity)
+                paired, draws = self.draw(names, quantity)
                 one, other = (
-                    self.estimate(name, quantity, method, metric, high, ids, seed)
-                    for name, ids, seed in zip(names, draw.ids, draw.seeds, strict=True)
+                    self.estimate(name, quantity, method, metric, high, *draw)
+                    for name, draw in zip(names, draws, strict=True)
                 )
                 numbers.append(
                     RunValues(
@@ -227,7 +215,7 @@ class _Resampling:
                         quantity=quantity,
                         runs=names,
                         values=(one, other),
-                        paired=draw.paired,
+                        paired=paired,
                         higher_is_better=quantity == "skill" or better,
                     )
                 )
@@ -236,16 +224,16 @@ class _Resampling:
     def _shared(self, names: tuple[str, str]) -> Shared:
         return shared_samples(names, (self.runs[names[0]], self.runs[names[1]]))
 
-    def _draw(self, names: tuple[str, str], quantity: Quantity) -> _Draw:
+    def _draw(self, names: tuple[str, str], quantity: Quantity) -> tuple[bool, tuple[_Draw, _Draw]]:
         """Pair two runs on the samples for which both have the quantity, or draw samples independently."""
         shared, (first, second) = self.shared(names), (self._samples(name, quantity) for name in names)
         seed, other_seed = (self._seed_of(name) for name in names)
         common = frozenset() if shared.ids is None else shared.ids & first & second
         if len(common) >= min(FEWEST, len(first), len(second)):
-            return _Draw(ids=(common, common), seeds=(seed, seed), paired=True)
+            return True, ((common, seed), (common, seed))
         if seed == other_seed:  # the same samples, but exchanged controls with hardly any of them in common
             other_seed = stream(self.seed, "samples of run", names[1])
-        return _Draw(ids=(first, second), seeds=(seed, other_seed), paired=False)
+        return False, ((first, seed), (second, other_seed))
 
     def _samples(self, run: str, quantity: Quantity) -> frozenset[str]:
         """Return the samples of a run that have the quantity."""

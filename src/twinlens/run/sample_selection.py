@@ -15,7 +15,6 @@ from torch import Tensor
 
 from twinlens.data.inputs import load_inputs
 from twinlens.run.directory import Run
-from twinlens.run.manifest import Manifest
 from twinlens.run.work import EvaluationWork
 from twinlens.support.arrays import Floats
 from twinlens.support.correlation import mean_rank_correlation
@@ -74,7 +73,7 @@ def write_selection(work: EvaluationWork, false_share: Mapping[str, Floats], nam
     save_tensors(work.run.path / FILE, tensors, about={"images": images, "samples": to_json(samples)})
 
 
-def read_selection(run: Run[Manifest]) -> SelectedSamples | None:
+def read_selection(run: Run) -> SelectedSamples | None:
     """Read the selected samples of a run; None where it has none."""
     path = run.path / FILE
     if not path.exists():
@@ -87,7 +86,7 @@ def read_selection(run: Run[Manifest]) -> SelectedSamples | None:
 
 
 def select_samples(
-    run: Run[Manifest], ids: Sequence[str], false_share: Mapping[str, Floats], named: Sequence[str] = ()
+    run: Run, ids: Sequence[str], false_share: Mapping[str, Floats], named: Sequence[str] = ()
 ) -> dict[int, str]:
     """Return the positions of the samples to show, each with the reason."""
     agreement = agreement_of_methods(run, len(ids))
@@ -122,7 +121,7 @@ def _best_first(scores: Floats, ids: Sequence[str]) -> list[int]:
     return sorted(scored, key=lambda position: (-round(float(scores[position]), 9), ids[position]))
 
 
-def agreement_of_methods(run: Run[Manifest], samples: int) -> Floats:
+def agreement_of_methods(run: Run, samples: int) -> Floats:
     """Mean rank correlation (N,) of each sample's maps over pairs of methods; NaN for a single method."""
     shards = range(run.manifest.shards)
     methods = [name for name in run.manifest.methods if all(run.maps_shard(name, shard).exists() for shard in shards)]

@@ -9,7 +9,7 @@ import dataclasses
 import hashlib
 import os
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 
@@ -22,7 +22,7 @@ from twinlens.data.inputs import load_inputs
 from twinlens.data.samples import Samples, Skipped, cached, check, from_arrays, subset
 from twinlens.data.segments import Segments, find_segments
 from twinlens.data.sources import open_data
-from twinlens.errors import DataError, RunError, first_line, short_repr, unknown
+from twinlens.errors import DataError, RunError, first_line, short_repr
 from twinlens.imputation.imputers import (
     Imputer,
     LinearImputer,
@@ -36,7 +36,7 @@ from twinlens.metrics.performance import check_measure
 from twinlens.models.callables import find_estimator, from_function
 from twinlens.models.loading import LoadedModel, comes_from_a_library, load_model
 from twinlens.options import DataSource, ModelDataOptions, ModelSource, Options
-from twinlens.probing.answers import REGRESSION, SCORE, SINGLE, Target, find_logits, score_of, task_of
+from twinlens.probing.answers import REGRESSION, SCORE, SINGLE, find_logits, score_of, task_of
 from twinlens.probing.model_call import blaming, evaluating, find_device, refusing_exit
 from twinlens.probing.tokens import IDS, TokenModel, are_tokens
 from twinlens.run.manifest import DataRecord, Manifest, ModelRecord, RoundsRecord, SourceRecord
@@ -68,10 +68,8 @@ class Setup:
     output: str
     """Where the logits are in the model's output."""
     segments: Segments | None
-    target: Target | None
     task: str
-    workers: int
-    """Threads that read images."""
+    options: Options
     source: SourceRecord
     """The specs of model and data."""
     reload: Callable[[], LoadedModel] | None
@@ -91,6 +89,7 @@ class Setup:
     @cached_property
     def model_record(self) -> ModelRecord:
         """The model as run.json describes it."""
+        target = self.options.target
         return ModelRecord(
             name=self.model.name,
             digest=self.model.digest(),
@@ -98,7 +97,7 @@ class Setup:
             classes=self.model.classes or self.samples.classes,
             output=self.output,
             scale=self.model.scale,
-            target=None if self.target is None else " ".join(describe_function(self.target).values()),
+            target=None if target is None else " ".join(describe_function(target).values()),
             task=self.task,
         )
 
@@ -121,7 +120,7 @@ class Setup:
         total, count = torch.zeros(self.example.shape[1], dtype=torch.float64), 0
         for start in range(0, len(self.samples), _MEAN_SAMPLES):
             stop = min(start + _MEAN_SAMPLES, len(self.samples))
-            inputs = load_inputs(self.samples.take(range(start, stop)), self.model, self.workers)
+            inputs = load_inputs(self.samples.take(range(start, stop)), self.model, self.options.workers)
             values = inputs.double().flatten(2) if inputs.dim() > 2 else inputs.double()[..., None]
             total += values.sum(dim=(0, 2))
             count += values.shape[0] * values.shape[2]
@@ -162,7 +161,7 @@ def open_setup(
     everything = cached(_open_samples(data, model, options))
     arrays = isinstance(data, (tuple, list)) and not isinstance(data[0], Tensor)
     loaded = _open_model(model, options, device, on_arrays=arrays)
-    if isinstance(data, (tuple, list)) and isinstance(data[0], Mapping):
+    if tokens := isinstance(data, (tuple, list)) and isinstance(data[0], Mapping):
         loaded = dataclasses.replace(loaded, module=TokenModel(loaded.module))
     task = task_of(everything.labels) if options.target is None else REGRESSION
     _check_performance(options, task)
@@ -175,7 +174,10 @@ def open_setup(
         workers=options.workers,
         check_size=loaded.preprocessing.check_size,
     )
-    check_shown(options.show, samples.ids)
+    if missing := [name for name in options.show if name not in samples.ids]:
+        raise ValueError(
+            f"`show` must hold ids of samples of this run, such as {samples.ids[0]!r}; got {missing[0]!r}."
+        )
     example = load_inputs(samples.take([0]), loaded, workers=1)
     return Setup(
         model=loaded,
@@ -187,51 +189,33 @@ def open_setup(
         example=example,
         output=stored.model.output if stored else _check_fit(loaded, samples, example, options),
         segments=_open_segments(options, everything),
-        target=options.target,
         task=task,
-        workers=options.workers,
+        options=options,
         source=SourceRecord(
             model=model if isinstance(model, str) else None,
             weights=options.weights,
             data=data if isinstance(data, str) else None,
             classes=options.classes,
         ),
-        reload=_reload(model, loaded, options),
+        # First on the CPU; the work moves it to the worker's device.
+        reload=_loader(model, options, "cpu") if isinstance(model, str) and not tokens else None,
     )
 
 
-def _reload(model: ModelSource, loaded: LoadedModel, options: Options) -> Callable[[], LoadedModel] | None:
-    if not isinstance(model, str) or isinstance(loaded.module, TokenModel):
-        return None
+def _loader(model: str, options: ModelDataOptions, device: str | None) -> Callable[[], LoadedModel]:
     return partial(
         load_model,
         model,
         weights=options.weights,
         preprocessing=options.preprocessing,
-        device="cpu",  # first; the work moves it to the worker's device
+        device=device,
         allow_code=options.allow_code,
     )
 
 
-def check_shown(names: Sequence[str], ids: Sequence[str]) -> None:
-    """Refuse samples to show that are not in the run."""
-    known = set(ids)
-    for name in names:
-        if name not in known:
-            if len(ids) <= 20:
-                raise unknown("show", name, ids)
-            raise ValueError(f"`show` must hold ids of samples of this run, such as {ids[0]!r}; got {name!r}.")
-
-
 def _open_model(model: ModelSource, options: ModelDataOptions, device: str | None, *, on_arrays: bool) -> LoadedModel:
     if isinstance(model, str):
-        loaded = load_model(
-            model,
-            weights=options.weights,
-            preprocessing=options.preprocessing,
-            device=device,
-            allow_code=options.allow_code,
-        )
+        loaded = _loader(model, options, device)()
     elif isinstance(model, LoadedModel):
         loaded = model
     elif isinstance(model, nn.Module):

@@ -13,14 +13,7 @@ from twinlens.statistics.verdicts import Comparison
 def find_stopping(
     results: Results, compared: Comparison | None, manifest: Manifest, metrics: Sequence[str]
 ) -> StoppingResults | None:
-    """Return whether the samples of a round are enough; None for a run without rounds.
-
-    Args:
-        results: the results of the round.
-        compared: the comparison of its methods.
-        manifest: the manifest of the run, with its rounds.
-        metrics: the headline metrics, whose intervals decide.
-    """
+    """Return whether the samples of a round are enough by these headline metrics; None for a run without rounds."""
     rounds, goal = manifest.rounds, results.settings.until
     if rounds is None or goal is None:
         return None

@@ -36,24 +36,16 @@ _REMEDY = "Start the run again with the same command to write it anew."
 class StoredRun:
     """A run with its results; curves and maps are read from its directory on demand."""
 
-    run: Run[Manifest] = field(repr=False)
-    """The run directory."""
-
+    run: Run = field(repr=False)
     results: Results = field(repr=False)
     """The content of results.json."""
-
     reader: TableReader = field(repr=False)
-    """Reads the run's probe tables."""
-
     own: Mapping[str, Metric] = field(default_factory=dict, repr=False)
     """The metrics as Python objects, among them custom ones, which no file can hold."""
-
     imputer: Imputer | None = field(default=None, repr=False)
     """The imputer as a Python object; None for that of run.json."""
-
     compared: Comparison | None = field(default=None, repr=False)
     """The comparison of the methods, if it was just computed."""
-
     failures: Mapping[str, Exception] = field(default_factory=dict, repr=False)
     """The errors of methods that failed in this call, by name."""
 
@@ -190,7 +182,7 @@ def _check_settings(results: Results) -> None:
             raise unknown("settings.metrics", name, settings.metrics)
 
 
-def write_results(run: Run[Manifest], analysis: Analysis) -> None:
+def write_results(run: Run, analysis: Analysis) -> None:
     """Write results.json, results.csv and pairs.csv."""
     run.write_text(PAIRS, analysis.pairs)  # before results.json, which holds its digest
     run.write_json("results.json", to_json(analysis.results))

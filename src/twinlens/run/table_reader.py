@@ -20,7 +20,7 @@ from twinlens.metrics.sweeps import Sweep
 from twinlens.probing.exchange import draw_controlled
 from twinlens.probing.probe_table import ProbeTable
 from twinlens.run.directory import Run
-from twinlens.run.manifest import Manifest, SweepRecord
+from twinlens.run.manifest import SweepRecord
 from twinlens.statistics.map_properties import MAP_PROPERTIES
 from twinlens.support.arrays import Floats, Integers
 from twinlens.support.estimate import Estimate
@@ -31,7 +31,7 @@ _KEPT_ROWS = 3_000_000  # rows of probe tables that stay in memory: 150 MB
 class TableReader:
     """Reads the probe tables of a run; a run that is small enough stays in memory."""
 
-    def __init__(self, run: Run[Manifest]) -> None:
+    def __init__(self, run: Run) -> None:
         self.run, self.manifest = run, run.manifest
         self.features = run.manifest.data.features
         self._tables: dict[tuple[str, str], ProbeTable] = {}

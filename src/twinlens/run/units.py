@@ -6,10 +6,8 @@ A unit is one shard of the samples with one method. Units may be repeated: exist
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 from twinlens.support.fields import check_types
-from twinlens.support.progress import Progress
 
 ORIGINAL = "original inputs"
 """The task of units without a method."""
@@ -23,30 +21,6 @@ class Unit:
     method: str | None = None
     stage: int = 0
     """Units of a later stage read files of earlier stages, of any shard."""
-
-
-class Worker(Protocol):
-    """Does units of some work."""
-
-    seconds: dict[str, float]
-    """Seconds spent on each task so far."""
-
-    def do(self, unit: Unit) -> None:
-        """Do what is missing of a unit."""
-
-
-class Work(Protocol):
-    """Work in units: an evaluation, or networks to train.
-
-    The unit without a method comes before the others of its shard, which read its files. To run on several machines,
-    the work must be picklable.
-    """
-
-    def describe(self, unit: Unit) -> str:
-        """Name a unit in a message."""
-
-    def worker(self, progress: Progress) -> Worker:
-        """Create a worker; each process needs its own."""
 
 
 @dataclass(frozen=True, kw_only=True)

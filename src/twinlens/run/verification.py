@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from twinlens.errors import DamagedError, RunError, first_line
+from twinlens.errors import DamagedError, first_line
 from twinlens.probing.exchange import draw_controlled
 from twinlens.probing.probe_table import ProbeTable
 from twinlens.probing.ranking import Schedule
@@ -37,7 +37,7 @@ class Finding:
     """What is wrong with it; None if it is intact."""
 
 
-def verify_run(run: Run[Manifest]) -> list[Finding]:
+def verify_run(run: Run) -> list[Finding]:
     """Check every file that a run should have, without writing anything or calling the model.
 
     Maps and probes must match their digests, and hold the samples, levels and seed of their run. results.json must be
@@ -45,7 +45,7 @@ def verify_run(run: Run[Manifest]) -> list[Finding]:
     """
     manifest, findings = run.manifest, list[Finding]()
 
-    def look(path: Path, check: Callable[[], str | None]) -> None:
+    def look(path: Path, check: Callable[[], object]) -> None:
         findings.append(Finding(file=str(path.relative_to(run.path)), problem=_problem(path, check)))
 
     samples = [_ids_of(run.original_shard(shard)) for shard in range(manifest.shards)]
@@ -60,25 +60,27 @@ def verify_run(run: Run[Manifest]) -> list[Finding]:
                 if probed != ():  # the control need not have samples in every shard
                     look(path, partial(_check_table, run, path, sweep.schedule, probed))
     if (run.path / SELECTION).exists():
-        look(run.path / SELECTION, lambda: None if read_selection(run) else "it is empty")
+        look(run.path / SELECTION, partial(read_selection, run))
     if (run.path / FINGERPRINTS).exists():
-        look(run.path / FINGERPRINTS, lambda: None if read_fingerprints(run) else "it is empty")
+        look(run.path / FINGERPRINTS, partial(read_fingerprints, run))
     intact = all(finding.problem is None for finding in findings)
     look(run.path / "results.json", lambda: _check_results(run, recompute=intact))
     if findings[-1].problem is None and (stored := StoredRun.open(run.path)).results.pairs_digest:
-        look(run.path / PAIRS, lambda: _check_pairs(stored))
+        look(run.path / PAIRS, stored.comparison)
     for path in check_files(run):
-        look(path, partial(_check_check, path))
+        look(path, partial(read_check, path))
     for left in run.path.rglob(".*.unfinished"):
         findings.append(Finding(file=str(left.relative_to(run.path)), problem="left by a killed process"))
     return findings
 
 
-def _problem(path: Path, check: Callable[[], str | None]) -> str | None:
+def _problem(path: Path, check: Callable[[], object]) -> str | None:
+    """Return what a check says about a file, as text or as an error."""
     if not path.exists():
         return "missing"
     try:
-        return check()
+        result = check()
+        return result if isinstance(result, str) else None
     except DamagedError as error:
         return f"damaged: {error.reason}"
     except (ValueError, TypeError, KeyError, OSError) as error:
@@ -114,7 +116,7 @@ def _check_maps(path: Path, ids: tuple[str, ...] | None) -> str | None:
     return _check_ids(tuple(load_tensors(path)[1]["ids"]), ids)
 
 
-def _check_table(run: Run[Manifest], path: Path, schedule: Schedule | None, ids: tuple[str, ...] | None) -> str | None:
+def _check_table(run: Run, path: Path, schedule: Schedule | None, ids: tuple[str, ...] | None) -> str | None:
     table = ProbeTable.load(path)
     if schedule is not None and table.settings.schedule != schedule:
         return "of another schedule than run.json has for it"
@@ -123,7 +125,7 @@ def _check_table(run: Run[Manifest], path: Path, schedule: Schedule | None, ids:
     return _check_ids(table.ids, ids)
 
 
-def _check_results(run: Run[Manifest], *, recompute: bool) -> str | None:
+def _check_results(run: Run, *, recompute: bool) -> str | None:
     """Compare results.json with the probes, unless files are missing or a metric is custom."""
     results, manifest = StoredRun.open(run.path).results, run.manifest
     settings, metrics = results.settings, results.settings.values()
@@ -134,16 +136,3 @@ def _check_results(run: Run[Manifest], *, recompute: bool) -> str | None:
         return None
     again = to_json(analyse(TableReader(run), metrics, settings).results)
     return None if json.loads(json.dumps(again)) == read_json(run.path / "results.json") else "not what its probes give"
-
-
-def _check_pairs(run: StoredRun) -> str | None:
-    try:
-        run.comparison()
-    except RunError:
-        return "not what belongs to results.json"
-    return None
-
-
-def _check_check(path: Path) -> str | None:
-    read_check(path)
-    return None

@@ -22,23 +22,12 @@ def performance_of(results: Results, metric: str) -> str:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Join names with commas and "and".
-
-    Example:
-        >>> listed(["a"]), listed(["a", "b", "c"])
-        ('a', 'a, b and c')
-    """
+    """Join names with commas and "and"."""
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def describe_stopping(stopping: StoppingResults) -> str:
-    """Return after how many samples a run stopped, and why.
-
-    Example:
-        >>> describe_stopping(StoppingResults(until="0.05", met=True, widest=0.048, samples=320, of=1000, look=4,
-        ...                                   looks=7, confidence=0.989, spent=0.033))
-        'Stopped after 320 of 1,000 samples: every interval within ±0.05, 4 of 7 looks.'
-    """
+    """Return after how many samples a run stopped, and why."""
     until = Until.read(stopping.until)
     within, samples, of = f"±{until.margin:g}", stopping.samples, stopping.of
     if stopping.met:
@@ -184,12 +173,7 @@ def _unreached(results: Results, metric: str) -> list[str]:
 
 
 def group_warnings(warnings: Sequence[str], methods: Sequence[str]) -> list[list[str]]:
-    """Group warnings about different methods that differ only in their numbers.
-
-    Example:
-        >>> group_warnings(["a: 3 maps are zero.", "b: 5 maps are zero.", "One sample only."], ["a", "b"])
-        [['a: 3 maps are zero.', 'b: 5 maps are zero.'], ['One sample only.']]
-    """
+    """Group warnings about different methods that differ only in their numbers."""
     groups: dict[str, list[str]] = {}
     for warning in warnings:
         name, colon, text = warning.partition(": ")

@@ -41,7 +41,7 @@ from twinlens.probing.probe_table import ProbeTable
 from twinlens.probing.ranking import Schedule
 from twinlens.probing.tokens import are_tokens
 from twinlens.run.directory import Run
-from twinlens.run.manifest import Manifest, SweepRecord
+from twinlens.run.manifest import SweepRecord
 from twinlens.run.method_sources import Method
 from twinlens.run.units import ORIGINAL, Unit
 from twinlens.support.files import as_path
@@ -62,7 +62,7 @@ def load_reference(samples: Samples, model: LoadedModel, seed: int, workers: int
 class EvaluationWork:
     """What the units of a run have in common."""
 
-    run: Run[Manifest]
+    run: Run
     model: LoadedModel
     samples: Samples
     """The samples of the current round."""
@@ -126,10 +126,6 @@ class EvaluationWork:
         """Return the unit that makes a file; None for files of others."""
         return next((unit for unit in self.units() if as_path(path) in self.files(unit)), None)
 
-    def discard(self, path: str | os.PathLike[str]) -> None:
-        """Remove a damaged file, to be made again."""
-        as_path(path).unlink(missing_ok=True)
-
     def sweeps_of(self, unit: Unit) -> list[tuple[SweepRecord, Imputer]]:
         """Return the sweeps of a unit with a method; the control need not have samples in every shard."""
         exchanged = unit.stage == EXCHANGED
@@ -156,14 +152,11 @@ class EvaluationWork:
                     rows[unit.method] += len(sweep.schedule.levels) * self.count(sweep, unit.shard)
         return rows
 
-    def stored_methods(self, units: Iterable[Unit]) -> list[str]:
-        """Return the methods whose maps in these units all exist already."""
-        files: dict[str, list[Path]] = {}
-        for unit in units:
-            if unit.method is not None and unit.stage != EXCHANGED:
-                files.setdefault(unit.method, []).append(self.run.maps_shard(unit.method, unit.shard))
-        computed = [name for name in files if not isinstance(self.methods[name].source, StoredMaps)]
-        return [name for name in computed if all(path.exists() for path in files[name])]
+    def reused_methods(self) -> list[str]:
+        """Return the methods whose maps were computed before."""
+        computed = [name for name, method in self.methods.items() if not isinstance(method.source, StoredMaps)]
+        shards = range(self.run.manifest.shards)
+        return [name for name in computed if all(self.run.maps_shard(name, shard).exists() for shard in shards)]
 
     def shard_samples(self, shard: int) -> Samples:
         """Return the samples of one shard."""
