@@ -43,13 +43,7 @@ def method_names() -> list[str]:
 
 
 def plugin_method(argument: str, name: str, *, or_else: str = "") -> Any:
-    """Import the method of a plug-in by its name.
-
-    Args:
-        argument: the argument that holds the name, for the error.
-        name: name of the method.
-        or_else: what else the argument can be.
-    """
+    """Import the method of a plug-in by its name; errors name `argument`, and say what else it can be."""
     if name not in (names := method_names()):
         raise unknown(argument, name, names, or_else=or_else)
     return load_plugin("twinlens.methods", name)
