@@ -12,7 +12,7 @@ import twinlens as tl
 from tests.docstrings import entries
 from twinlens.attribution import BASELINES, find_ensemble
 from twinlens.attribution.harness import Request
-from twinlens.attribution.method import AttributionMethod, Explain, declared, explain_copies, options_of
+from twinlens.attribution.method import AttributionMethod, Explain, declared, explain_copies, options_of, refuse_unknown
 
 SHARED = ["ids", "seed", "batch_size"]
 
@@ -47,7 +47,7 @@ def test_methods_declare_what_they_need():
     assert needing["baseline"] == {"random", "sobel", "centre", "rect", "pooling"} == BASELINES
     assert needing["any_callable"] == needing["segments"] == {"kernel_shap"}
     assert find_ensemble("ig_var", {}) == ("integrated_gradients", "var")
-    assert find_ensemble("saliency", {}) is None
+    assert find_ensemble("saliency", {}) is find_ensemble("deepshap", {}) is None
     assert find_ensemble("smoothgrad", {"ensemble": "sq"}) == ("saliency", "sq")
 
 
@@ -108,3 +108,8 @@ def test_ensembles_from_the_same_copies_are_those_of_each_alone(name):
         alone = tl.METHODS[name if own else f"ig_{kind}"](model, inputs, [0, 1, 0], **options, **own)
         assert torch.equal(maps, alone)
         assert maps.max() > 0
+
+
+def test_an_option_that_a_method_does_not_have():
+    with pytest.raises(TypeError, match=r"window, stride, baseline, batch_size\. Did you mean 'window'\?$"):
+        refuse_unknown(tl.METHODS["occlusion"], ["windw"])

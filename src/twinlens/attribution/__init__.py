@@ -50,12 +50,7 @@ def plugin_method(argument: str, name: str, *, or_else: str = "") -> Any:
 
 
 def find_ensemble(method: str, options: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Return the explanation that a method makes noisy copies of, and how it combines them; None for other methods.
-
-    Example:
-        >>> find_ensemble("ig_sq", {}), find_ensemble("deepshap", {"ensemble": "var"}), find_ensemble("deepshap", {})
-        (('integrated_gradients', 'sq'), ('deepshap', 'var'), None)
-    """
+    """Return the explanation that a method makes noisy copies of, and how it combines them; None for other methods."""
     needs = declared(METHODS[method])
     kind = needs.combined or options.get("ensemble")
     return None if needs.copies_of is None or kind is None else (needs.copies_of, kind)

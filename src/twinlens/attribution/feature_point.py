@@ -157,7 +157,9 @@ def whole_inputs(inputs: Tensor, copies: int) -> Tensor:
 
 def corners(inputs: Tensor, copies: int) -> Tensor:
     """Return a corner of the input of each copy."""
-    return whole_inputs(inputs[(..., *[slice(_CORNER)] * (inputs.dim() - 2))], copies)
+    for axis in range(2, inputs.dim()):
+        inputs = inputs.narrow(axis, 0, min(_CORNER, inputs.shape[axis]))
+    return whole_inputs(inputs, copies)
 
 
 def one_corner(inputs: Tensor, copies: int) -> Tensor:

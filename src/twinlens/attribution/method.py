@@ -44,10 +44,8 @@ class SharedOptions(TypedDict, total=False):
 
     ids: Annotated[Sequence[str | int] | None, Default(None)]
     """One name per sample, from which random draws derive; by default their numbers."""
-
     seed: Annotated[int, Default(0)]
     """Random seed; a method without randomness ignores it."""
-
     batch_size: Annotated[int | None, Default(None)]
     """Inputs per call of the model, by default chosen for the device; maps do not depend on it."""
 
@@ -162,16 +160,7 @@ def options_of(method: Callable[..., Tensor]) -> dict[str, inspect.Parameter]:
 
 
 def refuse_unknown(method: Callable[..., Tensor], options: Iterable[str]) -> None:
-    """Refuse an option that a method does not have.
-
-    Example:
-        >>> from twinlens.attribution import METHODS
-        >>> refuse_unknown(METHODS["occlusion"], ["windw"])
-        Traceback (most recent call last):
-            ...
-        TypeError: `windw` is no option of occlusion; its options are window, stride, baseline, batch_size. Did you mean
-        'window'?
-    """
+    """Refuse an option that a method does not have."""
     names = list(options_of(method))
     for name in options:
         if name not in names:
