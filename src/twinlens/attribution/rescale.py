@@ -1,9 +1,6 @@
 """DeepLIFT's rules (Shrikumar et al. 2017): differences from a baseline instead of derivatives.
 
-The baseline passes through the model first, alone, and the arguments of each operation are recorded. Inputs then need
-neither to be doubled nor to be differentiated twice.
-
-Shapes: B samples; tensors of the baseline have 1 instead of B.
+The baseline passes through the model first, alone, and the arguments of each operation are recorded.
 """
 
 from __future__ import annotations
