@@ -9,11 +9,11 @@ from torch.nn import functional as F  # noqa: N812
 
 import twinlens as tl
 from tests.tiny import TinyTransformer, ViewedCNN, tiny_model
-from twinlens.attribution.deeplift import _contributions
+from twinlens.attribution.deeplift import contributing
 from twinlens.attribution.feature_maps import find_layer
-from twinlens.attribution.gradients import _integrate
+from twinlens.attribution.gradients import integrating
 from twinlens.attribution.harness import make_request, undisturbed
-from twinlens.attribution.rules import TopLayer, excitation_rules
+from twinlens.attribution.rules import excitation_rules
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -164,7 +164,7 @@ def test_excitation_rules_reach_programs_of_torch_export(batch):
     found = []
     for one in (model, torch.export.export(model, (inputs,)).module()):
         leaf = inputs.clone().requires_grad_()
-        with excitation_rules(TopLayer()) as rules:
+        with excitation_rules([]) as rules:
             logits = one(leaf)
         found.append(torch.autograd.grad(logits[:, 0].sum(), leaf)[0])
         assert rules.used == 5
@@ -175,7 +175,8 @@ def test_excitation_rules_reach_programs_of_torch_export(batch):
 def test_integrated_gradients_are_complete(batch):
     model, (inputs, targets) = small_cnn().double(), batch
     inputs = inputs.double()
-    signed = _integrate(model, inputs, targets, torch.zeros(3, 16, 16, dtype=torch.float64), 128, 64)
+    request = make_request(model, inputs, targets, ids=None, seed=0, batch_size=64)
+    signed = integrating(model, request, steps=128)(request)
     with torch.no_grad():
         gained = (model(inputs) - model(torch.zeros_like(inputs)))[torch.arange(6), targets]
     assert torch.allclose(signed.flatten(1).sum(dim=1), gained, rtol=0.01, atol=0.005)
@@ -199,7 +200,7 @@ def test_deeplift_sums_to_the_change_of_the_logit(batch, activation):
     request = make_request(model, inputs, targets, ids=None, seed=0)
     base = torch.zeros_like(request.inputs)
     with undisturbed(model):
-        signed = _contributions(model, request, base[0], check=True)
+        signed = contributing(model, base[:1], True, "difference")(request)
         with torch.no_grad():
             gained = (model(request.inputs) - model(base))[torch.arange(6), targets]
     assert torch.allclose(signed.flatten(1).sum(dim=1), gained, atol=1e-6)
@@ -300,12 +301,13 @@ def test_ensembles_of_integrated_gradients(batch, name):
     model, (inputs, targets) = small_cnn(), batch
     options = {"samples": 3, "steps": 4, "variance": 0.3}
     request = make_request(model, inputs, targets, ids=None, seed=5)
-    zero, noise = torch.zeros(3, 16, 16), [request.normal((3, 16, 16), "noise", k) for k in range(3)]
-    draws = torch.stack([_integrate(model, inputs + 0.3**0.5 * n, targets, zero, 4, 99) for n in noise])
+    noise = [request.normal((3, 16, 16), "noise", k) for k in range(3)]
+    explain = integrating(model, request, steps=4)
+    draws = torch.stack([explain(replace(request, inputs=inputs + 0.3**0.5 * n)) for n in noise])
     combined = {"ig_sg": draws.mean(0), "ig_sq": (draws**2).mean(0), "ig_var": draws.var(0, unbiased=False)}[name]
     assert torch.allclose(tl.attribute(model, inputs, targets, name, seed=5, **options), positive(combined), atol=1e-5)
     without = tl.attribute(model, inputs, targets, name, samples=2, steps=4, variance=0.0)
-    plain = _integrate(model, inputs, targets, torch.zeros(3, 16, 16), 4, 99)
+    plain = explain(request)
     expected = {"ig_sg": plain, "ig_sq": plain**2, "ig_var": 0 * plain}[name]
     assert torch.allclose(without, positive(expected), atol=1e-5)
 
@@ -315,9 +317,9 @@ def test_ensembles_of_deepshap(batch, ensemble):
     model, (inputs, targets) = small_cnn(), batch
     request = make_request(model, inputs, targets, ids=None, seed=5)
     noise = [request.normal((3, 16, 16), "noise", k) for k in range(3)]
-    zero = torch.zeros_like(inputs)
     parts = [replace(request, inputs=request.inputs + 0.3**0.5 * each) for each in noise]
-    draws = torch.stack([_contributions(model, part, zero[0], check=True) for part in parts])
+    explain = contributing(model, torch.zeros_like(inputs[:1]), True, "difference")
+    draws = torch.stack([explain(part) for part in parts])
     combined = {"sg": draws.mean(0), "sq": (draws**2).mean(0), "var": draws.var(0, unbiased=False)}[ensemble]
     maps = tl.attribute(model, inputs, targets, "deepshap", seed=5, ensemble=ensemble, samples=3)
     assert torch.allclose(maps, positive(combined), atol=1e-5)
@@ -372,7 +374,7 @@ def test_controls(batch):
     bands = tl.attribute(model, inputs, targets, "pooling")
     assert torch.allclose(bands[:, :3], base[:, :3].mean(dim=(1, 2), keepdim=True).expand(-1, 3, 16))
     assert all(len(one.unique()) <= 7 for one in bands)
-    box = tl.attribute(model, inputs, targets, "rect", size=0.25)
+    box = tl.attribute(model, inputs, targets, "rect")
     assert (box.sum(dim=(1, 2)) == 16).all()
     rows = (base.sum(dim=2) * torch.arange(16.0)).sum(dim=1) / base.sum(dim=(1, 2))
     middle = (box.sum(dim=2) * torch.arange(16.0)).sum(dim=1) / 16
@@ -476,9 +478,6 @@ def test_unknown_names_options_and_inputs(batch):
         "integrated_gradients": {"steps": 0},
         "ig_sg": {"samples": 0},
         "ig_sq": {"variance": -1.0},
-        "centre": {"sigma": 0.0},
-        "rect": {"size": 2.0},
-        "pooling": {"bands": 99},
         "saliency": {"batch_size": 0},
     }
     for name, options in wrong.items():

@@ -18,7 +18,7 @@ from tests.attribution.planted import (
 )
 from twinlens.attribution import bottleneck, feature_point
 from twinlens.attribution.bottleneck import _information, iba, input_iba
-from twinlens.attribution.feature_point import LayerRun, Moments, StandIn
+from twinlens.attribution.feature_point import LayerRun, Moments, corners, one_corner, whole_inputs
 from twinlens.attribution.harness import make_request
 
 quick_input_iba = functools.partial(
@@ -85,14 +85,13 @@ def test_features_that_the_class_does_not_need_carry_no_bits():
     assert (maps[..., :6].sum(dim=(1, 2)) > 2 * maps[..., 10:].sum(dim=(1, 2))).all()
 
 
-@pytest.mark.parametrize("every_row", [False, True])
-@pytest.mark.parametrize("whole", [False, True])
-def test_stand_ins_lead_to_the_same_maps(every_row, whole, monkeypatch):
+@pytest.mark.parametrize("stand_in", [one_corner, corners])
+def test_stand_ins_lead_to_the_same_maps(stand_in, monkeypatch):
     images, classes, _ = planted_images(2, 24)
     monkeypatch.setattr(feature_point, "_CORNER", 4)
-    monkeypatch.setattr(feature_point, "_find_stand_in", lambda *_: StandIn(every_row, whole))
+    monkeypatch.setattr(feature_point, "_find_stand_in", lambda *_: stand_in)
     cheap = iba(planted_model(), images, classes, layer="3")
-    monkeypatch.setattr(feature_point, "_find_stand_in", lambda *_: StandIn(every_row=True, whole=True))
+    monkeypatch.setattr(feature_point, "_find_stand_in", lambda *_: whole_inputs)
     torch.testing.assert_close(iba(planted_model(), images, classes, layer="3"), cheap, rtol=1e-3, atol=1e-4)
 
 
@@ -109,8 +108,8 @@ def test_a_model_that_counts_its_rows_is_given_corners_of_copies(monkeypatch):
     images, _, _ = planted_images(1, 26)
     monkeypatch.setattr(feature_point, "_CORNER", 4)
     model, strict = Counting(), Counting(images.shape[2:])
-    assert feature_point._find_stand_in(LayerRun(model, model.stem, 1), images) == StandIn(every_row=True, whole=False)
-    assert feature_point._find_stand_in(LayerRun(strict, strict.stem, 1), images) == StandIn(every_row=True, whole=True)
+    assert feature_point._find_stand_in(LayerRun(model, model.stem, 1), images) is corners
+    assert feature_point._find_stand_in(LayerRun(strict, strict.stem, 1), images) is whole_inputs
 
 
 @pytest.mark.parametrize(("channels", "rows"), [(4, 20), (400, 5)])
@@ -144,11 +143,8 @@ def test_layers_within_a_shortcut(monkeypatch):
     monkeypatch.setattr(feature_point, "_CORNER", 4)
     # Of a constant image, too, whose rows are all the same.
     for image in (images[:1], torch.zeros_like(images[:1])):
-        found = feature_point._find_stand_in(LayerRun(model, model.branch, 1), image)
-        assert found == StandIn(every_row=True, whole=True)
-    assert feature_point._find_stand_in(LayerRun(model, model.stem, 1), images[:1]) == StandIn(
-        every_row=False, whole=False
-    )
+        assert feature_point._find_stand_in(LayerRun(model, model.branch, 1), image) is whole_inputs
+    assert feature_point._find_stand_in(LayerRun(model, model.stem, 1), images[:1]) is one_corner
     for layer in ("branch", "stem"):
         together = iba(model, images, classes, layer=layer, batch_size=3)
         alone = iba(model, images, classes, layer=layer, batch_size=1)
@@ -159,7 +155,7 @@ def test_statistics_are_those_of_the_reference():
     images, classes, _ = planted_images(7, 26)
     request = make_request(planted_model(), images[:2], classes[:2], ids=None, seed=0, batch_size=3)
     features = planted_model()[:4](images).detach()
-    find = functools.partial(feature_point.FeaturePoint.find, planted_model(), request, "3", min_std=0.01)
+    find = functools.partial(feature_point.FeaturePoint.find, planted_model(), request, "3")
     point = find(images)
     torch.testing.assert_close(point.moments.mean, features.mean(dim=0), rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(
@@ -181,7 +177,7 @@ def test_the_game_moves_masked_inputs_towards_the_bottleneck():
     images, classes, _ = planted_images(2, 27)
     model = planted_model()
     request = make_request(model, images, classes, ids=None, seed=0, batch_size=16)
-    point = feature_point.FeaturePoint.find(model, request, "3", None, min_std=0.01)
+    point = feature_point.FeaturePoint.find(model, request, "3", None)
     features = point.read(request.inputs).detach()
     # Everything passes, so that the mask is to open and the noise to vanish.
     game = bottleneck._Game(point, request, features, torch.full_like(features, 0.999), copies=8)
@@ -227,7 +223,6 @@ def test_seeds_change_the_noise(method):
         (iba, {"steps": 0}, "`steps` must be at least 1; got 0"),
         (iba, {"noise": 0}, "`noise` must be at least 1; got 0"),
         (iba, {"batch_size": 0}, "`batch_size` must be at least 1; got 0"),
-        (iba, {"min_std": 0.0}, "`min_std` must be positive; got 0"),
         (iba, {"layer": "6"}, r"`layer` must return a convolutional feature map .* it returns \(1, 16\)"),
         (iba, {"reference": torch.ones(2, 1, 8, 8)}, r"`reference` must hold inputs of shape \(3, 32, 32\)"),
         (input_iba, {"rounds": 0}, "`rounds` must be at least 1; got 0"),
@@ -299,7 +294,7 @@ def test_the_default_layer_ends_the_last_stage_but_one(build, name, run):
     model = build().eval()
     model(images)
     request = make_request(model, images, classes, ids=None, seed=0, batch_size=2)
-    point = feature_point.FeaturePoint.find(model, request, None, None, min_std=0.01)
+    point = feature_point.FeaturePoint.find(model, request, None, None)
     assert (point.layer, point.run) == (dict(model.named_modules())[name], run)
     features = point.read(images)
     torch.testing.assert_close(point.answer(images, features[:, None]), model(images), rtol=1e-4, atol=1e-5)
@@ -311,7 +306,7 @@ def test_units_that_are_never_active_carry_no_bits_and_stay_silent():
         model[3].bias[:8], model[3].bias[8:] = -1e3, 1.0
     images, classes, _ = planted_images(3, 30)
     request = make_request(model, images, classes, ids=None, seed=0, batch_size=3)
-    point = feature_point.FeaturePoint.find(model, request, "4", None, min_std=0.01)
+    point = feature_point.FeaturePoint.find(model, request, "4", None)
     assert point.moments.active.flatten().tolist() == [0.0] * 8 + [1.0] * 8
     features = point.read(images)
     nats = _information(features, torch.full_like(features, 0.5), point.moments)
@@ -325,7 +320,7 @@ def test_units_that_are_never_active_carry_no_bits_and_stay_silent():
 def test_a_map_adds_up_to_the_bits_of_its_layer():
     images, classes, _ = planted_images(2, 31)
     request = make_request(planted_model(), images, classes, ids=None, seed=0, batch_size=2)
-    point = feature_point.FeaturePoint.find(planted_model(), request, "3", None, min_std=0.01)
+    point = feature_point.FeaturePoint.find(planted_model(), request, "3", None)
     features, share = point.read(images).detach(), torch.full((2, 16, 16, 16), 0.5)
     bits = _information(features, share, point.moments).sum(dim=(1, 2, 3)) / math.log(2)
     maps = bottleneck._bits_per_pixel(point, features, share, images)

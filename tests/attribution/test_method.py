@@ -12,7 +12,7 @@ import twinlens as tl
 from tests.docstrings import entries
 from twinlens.attribution import BASELINES, find_ensemble
 from twinlens.attribution.harness import Request
-from twinlens.attribution.method import AttributionMethod, Explain, declared, explain_copies
+from twinlens.attribution.method import AttributionMethod, Explain, declared, explain_copies, options_of, refuse_unknown
 
 SHARED = ["ids", "seed", "batch_size"]
 
@@ -38,27 +38,17 @@ def test_methods_are_pickled_by_name(name):
 def test_methods_declare_what_they_need():
     needing = {
         need: {name for name, method in tl.METHODS.items() if getattr(declared(method), need)}
-        for need in ("reference", "layer", "baseline", "any_callable", "segments")
+        for need in ("baseline", "any_callable")
     }
+    for option in ("reference", "layer", "segments"):
+        needing[option] = {name for name, method in tl.METHODS.items() if option in options_of(method)}
     assert needing["reference"] == {"iba", "input_iba", "kernel_shap", "gradient_shap"}
     assert {"gradcam", "cam", "excitation_backprop", "iba"} <= needing["layer"]
     assert needing["baseline"] == {"random", "sobel", "centre", "rect", "pooling"} == BASELINES
     assert needing["any_callable"] == needing["segments"] == {"kernel_shap"}
     assert find_ensemble("ig_var", {}) == ("integrated_gradients", "var")
-    assert find_ensemble("saliency", {}) is None
+    assert find_ensemble("saliency", {}) is find_ensemble("deepshap", {}) is None
     assert find_ensemble("smoothgrad", {"ensemble": "sq"}) == ("saliency", "sq")
-
-
-def test_an_undeclared_need_is_refused_when_the_method_is_defined():
-    def hiding(model: nn.Module, request: Request, *, layer: str | None = None) -> Explain: ...
-
-    with pytest.raises(TypeError, match="hiding must declare `layer` if it has an option of that name"):
-        AttributionMethod()(hiding)
-
-    def plain(model: nn.Module, request: Request) -> Explain: ...
-
-    with pytest.raises(TypeError, match="plain must declare `reference`"):
-        AttributionMethod(reference=True)(plain)
 
 
 def test_a_method_of_one_screen():
@@ -118,3 +108,8 @@ def test_ensembles_from_the_same_copies_are_those_of_each_alone(name):
         alone = tl.METHODS[name if own else f"ig_{kind}"](model, inputs, [0, 1, 0], **options, **own)
         assert torch.equal(maps, alone)
         assert maps.max() > 0
+
+
+def test_an_option_that_a_method_does_not_have():
+    with pytest.raises(TypeError, match=r"window, stride, baseline, batch_size\. Did you mean 'window'\?$"):
+        refuse_unknown(tl.METHODS["occlusion"], ["windw"])

@@ -24,37 +24,6 @@ def test_truncated_images(birds, kind):
     assert f"'jay/t.{kind}' cannot be read: " in rejected(birds)
 
 
-def png_of_rows(pixels, rows, interlaced):
-    """A PNG whose stream of pixels is whole by its checksums, and ends after some rows."""
-
-    def chunk(kind, content):
-        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
-
-    height, width = pixels.shape[:2]
-    passes = [(0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2)]
-    parts = [pixels[y::down, x::across] for x, y, across, down in passes] if interlaced else [pixels]
-    lines = [b"\0" + row.tobytes() for part in parts if part.size for row in part]
-    stream = zlib.compress(b"".join(lines[: len(lines) - (height - rows)]))
-    header = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, int(interlaced)))
-    halves = chunk(b"IDAT", stream[:9]) + chunk(b"IDAT", stream[9:])
-    return b"\x89PNG\r\n\x1a\n" + header + halves + chunk(b"IEND", b"")
-
-
-@pytest.mark.parametrize("interlaced", [False, True])
-@pytest.mark.parametrize("size", [(40, 41), (9, 3), (2, 1)])
-@pytest.mark.parametrize("black", [False, True])
-def test_a_png_whose_pixels_end_early(birds, interlaced, size, black):
-    pixels = np.random.default_rng(0).integers(1, 256, (*size, 3), dtype=np.uint8) * (not black)
-    path = birds / "jay" / "t.png"
-    path.write_bytes(png_of_rows(pixels, size[0], interlaced))
-    samples = open_data(str(birds))
-    check(samples, skip_bad=False)
-    np.testing.assert_array_equal(np.asarray(samples.read(samples.ids.index("jay/t.png"))), pixels)
-    for rows in (size[0] - 1, size[0] // 2, 0):
-        path.write_bytes(png_of_rows(pixels, rows, interlaced))
-        assert "'jay/t.png' cannot be read: image file is truncated" in rejected(birds)
-
-
 @pytest.mark.parametrize("content", [b"", b"no image", b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n"])
 def test_what_is_no_image(birds, content):
     (birds / "jay" / "x.png").write_bytes(content)

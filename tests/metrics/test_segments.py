@@ -153,6 +153,13 @@ def test_segments_that_cannot_be_used_are_refused(rows, segments, error, message
         tl.completeness(model, inputs, [0] * 7, maps, imputer=ZERO, segments=segments)
 
 
+def test_superpixels_follow_edges():
+    image = torch.zeros(1, 3, 16, 16)
+    image[..., 8:] = 1
+    numbers = superpixels(image, 4)[0]
+    assert not set(numbers[:, :8].unique().tolist()) & set(numbers[:, 8:].unique().tolist())
+
+
 # In runs
 
 

@@ -43,25 +43,14 @@ def method_names() -> list[str]:
 
 
 def plugin_method(argument: str, name: str, *, or_else: str = "") -> Any:
-    """Import the method of a plug-in by its name.
-
-    Args:
-        argument: the argument that holds the name, for the error.
-        name: name of the method.
-        or_else: what else the argument can be.
-    """
+    """Import the method of a plug-in by its name; errors name `argument`, and say what else it can be."""
     if name not in (names := method_names()):
         raise unknown(argument, name, names, or_else=or_else)
     return load_plugin("twinlens.methods", name)
 
 
 def find_ensemble(method: str, options: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Return the explanation that a method makes noisy copies of, and how it combines them; None for other methods.
-
-    Example:
-        >>> find_ensemble("ig_sq", {}), find_ensemble("deepshap", {"ensemble": "var"}), find_ensemble("deepshap", {})
-        (('integrated_gradients', 'sq'), ('deepshap', 'var'), None)
-    """
+    """Return the explanation that a method makes noisy copies of, and how it combines them; None for other methods."""
     needs = declared(METHODS[method])
     kind = needs.combined or options.get("ensemble")
     return None if needs.copies_of is None or kind is None else (needs.copies_of, kind)

@@ -32,18 +32,7 @@ def attend(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Tensor:
-    """Compute `F.scaled_dot_product_attention` with custom operations; the other arguments are the same.
-
-    Args:
-        multiply: multiplies matrices.
-        softmax: along the last dimension of the scores (B, A, T, T).
-        query, key, value: (B, A, T, D).
-        attn_mask: True where a token is seen, or numbers that are added to the scores.
-        dropout_p: ignored; models are explained in evaluation mode.
-        is_causal: see only earlier tokens.
-        scale: of the scores; by default 1 / √D.
-        enable_gqa: let several heads of the query share one of key and value.
-    """
+    """Compute `F.scaled_dot_product_attention` (B, A, T, D) with a custom product of matrices and softmax of rows."""
     if enable_gqa:
         key, value = (each.repeat_interleave(query.shape[-3] // each.shape[-3], dim=-3) for each in (key, value))
     scores = multiply(query * (1 / math.sqrt(query.shape[-1]) if scale is None else scale), key.transpose(-2, -1))
@@ -61,14 +50,7 @@ def attend_with_heads(
     *args: Any,
     **options: Any,
 ) -> tuple[Tensor, None]:
-    """Compute `F.multi_head_attention_forward`, which `nn.MultiheadAttention` calls, with custom operations.
-
-    Args:
-        linear: applies a weight and a bias.
-        attention: as `F.scaled_dot_product_attention`.
-        *args: arguments of that function; its query, key and value are (T, B, E).
-        **options: further arguments of that function.
-    """
+    """Compute `F.multi_head_attention_forward` (T, B, E), for `nn.MultiheadAttention`, with these operations."""
     call = _FORWARD.bind(*args, **options)
     call.apply_defaults()
     own = call.arguments

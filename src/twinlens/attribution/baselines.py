@@ -44,30 +44,18 @@ def sobel(model: nn.Module, request: Request) -> Explain:
 
 
 @AttributionMethod(baseline=True, inputs="images", model=_ANY)
-def centre(model: nn.Module, request: Request, *, sigma: float = 0.25) -> Explain:
-    """A Gaussian at the centre of the image.
-
-    Args:
-        sigma: its standard deviation as a share of each side.
-    """
-    if not sigma > 0:
-        raise ValueError(f"`sigma` must be > 0; got {sigma!r}.")
+def centre(model: nn.Module, request: Request) -> Explain:
+    """A Gaussian at the centre of the image, with a standard deviation of a quarter of each side."""
     bells = []
     for side in request.inputs.shape[2:]:
-        distance = (torch.arange(side, device=request.inputs.device) - (side - 1) / 2) / (sigma * side)
+        distance = (torch.arange(side, device=request.inputs.device) - (side - 1) / 2) / (0.25 * side)
         bells.append(torch.exp(-(distance**2) / 2))
     return lambda batch: torch.outer(*bells).expand(len(batch), -1, -1)
 
 
 @AttributionMethod(baseline=True, inputs="images")
-def rect(model: nn.Module, request: Request, *, size: float = 60 / 224) -> Explain:
-    """*Rect*, crafted in the paper for square watermarks: a box at the weighted centre of an IG map.
-
-    Args:
-        size: side of the box as a share of the image's sides; 60 of 224 pixels in the paper.
-    """
-    if not 0 < size <= 1:
-        raise ValueError(f"`size` must lie within (0, 1]; got {size!r}.")
+def rect(model: nn.Module, request: Request) -> Explain:
+    """*Rect*, crafted in the paper for square watermarks: 60 of 224 pixels at the weighted centre of an IG map."""
     integrate = integrating(model, request)
 
     def explain(batch: Request) -> Tensor:
@@ -77,7 +65,7 @@ def rect(model: nn.Module, request: Request, *, size: float = 60 / 224) -> Expla
         for axis, side in enumerate(base.shape[1:]):
             positions = torch.arange(side, device=base.device, dtype=base.dtype)
             middle = (base.sum(dim=2 - axis) * positions).sum(dim=1) / mass
-            length = max(1, round(size * side))
+            length = max(1, round(60 / 224 * side))
             first = (middle - (length - 1) / 2).round().clamp(0, side - length)[:, None]
             inside.append((positions >= first) & (positions < first + length))
         return (inside[0][:, :, None] & inside[1][:, None, :]).float()
@@ -86,19 +74,12 @@ def rect(model: nn.Module, request: Request, *, size: float = 60 / 224) -> Expla
 
 
 @AttributionMethod(baseline=True, inputs="images")
-def pooling(model: nn.Module, request: Request, *, bands: int = 7) -> Explain:
-    """*Pooling*, crafted in the paper for striped watermarks: an IG map averaged in bands of rows.
-
-    Args:
-        bands: number of bands; 7 in the paper.
-    """
-    rows = request.inputs.shape[2]
-    if bands > rows:
-        raise ValueError(f"`bands` must lie within 1 … {rows}, the rows of the image; got {bands}.")
+def pooling(model: nn.Module, request: Request) -> Explain:
+    """*Pooling*, crafted in the paper for striped watermarks: an IG map averaged in seven bands of rows."""
     integrate = integrating(model, request)
 
     def explain(batch: Request) -> Tensor:
-        parts = torch.tensor_split(to_maps(integrate(batch), batch.inputs), bands, dim=1)
+        parts = torch.tensor_split(to_maps(integrate(batch), batch.inputs), min(7, batch.inputs.shape[2]), dim=1)
         return torch.cat([band.mean(dim=(1, 2), keepdim=True).expand_as(band) for band in parts], dim=1)
 
     return explain

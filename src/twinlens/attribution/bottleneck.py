@@ -25,14 +25,15 @@ from twinlens.support.arrays import ArrayLike
 _INITIAL = 5.0  # of the masks before the sigmoid: at first, nearly everything passes (Schulz et al. 2020)
 _NEARLY_ONE = 1 - 1e-6  # the mask of a feature that passes; at 1 it would carry infinitely many bits
 
-# Of the authors' code for Zhang et al. 2021: learning rates of the generator's noise mean, noise scale and mask, and of
-# the critic, whose weights are clipped.
+# Of the authors' code for Zhang et al. 2021: weight of the information at the layer; learning rates of the generator's
+# noise mean, noise scale and mask, and of the critic, whose weights are clipped.
+_FEATURE_BETA = 20.0
 _NOISE_MEAN_LR, _NOISE_SCALE_LR, _MASK_LR, _CRITIC_LR, _CLIP = 0.1, 0.05, 0.003, 5e-5, 0.01
 _BATCHES_BEHIND = 8  # batches of inputs whose numbers go through the few layers behind a bottleneck at a time
 _CRITIC_WIDTH = 16  # with 64, maps are nearly the same (correlation 0.99) and cost twice as much
 
 
-@AttributionMethod(inputs="spatial", layer=True, reference=True)
+@AttributionMethod(inputs="spatial")
 def iba(
     model: nn.Module,
     request: Request,
@@ -44,7 +45,6 @@ def iba(
     lr: float = 1.0,
     noise: int = 10,
     sigma: float = 1.0,
-    min_std: float = 0.01,
 ) -> Explain:
     """IBA (Schulz et al. 2020): the bits that each position of a hidden layer must transmit for the target.
 
@@ -52,27 +52,23 @@ def iba(
     For each sample, λ minimises the cross-entropy of the target plus `beta` times the mean information in Z.
 
     Args:
-        batch_size: samples explained together, by default chosen for the device. Copies of a sample are computed one
-            after the other where a hidden layer is much larger than the input.
         layer: dotted name of the layer; by default the end of the last stage but one, the last feature map of a higher
             resolution than the final one. The authors use similar layers: conv4_1 of VGG16 (`features.17`), and the
             second stage of ResNet-50.
         reference: inputs (M, C, H, W) from which mean and standard deviation of each feature are estimated; 10 000 of
-            the training set in the paper. By default `inputs`; since they may be few, all positions of a channel then
-            share their mean and deviation, and maps depend on which inputs are explained in one call. Features that
-            are zero for 99% of them count as inactive, and carry no bits.
+            the training set in the paper. By default `inputs`; all positions of a channel then share both, and maps
+            depend on which inputs are explained in one call. Features that are zero for 99% of them carry no bits.
         beta: weight of the information; 10 in the paper. A larger one leaves fewer bits.
         steps: steps of Adam; 10 in the paper.
         lr: its learning rate; 1 in the paper.
         noise: copies of a sample with different noise at each step; 10 in the paper.
         sigma: width of the blur of λ, in positions of the layer; 1 in the paper.
-        min_std: smallest standard deviation of a feature; 0.01 in the authors' code.
 
     Returns:
         Maps (N, H, W): bits per pixel; those of each position of the layer, summed over channels, are spread over its
         pixels bilinearly.
     """
-    point = FeaturePoint.find(model, request, layer, reference, min_std=min_std)
+    point = FeaturePoint.find(model, request, layer, reference)
 
     @torch.enable_grad()
     def explain(batch: Request) -> Tensor:
@@ -82,7 +78,7 @@ def iba(
     return explain
 
 
-@AttributionMethod(inputs="spatial", layer=True, reference=True)
+@AttributionMethod(inputs="spatial")
 def input_iba(
     model: nn.Module,
     request: Request,
@@ -94,28 +90,22 @@ def input_iba(
     lr: float = 1.0,
     noise: int = 10,
     sigma: float = 1.0,
-    feature_beta: float = 20.0,
     feature_steps: int = 10,
     rounds: int = 40,
     critic_steps: int = 3,
     critic_noise: int = 2,
-    min_std: float = 0.01,
 ) -> Explain:
     """InputIBA (Zhang et al. 2021): the information bottleneck of a hidden layer, carried to the input.
 
-    Three steps for each sample: (1) the bottleneck of `iba`, without blur, finds the features Z* that the target needs.
-    (2) A generative adversarial network for the sample finds a mask λ_G and the noise on the input whose hidden
-    features have the distribution of Z*. (3) The input becomes Z = ΛI + (1 - Λ)ε with standard normal noise, as inputs
-    are normalised. Λ minimises the cross-entropy of the target plus `beta` times the mean information in Z beyond that
-    of an input masked with Λ·λ_G: what the hidden features need is free.
+    The bottleneck of `iba`, without blur, finds the features Z* that the target needs. A generative adversarial network
+    for the sample finds a mask λ_G and the noise on the input whose hidden features have the distribution of Z*. The
+    input becomes Z = ΛI + (1 - Λ)ε with standard normal noise. Λ minimises the cross-entropy of the target plus `beta`
+    times the mean information in Z beyond that of an input masked with Λ·λ_G.
 
-    This differs from the paper in two ways. Each sample has a small critic of one 1 × 1 convolution and one linear
-    unit, all evaluated at once, where the authors train one of six layers with batch normalisation. Z* is drawn anew
-    at each step, with λ as the mask and the noise of `iba`.
+    Unlike the authors', the critic has one 1 × 1 convolution and one linear unit, and Z* is drawn anew at each step.
 
     Args:
         inputs: (N, C, H, W), normalised to about mean 0 and standard deviation 1.
-        batch_size: inputs per call of the model, copies of a sample included; by default chosen for the device.
         layer: as in `iba`; the authors use features.17 of VGG16.
         reference: as in `iba`.
         beta: weight of the information at the input; 20 in the authors' code.
@@ -123,21 +113,19 @@ def input_iba(
         lr: learning rate of Adam, at both layers; 1 in the paper.
         noise: copies of a sample with different noise at each step of Adam; 10 in the paper.
         sigma: width of the blur of Λ, in features of the input; 1 in the authors' code.
-        feature_beta: weight of the information at the layer; 20 in the authors' code.
         feature_steps: steps of Adam at the layer; 10 in the authors' code.
         rounds: steps of the generator; 40 in the authors' code, with 140 of the critic.
         critic_steps: steps of the critic before each of the generator's.
         critic_noise: copies of a sample in each of these steps; 32 in the authors' code, with nearly the same maps.
-        min_std: as in `iba`.
 
     Returns:
         Maps (N, H, W): Λ within [0, 1], the mean over channels.
     """
-    point = FeaturePoint.find(model, request, layer, reference, min_std=min_std)
+    point = FeaturePoint.find(model, request, layer, reference)
 
     @torch.enable_grad()
     def explain(batch: Request) -> Tensor:
-        search = _Search(feature_beta, feature_steps, lr, noise, 0.0)
+        search = _Search(_FEATURE_BETA, feature_steps, lr, noise, 0.0)
         features, share = _fit_features(point, batch, search, "input_iba")
         game = _Game(point, batch, features, share, copies=critic_noise)
         for _ in range(rounds):
@@ -187,10 +175,7 @@ def _fit(
     *,
     free: Tensor | None = None,
 ) -> Tensor:
-    """Find the share of values R (B, …) that keeps the targets with the least information, before sigmoid and blur.
-
-    `answer` maps mixed values (B, n, …) to logits (B·n, classes); the information of a mask `free` costs nothing.
-    """
+    """Find the share of values R (B, …) that keeps the targets with the least information, before sigmoid and blur."""
     logit = torch.full_like(values, _INITIAL, requires_grad=True)
     optimizer = torch.optim.Adam([logit], lr=search.lr)
     for _ in range(search.steps):
@@ -213,16 +198,12 @@ def _fit(
 
 
 class _Game:
-    """A generator and a critic for each sample: the features of masked inputs imitate those of the bottleneck.
-
-    All weights have a leading axis B, and losses are summed over it: the games are independent.
-    """
+    """A generator and a critic for each sample: the features of masked inputs imitate those of the bottleneck."""
 
     def __init__(self, point: FeaturePoint, batch: Request, features: Tensor, share: Tensor, *, copies: int) -> None:
         self.point, self.batch, self.features, self.copies = point, batch, features, copies
         self.bottleneck = _mixture(share, features, point.moments.mean, point.moments.std)
         self.generators = batch.generators("input_iba", "game")
-        channels, spatial = features.shape[1], tuple(features.shape[2:])
         # The generator starts with what the layer needs, as in the authors' code. The bits of a position are spread
         # over its pixels: their sum would open the mask everywhere, and it could not be trained any more.
         bits = _bits_per_pixel(point, features, share, batch.inputs)
@@ -230,9 +211,9 @@ class _Game:
         beside = (len(batch), batch.inputs.shape[1], *[1] * (batch.inputs.dim() - 2))
         self.noise_mean = batch.inputs.new_zeros(beside).requires_grad_()
         self.noise_scale = batch.inputs.new_ones(beside).requires_grad_()
-        self.first = self._weights((_CRITIC_WIDTH, channels))
-        self.offset = self._weights((_CRITIC_WIDTH, 1))
-        self.second = self._weights((_CRITIC_WIDTH, math.prod(spatial)))
+        self.first = self._weights(features.shape[1])
+        self.offset = self._weights(1)
+        self.second = self._weights(math.prod(features.shape[2:]))
         self.generator_optimizer = torch.optim.RMSprop(
             [
                 {"params": [self.noise_mean], "lr": _NOISE_MEAN_LR},
@@ -243,8 +224,8 @@ class _Game:
         self.critic_weights = [self.first, self.offset, self.second]
         self.critic_optimizer = torch.optim.RMSprop(self.critic_weights, lr=_CRITIC_LR)
 
-    def _weights(self, shape: tuple[int, ...]) -> Tensor:
-        drawn = _draw(self.generators, 1, shape, self.features)[:, 0]
+    def _weights(self, columns: int) -> Tensor:
+        drawn = _draw(self.generators, 1, (_CRITIC_WIDTH, columns), self.features)[:, 0]
         return (drawn * (_CLIP / 2)).clamp(-_CLIP, _CLIP).requires_grad_()
 
     def _criticise(self, features: Tensor) -> Tensor:
@@ -297,11 +278,8 @@ def _sample(middle: Tensor, spread: Tensor, noise: Tensor) -> Tensor:
 
 
 def _information(values: Tensor, share: Tensor, moments: Moments, free: Tensor | None = None) -> Tensor:
-    """Compute the nats in λR + (1 - λ)ε: its divergence from ε, or from what a free mask λ·λ_G leaves of R.
-
-    Both are normal: means differ by λ(1 - λ_G)(R - μ), and standard deviations are (1 - λ)σ and (1 - λ·λ_G)σ. Features
-    that are never active carry none.
-    """
+    """Compute the nats in λR + (1 - λ)ε: its divergence from ε, or from what a free mask λ·λ_G leaves of R."""
+    # Both are normal: means differ by λ(1 - λ_G)(R - μ), and standard deviations are (1 - λ)σ and (1 - λ·λ_G)σ.
     mask = 0.0 if free is None else free
     rest = 1 - share * mask
     shift = share * (1 - mask) * (values - moments.mean) / (rest * moments.std)

@@ -19,41 +19,37 @@ from twinlens.support.arrays import ArrayLike
 MaxPooling = Literal["difference", "gradient"]
 
 
-def _contributing(model: nn.Module, baselines: Tensor, check: bool, max_pooling: MaxPooling) -> Explain:
-    """Return a function that explains a batch by its mean contributions against all baselines (M, C, *S)."""
+def contributing(model: nn.Module, baselines: Tensor, check: bool, max_pooling: MaxPooling) -> Explain:
+    """Return a function that explains a batch by its mean signed contributions against baselines (M, C, *S)."""
 
+    @torch.enable_grad()
     def explain(batch: Request) -> Tensor:
         total = torch.zeros_like(batch.inputs)
         for baseline in baselines:
-            total += _contributions(model, batch, baseline, check=check, max_pooling=max_pooling)
+            rules = RescaleRules(max_pooling=max_pooling)
+            with rules:
+                start = model(baseline[None].detach().requires_grad_())
+            leaf = batch.inputs.detach().clone().requires_grad_()
+            with rules.replay():
+                logits = target_logits(model, leaf, batch.targets)
+            (multipliers,) = torch.autograd.grad(logits.sum(), leaf)
+            contributions = multipliers * (batch.inputs - baseline)
+            if check and max_pooling == "difference":
+                _check_complete(contributions, (logits - start[0, batch.targets]).detach(), batch)
+            total += contributions
         return total / len(baselines)
 
     return explain
 
 
-def _contributions(
-    model: nn.Module, batch: Request, baseline: Tensor, *, check: bool, max_pooling: MaxPooling = "difference"
-) -> Tensor:
-    """Compute DeepLIFT's contributions (B, C, *S) against a baseline (C, *S), signed."""
-    rules = RescaleRules(max_pooling=max_pooling)
-    with torch.enable_grad():
-        with rules:
-            start = model(baseline[None].detach().requires_grad_())
-        leaf = batch.inputs.detach().clone().requires_grad_()
-        with rules.replay():
-            logits = target_logits(model, leaf, batch.targets)
-        (multipliers,) = torch.autograd.grad(logits.sum(), leaf)
-    contributions = multipliers * (batch.inputs - baseline)
-    if check and max_pooling == "difference":
-        gained = (logits - start[0, batch.targets]).detach()
-        missing = (contributions.flatten(1).sum(dim=1) - gained).abs()
-        for i in (missing > 0.05 * gained.abs() + 0.05).nonzero().flatten().tolist():
-            raise ValueError(
-                f"`model`: the contributions of sample {batch.ids[i]!r} do not sum to the change of its logit "
-                f"({gained[i].item():.3g}, off by {missing[i].item():.3g}). The model has operations that DeepLIFT has "
-                "no rule for, such as LayerNorm or attention. Use integrated_gradients, or check=False to continue."
-            )
-    return contributions
+def _check_complete(contributions: Tensor, gained: Tensor, batch: Request) -> None:
+    missing = (contributions.flatten(1).sum(dim=1) - gained).abs()
+    for i in (missing > 0.05 * gained.abs() + 0.05).nonzero().flatten().tolist():
+        raise ValueError(
+            f"`model`: the contributions of sample {batch.ids[i]!r} do not sum to the change of its logit "
+            f"({gained[i].item():.3g}, off by {missing[i].item():.3g}). The model has operations that DeepLIFT has "
+            "no rule for, such as LayerNorm or attention. Use integrated_gradients, or check=False to continue."
+        )
 
 
 _MODEL = "a network of linear operations, activations (also in place, re-used or functional), max pooling and products"
@@ -78,7 +74,7 @@ def deeplift(
             Captum where pooling follows a ReLU; contributions then do not sum to that change, and `check` is off.
         check: refuse a model for which contributions do not sum to the change of the logit.
     """
-    return _contributing(model, like_one_input(baseline, "baseline", request.inputs)[None], check, max_pooling)
+    return contributing(model, like_one_input(baseline, "baseline", request.inputs)[None], check, max_pooling)
 
 
 @AttributionMethod(model=_MODEL, copies_of="deepshap", options_as=deeplift)
@@ -105,5 +101,5 @@ def deepshap(
     """
     zeros = torch.zeros_like(request.inputs[:1])
     baselines = zeros if background is None else check_reference(background, "background", request.inputs)
-    one = _contributing(model, baselines, check, max_pooling)
+    one = contributing(model, baselines, check, max_pooling)
     return one if ensemble is None else NoisyCopies(explain=one, kind=ensemble, samples=samples, variance=variance)

@@ -28,16 +28,10 @@ class NoisyCopies:
 
     explain: Explain
     """Explains one copy, signed: (B, C, *S)."""
-
     kind: str
     """How the copies are combined, a name in `ENSEMBLES`."""
-
     samples: int
-    """Copies of each input."""
-
     variance: float
-    """Variance of the Gaussian noise, in the model's units."""
-
     reduce: Callable[[Tensor], Tensor] = lambda values: values
     """From combined attributions to what is returned."""
 

@@ -1,7 +1,4 @@
-"""Where a model's last feature map is: at the run of a module, or at an operation of an exported program.
-
-A module may run several times, such as an activation shared by a whole network, and programs of torch.export have no
-modules that run. A feature map is therefore identified by its location in a pass of the model.
+"""Where a model's last feature map is: at one run of a module, which may run several times, or of an operation.
 
 Shapes: B samples, K channels of the feature map, (h, w) its size, (H, W) the size of the input.
 """
@@ -45,7 +42,6 @@ class Location:
 
     source: nn.Module | None
     """The module that returns it; None for the output of an operation of a program."""
-
     run: int
     """Number of the module's run, or of the operation in the pass, from 0; -1 is the last one."""
 
@@ -69,13 +65,7 @@ class Output:
 
 
 def find_layer(model: nn.Module, inputs: Tensor, layer: str | None = None) -> nn.Module:
-    """Find the module whose output is the last spatial feature map (B, K, h, w), or (B, tokens, K) of a transformer.
-
-    Args:
-        model: the model, in evaluation mode.
-        inputs: (B, C, H, W); the first is run through the model.
-        layer: the module's dotted name, such as `features.28` for the last convolution of VGG16; searched by default.
-    """
+    """Find the module whose output is the last spatial feature map (B, K, h, w), or (B, tokens, K) of a transformer."""
     if layer is not None:
         return named_layer(model, layer)
     refuse_programs(model)
@@ -128,13 +118,16 @@ def recording(model: nn.Module, location: Location | None = None) -> Iterator[li
         if not isinstance(value, Tensor) or (location is not None and location.run not in (run, -1)):
             return None
         argument = arguments[0] if arguments else None
+        leaf = value
+        if location is not None and not value.requires_grad:  # a leaf needs no gradients of what comes before
+            leaf = value.detach().requires_grad_(torch.is_grad_enabled())
+        edge = get_gradient_edge(leaf) if leaf.requires_grad else None
+        output = Output(location or Location(source, run), kind, argument, leaf, leaf._version, edge)
         if location is None:
-            outputs.append(_output(Location(source, run), kind, argument, value))
+            outputs.append(output)
             return None
-        # A leaf needs no gradients of what comes before; a copy is returned, because what follows may work in place.
-        leaf = value if value.requires_grad else value.detach().requires_grad_(torch.is_grad_enabled())
-        outputs[:] = [_output(location, kind, argument, leaf)]
-        return leaf.clone()
+        outputs[:] = [output]
+        return leaf.clone()  # what follows may work in place
 
     if _holds(model, torch.fx.GraphModule):
         with _Operations(record):
@@ -152,11 +145,6 @@ def recording(model: nn.Module, location: Location | None = None) -> Iterator[li
         modules = [location.source]
     with hooked(modules, hook):
         yield outputs
-
-
-def _output(location: Location, kind: str, argument: object, value: Tensor) -> Output:
-    edge = get_gradient_edge(value) if value.requires_grad else None
-    return Output(location, kind, argument, value, value._version, edge)
 
 
 class _Operations(TorchFunctionMode):
@@ -235,8 +223,7 @@ def as_grid(features: Tensor) -> Tensor:
     """Arrange features as (B, K, h, w), the patches of a transformer on their grid."""
     if features.dim() == 4:
         return features
-    grid = grid_of(features.shape)
-    if grid is None:
+    if (grid := grid_of(features.shape)) is None:
         raise ValueError(
             "`layer` must return a feature map (samples, channels, height, width) or patches (samples, side², "
             f"channels); it returns shape {tuple(features.shape)}. Name another layer."

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,12 +21,16 @@ from twinlens.attribution.harness import Request, check_reference, hooked, targe
 from twinlens.support.arrays import ArrayLike
 
 _ACTIVE = 0.01  # least share of inputs for which a feature is not zero (Schulz et al. 2020)
+_LEAST_STD = 0.01  # of a feature, as in the authors' code
 _CORNER = 32  # side of the smallest input that common models accept, for a pass whose features are replaced anyway
+
+StandIn = Callable[[Tensor, int], Tensor]
+"""From inputs (B, C, *S) and a number of copies to rows that the model accepts with features of these copies."""
 
 
 @dataclass(frozen=True)
 class Moments:
-    """How features are distributed, and noise that replaces them."""
+    """How features, and the noise that replaces them, are distributed."""
 
     mean: Tensor
     """(K, *s), or (K, 1, …) where all positions of a channel share it."""
@@ -45,7 +50,7 @@ class LayerRun:
     """Number of the run, from 1."""
 
     def read(self, inputs: Tensor) -> Tensor:
-        """Return the features (B, K, *s) of inputs, running the model no further than needed."""
+        """Return the features (B, K, *s) of inputs; the model runs no further than needed."""
 
         def stop(features: object) -> None:
             if not isinstance(features, Tensor) or features.dim() != inputs.dim() or len(features) != len(inputs):
@@ -83,20 +88,16 @@ class FeaturePoint(LayerRun):
 
     moments: Moments
     stand_in: StandIn
-    """The smallest input with which the model runs when the layer's features are replaced."""
+    """The cheapest input to run the model with when the layer's features are replaced."""
 
     @classmethod
     @torch.no_grad()
-    def find(
-        cls, model: nn.Module, request: Request, name: str | None, reference: ArrayLike | None, *, min_std: float
-    ) -> FeaturePoint:
+    def find(cls, model: nn.Module, request: Request, name: str | None, reference: ArrayLike | None) -> FeaturePoint:
         """Find the layer, by default the end of the last stage but one, and how its features are distributed."""
-        if min_std <= 0:
-            raise ValueError(f"`min_std` must be positive; got {min_std:g}.")
         samples = request.inputs if reference is None else check_reference(reference, "reference", request.inputs)
         layer, run = _find_layer(model, request, name)
         at = LayerRun(model, layer, run)
-        moments = _moments(at, samples.split(request.batch_size), pooled=reference is None, min_std=min_std)
+        moments = _moments(at, samples.split(request.batch_size), pooled=reference is None)
         return cls(model, layer, run, moments, _find_stand_in(at, request.inputs[:1]))
 
     def answer(self, inputs: Tensor, features: Tensor) -> Tensor:
@@ -106,11 +107,7 @@ class FeaturePoint(LayerRun):
 
 
 def _find_layer(model: nn.Module, request: Request, name: str | None) -> tuple[nn.Module, int]:
-    """Find the layer and the number of its run, from 1; check that the model has the target classes.
-
-    The authors of IBA use a layer in the middle of a network: conv4_1 of VGG16, the second stage of ResNet-50. By
-    default it is the feature map from which the last stage starts.
-    """
+    """Find the layer and the number of its run, from 1; check that the model has the target classes."""
     refuse_programs(model)
     with recording(model) as outputs:
         target_logits(model, request.inputs[:1], request.targets[:1])
@@ -130,10 +127,7 @@ def _find_layer(model: nn.Module, request: Request, name: str | None) -> tuple[n
 
 
 def _before_last_stage(outputs: Sequence[Output], last: Output) -> Output | None:
-    """Find the feature map from which the last stage starts; None if there is no stage before it.
-
-    It is the earliest that a module of that stage reads: a shortcut may bypass all later ones.
-    """
+    """Find the earliest feature map that the last stage reads, which no shortcut bypasses; None without such a map."""
     size = math.prod(last.value.shape[2:])
     spatial = [one for one in outputs if one.value.dim() == last.value.dim() > 2]
     arguments = [one.argument for one in spatial if math.prod(one.value.shape[2:]) <= size]
@@ -141,40 +135,36 @@ def _before_last_stage(outputs: Sequence[Output], last: Output) -> Output | None
     return next((one for one in larger if any(one.value is each for each in arguments)), None)
 
 
-def _moments(at: LayerRun, batches: Sequence[Tensor], *, pooled: bool, min_std: float) -> Moments:
-    """Estimate mean, standard deviation and activity of each feature, or of each channel if they are pooled.
-
-    Sums in float64 make the order of samples irrelevant.
-    """
+def _moments(at: LayerRun, batches: Sequence[Tensor], *, pooled: bool) -> Moments:
+    """Estimate mean, standard deviation and activity of each feature, or of each channel if they are pooled."""
     count, total, squares, nonzero = 0, torch.zeros(()), torch.zeros(()), torch.zeros(())
     for batch in batches:
-        features = at.read(batch).to("cpu", torch.float64)
+        features = at.read(batch).to("cpu", torch.float64)  # sums do not depend on the order of samples
         axes = (0, *range(2, features.dim())) if pooled else (0,)
         total = total + features.sum(dim=axes, keepdim=True)[0]
         squares = squares + features.square().sum(dim=axes, keepdim=True)[0]
         nonzero = nonzero + (features != 0).sum(dim=axes, keepdim=True)[0]
         count += math.prod(features.shape[axis] for axis in axes)
     mean = total / count
-    std = (squares / count - mean.square()).clamp(min=0).sqrt().clamp(min=min_std)
+    std = (squares / count - mean.square()).clamp(min=0).sqrt().clamp(min=_LEAST_STD)
     return Moments(*(each.to(batches[0]) for each in (mean, std, nonzero / count > _ACTIVE)))
 
 
-@dataclass(frozen=True)
-class StandIn:
-    """The input of a model whose layer's features are replaced; the results of the layers before it are not used."""
+def whole_inputs(inputs: Tensor, copies: int) -> Tensor:
+    """Return the input of each copy."""
+    return inputs.repeat_interleave(copies, dim=0)
 
-    every_row: bool
-    """Pass as many rows as there are of features; otherwise a single one, which the layers behind accept."""
 
-    whole: bool
-    """Pass whole inputs; otherwise a corner, which the layers before accept."""
+def corners(inputs: Tensor, copies: int) -> Tensor:
+    """Return a corner of the input of each copy."""
+    for axis in range(2, inputs.dim()):
+        inputs = inputs.narrow(axis, 0, min(_CORNER, inputs.shape[axis]))
+    return whole_inputs(inputs, copies)
 
-    def __call__(self, inputs: Tensor, copies: int) -> Tensor:
-        """Return the rows to pass with features of that many copies of the inputs."""
-        rows = inputs if self.every_row else inputs[:1]
-        for axis in range(2, 2 if self.whole else inputs.dim()):
-            rows = rows.narrow(axis, 0, min(_CORNER, rows.shape[axis]))
-        return rows.repeat_interleave(copies, dim=0) if self.every_row else rows
+
+def one_corner(inputs: Tensor, copies: int) -> Tensor:
+    """Return a corner of one input, for models that do not count their inputs."""
+    return corners(inputs[:1], 1)
 
 
 def _find_stand_in(at: LayerRun, inputs: Tensor) -> StandIn:
@@ -185,12 +175,9 @@ def _find_stand_in(at: LayerRun, inputs: Tensor) -> StandIn:
     other = torch.randn(inputs.shape, generator=torch.Generator().manual_seed(0)).to(inputs)
     pair = torch.cat([inputs, other])
     features, expected = (t.repeat_interleave(2, dim=0) for t in (at.read(pair), at.model(pair)))
-    for every_row, whole in ((False, False), (False, True), (True, False)):
-        stand_in = StandIn(every_row, whole)
-        try:
+    for stand_in in (one_corner, corners):
+        with suppress(Exception):  # the model may refuse such an input in any way
             logits = at.replace(features, stand_in(pair, 2))
-        except Exception:  # the model may refuse such an input in any way
-            continue
-        if logits.shape == expected.shape and torch.allclose(logits, expected, rtol=1e-3, atol=1e-4):
-            return stand_in
-    return StandIn(every_row=True, whole=True)
+            if logits.shape == expected.shape and torch.allclose(logits, expected, rtol=1e-3, atol=1e-4):
+                return stand_in
+    return whole_inputs

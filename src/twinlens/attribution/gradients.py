@@ -16,7 +16,7 @@ from twinlens.attribution.ensembles import NoisyCopies
 from twinlens.attribution.feature_maps import find_layer
 from twinlens.attribution.harness import Request, check_reference, hooked, like_one_input, target_logits
 from twinlens.attribution.method import AttributionMethod, Explain
-from twinlens.attribution.rules import TopLayer, excitation_rules, guided_rules
+from twinlens.attribution.rules import excitation_rules, guided_rules
 from twinlens.support.arrays import ArrayLike
 
 
@@ -34,7 +34,6 @@ def saliency(model: nn.Module, request: Request) -> Explain:
 
 
 def _largest(gradient: Tensor) -> Tensor:
-    """Return the largest magnitude over the channels."""
     return gradient.abs() if gradient.dim() == 2 else gradient.abs().amax(dim=1)
 
 
@@ -63,24 +62,23 @@ def guided_backprop(model: nn.Module, request: Request) -> Explain:
     return explain
 
 
-def _integrate(model: nn.Module, inputs: Tensor, targets: Tensor, baseline: Tensor, steps: int, rows: int) -> Tensor:
-    """Compute signed integrated gradients (B, C, *S) by Gauss-Legendre quadrature, `rows` points per call."""
-    nodes, weights = np.polynomial.legendre.leggauss(steps)
-    positions = torch.tensor((nodes + 1) / 2, dtype=inputs.dtype, device=inputs.device)
-    shares = torch.tensor(weights / 2, dtype=inputs.dtype, device=inputs.device)
-    mean = torch.zeros_like(inputs)
-    beside = [1] * (inputs.dim() - 1)
-    for position, share in zip(*(each.split(max(1, rows // len(inputs))) for each in (positions, shares)), strict=True):
-        points = baseline + position.reshape(-1, 1, *beside) * (inputs - baseline)
-        gradients = _gradient(model, points.flatten(0, 1), targets.repeat(len(position))).unflatten(0, points.shape[:2])
-        mean += (share.reshape(-1, 1, *beside) * gradients).sum(dim=0)
-    return mean * (inputs - baseline)
-
-
 def integrating(model: nn.Module, request: Request, *, steps: int = 32, baseline: float | ArrayLike = 0.0) -> Explain:
-    """Return a function that explains a batch by signed integrated gradients."""
+    """Return a function that explains a batch by signed integrated gradients, by Gauss-Legendre quadrature."""
     start = like_one_input(baseline, "baseline", request.inputs)
-    return lambda batch: _integrate(model, batch.inputs, batch.targets, start, steps, batch.batch_size)
+    nodes, weights = np.polynomial.legendre.leggauss(steps)
+    quadrature = [torch.tensor(values).to(start) for values in ((nodes + 1) / 2, weights / 2)]
+    beside = [1] * start.dim()
+
+    def explain(batch: Request) -> Tensor:
+        inputs, together = batch.inputs, max(1, batch.batch_size // len(batch))
+        mean = torch.zeros_like(inputs)
+        for position, share in zip(*(each.split(together) for each in quadrature), strict=True):
+            points = start + position.reshape(-1, 1, *beside) * (inputs - start)
+            gradients = _gradient(model, points.flatten(0, 1), batch.targets.repeat(len(position)))
+            mean += (share.reshape(-1, 1, *beside) * gradients.unflatten(0, points.shape[:2])).sum(dim=0)
+        return mean * (inputs - start)
+
+    return explain
 
 
 @AttributionMethod(tokens="embeddings")
@@ -151,7 +149,7 @@ def smoothgrad(
     )
 
 
-@AttributionMethod(reference=True)
+@AttributionMethod()
 def gradient_shap(
     model: nn.Module,
     request: Request,
@@ -189,7 +187,7 @@ def gradient_shap(
     return explain
 
 
-@AttributionMethod(inputs="images", layer=True, model="a convolutional network with ReLUs")
+@AttributionMethod(inputs="images", model="a convolutional network with ReLUs")
 def excitation_backprop(
     model: nn.Module, request: Request, *, layer: str | None = None, contrastive: bool = False
 ) -> Explain:
@@ -204,17 +202,17 @@ def excitation_backprop(
 
     def explain(batch: Request) -> Tensor:
         kept: list[Tensor] = []
-        top = TopLayer()
+        signs: list[int] = []
 
         def keep(_: nn.Module, __: object, output: Tensor) -> Tensor:
             kept.append(output.detach().clone().requires_grad_())
             return kept[-1].clone()
 
-        with hooked([find_layer(model, batch.inputs, layer)], keep), torch.enable_grad(), excitation_rules(top):
+        with hooked([find_layer(model, batch.inputs, layer)], keep), torch.enable_grad(), excitation_rules(signs):
             logit = target_logits(model, batch.inputs, batch.targets).sum()
         (probability,) = torch.autograd.grad(logit, kept[-1], retain_graph=contrastive)
         if contrastive:
-            top.restart(sign=-1)
+            signs.append(-1)
             probability = probability - torch.autograd.grad(logit, kept[-1])[0]
         if probability.dim() != 4:
             raise ValueError("`model` must have convolutional features for excitation_backprop. Use gradcam.")

@@ -8,7 +8,7 @@ Shapes: N samples, B samples of one batch, C channels, S = spatial shape, M base
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -31,19 +31,13 @@ class Request:
 
     inputs: Tensor
     """(B, C, *S), or (B, D) for tabular rows."""
-
     targets: Tensor
     """(B,) int64, the classes to explain."""
-
     ids: tuple[str, ...]
     """One name per sample; random draws derive from `seed` and the name."""
-
     seed: int
-    """Random seed."""
-
     batch_size: int
     """Inputs per call of the model."""
-
     arrays: bool = False
     """Whether inputs were passed as NumPy arrays; a model that is not a module gets them as such."""
 
@@ -74,18 +68,12 @@ def make_request(
     seed: int,
     batch_size: int | None = None,
 ) -> Request:
-    """Check the samples to explain and move them to the model's device and type.
-
-    By default `batch_size` depends on the size of an input and the device, as for probes.
-    """
+    """Check the samples to explain and move them to the model's device and type."""
     values, names = check_inputs(inputs, ids)
     classes = check_labels(targets, names, "targets")
     if classes.dtype.kind == "f":
         raise TypeError("`targets` must be integers, the classes to explain; got floating-point numbers.")
     device, dtype = find_device(model, None)
-    if batch_size is None:
-        batch_size = choose_batch(values[0], device)
-    at_least_one(batch_size=batch_size)
     cast = values.to(device=device, dtype=dtype or values.dtype)
     if torch.finfo(cast.dtype).max < torch.finfo(values.dtype).max and not cast.isfinite().all():
         raise ValueError(f"`inputs` must be finite as {cast.dtype}, the type of the model's weights; some are not.")
@@ -94,7 +82,7 @@ def make_request(
         targets=torch.from_numpy(classes).to(device),
         ids=names,
         seed=seed,
-        batch_size=batch_size,
+        batch_size=batch_size or choose_batch(values[0], device),
         arrays=not isinstance(inputs, Tensor),
     )
 
@@ -134,12 +122,7 @@ def at_least_one(**counts: int) -> None:
 
 
 def check_numbers(options: Mapping[str, Any], kinds: Mapping[str, Any]) -> None:
-    """Refuse counts below one, and numbers out of range, among the options of a method.
-
-    Args:
-        options: the options of a call.
-        kinds: the type that the method declares for each.
-    """
+    """Refuse counts below one, and numbers out of range, among options of the types that a method declares."""
     for name, value in options.items():
         if value is not None and kinds.get(name) in (int, int | None) and name != "seed":
             at_least_one(**{name: value})
@@ -151,15 +134,8 @@ def check_numbers(options: Mapping[str, Any], kinds: Mapping[str, Any]) -> None:
 
 @contextmanager
 def undisturbed(model: nn.Module) -> Iterator[None]:
-    """Run a model in evaluation mode without gradients of its weights; restore modes, gradients and hooks after."""
+    """Run a model in evaluation mode without gradients of its weights; restore modes and gradients after."""
     weights = [(p, p.requires_grad, p.grad) for p in model.parameters()]
-    hooks = [
-        (table, dict(table))
-        for module in model.modules()
-        for table in (
-            module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks
-        )
-    ]  # fmt: skip
     with evaluating(model), answering_logits(model):
         for weight, _, _ in weights:
             weight.requires_grad_(False)
@@ -169,9 +145,6 @@ def undisturbed(model: nn.Module) -> Iterator[None]:
             for weight, trains, gradient in weights:
                 weight.requires_grad_(trains)
                 weight.grad = gradient
-            for table, before in hooks:
-                for key in [key for key in table if key not in before]:
-                    del table[key]
 
 
 @contextmanager
@@ -186,25 +159,20 @@ def hooked(modules: Iterable[nn.Module], hook: Callable[[nn.Module, Any, Any], A
 
 
 def in_batches(model: Model, request: Request, explain: Callable[[Request], Sequence[Tensor]]) -> list[Tensor]:
-    """Explain a request batch by batch; return maps (N, *S) in float32, values >= 0, of each explanation.
-
-    Args:
-        model: the model that `explain` calls, undisturbed.
-        request: the samples.
-        explain: from one batch to several explanations that share calls of the model, each attributions (B, C, *S)
-            or maps (B, *S). Channels are summed and negative values dropped, as in the paper.
-    """
+    """Return maps (N, *S) in float32, values >= 0, of each explanation that `explain` makes of one batch."""
     batches = []
-    handle = model.register_forward_pre_hook(_channels_last) if isinstance(model, nn.Module) else None
-    for batch in request.split(request.batch_size):
-        try:
-            explanations = explain(batch)
-        except RuntimeError as error:
-            if handle is None or not wants_contiguous(error):
-                raise
-            handle.remove()
-            explanations = explain(batch)
-        batches.append([_finite_maps(to_maps(each, batch.inputs), batch) for each in explanations])
+    with ExitStack() as stack:
+        if isinstance(model, nn.Module):
+            stack.callback(model.register_forward_pre_hook(_channels_last).remove)
+        for batch in request.split(request.batch_size):
+            try:
+                explanations = explain(batch)
+            except RuntimeError as error:
+                if not wants_contiguous(error):
+                    raise
+                stack.close()
+                explanations = explain(batch)
+            batches.append([_finite_maps(to_maps(each, batch.inputs), batch) for each in explanations])
     return [torch.cat(maps) for maps in zip(*batches, strict=True)]
 
 

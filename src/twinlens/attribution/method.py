@@ -38,19 +38,14 @@ _SHAPES: Mapping[Inputs, tuple[tuple[int, ...], str, str]] = {
 }
 """Kinds of inputs: their numbers of axes, what they are, and what to do with others."""
 
-_OPTIONAL = ("reference", "layer", "segments")
-"""What a method may need that is also an option with the same name."""
-
 
 class SharedOptions(TypedDict, total=False):
     """Options of every method."""
 
     ids: Annotated[Sequence[str | int] | None, Default(None)]
     """One name per sample, from which random draws derive; by default their numbers."""
-
     seed: Annotated[int, Default(0)]
     """Random seed; a method without randomness ignores it."""
-
     batch_size: Annotated[int | None, Default(None)]
     """Inputs per call of the model, by default chosen for the device; maps do not depend on it."""
 
@@ -59,60 +54,37 @@ class SharedOptions(TypedDict, total=False):
 class AttributionMethod:
     """Declare what a method needs; as a decorator, turn it into a public method.
 
-    **How to write a method.** Write a function of the model and a `Request` that prepares what all batches share, and
-    returns a function that explains one batch. Its options are keywords with defaults; the section "Args" of its
-    docstring explains these and no others:
+    Write a function of the model and a `Request` that prepares what all batches share, and returns a function that
+    explains one batch. Its options are keywords with defaults, which the section "Args" of its docstring explains:
 
-        @AttributionMethod(inputs="images", layer=True)
+        @AttributionMethod(inputs="images")
         def gradcam(model: nn.Module, request: Request, *, layer: str | None = None) -> Explain:
             '''GradCAM (…): feature maps weighted by their mean gradients.'''
+            return lambda batch: ...  # attributions (B, C, *S) or maps (B, *S) of batch.inputs for batch.targets
 
-            def explain(batch: Request) -> Tensor:
-                ...  # attributions (B, C, *S) or maps (B, *S) of batch.inputs for batch.targets
+    In a module of `_FAMILIES` in `attribution/__init__.py` it is then one of `METHODS`. A run passes the options
+    `reference`, other inputs from its data, and `segments` to methods that have them.
 
-            return explain
-
-    In a module of `_FAMILIES` in `attribution/__init__.py` it is then one of `METHODS`. Users call
-    `gradcam(model, inputs, targets, *, layer=None, ids=None, seed=0, batch_size=None)`, and `help` lists all of these.
-
-    Before your function runs, the types of all arguments, counts (at least 1), other numbers (not negative, not
-    extreme) and the shape of the inputs are checked; inputs are on the model's device and in the type of its weights.
-    While it runs, the model is in evaluation mode, returns logits (B, K), and has no gradients of its weights.
-    Gradients are off: use `torch.enable_grad()` where you need them. Modes, gradients and hooks are restored
+    Arguments are checked before your function runs. While it runs, the model is in evaluation mode and returns logits
+    (B, K). Gradients are off: use `torch.enable_grad()` where you need them. Modes, gradients and hooks are restored
     afterwards. Draw random numbers only from `batch.generators` or `batch.normal`: maps then depend neither on the
-    batch size nor on the order. Raise `ValueError` with the argument's name in backticks and a remedy.
+    batch size nor on the order.
     """
 
     inputs: Inputs = "any"
     """Kind of inputs that it can explain."""
-
     any_callable: bool = False
     """Whether it only calls the model, which may then be any function; otherwise the model must be an nn.Module."""
-
     model: str = "any differentiable module that returns logits"
     """What it requires of the model, in words."""
-
-    reference: bool = False
-    """Whether it compares inputs with others, in its option `reference`, which a run draws from its data."""
-
-    layer: bool = False
-    """Whether it reads a hidden layer, in its option `layer`."""
-
-    segments: bool = False
-    """Whether it explains segments instead of single features, in its option `segments`."""
-
     tokens: Literal["embeddings", "positions"] | None = None
     """Whether it explains token ids: by their embeddings, or without reading them; by default not at all."""
-
     baseline: bool = False
     """Whether it is a baseline method: it ignores the model, or was crafted for a particular data set."""
-
     copies_of: str | None = None
     """Name of the explanation whose noisy copies it combines; methods with equal options share the copies."""
-
     combined: str | None = None
     """How it combines them, a name in `ENSEMBLES`; by default its option `ensemble`."""
-
     options_as: Callable[..., Tensor] | None = None
     """Another method whose docstring explains shared options; `**options` of this one stands for all of them."""
 
@@ -135,11 +107,6 @@ class AttributionMethod:
         own = [p.replace(annotation=hints[p.name]) for p in written if p.kind is p.KEYWORD_ONLY]
         if self.options_as is not None and any(p.kind is p.VAR_KEYWORD for p in written):
             own += [p for p in options_of(self.options_as).values() if p.name != "batch_size"]
-        for need in _OPTIONAL:
-            if getattr(self, need) != any(p.name == need for p in own):
-                raise TypeError(
-                    f"{function.__name__} must declare `{need}` if it has an option of that name, only then."
-                )
         kinds = {"model": Model if self.any_callable else nn.Module, "inputs": ArrayLike, "targets": Labels}
         first = [
             inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=kind)
@@ -160,39 +127,30 @@ class AttributionMethod:
         texts |= arguments_of(written)
         return with_all_arguments(written, {name: texts.get(name, "") for name in parameters})
 
-    def describe(self) -> str:
-        """Describe what it explains and what it needs.
-
-        Example:
-            >>> AttributionMethod(inputs="images", reference=True).describe()
-            'Explains images (N, C, H, W). Compares inputs with others, which a run draws from its data.'
-        """
-        sentences = {
-            f"Explains {_SHAPES[self.inputs][1]}{', and token ids' if self.tokens else ''}.": True,
-            "Reads a hidden layer.": self.layer,
-            "Hides whole segments.": self.segments,
-            "Compares inputs with others, which a run draws from its data.": self.reference,
-            "Accepts any function as a model.": self.any_callable,
-        }
-        return " ".join(sentence for sentence, applies in sentences.items() if applies)
-
-    def check_shape(self, method: str, shape: Sequence[int]) -> None:
-        """Refuse inputs of a shape that the method cannot explain."""
-        axes, expected, remedy = _SHAPES[self.inputs]
-        if axes and len(shape) not in axes:
-            raise ValueError(f"`inputs` must be {expected} for {method}; got shape {tuple(shape)}.{remedy}")
-
 
 def declared(method: Callable[..., Tensor]) -> AttributionMethod:
-    """Return what a built-in method declares.
+    """Return what a built-in method declares."""
+    declaration: AttributionMethod = method.declared  # type: ignore[attr-defined]
+    return declaration
+
+
+def describe_needs(method: Callable[..., Tensor]) -> str:
+    """Describe what a built-in method explains and what it needs.
 
     Example:
         >>> from twinlens.attribution import METHODS
-        >>> declared(METHODS["gradcam"]).layer
-        True
+        >>> describe_needs(METHODS["gradcam"])
+        'Explains images (N, C, H, W). Reads a hidden layer.'
     """
-    declaration: AttributionMethod = method.declared  # type: ignore[attr-defined]
-    return declaration
+    needs, options = declared(method), options_of(method)
+    sentences = {
+        f"Explains {_SHAPES[needs.inputs][1]}{', and token ids' if needs.tokens else ''}.": True,
+        "Reads a hidden layer.": "layer" in options,
+        "Hides whole segments.": "segments" in options,
+        "Compares inputs with others, which a run draws from its data.": "reference" in options,
+        "Accepts any function as a model.": needs.any_callable,
+    }
+    return " ".join(sentence for sentence, applies in sentences.items() if applies)
 
 
 def options_of(method: Callable[..., Tensor]) -> dict[str, inspect.Parameter]:
@@ -202,16 +160,7 @@ def options_of(method: Callable[..., Tensor]) -> dict[str, inspect.Parameter]:
 
 
 def refuse_unknown(method: Callable[..., Tensor], options: Iterable[str]) -> None:
-    """Refuse an option that a method does not have.
-
-    Example:
-        >>> from twinlens.attribution import METHODS
-        >>> refuse_unknown(METHODS["occlusion"], ["windw"])
-        Traceback (most recent call last):
-            ...
-        TypeError: `windw` is no option of occlusion; its options are window, stride, baseline, batch_size. Did you mean
-        'window'?
-    """
+    """Refuse an option that a method does not have."""
     names = list(options_of(method))
     for name in options:
         if name not in names:
@@ -228,14 +177,7 @@ def explain_copies(
     kinds: Sequence[str],
     **options: Any,
 ) -> dict[str, Tensor]:
-    """Combine the noisy copies of a method in several ways, for the cost of one.
-
-    Args:
-        method: one that declares `copies_of`.
-        model, inputs, targets: as for the method.
-        kinds: how to combine the copies, names in `ENSEMBLES`.
-        **options: options of the method.
-    """
+    """Combine the noisy copies of a method that declares `copies_of` in several ways (`ENSEMBLES`) at once."""
     if declared(method).combined is None:
         options["ensemble"] = kinds[0]
     return dict(zip(kinds, _explain(method, kinds, model, inputs, targets, **options), strict=True))
@@ -260,7 +202,10 @@ def _explain(
             model = _Program(model)
         shared = {option.name: options.pop(option.name, option.default) for option in fields_of(SharedOptions)}
         request = make_request(model, inputs, targets, **shared)
-        needs.check_shape(name, request.inputs.shape)
+        axes, expected, remedy = _SHAPES[needs.inputs]
+        if axes and request.inputs.dim() not in axes:
+            shape = tuple(request.inputs.shape)
+            raise ValueError(f"`inputs` must be {expected} for {name}; got shape {shape}.{remedy}")
         with torch.no_grad(), undisturbed(model) if isinstance(model, nn.Module) else nullcontext():
             explain: Any = inspect.unwrap(method)(model, request, **options)
             if kinds is None:
@@ -276,7 +221,7 @@ class _Program(nn.Module):
         self.program = program
 
     def forward(self, inputs: Tensor) -> Any:
-        """Run the program."""
+        """Run it."""
         return self.program(inputs)
 
 

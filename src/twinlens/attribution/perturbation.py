@@ -1,14 +1,12 @@
 """Attribution by perturbation: hide parts of the input, and measure the target class.
 
-Occlusion slides a window, RISE draws random masks, Extremal Perturbation searches for the mask of a given area that
-keeps the class best. All three treat the model as a black box.
-
 Shapes: B samples of one batch, C channels, S = spatial shape, M masks, A areas, R = B·A rows, L levels of perturbation,
 G = shape of the coarse grid on which a smooth mask is parametrised.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
@@ -62,13 +60,11 @@ def occlusion(
         tensor([[1., 2., 0.]])
     """
     masks, count = _windows(request.inputs, window, stride)
-
-    def score(rows: Tensor, classes: Tensor) -> Tensor:
-        return target_logits(model, rows, classes)
+    score = functools.partial(target_logits, model)
 
     def explain(batch: Request) -> Tensor:
         whole = score(batch.inputs, batch.targets)
-        drops, covers = torch.zeros((), device=whole.device), torch.zeros((), device=whole.device)
+        drops = covers = torch.zeros((), device=whole.device)
         for keep, scores in _scores(score, batch, masks, count, baseline=baseline):
             hidden = 1 - keep
             drops = drops + torch.einsum("bm,m...->b...", whole[:, None] - scores, hidden)
@@ -99,16 +95,8 @@ def rise(
         probability: the share of cells that show the input; 0.5 in the paper. The rest is 0, the mean of normalised
             data.
         form: "expectation" is the paper's: the expected probability of the target, given that a feature is shown.
-            Nearly all of that is the mean over all masks, the same for every feature. "covariance" subtracts the mean:
-            what showing a feature adds, in proportion to the covariance of mask and probability. Both rank features
-            alike, up to chance; thresholds and sums of values, as in completeness and soundness, are meaningful only
-            for the latter.
-
-    Example:
-        >>> model = nn.Linear(3, 2, bias=False)
-        >>> _ = model.weight.data.copy_(torch.tensor([[9.0, 0.0, 0.0], [0.0, 0.0, 0.0]]))
-        >>> rise(model, torch.ones(1, 3), [0], masks=500).argmax()
-        tensor(0)
+            Nearly all of that is the mean over all masks, the same for every feature, which "covariance" subtracts.
+            Both rank features alike, up to chance; thresholds and sums of values are meaningful only for the latter.
     """
     if not 0 < probability <= 1:
         raise ValueError(f"`probability` must lie within (0, 1]; got {probability:g}.")
@@ -201,31 +189,19 @@ def extremal_perturbation(
     *,
     areas: float | Sequence[float] = 0.1,
     steps: int = 800,
-    perturbation: Literal["blur", "fade"] = "blur",
-    max_blur: float | None = None,
-    grid_step: int | None = None,
-    sigma: float | None = None,
     area_weight: float = 300.0,
 ) -> Explain:
     """Extremal perturbation (Fong et al. 2019): the smooth mask of a given area that keeps the target's logit highest.
 
-    Outside of the mask the input is blurred. The mask is the smooth maximum of a coarse grid of parameters, each spread
-    by a bell-shaped kernel; a penalty on the sorted mask, of growing weight, drives it to `areas` ones and zeros
-    elsewhere. Three things differ from the authors' code. The maximum is taken at the points of the grid and
-    interpolated between them, which is cheaper than at every feature. The area is that of the input, without a margin.
-    For the first quarter of the steps a light penalty acts on the mean of the mask, because sorting decides by chance
-    while all values are equal. Inputs are never flipped.
+    Outside of the mask the input is blurred. Four things differ from the authors' code: smooth masks are computed on
+    their coarse grid and interpolated; the area is that of the input, without a margin; for the first quarter of the
+    steps a light penalty acts on the mean of the mask, because sorting decides by chance while all values are equal;
+    inputs are never flipped.
 
     Args:
         areas: the share of the input that a mask keeps, or several, whose masks are summed; 0.1 in the authors' code,
             0.025, 0.05, 0.1 and 0.2 in the paper's pointing game.
-        steps: steps of gradient ascent; 800 in the paper. With fewer, the learning rate and the growth of the penalty
-            are raised in proportion.
-        perturbation: what happens outside of the mask: "blur", or "fade" to 0, the mean of normalised data.
-        max_blur: standard deviation of the strongest blur, in features; by default the paper's 20 of 224.
-        grid_step: distance between the parameters of a mask, in features; by default the paper's 7 of 224, but at
-            least 2.
-        sigma: width of the kernel, in features; by default the paper's 21 of 224.
+        steps: steps of gradient ascent; 800 in the paper. With fewer, each is larger in proportion.
         area_weight: weight of the penalty; in the authors' code 300 at the first step, and at the last 16 times that.
             Here it grows to the same from a tenth. Raise it for a model with logits in the hundreds.
 
@@ -241,15 +217,14 @@ def extremal_perturbation(
             f"shape {tuple(request.inputs.shape)}."
         )
     height, width = (1, *request.inputs.shape[2:])[-2:]  # a signal is an image of one row
+    # In the paper the grid has a point every 7 features of 224, the kernel a width of 21, the strongest blur one of 20.
     shorter = min(size for size in (height, width) if size > 1)
-    smooth = _SmoothMask(
-        (height, width), grid_step or max(2, round(shorter * 7 / 224)), sigma or shorter * 21 / 224, request.inputs
-    )
+    smooth = _SmoothMask((height, width), max(2, round(shorter * 7 / 224)), shorter * 21 / 224, request.inputs)
 
     @torch.enable_grad()
     def search(batch: Request) -> Tensor:
         images = batch.inputs.reshape(*batch.inputs.shape[:2], height, width)
-        pyramid = _pyramid(images, _LEVELS, 0.0 if perturbation == "fade" else max_blur or shorter * 20 / 224)
+        pyramid = _pyramid(images, _LEVELS, shorter * 20 / 224)
         pyramid, classes = (t.repeat_interleave(len(shares), dim=0) for t in (pyramid, batch.targets))
 
         def reward(mask: Tensor) -> Tensor:
@@ -296,10 +271,9 @@ def _search(
 
 
 class _SmoothMask:
-    """A map from parameters (R, 1, *G) within [0, 1] to smooth masks (R, H, W) within [0, 1]."""
+    """A map from parameters (R, 1, *G) within [0, 1] to smooth masks (R, H, W): their smooth maximum, each spread."""
 
     def __init__(self, spatial: tuple[int, int], step: int, sigma: float, like: Tensor) -> None:
-        """Prepare masks (H, W) from a grid with points `step` features apart, in the type and device of `like`."""
         self.spatial, self.step = spatial, step
         self.grid = (math.ceil(spatial[0] / step), math.ceil(spatial[1] / step))
         # As far as in the authors' code, which takes 4 steps for a width of 3.
@@ -317,9 +291,8 @@ class _SmoothMask:
 
 
 def _pyramid(images: Tensor, levels: int, max_blur: float) -> Tensor:
-    """Return images (B, L, C, H, W) from fully perturbed to original; without blur they fade to 0."""
-    strengths = torch.linspace(1, 0, levels).tolist()
-    return torch.stack([blur(images, s * max_blur) if max_blur else (1 - s) * images for s in strengths], dim=1)
+    """Return images (B, L, C, H, W) from fully blurred to original."""
+    return torch.stack([blur(images, s * max_blur) for s in torch.linspace(1, 0, levels).tolist()], dim=1)
 
 
 def _perturb(pyramid: Tensor, mask: Tensor) -> Tensor:
@@ -332,12 +305,7 @@ def _perturb(pyramid: Tensor, mask: Tensor) -> Tensor:
 
 
 def blur(values: Tensor, sigma: float) -> Tensor:
-    """Blur (B, C, *S) with a Gaussian along each axis of S; at the border the weights are renormalised.
-
-    Example:
-        >>> blur(torch.eye(3)[None, :1], 1.0)
-        tensor([[[0.5741, 0.2741, 0.0777]]])
-    """
+    """Blur (B, C, *S) with a Gaussian along each axis of S; at the border the weights are renormalised."""
     if sigma <= 0:
         return values
     for axis in range(2, values.dim()):

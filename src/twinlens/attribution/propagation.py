@@ -1,27 +1,16 @@
 """Layer-wise relevance propagation through a whole network, as a context in which operations follow its rules.
 
 Relevance is carried as R / x, as a gradient is input × gradient divided by x. Operations that only move, add or scale
-values then need no rule: their own gradients conserve relevance, through residual sums, concatenation, slices and
-pooling alike. The others need one each:
-
-- convolutions and dense layers share relevance by relevance.py; batch normalisation becomes part of the convolution
-  before it, and so does padding with zeros;
-- an activation f passes relevance through: f(x) is x times a constant, plus the bias f(0);
-- each factor of a product takes half (Achtibat et al. 2024), and a gate, such as a sigmoid, nothing (Arras et al.
-  2017); the divisor of a normalisation is a constant;
-- softmax is its own first-order expansion (Achtibat et al. 2024).
-
-Values that do not depend on the input (biases, class tokens, position embeddings, constants of expansions) keep their
-share, which is counted: relevance of the input and what was kept sum to the logit.
-
-Shapes: B samples.
+values need no rule: their own gradients conserve relevance. Values that do not depend on the input (biases, class
+tokens, constants of expansions) keep their share, which is counted: with the relevance of the input it sums to the
+logit. Shapes: B samples.
 """
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -54,17 +43,11 @@ class Composite:
     """Which rule a layer follows."""
 
     dense: Rule
-    """In dense layers."""
-
     convolution: Rule
-    """In convolutions."""
-
     first: InputRule | None = None
     """In layers that read the input; by default as in the others."""
-
     spread: bool = False
     """Leave biases out of alpha-beta rules; contributions share everything."""
-
     constant_softmax: bool = False
     """Treat attention weights as constants; all relevance goes to the values (Ali et al. 2022)."""
 
@@ -84,21 +67,24 @@ class Propagation(Rules):
         super().__init__(self._rules())
 
     def _rules(self) -> dict[Operation, Operation]:
-        convolutions = (F.conv1d, F.conv2d, F.conv3d)
-        table: dict[Operation, Operation] = {op: self._activated(plain) for op, plain in ACTIVATIONS.items()}
-        table |= {op: self._activated(op) for op in _ELEMENTWISE}
+
+        table: dict[Operation, Operation] = {op: partial(self._activated, plain) for op, plain in ACTIVATIONS.items()}
+        table |= {op: partial(self._activated, op) for op in _ELEMENTWISE}
         table |= dict.fromkeys(RELUS, _relu)  # whose own gradient conserves relevance
-        table |= {op: self._gated(op) for op in _GATES}
-        table |= {op: self._constant(op) for op in _SCALES}
-        table |= {op: self._moved(op) for op in _MOVES}
-        table |= {op: self._added(torch.add) for op in SUMS} | {op: self._added(torch.sub) for op in _DIFFERENCES}
-        table |= {op: self._convolved(op) for op in convolutions} | {F.linear: self._linear}
+        table |= {op: partial(self._gated, op) for op in _GATES}
+        table |= {op: partial(_constant, op) for op in _SCALES}
+        table |= {op: partial(self._moved, op) for op in _MOVES}
+        table |= dict.fromkeys(SUMS, partial(self._added, torch.add))
+        table |= dict.fromkeys(_DIFFERENCES, partial(self._added, torch.sub))
+        table |= {op: partial(self._convolved, op) for op in (F.conv1d, F.conv2d, F.conv3d)}
         table |= dict.fromkeys(PRODUCTS, self._product)
         table |= dict.fromkeys(_QUOTIENTS, self._quotient)
-        table |= {op: self._halved(op) for op in _MATRIX_PRODUCTS} | dict.fromkeys(SOFTMAX, self._softmax)
+        table |= {op: partial(self._halved, op) for op in _MATRIX_PRODUCTS}
+        table |= dict.fromkeys(SOFTMAX, self._softmax)
         table |= dict.fromkeys(OWN_ORDER, self._batch_norm_overload)
         return table | {
-            Tensor.__rsub__: lambda a, b: self._added(torch.add)(-a, b),
+            F.linear: self._linear,
+            Tensor.__rsub__: lambda a, b: self._added(torch.add, -a, b),
             torch.cat: self._joined,
             F.pad: self._pad,
             F.batch_norm: self._batch_norm,
@@ -107,7 +93,7 @@ class Propagation(Rules):
             F.normalize: _to_length_one,
             F.rms_norm: self._rms_norm,
             F.scaled_dot_product_attention: self._attention,
-            F.multi_head_attention_forward: functools.partial(attend_with_heads, self._linear, self._attention),
+            F.multi_head_attention_forward: partial(attend_with_heads, self._linear, self._attention),
         }
 
     def keep(self, values: Tensor) -> None:
@@ -119,27 +105,23 @@ class Propagation(Rules):
     def _linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         return self._shared(Layer(apply=F.linear, weight=weight, bias=bias, dense=True), x)
 
-    def _convolved(self, operation: Operation) -> Operation:
-        def replacement(x: Tensor, weight: Tensor, bias: Tensor | None = None, *args: Any, **options: Any) -> Tensor:
-            shaped = None if bias is None else bias.reshape(-1, *[1] * (weight.dim() - 2))
-            unpadded, widths = self._padded.get(x, (x, None))
+    def _convolved(
+        self, operation: Operation, x: Tensor, weight: Tensor, bias: Tensor | None = None, *args: Any, **options: Any
+    ) -> Tensor:
+        shaped = None if bias is None else bias.reshape(-1, *[1] * (weight.dim() - 2))
+        unpadded, widths = self._padded.get(x, (x, None))
 
-            def apply(z: Tensor, w: Tensor) -> Tensor:
-                y: Tensor = operation(z if widths is None else F.pad(z, widths), w, None, *args, **options)
-                return y
+        def apply(z: Tensor, w: Tensor) -> Tensor:
+            y: Tensor = operation(z if widths is None else F.pad(z, widths), w, None, *args, **options)
+            return y
 
-            return self._shared(Layer(apply=apply, weight=weight, bias=shaped, dense=False), unpadded)
-
-        return replacement
+        return self._shared(Layer(apply=apply, weight=weight, bias=shaped, dense=False), unpadded)
 
     def _pad(self, x: Tensor, pad: Any, mode: str = "constant", value: float | None = None) -> Tensor:
         """Pad, and remember how: zeros belong to the convolution that follows."""
         y = F.pad(x, pad, mode, value)
-        if not y.requires_grad or mode != "constant":
-            return y
-        if value:
-            return self._counted(y, F.pad(torch.zeros_like(x), pad, mode, value))
-        self._padded[y] = (x, tuple(pad))
+        if y.requires_grad and mode == "constant" and not value:
+            self._padded[y] = (x, tuple(pad))
         return y
 
     def _shared(self, layer: Layer, x: Tensor, y: Tensor | None = None) -> Tensor:
@@ -203,7 +185,7 @@ class Propagation(Rules):
 
     # Sums with constants.
 
-    def _plus(self, x: Tensor, constant: Tensor | float) -> Tensor:
+    def _plus(self, x: Tensor, constant: Tensor) -> Tensor:
         return self._counted(x + constant, constant)
 
     def _counted(self, y: Tensor, constant: Tensor | float) -> Tensor:
@@ -211,17 +193,14 @@ class Propagation(Rules):
         counted: Tensor = _Counted.apply(y, constant, self)
         return counted
 
-    def _added(self, operation: Operation) -> Operation:
-        def replacement(a: Any, b: Any, *args: Any, **options: Any) -> Any:
-            y = operation(a, b, *args, **options)
-            if not isinstance(y, Tensor) or not y.requires_grad:
-                return y
-            fixed = [each.detach() if isinstance(each, Tensor) else each for each in (a, b)]
-            if not _depends(b):
-                return self._counted(y, operation(torch.zeros_like(fixed[0]), fixed[1], *args, **options))
-            return y if _depends(a) else self._counted(y, fixed[0])
-
-        return replacement
+    def _added(self, operation: Operation, a: Any, b: Any, *args: Any, **options: Any) -> Any:
+        y = operation(a, b, *args, **options)
+        if not _depends(y):
+            return y
+        fixed = [each.detach() if isinstance(each, Tensor) else each for each in (a, b)]
+        if not _depends(b):
+            return self._counted(y, operation(torch.zeros_like(fixed[0]), fixed[1], *args, **options))
+        return y if _depends(a) else self._counted(y, fixed[0])
 
     def _joined(self, tensors: Any, *args: Any, **options: Any) -> Any:
         y = torch.cat(tensors, *args, **options)
@@ -232,64 +211,46 @@ class Propagation(Rules):
 
     # Activations, products and attention.
 
-    def _activated(self, activation: Operation) -> Operation:
-        def replacement(x: Tensor, *args: Any, **options: Any) -> Tensor:
-            options.pop("inplace", None)
-            if not x.requires_grad:
-                return activation(x, *args, **options)
-            with torch.no_grad():
-                at_zero = activation(torch.zeros((), dtype=x.dtype, device=x.device), *args, **options)
-                away = torch.where(x.abs() < _CLOSE, torch.copysign(torch.full_like(at_zero, _CLOSE), x), x)
-                slope = (activation(away, *args, **options) - at_zero) / away
-            return x * slope if float(at_zero) == 0 else self._plus(x * slope, at_zero)
+    def _activated(self, activation: Operation, x: Tensor, *args: Any, **options: Any) -> Tensor:
+        """Let relevance pass an activation f: f(x) is x times a constant, plus the bias f(0)."""
+        options.pop("inplace", None)
+        if not x.requires_grad:
+            return activation(x, *args, **options)
+        with torch.no_grad():
+            at_zero = activation(torch.zeros((), dtype=x.dtype, device=x.device), *args, **options)
+            away = torch.where(x.abs() < _CLOSE, torch.copysign(torch.full_like(at_zero, _CLOSE), x), x)
+            slope = (activation(away, *args, **options) - at_zero) / away
+        return x * slope if float(at_zero) == 0 else self._plus(x * slope, at_zero)
 
-        return replacement
+    def _gated(self, activation: Operation, x: Tensor, *args: Any, **options: Any) -> Tensor:
+        y = self._activated(ACTIVATIONS.get(activation, torch.sigmoid), x, *args, **options)
+        self._gates[y] = True
+        return y
 
-    def _gated(self, activation: Operation) -> Operation:
-        plain = self._activated(ACTIVATIONS.get(activation, torch.sigmoid))
-
-        def replacement(x: Tensor, *args: Any, **options: Any) -> Tensor:
-            y = plain(x, *args, **options)
+    def _moved(self, operation: Operation, x: Tensor, *args: Any, **options: Any) -> Any:
+        y = operation(x, *args, **options)
+        if x in self._gates:
             self._gates[y] = True
-            return y
-
-        return replacement
-
-    def _moved(self, operation: Operation) -> Operation:
-        def replacement(x: Tensor, *args: Any, **options: Any) -> Any:
-            y = operation(x, *args, **options)
-            if x in self._gates:
-                self._gates[y] = True
-            return y
-
-        return replacement
+        return y
 
     def _product(self, a: Any, b: Any) -> Any:
-        if not (_depends(a) and _depends(b)):
-            return torch.mul(a, b)
-        for gate, other in ((a, b), (b, a)):
-            if gate in self._gates:
-                return other * gate.detach()
-        return _Scaled.apply(a, 0.5) * _Scaled.apply(b, 0.5)
+        """Share relevance equally between factors (Achtibat et al. 2024); gates get none (Arras et al. 2017)."""
+        if _depends(a) and _depends(b):
+            for gate, other in ((a, b), (b, a)):
+                if gate in self._gates:
+                    return other * gate.detach()
+        return self._halved(torch.mul, a, b)
 
     def _quotient(self, a: Any, b: Any, **options: Any) -> Any:
         return torch.div(a, b.detach() if isinstance(b, Tensor) and _depends(a) else b, **options)
 
-    def _constant(self, operation: Operation) -> Operation:
-        def replacement(x: Any, *args: Any, **options: Any) -> Any:
-            return operation(x.detach(), *args, **options)
-
-        return replacement
-
-    def _halved(self, operation: Operation) -> Operation:
-        def replacement(*args: Any, **options: Any) -> Any:
-            factors = sum(_depends(each) for each in args)
-            shared = [_Scaled.apply(each, 1 / factors) if _depends(each) and factors > 1 else each for each in args]
-            return operation(*shared, **options)
-
-        return replacement
+    def _halved(self, operation: Operation, *args: Any, **options: Any) -> Any:
+        factors = sum(_depends(each) for each in args)
+        shared = [_Scaled.apply(each, 1 / factors) if _depends(each) and factors > 1 else each for each in args]
+        return operation(*shared, **options)
 
     def _softmax(self, x: Tensor, dim: int = -1, *args: Any, **options: Any) -> Tensor:
+        """Replace softmax by its first-order expansion (Achtibat et al. 2024)."""
         options.pop("_stacklevel", None)
         if self.composite.constant_softmax:
             return torch.softmax(x.detach(), dim, *args, **options)
@@ -302,11 +263,15 @@ class Propagation(Rules):
         return self._counted(y, expanded_at_zero)
 
     def _attention(self, *args: Any, **options: Any) -> Tensor:
-        return attend(self._halved(torch.matmul), self._softmax, *args, **options)
+        return attend(partial(self._halved, torch.matmul), self._softmax, *args, **options)
 
 
 def _relu(x: Tensor, inplace: bool = False) -> Tensor:  # never in place: its input is needed
     return torch.relu(x)
+
+
+def _constant(operation: Operation, x: Tensor, *args: Any, **options: Any) -> Any:
+    return operation(x.detach(), *args, **options)
 
 
 def _depends(value: Any) -> bool:

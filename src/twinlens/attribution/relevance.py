@@ -10,7 +10,7 @@ Shapes: (B, …) as the operation has them; x inputs, y outputs, R shaped like y
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -24,12 +24,9 @@ class Layer:
 
     apply: Callable[[Tensor, Tensor], Tensor]
     """From inputs and a weight to outputs without bias."""
-
     weight: Tensor
-
     bias: Tensor | None
     """Shaped to be added to the outputs."""
-
     dense: bool
     """Whether it is not a convolution."""
 
@@ -38,12 +35,7 @@ class Layer:
         outputs = (-1, *[1] * (self.weight.dim() - 1))
         channels = (-1,) if self.dense else (-1, *[1] * (self.weight.dim() - 2))
         bias = shift if self.bias is None else self.bias.flatten() * scale + shift
-        return Layer(
-            apply=self.apply,
-            weight=self.weight * scale.reshape(outputs),
-            bias=bias.reshape(channels),
-            dense=self.dense,
-        )
+        return replace(self, weight=self.weight * scale.reshape(outputs), bias=bias.reshape(channels))
 
     def run(self, x: Tensor) -> Tensor:
         """Return the outputs, with the bias."""
@@ -66,7 +58,6 @@ class Shares:
     every: Tensor | None = None
     plus: Tensor | None = None
     minus: Tensor | None = None
-
     kept: Tensor
     """Relevance that the bias and the stabiliser keep."""
 
@@ -145,18 +136,10 @@ Rule = Epsilon | AlphaBeta | Gamma
 def propagate(
     layer: Layer, rule: Rule, x: Tensor, y: Tensor, relevance: Tensor, *, spread: bool
 ) -> tuple[Tensor, Tensor]:
-    """Share the relevance of outputs among the inputs of a linear operation.
+    """Share the relevance of outputs y among the inputs x of a linear operation.
 
-    Args:
-        layer: the operation.
-        rule: how relevance is shared.
-        x: its inputs.
-        y: its outputs, with the bias.
-        relevance: of the outputs.
-        spread: leave the bias out of the sums of `AlphaBeta`; contributions share everything.
-
-    Returns:
-        Relevance of the inputs divided by x, as a gradient is input × gradient divided by x; and what was kept, like y.
+    Returns relevance of the inputs divided by x, and what was kept, like y. With `spread` the bias is left out of the
+    sums of `AlphaBeta`, and contributions share everything.
     """
     bias = layer.bias
     if bias is None or (spread and isinstance(rule, AlphaBeta)):

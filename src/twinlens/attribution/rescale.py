@@ -1,14 +1,12 @@
 """DeepLIFT's rules (Shrikumar et al. 2017): differences from a baseline instead of derivatives.
 
-The baseline passes through the model first, alone, and the arguments of each operation are recorded. Inputs then need
-neither to be doubled nor to be differentiated twice.
-
-Shapes: B samples; tensors of the baseline have 1 instead of B.
+The baseline passes through the model first, alone, and the arguments of each operation are recorded.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -31,17 +29,13 @@ _SLOPES: dict[Operation, Operation] = {
 class RescaleRules(Rules):
     """A context in which operations are replaced: first for a pass of the baseline, then, after `replay`, of inputs."""
 
-    def __init__(self, *, max_pooling: str = "difference") -> None:
-        """Prepare for the pass of a baseline.
-
-        Args:
-            max_pooling: "difference", or "gradient" to pass everything to the maximum of the input.
-        """
-        replacements: dict[Operation, Operation] = {op: self._rescaled(plain) for op, plain in ACTIVATIONS.items()}
-        replacements |= dict.fromkeys(PRODUCTS, self._product)
+    def __init__(self, *, max_pooling: str) -> None:
+        """Prepare for the pass of a baseline."""
+        table: dict[Operation, Operation] = {op: partial(self._rescaled, plain) for op, plain in ACTIVATIONS.items()}
+        table |= dict.fromkeys(PRODUCTS, self._product)
         if max_pooling == "difference":
-            replacements |= dict.fromkeys((F.max_pool2d, torch.max_pool2d), self._max_pool)
-        super().__init__(replacements)
+            table |= dict.fromkeys((F.max_pool2d, torch.max_pool2d), self._max_pool)
+        super().__init__(table)
         self._records: list[tuple[Tensor, ...]] = []
         self._next = -1
 
@@ -63,24 +57,21 @@ class RescaleRules(Rules):
                 return tuple(_repeated(each, like) for each, like in zip(record, arguments, strict=True))
         raise ValueError("`model` must run the same operations for every input, for DeepLIFT to compare them.")
 
-    def _rescaled(self, activation: Operation) -> Operation:
-        def replacement(x: Tensor, *args: Any, **options: Any) -> Any:
-            options.pop("inplace", None)
+    def _rescaled(self, activation: Operation, x: Tensor, *args: Any, **options: Any) -> Any:
+        options.pop("inplace", None)
 
-            def plain(z: Tensor) -> Any:
-                return activation(z, *args, **options)
+        def plain(z: Tensor) -> Any:
+            return activation(z, *args, **options)
 
-            def slope(z: Tensor) -> Tensor:
-                if activation in _SLOPES:
-                    return _SLOPES[activation](z, *args, **options).to(z.dtype)
-                with torch.enable_grad():
-                    leaf = z.detach().requires_grad_()
-                    return torch.autograd.grad(plain(leaf).sum(), leaf)[0]
+        def slope(z: Tensor) -> Tensor:
+            if activation in _SLOPES:
+                return _SLOPES[activation](z, *args, **options).to(z.dtype)
+            with torch.enable_grad():
+                leaf = z.detach().requires_grad_()
+                return torch.autograd.grad(plain(leaf).sum(), leaf)[0]
 
-            base = self._baseline(x)
-            return plain(x) if base is None else _Rescale.apply(x, *base, plain, slope)
-
-        return replacement
+        base = self._baseline(x)
+        return plain(x) if base is None else _Rescale.apply(x, *base, plain, slope)
 
     def _product(self, a: Any, b: Any) -> Any:
         both = isinstance(a, Tensor) and isinstance(b, Tensor) and a.requires_grad and b.requires_grad

@@ -2,13 +2,12 @@
 
 The rules replace operations, not modules. A ReLU that works in place, is used twice, or is a plain function call
 follows them like any other, which hooks on modules cannot achieve.
-
-Shapes: B samples.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -57,12 +56,7 @@ class Rules(TorchFunctionMode):
 
 
 def _function_of(func: Operation) -> Operation:
-    """Return the function behind an operation; programs of torch.export call overloads of it.
-
-    Example:
-        >>> _function_of(torch.ops.aten.relu_.default) is F.relu
-        True
-    """
+    """Return the function behind an operation; programs of torch.export call overloads of it."""
     if not isinstance(func, torch._ops.OpOverload) or func in OWN_ORDER:
         return func
     name = func._schema.name.removeprefix("aten::").removesuffix("_")
@@ -82,11 +76,6 @@ class _GuidedRelu(torch.autograd.Function):
         return gradient.clamp(min=0) * is_open, None
 
 
-def _guided_hardtanh(x: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Tensor:
-    # nn.ReLU6 is a hard tanh from 0 to 6.
-    return _GuidedRelu.apply(x, max_val) if min_val == 0 else F.hardtanh(x, min_val, max_val)
-
-
 def guided_rules() -> Rules:
     """Return the rules of guided backpropagation (Springenberg et al. 2015): a ReLU passes only positive gradients."""
 
@@ -96,24 +85,11 @@ def guided_rules() -> Rules:
     def relu6(x: Tensor, inplace: bool = False) -> Tensor:
         return _GuidedRelu.apply(x, 6.0)
 
-    return Rules({**dict.fromkeys(RELUS, relu), F.relu6: relu6, F.hardtanh: _guided_hardtanh})
+    def hardtanh(x: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Tensor:
+        # nn.ReLU6 is a hard tanh from 0 to 6.
+        return _GuidedRelu.apply(x, max_val) if min_val == 0 else F.hardtanh(x, min_val, max_val)
 
-
-class TopLayer:
-    """The sign given to the weights of the last linear layer, the first that a backward pass reaches."""
-
-    def __init__(self) -> None:
-        """Leave the weights unchanged."""
-        self.restart(sign=1)
-
-    def restart(self, *, sign: int) -> None:
-        """Prepare for another backward pass."""
-        self._sign, self._reached = sign, False
-
-    def take_sign(self) -> int:
-        """Return the sign of the weights of the layer that is reached now."""
-        sign, self._reached = 1 if self._reached else self._sign, True
-        return sign
+    return Rules({**dict.fromkeys(RELUS, relu), F.relu6: relu6, F.hardtanh: hardtanh})
 
 
 class _Excite(torch.autograd.Function):
@@ -139,27 +115,27 @@ def _quotient(probability: Tensor, total: Tensor) -> Tensor:
     return torch.where(total > 1e-12, probability / total.clamp(min=1e-12), 0)
 
 
-def _excited(operation: Operation, top: TopLayer) -> Operation:
-    """Return the rule of an operation (x, weight, bias, …) whose weights' positive part carries probability."""
+def _excited(
+    operation: Operation,
+    signs: list[int],
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    *args: Any,
+    **options: Any,
+) -> Tensor:
+    def excitatory(z: Tensor) -> Any:
+        signed = -weight if signs and signs.pop() < 0 else weight
+        return operation(z, signed.clamp(min=0), None, *args, **options)
 
-    def replacement(x: Tensor, weight: Tensor, bias: Tensor | None = None, *args: Any, **options: Any) -> Tensor:
-        return _Excite.apply(
-            x,
-            lambda z: operation(z, weight, bias, *args, **options),
-            lambda z: operation(z, (top.take_sign() * weight).clamp(min=0), None, *args, **options),
-        )
-
-    return replacement
+    return _Excite.apply(x, lambda z: operation(z, weight, bias, *args, **options), excitatory)
 
 
-def _excited_pool(operation: Operation) -> Operation:
-    def replacement(x: Tensor, *args: Any, **options: Any) -> Tensor:
-        def pool(z: Tensor) -> Any:
-            return operation(z, *args, **options)
+def _excited_pool(operation: Operation, x: Tensor, *args: Any, **options: Any) -> Tensor:
+    def pool(z: Tensor) -> Any:
+        return operation(z, *args, **options)
 
-        return _Excite.apply(x, pool, pool)
-
-    return replacement
+    return _Excite.apply(x, pool, pool)
 
 
 class _PassProbability(torch.autograd.Function):
@@ -174,12 +150,9 @@ class _PassProbability(torch.autograd.Function):
         return probability, None
 
 
-def _passing(operation: Operation) -> Operation:
-    def replacement(x: Tensor, *args: Any, **options: Any) -> Tensor:
-        options.pop("inplace", None)
-        return _PassProbability.apply(x, lambda z: operation(z, *args, **options))
-
-    return replacement
+def _passing(operation: Operation, x: Tensor, *args: Any, **options: Any) -> Tensor:
+    options.pop("inplace", None)
+    return _PassProbability.apply(x, lambda z: operation(z, *args, **options))
 
 
 class _SharedSum(torch.autograd.Function):
@@ -203,11 +176,14 @@ def _sum(a: Any, b: Any, alpha: float = 1) -> Any:
     return torch.add(a, b, alpha=alpha)
 
 
-def excitation_rules(top: TopLayer) -> Rules:
-    """Return the rules of excitation backpropagation (Zhang et al. 2018): win probabilities instead of gradients."""
-    replacements: dict[Operation, Operation] = {op: _passing(plain) for op, plain in ACTIVATIONS.items()}
-    replacements |= {op: _excited(op, top) for op in (F.conv2d, F.conv1d, F.linear)}
-    replacements |= {op: _excited_pool(op) for op in (F.avg_pool2d, F.adaptive_avg_pool2d, torch.mean, Tensor.mean)}
-    replacements |= {op: _passing(op) for op in (F.batch_norm, *OWN_ORDER)}
-    replacements |= dict.fromkeys(SUMS, _sum)
-    return Rules(replacements)
+def excitation_rules(signs: list[int]) -> Rules:
+    """Return the rules of excitation backpropagation (Zhang et al. 2018): win probabilities instead of gradients.
+
+    The weights of the first linear layer that a backward pass reaches, the last of the model, take the sign in `signs`.
+    """
+    pools = (F.avg_pool2d, F.adaptive_avg_pool2d, torch.mean, Tensor.mean)
+    table: dict[Operation, Operation] = {op: partial(_passing, plain) for op, plain in ACTIVATIONS.items()}
+    table |= {op: partial(_excited, op, signs) for op in (F.conv2d, F.conv1d, F.linear)}
+    table |= {op: partial(_excited_pool, op) for op in pools}
+    table |= {op: partial(_passing, op) for op in (F.batch_norm, *OWN_ORDER)}
+    return Rules(table | dict.fromkeys(SUMS, _sum))

@@ -23,8 +23,6 @@ from twinlens.support.randomness import stream
 
 @AttributionMethod(
     any_callable=True,
-    reference=True,
-    segments=True,
     model="a module that returns logits; or a callable, which gets NumPy arrays if `inputs` is one, such as "
     "scikit-learn's `predict_proba`",
 )

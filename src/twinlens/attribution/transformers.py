@@ -91,11 +91,7 @@ def _record(model: nn.Module, batch: Request, method: str) -> tuple[Attention, l
 def _read(flow: Tensor, last: Tensor, attention: Attention, batch: Request) -> Tensor:
     """Read the share (B, H, W) of the patches in the tokens that form the answer: class tokens, or all that are pooled.
 
-    Args:
-        flow: (B, T, T), how much of each token is in each token of the last layer.
-        last: (B, A, T, T) gradients of the last layer's attention; tokens without any are not read.
-        attention: the attention of the model.
-        batch: the samples.
+    `flow` (B, T, T) is how much of each token is in each of the last layer; those without gradients there are not read.
     """
     is_read = (last != 0).any(dim=3).any(dim=1).to(flow)
     if not bool(is_read.any(dim=1).all()):

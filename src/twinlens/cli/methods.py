@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from twinlens.attribution import BASELINES, METHODS, method_names, plugin_method
-from twinlens.attribution.method import declared, options_of
+from twinlens.attribution.method import describe_needs, options_of
 from twinlens.cli.printing import print_plain
 from twinlens.errors import first_line, unknown
 from twinlens.imputation.imputers import IMPUTERS, TokenImputer, find_imputer
@@ -91,7 +91,7 @@ def _describe(name: str, names: list[str]) -> None:
         text = inspect.getdoc(function) or ""
         if name in METHODS:  # a plug-in declares nothing
             defaults = ", ".join(f"{option}={p.default!r}" for option, p in options_of(function).items())
-            text += f"\n\n{declared(function).describe()}\nDefaults: {defaults}"
+            text += f"\n\n{describe_needs(function)}\nDefaults: {defaults}"
     console = Console()
     console.print(f"{name}\n", style="bold")
     for line in text.split("\n"):

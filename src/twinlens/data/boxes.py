@@ -30,32 +30,22 @@ class Box:
     """One box in one image."""
 
     image: str
-    """The image: the id of a sample, or its last parts, with or without extension."""
-
+    """The id of a sample, or its last parts, with or without extension."""
     edges: tuple[float, float, float, float]
     """Left, top, right and bottom, in pixels from the upper left corner of the original image."""
-
     label: str | None
     """Class of the object, where it is known."""
-
     origin: str
     """File and line, or number of the object, for errors."""
 
 
 def read_boxes(path: str) -> list[Box]:
-    r"""Read bounding boxes.
+    """Read bounding boxes.
 
     Args:
         path: FILE.csv with the columns image (or id), xmin, ymin, xmax, ymax and optionally label, edges counted from
             0 at the upper left corner (0, 0, width, height is the whole image); or a folder with Pascal VOC's XML, one
             file per image with its name, pixels counted from 1 and the last included.
-
-    Example:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     _ = Path(folder, "boxes.csv").write_text("image,xmin,ymin,xmax,ymax\ndog/1.png,0,0,8,4\n")
-        ...     read_boxes(f"{folder}/boxes.csv")[0].edges
-        (0.0, 0.0, 8.0, 4.0)
     """
     if os.path.isdir(path):
         files = sorted(file for file in Path(path).rglob("*") if file.suffix.lower() == ".xml")
@@ -161,11 +151,7 @@ def draw_regions(
 ) -> Tensor:
     """Draw the boxes of each sample as the model sees them: (N, H, W), True for pixels whose centre is in one.
 
-    Args:
-        boxes: by the position of their sample.
-        sizes: width and height of each sample's original image.
-        preprocessing: resizes and crops boxes as it does images.
-        spatial: height and width of an input.
+    `sizes` are width and height of the original images, `spatial` height and width of an input.
     """
     region = np.zeros((len(sizes), *spatial), dtype=bool)
     y, x = (axis + 0.5 for axis in np.ogrid[: spatial[0], : spatial[1]])

@@ -5,7 +5,6 @@ Shapes: N samples, C channels, S = spatial shape, D features of a tabular row; i
 
 from __future__ import annotations
 
-import hashlib
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from threading import Lock
@@ -18,13 +17,14 @@ from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler, default_collate
 
 from twinlens.data.images import reading
-from twinlens.data.samples import ArrayInputs, Samples, from_arrays, make_samples
+from twinlens.data.samples import ArrayInputs, Samples, from_arrays, hash_array, make_samples
 from twinlens.errors import DataError
 from twinlens.support.arrays import as_array
 
 _INPUT_KEYS = ("pixel_values", "image", "img", "inputs", "input", "x")
 _LABEL_KEYS = ("labels", "label", "target", "y")
 _READ_TWICE = 3  # samples, to see that they stay the same
+_LOCK = Lock()
 
 
 def is_dataset(data: object) -> bool:
@@ -41,22 +41,15 @@ def from_dataset(data: Any) -> Samples:
     A data set is read one sample at a time, in any order, and never held in memory; so is the data set of a plain
     loader. The items of other loaders and of iterable data sets are read once into a temporary file.
 
-    Args:
-        data: items are an input and a label, as a tuple or by name, such as "image" and "label". Inputs are as for
-            `from_arrays`, or images of Pillow.
-
-    Example:
-        >>> from torch.utils.data import TensorDataset
-        >>> import torch
-        >>> from_dataset(TensorDataset(torch.eye(2), torch.tensor([1, 0]))).labels
-        array([1, 0])
+    Items are an input and a label, as a tuple or by name, such as "image" and "label". Inputs are as for `from_arrays`,
+    or images of Pillow.
     """
     if not isinstance(data, DataLoader):
-        return _from_items(data) if isinstance(data, IterableDataset) else _from_positions(data, range(len(data)))
+        return _from_items(data) if isinstance(data, IterableDataset) else _from_positions(data)
     dataset, sampler = data.dataset, data.sampler
     plain = not isinstance(dataset, IterableDataset) and data.collate_fn is default_collate
     if plain and isinstance(sampler, (SequentialSampler, RandomSampler)):
-        return _from_positions(dataset, range(len(dataset)))  # type: ignore[arg-type]
+        return _from_positions(dataset)
     if isinstance(sampler, RandomSampler):
         raise DataError(
             "`data` is a loader that shuffles and has its own collate_fn; its samples have no order. Pass "
@@ -65,10 +58,10 @@ def from_dataset(data: Any) -> Samples:
     return _from_items(sample for batch in data for sample in _unbatched(batch))
 
 
-def _from_positions(dataset: Any, positions: Sequence[int]) -> Samples:
-    ids = [f"{position:05d}" for position in positions]
+def _from_positions(dataset: Any) -> Samples:
+    ids = [f"{position:05d}" for position in range(len(dataset))]
     source = DatasetInputs(dataset, ids)
-    for position in positions[:_READ_TWICE]:
+    for position in range(min(_READ_TWICE, len(ids))):
         if source.fingerprint(position) != source.fingerprint(position):
             raise DataError(
                 f"`data` returns another input each time that sample '{ids[position]}' is read, as with random crops "
@@ -76,7 +69,7 @@ def _from_positions(dataset: Any, positions: Sequence[int]) -> Samples:
             )
     source.labels = _listed_labels(dataset, len(ids))
     if source.labels is None:
-        source.labels = _as_labels([source.item(position)[1] for position in positions], ids)
+        source.labels = _as_labels([source.item(position)[1] for position in range(len(ids))], ids)
     return make_samples(type(dataset).__qualname__, ids, source.labels, _class_names(dataset), source)
 
 
@@ -105,20 +98,10 @@ class DatasetInputs:
         self.dataset, self.ids = dataset, tuple(ids)
         self.labels: NDArray[Any] | None = None
         self._prints: dict[int, bytes] = {}
-        self._lock = Lock()
-
-    def __getstate__(self) -> dict[str, object]:
-        """Return what another process needs."""
-        return {name: value for name, value in self.__dict__.items() if name != "_lock"}
-
-    def __setstate__(self, state: dict[str, object]) -> None:
-        """Restore what another process sent."""
-        self.__dict__.update(state)
-        self._lock = Lock()
 
     def item(self, position: int) -> tuple[Image.Image | NDArray[Any], object]:
         """Read the input and the label of one sample."""
-        with self._lock, reading(f"sample {self.ids[position]}", "Repair the data set or leave it out."):
+        with _LOCK, reading(f"sample {self.ids[position]}", "Repair the data set or leave it out."):
             return _split(self.dataset[position], self.ids[position])
 
     def reader(self, position: int) -> Image.Image | NDArray[np.float32]:
@@ -129,17 +112,14 @@ class DatasetInputs:
                 f"Sample '{ids[0]}' has label {label}, and `targets` of the data set has {self.labels[position]}. "
                 "Correct one of them."
             )
-        self._prints.setdefault(position, _hash(sample))
+        self._prints.setdefault(position, hash_array(np.ascontiguousarray(sample)))
         return sample if isinstance(sample, Image.Image) else ArrayInputs(sample[None], ids).reader(0)
 
     def fingerprint(self, position: int) -> bytes:
         """Return a hash of the content of one sample, from when it was read."""
-        return self._prints[position] if position in self._prints else _hash(self.item(position)[0])
-
-
-def _hash(sample: Image.Image | NDArray[Any]) -> bytes:
-    array = np.ascontiguousarray(sample)
-    return hashlib.blake2b(f"{array.dtype.str}{array.shape}".encode() + array.tobytes(), digest_size=32).digest()
+        if position in self._prints:
+            return self._prints[position]
+        return hash_array(np.ascontiguousarray(self.item(position)[0]))
 
 
 def _from_items(items: Iterable[object]) -> Samples:

@@ -8,13 +8,9 @@ from __future__ import annotations
 import os
 import re
 import stat
-import struct
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
-import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from twinlens.errors import DataError
@@ -56,37 +52,6 @@ def opened_image(path: str, name: str) -> Iterator[Image.Image]:
             if frames > 1:
                 raise DataError(f"'{name}' must be a single image; it has {frames} frames. Save the one you mean.")
             yield image
-            if image.format == "PNG" and _may_lack_rows(image) and _lacks_pixels(Path(path).read_bytes()):
-                raise DataError(f"'{name}' cannot be read: image file is truncated. Replace or remove the file.")
-
-
-def _may_lack_rows(image: Image.Image) -> bool:
-    """Return whether a PNG's last row is empty, as Pillow silently leaves rows without data."""
-    last = image.crop((0, image.height - 1, image.width, image.height))
-    return bool(image.info.get("interlace")) or not np.asarray(last).any()
-
-
-_SEVENTHS = ((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2))
-"""Left, top and steps of the seven passes of an interlaced PNG."""
-
-
-def _lacks_pixels(content: bytes) -> bool:
-    """Return whether the compressed pixels of a PNG end before its last row."""
-    width, height, depth, colour, _, _, interlaced = struct.unpack(">IIBBBBB", content[16:29])
-    bits = depth * {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}[colour]
-    missing = 0
-    for left, top, across, down in _SEVENTHS if interlaced else ((0, 0, 1, 1),):
-        columns, rows = -((left - width) // across), -((top - height) // down)
-        missing += rows * (1 + (columns * bits + 7) // 8) if columns > 0 and rows > 0 else 0
-    stream, offset = zlib.decompressobj(), 8
-    while offset + 8 <= len(content) and missing > 0:
-        length, kind = struct.unpack(">I4s", content[offset : offset + 8])
-        block = content[offset + 8 : offset + 8 + length] if kind == b"IDAT" else b""
-        while block and missing > 0 and not stream.eof:
-            missing -= len(stream.decompress(block, 2**20))
-            block = stream.unconsumed_tail
-        offset += 12 + length
-    return missing > 0
 
 
 def read_image(path: str, name: str) -> Image.Image:

@@ -1,7 +1,5 @@
 """Samples: labelled inputs with stable ids, read one at a time.
 
-Opening data lists the samples; `check` then reads each of them once, before anything expensive starts.
-
 Shapes: N samples, C channels, S = spatial shape, D features of a tabular row; images are H × W.
 """
 
@@ -92,10 +90,7 @@ class Skipped:
     """A sample left out because it cannot be read."""
 
     id: str
-    """Name of the sample."""
-
     reason: str
-    """Why it cannot be read."""
 
 
 @checked
@@ -133,10 +128,7 @@ def from_arrays(
             f"(N, C, *S) or (N, D), or token ids (N, T), none of them empty; got {array.dtype} of shape {shape}. "
             "Of uint8 images move the channels last; convert other numbers to float32 and normalise them."
         )
-    try:
-        names = [f"{i:05d}" for i in range(len(array))] if ids is None else list(check_ids(ids, len(array)))
-    except (ValueError, TypeError) as error:
-        raise DataError(str(error)) from None
+    names = [f"{i:05d}" for i in range(len(array))] if ids is None else list(ids)
     targets = as_array(labels, "labels")
     if targets.shape not in ((len(array),), (len(array), 1)) or targets.dtype.kind not in "iuf":
         raise DataError(
@@ -153,7 +145,7 @@ def cached(samples: Samples, budget: int = _CACHED_BYTES) -> Samples:
 
 
 class _CachedReader:
-    """Reads samples; decoded images are kept until the budget is used up. Arrays are in memory anyway."""
+    """Keeps decoded images until the budget is used up; arrays are in memory anyway."""
 
     def __init__(self, read: Callable[[int], Image.Image | NDArray[Any]], budget: int) -> None:
         self.read, self.budget = read, budget
@@ -175,13 +167,7 @@ class _CachedReader:
 
 
 def subset(samples: Samples, limit: int, seed: int) -> Samples:
-    """Draw samples at random, in their original order; a larger limit with the same seed only adds samples.
-
-    Example:
-        >>> samples = from_arrays(np.eye(100), np.arange(100))
-        >>> subset(samples, 3, seed=0).ids
-        ('00027', '00049', '00064')
-    """
+    """Draw samples at random, in their original order; a larger limit with the same seed only adds samples."""
     if limit < 1:
         raise ValueError(f"`limit` must be at least 1; got {limit}.")
     return samples.take(sorted(drawn_order(samples.ids, seed=seed)[:limit]))
@@ -192,23 +178,12 @@ def check(
 ) -> tuple[Samples, tuple[Skipped, ...], str, tuple[bytes, ...]]:
     """Read every sample once, before anything expensive starts.
 
-    Args:
-        samples: the samples.
-        skip_bad: leave out samples that cannot be read; otherwise the first of them is an error.
-        workers: number of threads; it does not change the result.
-        check_size: raises `ValueError` for an image whose width and height the model's preprocessing cannot handle.
+    `check_size` raises `ValueError` for an image whose width and height the model's preprocessing cannot handle.
 
     Returns:
-        The samples that can be read; those left out; a digest of the ids, labels and content of the former; and a
-        fingerprint of each, which is the same in every data set for the same id, label and content.
-
-    Example:
-        >>> good, skipped, digest, prints = check(from_arrays([[1.0], [np.nan]], [0, 1]), skip_bad=True)
-        >>> good.ids, skipped[0].id, len(digest), len(prints)
-        (('00000',), '00001', 64, 1)
+        The samples that can be read; those left out if `skip_bad`, otherwise the first of them is an error; a digest of
+        the ids, labels and content of the former; and a fingerprint of each, the same in every data set.
     """
-    if workers < 1:
-        raise ValueError(f"`workers` must be at least 1; got {workers}.")
     digest, good, skipped, prints = hashlib.blake2b(digest_size=32), [], [], []
     with ThreadPoolExecutor(workers) as pool:
         for start in range(0, len(samples), _WINDOW):
@@ -265,7 +240,7 @@ class ImageFiles:
 class ArrayInputs:
     """Images (N, H, W) or (N, H, W, 1 or 3) as uint8, or inputs (N, …) as floating-point numbers, by position."""
 
-    def __init__(self, inputs: NDArray[Any], ids: Sequence[str]) -> None:
+    def __init__(self, inputs: NDArray[Any], ids: Sequence[str | int]) -> None:
         self.inputs, self.ids = inputs, tuple(ids)
 
     def reader(self, position: int) -> Image.Image | NDArray[Any]:
@@ -284,9 +259,12 @@ class ArrayInputs:
 
     def fingerprint(self, position: int) -> bytes:
         """Hash the content of one sample."""
-        sample = self.inputs[position]
-        kind = f"{sample.dtype.str}{sample.shape}".encode()
-        return hashlib.blake2b(kind + sample.tobytes(), digest_size=32).digest()
+        return hash_array(self.inputs[position])
+
+
+def hash_array(values: NDArray[Any]) -> bytes:
+    """Hash an array by type, shape and values."""
+    return hashlib.blake2b(f"{values.dtype.str}{values.shape}".encode() + values.tobytes(), digest_size=32).digest()
 
 
 class Source(Protocol):
@@ -301,7 +279,7 @@ class Source(Protocol):
 
 def make_samples(
     name: str,
-    ids: Sequence[str],
+    ids: Sequence[str | int],
     labels: Sequence[int] | NDArray[Any],
     classes: tuple[str, ...] | None,
     source: Source,
@@ -309,7 +287,7 @@ def make_samples(
     """Build samples from a source; ids and labels are checked here and nowhere else."""
     try:
         names = check_ids(ids, len(labels))
-    except ValueError as error:
+    except (ValueError, TypeError) as error:
         raise DataError(str(error)) from None
     for text in (*names, *(classes or ())):
         if not is_text(text):
@@ -328,7 +306,6 @@ def make_samples(
 
 
 def _check_classes(labels: NDArray[Any], ids: Sequence[str], classes: tuple[str, ...] | None) -> NDArray[np.int64]:
-    """Return the labels of a classification, which must be among the classes."""
     largest = LARGEST_LABEL if classes is None else len(classes) - 1
     for k in np.flatnonzero((labels < 0) | (labels > largest)).tolist():
         highest = "" if classes is None else f" to {largest}, since {len(classes)} classes are named"
@@ -339,7 +316,6 @@ def _check_classes(labels: NDArray[Any], ids: Sequence[str], classes: tuple[str,
 
 
 def _check_values(labels: NDArray[Any], ids: Sequence[str]) -> Floats:
-    """Return the labels of a regression, which must be finite."""
     values: Floats = labels.astype(np.float64)
     for k in np.flatnonzero(~np.isfinite(values)).tolist():
         raise DataError(f"`labels` must be finite; that of sample '{ids[k]}' is {values[k]}. Correct it.")

@@ -35,7 +35,6 @@ class Segments:
 
     identity: str
     """Identifies them in a run."""
-
     of: Callable[[Samples, Tensor], Tensor]
     """From samples and their inputs (B, C, *S) to segments (B, *S), numbered from 0; -1 for what is no feature."""
 
@@ -104,15 +103,7 @@ def equal_parts(spatial: Sequence[int], count: int) -> Tensor:
 
 
 def superpixels(images: Tensor, count: int) -> Tensor:
-    """Divide images (B, C, H, W) into about `count` superpixels each (Achanta et al. 2012).
-
-    Example:
-        >>> image = torch.zeros(1, 3, 16, 16)
-        >>> image[..., 8:] = 1
-        >>> numbers = superpixels(image, 4)[0]
-        >>> set(numbers[:, :8].unique().tolist()) & set(numbers[:, 8:].unique().tolist())
-        set()
-    """
+    """Divide images (B, C, H, W) into about `count` superpixels each (Achanta et al. 2012)."""
     if images.dim() != 4:
         raise ValueError(
             f"`segments` 'slic' needs images (samples, channels, height, width); inputs have shape "

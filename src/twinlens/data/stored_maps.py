@@ -1,7 +1,5 @@
 """Stored maps: attribution maps computed elsewhere, one for each sample.
 
-They are looked up by sample id, or by position if they are one array, and read one at a time.
-
 Shapes: N samples, S = spatial shape: (H, W) for images, (T,) for signals, (D,) for tabular rows. One map is S.
 """
 
@@ -36,30 +34,18 @@ _REMEDY = "Save the maps as plain arrays of real numbers, such as float32."
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class StoredMaps:
-    """Maps by the id of the sample they explain, read one at a time.
-
-    Example:
-        >>> from twinlens.data.samples import from_arrays
-        >>> samples = from_arrays(np.zeros((2, 1, 3)), [0, 1], ids=["a", "b"])
-        >>> maps = StoredMaps(name="by hand", locations={"b": 0}, reader=np.eye(3).__getitem__)
-        >>> maps.read(samples, 1)
-        array([1., 0., 0.], dtype=float32)
-    """
+    """Maps by the id of the sample they explain, read one at a time."""
 
     name: str
     """The path that was opened, in quotation marks, for errors."""
-
     locations: Mapping[str, str | int]
     """The file, key or position of each sample's map; samples without a map are absent."""
-
     reader: Callable[[Any], NDArray[Any]]
     """From a location to the map there."""
 
     def read(self, samples: Samples, index: int) -> NDArray[np.float32]:
-        """Read the map of one sample, in its stored shape and values, as float32."""
+        """Read the map of one sample, in its stored shape and values, as float32; `check_stored` has checked it."""
         sample = samples.ids[index]
-        if sample not in self.locations:
-            raise DataError(f"{self.name} has no map of sample '{sample}'. Add it, or leave the sample out.")
         values = self.reader(self.locations[sample])
         if values.dtype.kind not in "biuf":
             raise DataError(
@@ -79,16 +65,6 @@ def open_maps(path: str, samples: Samples) -> StoredMaps:
             FILE.npy, one array (N, *S) in the order of the samples, which is memory-mapped;
             FILE.safetensors or FILE.npz, with one array "maps" (N, *S) in that order, or one array S per sample id.
         samples: all samples of the data set, before any are left out.
-
-    Example:
-        >>> import tempfile
-        >>> from twinlens.data.samples import from_arrays
-        >>> samples = from_arrays(np.zeros((2, 8, 8), np.uint8), [0, 1])
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     np.save(folder + "/maps.npy", np.ones((2, 8, 8)))
-        ...     maps = open_maps(folder + "/maps.npy", samples)
-        >>> maps.read(samples.take([1]), 0).shape
-        (8, 8)
     """
     name, kind = f"'{path}'", os.path.splitext(path)[1].lower()
     if os.path.isdir(path):
@@ -114,14 +90,7 @@ def open_maps(path: str, samples: Samples) -> StoredMaps:
 
 
 def maps_from_array(array: ArrayLike, name: str, samples: Samples) -> StoredMaps:
-    """Return maps in memory, one array (N, *S) or (N, C, *S) in the order of the samples.
-
-    Example:
-        >>> from twinlens.data.samples import from_arrays
-        >>> samples = from_arrays(np.zeros((2, 3)), [0, 1], ids=["a", "b"])
-        >>> maps_from_array(np.eye(2, 3), "mine", samples).read(samples, 1)
-        array([0., 1., 0.], dtype=float32)
-    """
+    """Return maps in memory, one array (N, *S) or (N, C, *S) in the order of the samples."""
     whole, title = as_array(array, f"maps.{name}"), f"`maps` {name!r}"
     return StoredMaps(name=title, locations=_in_order(title, whole.shape, samples), reader=whole.__getitem__)
 
@@ -129,21 +98,7 @@ def maps_from_array(array: ArrayLike, name: str, samples: Samples) -> StoredMaps
 def check_stored(maps: StoredMaps, samples: Samples, spatial: tuple[int, ...], reading: Reading = AS_IT_IS) -> str:
     """Read every map once; each sample must have one, of shape `spatial`, finite and not negative.
 
-    Args:
-        maps: the maps.
-        samples: the samples that need one.
-        spatial: the shape of a map.
-        reading: how negative values, channels and other sizes are read.
-
-    Returns:
-        A digest of the ids and values.
-
-    Example:
-        >>> from twinlens.data.samples import from_arrays
-        >>> samples = from_arrays(np.zeros((2, 3)), [0, 1], ids=["a", "b"])
-        >>> maps = StoredMaps(name="by hand", locations={"a": 0, "b": 1}, reader=np.eye(3).__getitem__)
-        >>> len(check_stored(maps, samples, (3,)))
-        64
+    Returns a digest of the ids and values; `reading` says how negative values, channels and other sizes are read.
     """
     missing = [sample for sample in samples.ids if sample not in maps.locations]
     if missing:

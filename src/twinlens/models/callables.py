@@ -25,15 +25,11 @@ class Estimator:
 
     owner: Any
     """The estimator or pipeline."""
-
     ask: Callable[[Any], Any]
     """From rows to probabilities, decisions or values."""
-
     scale: str
     """What `ask` returns: "probabilities", or "logits" for decisions and values."""
-
     regression: bool
-    """Whether it predicts values."""
 
     @property
     def classes(self) -> list[Any]:
@@ -95,11 +91,8 @@ def _is_regressor(model: Any) -> bool:
 class FunctionModel(nn.Module):
     """A function as a module without weights.
 
-    Args:
-        function: from a batch to answers.
-        arrays: pass NumPy arrays instead of tensors.
-        columns: pass a data frame with these columns, for an estimator that was fitted to one.
-        origin: object whose code identifies the function; the function itself by default.
+    It gets NumPy arrays instead of tensors with `arrays`, and a data frame with `columns`, for an estimator that was
+    fitted to one. The code of `origin`, by default the function, identifies it.
     """
 
     def __init__(
@@ -138,11 +131,9 @@ class FunctionModel(nn.Module):
 
 
 def from_function(model: Any, *, on_arrays: bool) -> LoadedModel:
-    """Return an estimator, or a function from a batch to its answers, as a model that can be called.
+    """Return an estimator or a function as a model that can be called.
 
-    Args:
-        model: the estimator or function.
-        on_arrays: the function takes NumPy arrays and returns probabilities; otherwise tensors and logits.
+    A function takes NumPy arrays and returns probabilities if `on_arrays`, otherwise tensors and logits.
     """
     estimator = find_estimator(model)
     if estimator is None:

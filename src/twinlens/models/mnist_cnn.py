@@ -25,12 +25,7 @@ _log = logging.getLogger(__name__)
 
 
 class DigitCNN(nn.Module):
-    """Four convolutions and the mean over space, as class activation maps require.
-
-    Example:
-        >>> DigitCNN()(torch.zeros(2, 1, 28, 28)).shape
-        torch.Size([2, 10])
-    """
+    """Four convolutions and the mean over space, as class activation maps require."""
 
     def __init__(self) -> None:
         super().__init__()

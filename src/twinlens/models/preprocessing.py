@@ -100,15 +100,7 @@ class Preprocessing:
         return ((pixels / 255 - mean) / std).permute(2, 0, 1).contiguous()
 
     def check_size(self, size: tuple[int, int]) -> None:
-        """Refuse an image of this width and height if it would become too large, or is too small to be cropped.
-
-        Example:
-            >>> Preprocessing(resize=256, crop=224).check_size((1, 2_000_000))
-            Traceback (most recent call last):
-                ...
-            ValueError: `resize` to 256 would make 256 × 512000000 pixels of an image of 1 × 2000000, and at most
-            33554432 are allowed. Crop the image, or leave it out.
-        """
+        """Refuse an image of this width and height if it would become too large, or is too small to be cropped."""
         width, height = self._resized(size)
         if self.resize is not None and width * height > MOST_PIXELS:
             raise ValueError(
@@ -122,11 +114,7 @@ class Preprocessing:
             )
 
     def moved(self, points: NDArray[np.float64], size: tuple[int, int]) -> NDArray[np.float64]:
-        """Return the positions of points of an image in the model's input.
-
-        Args:
-            points: (…, 2) of x and y, in pixels from the upper left corner of the image.
-            size: width and height of the image.
+        """Return where points (…, 2), x and y in pixels of an image of this width and height, are in the input.
 
         Example:
             >>> Preprocessing(resize=4, crop=4).moved(np.array([[4.0, 2.0]]), (8, 8))

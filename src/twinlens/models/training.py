@@ -36,28 +36,18 @@ _ROWS, _LARGE_ROWS = 512, 32  # inputs per call in evaluation, and of those that
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """Settings of training by Adam on the cross-entropy.
-
-    Example:
-        >>> Training(epochs=35, batch_size=256, weight_decay=1e-4).rate
-        0.001
-    """
+    """Settings of training by Adam on the cross-entropy."""
 
     epochs: int = 10
     """Passes over all samples."""
-
     batch_size: int = 64
     """Samples per step."""
-
     rate: float = 1e-3
     """Learning rate, or the highest of "one_cycle"."""
-
     weight_decay: float = 0.0
     """Weight of the squared parameters, as Adam adds it to gradients."""
-
     schedule: Literal["constant", "one_cycle"] = "constant"
     """Course of the learning rate: "constant", or "one_cycle", which rises and falls (Smith 2018)."""
-
     threads: int | None = 1
     """Threads within one operation of torch; one is best for small batches. None keeps torch's own setting."""
 
@@ -83,8 +73,7 @@ class Batches(ABC):
     """Inputs that are made on demand, batch by batch, because all at once would not fit into memory."""
 
     @abstractmethod
-    def __len__(self) -> int:
-        """Return the number of inputs."""
+    def __len__(self) -> int: ...
 
     @abstractmethod
     def __getitem__(self, index: Tensor) -> Tensor:
@@ -104,20 +93,17 @@ def train(
     """Build a network and train it.
 
     The initial weights, the order of the samples and random layers such as dropout derive from the seed; torch's
-    global generator is restored. On one device the same call returns the same network.
+    global generator is restored. On one device the same call returns the same network, in evaluation mode.
 
     Args:
         build: returns the untrained network.
         inputs: (N, C, *S), or (N, D) for tabular rows, as the network expects them; bytes are scaled to 0 to 1. Or
             `Batches`, which return such inputs by index.
         labels: (N,) classes.
-        training: epochs, batches, learning rate and schedule.
+        training: settings.
         seed: random seed.
-        device: where to train: cpu, cuda, cuda:1, …; by default a GPU if there is one.
+        device: by default a GPU if there is one.
         advance: called after each epoch with the number of epochs finished and their total.
-
-    Returns:
-        The network on that device, in evaluation mode.
 
     Example:
         >>> x = torch.tensor([[-1.0], [1.0]]).repeat(32, 1)
@@ -170,12 +156,7 @@ def _ask(model: nn.Module, inputs: Tensor) -> Tensor:
 
 
 def recognised(model: nn.Module, inputs: ArrayLike | Batches, labels: Labels) -> NDArray[np.bool_]:
-    """Return which inputs (N, C, *S) a network classifies correctly, (N,); bytes are scaled to 0 to 1.
-
-    Example:
-        >>> recognised(nn.Identity(), torch.eye(3), [0, 1, 1])
-        array([ True,  True, False])
-    """
+    """Return which inputs (N, C, *S) a network classifies correctly, (N,); bytes are scaled to 0 to 1."""
     source, targets = _check(inputs, labels)
     on, real = find_device(model, None)
     correct = []
@@ -196,12 +177,7 @@ def accuracy(model: nn.Module, inputs: ArrayLike, labels: Labels) -> float:
 
 
 def retraining_seed(seed: int, number: int) -> int:
-    """Derive the seed of one of several trainings; the first uses the seed itself.
-
-    Example:
-        >>> retraining_seed(7, 0), retraining_seed(7, 1) == retraining_seed(8, 1)
-        (7, False)
-    """
+    """Derive the seed of one of several trainings; the first uses the seed itself."""
     return seed if number == 0 else stream(seed, "retraining", number)
 
 

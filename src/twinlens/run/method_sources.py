@@ -13,7 +13,7 @@ import numpy as np
 from torch import Tensor
 
 from twinlens.attribution import METHODS, find_ensemble, plugin_method
-from twinlens.attribution.method import declared, refuse_unknown
+from twinlens.attribution.method import options_of, refuse_unknown
 from twinlens.data.stored_maps import StoredMaps, check_stored, maps_from_array, open_maps
 from twinlens.integrations.explanations import Explanation, adapt
 from twinlens.options import MapsOptions, Methods
@@ -41,13 +41,13 @@ class Method:
     @property
     def needs_reference(self) -> bool:
         """Whether the run has to provide the inputs that it compares with."""
-        named = isinstance(self.source, str) and declared(METHODS[self.source]).reference
+        named = isinstance(self.source, str) and "reference" in options_of(METHODS[self.source])
         return named and "reference" not in self.options
 
     @property
     def takes_segments(self) -> bool:
         """Whether it explains the segments of the run instead of single features."""
-        named = isinstance(self.source, str) and declared(METHODS[self.source]).segments
+        named = isinstance(self.source, str) and "segments" in options_of(METHODS[self.source])
         return named and "segments" not in self.options
 
     @property
