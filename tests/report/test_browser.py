@@ -27,7 +27,7 @@ from tests.report.runs import (
 from twinlens.metrics.catalogue import DEFAULT_METRICS
 from twinlens.report import write_report
 from twinlens.report.page import build_page, read_part
-from twinlens.report.run_summary import describe_runs
+from twinlens.report.run_summary import describe_run
 from twinlens.report.styles import method_styles
 from twinlens.run.check_records import Check, CheckColumn, MethodCheck, store_check
 from twinlens.run.wording import find_headlines
@@ -138,7 +138,7 @@ def test_controls_come_last_marked_and_quieter_and_bold_is_what_the_results_say(
     odd = changed(with_skills(run), rivals={"completeness": ()}, front={"saliency": 1.0})
     first, other = odd.results.methods["random"], odd.results.methods["saliency"]
     odd = changed(odd, methods={"random": first, **odd.results.methods, "other": other})
-    [described] = describe_runs([odd])
+    described = describe_run(odd, odd.path.name)
     described["explorer"] = {"note": "", "samples": []}
     page = tmp_path / "r.html"
     page.write_text(build_page("odd", to_json(method_styles([odd])), [described]), encoding="utf-8")

@@ -28,9 +28,9 @@ def test_points_are_those_of_the_results(judged):
 def test_methods_without_both_areas_are_left_out(run):
     plane = plane_of(with_areas(run, {"a": (0.5, 0.4), "b": (None, 0.9), "c": (0.5,)}).results)
     assert [(point.method, point.at, point.exchanged) for point in plane.points] == [("a", (0.5, 0.4), None)]
-    question = run.results.settings
-    one_side = dataclasses.replace(question, metrics={"completeness": question.metrics["completeness"]})
-    assert plane_of(changed(run, question=one_side).results) is None
+    settings = run.results.settings
+    one_side = dataclasses.replace(settings, metrics={"completeness": settings.metrics["completeness"]})
+    assert plane_of(changed(run, settings=one_side).results) is None
 
 
 def test_evaluations_plot_it_with_a_legend(judged):
