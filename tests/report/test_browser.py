@@ -458,9 +458,11 @@ def test_several_runs_stand_side_by_side_under_one_switch(browser, run, tmp_path
     drawn = browser.run("return charts.length")
     for choice, cards in ((1, 2), (0, 3), (1, 2), (0, 3)):
         browser.all(".choice")[choice].click()
-        assert len(browser.all(".card")) == cards
+        # The page follows its address in a later event, and draws a new chart in a later frame: neither waits for us.
+        browser.wait(f"return document.querySelectorAll('.card').length === {cards}")
+        browser.wait("return [...document.querySelectorAll('.chart')].every(chart => chart.querySelector('svg'))")
         assert not browser.one(".card[data-method='sobel']").is_displayed()
-    browser.wait(f"return charts.length === {drawn + 1}")
+    assert browser.run("return charts.length") == drawn + 1
     assert browser.run("return document.documentElement.scrollWidth") <= 1400
     assert browser.complaints() == []
 
@@ -481,8 +483,8 @@ def test_differences_between_runs_are_shown_as_text(browser, run, tmp_path):
     shown = [pair for pair in found.pairs if pair.decided and (pair.quantity == "area" or pair.metric in sides)]
     assert len(bold) == len(shown)
     for width in (1400, 420):
-        browser.resize(width)
-        assert browser.run("return document.documentElement.scrollWidth") <= width
+        browser.resize(width)  # charts follow in a later frame
+        browser.wait(f"return document.documentElement.scrollWidth <= {width}")
     assert browser.complaints() == []
 
 

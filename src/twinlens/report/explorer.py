@@ -61,11 +61,12 @@ class _Scene:
     def schedule(self) -> Schedule:
         """The levels that the slider shows, least removed first."""
         schedule = next(iter(self.curves.values())).table.settings.schedule
-        measured = sorted(self.levels, reverse=schedule.by == "value")
-        if schedule.by == "area":
-            nearest = [min(measured, key=lambda level: abs(level - shown)) for shown in _SHOWN]
-            measured = list(dict.fromkeys(nearest))
-        return dataclasses.replace(schedule, levels=tuple(measured))
+        if schedule.by == "value":
+            shown = sorted(self.levels, reverse=True)
+        else:
+            nearest = (min(sorted(self.levels), key=lambda level: abs(level - share)) for share in _SHOWN)
+            shown = list(dict.fromkeys(nearest))
+        return dataclasses.replace(schedule, levels=tuple(shown))
 
     def shades(self, place: int) -> Shades:
         """Return how the input of a sample is shown."""

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from twinlens.metrics.curves import Curve
 from twinlens.metrics.exhaustion import exhausted_samples, find_exhaustion
@@ -202,21 +201,17 @@ def diagnose_ties(table: ProbeTable, maps: ArrayLike) -> list[Finding]:
         "value by design, use fewer levels."
     )
     findings.append(Finding(kind="tied values", value=tied, message=message if tied > 0.5 else None))
-    if settings.schedule.by == "area":
-        findings += _resolved(regular, settings.schedule)
+    if settings.schedule.by != "area":
+        return findings
+    within, between = _cuts(regular, settings.schedule)
+    if within.any():
+        resolved = float(between[within].mean())
+        message = (
+            f"Of the levels at which maps still have attribution, only {resolved:.0%} fall between two values of a "
+            "map; the others separate equal values. Use values before rounding or thresholding, or fewer levels."
+        )
+        findings.append(Finding(kind="resolved levels", value=resolved, message=message if resolved < 0.5 else None))
     return findings
-
-
-def _resolved(maps: Tensor, schedule: Schedule) -> list[Finding]:
-    within, between = _cuts(maps, schedule)
-    if not within.any():
-        return []
-    resolved = float(between[within].mean())
-    message = (
-        f"Of the levels at which maps still have attribution, only {resolved:.0%} fall between two values of a map; "
-        "the others separate equal values. Use values before rounding or thresholding, or fewer levels."
-    )
-    return [Finding(kind="resolved levels", value=resolved, message=message if resolved < 0.5 else None)]
 
 
 def tie_share(maps: ArrayLike) -> Floats:
