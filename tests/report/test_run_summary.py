@@ -162,7 +162,8 @@ def test_warnings_that_differ_in_numbers_alone_are_grouped():
     warnings = ["a: 3 of 40 are zero.", "Other: 1.", "b: 5 of 40 are zero.", "b: else.", "Other: 2."]
     groups = group_warnings(warnings, ["a", "b"])
     assert groups == [[warnings[0], warnings[2]], ["Other: 1."], ["b: else."], ["Other: 2."]]
-    assert _warning_line(warnings[0], groups[0], ["a", "b"]) == "a: 3 of 40 are zero (and 1 similar)"
+    alike = ["a: 3 are odd. Mind.", "b: 4 are odd. Mind."]
+    assert _warning_line(alike[0], alike, ["a", "b"]) == "a: 3 are odd (and 1 similar)"
     assert _warning_line("noisy decisions", ["a: In 26% …", "b: In 3% …"], ["a", "b"]) == "Noisy decisions: a and b"
 
 
