@@ -27,7 +27,7 @@ from tests.report.runs import (
 from twinlens.metrics.catalogue import DEFAULT_METRICS
 from twinlens.report import write_report
 from twinlens.report.page import build_page, read_part
-from twinlens.report.run_summary import describe_runs
+from twinlens.report.run_summary import describe_run
 from twinlens.report.styles import method_styles
 from twinlens.run.check_records import Check, CheckColumn, MethodCheck, store_check
 from twinlens.run.wording import find_headlines
@@ -138,7 +138,7 @@ def test_controls_come_last_marked_and_quieter_and_bold_is_what_the_results_say(
     odd = changed(with_skills(run), rivals={"completeness": ()}, front={"saliency": 1.0})
     first, other = odd.results.methods["random"], odd.results.methods["saliency"]
     odd = changed(odd, methods={"random": first, **odd.results.methods, "other": other})
-    [described] = describe_runs([odd])
+    described = describe_run(odd, odd.path.name)
     described["explorer"] = {"note": "", "samples": []}
     page = tmp_path / "r.html"
     page.write_text(build_page("odd", to_json(method_styles([odd])), [described]), encoding="utf-8")
@@ -458,9 +458,11 @@ def test_several_runs_stand_side_by_side_under_one_switch(browser, run, tmp_path
     drawn = browser.run("return charts.length")
     for choice, cards in ((1, 2), (0, 3), (1, 2), (0, 3)):
         browser.all(".choice")[choice].click()
-        assert len(browser.all(".card")) == cards
+        # The page follows its address in a later event, and draws a new chart in a later frame: neither waits for us.
+        browser.wait(f"return document.querySelectorAll('.card').length === {cards}")
+        browser.wait("return [...document.querySelectorAll('.chart')].every(chart => chart.querySelector('svg'))")
         assert not browser.one(".card[data-method='sobel']").is_displayed()
-    browser.wait(f"return charts.length === {drawn + 1}")
+    assert browser.run("return charts.length") == drawn + 1
     assert browser.run("return document.documentElement.scrollWidth") <= 1400
     assert browser.complaints() == []
 
@@ -481,8 +483,8 @@ def test_differences_between_runs_are_shown_as_text(browser, run, tmp_path):
     shown = [pair for pair in found.pairs if pair.decided and (pair.quantity == "area" or pair.metric in sides)]
     assert len(bold) == len(shown)
     for width in (1400, 420):
-        browser.resize(width)
-        assert browser.run("return document.documentElement.scrollWidth") <= width
+        browser.resize(width)  # charts follow in a later frame
+        browser.wait(f"return document.documentElement.scrollWidth <= {width}")
     assert browser.complaints() == []
 
 

@@ -270,9 +270,8 @@ def test_every_number_says_what_it_is_on_one_click(browser, run, page):
     assert [*said][: len(run.metrics)] == [run.results.about(metric).short for metric in run.metrics]
     for metric in run.metrics:
         assert tl.METRICS[metric].about.scale.format(measure="probability") in said[run.results.about(metric).short]
-    table = run.curve("random", "completeness").table
-    whole = table.probability[:, table.settings.schedule.levels.index(1.0)].mean()
-    assert f"Here it is at most {whole:.3f}, the probability with nothing removed." in said["completeness ↑"]
+    high = run.results.soundness_up_to["soundness"]
+    assert f"Here they go up to {high:.3f}, nine tenths of the probability with nothing" in said["soundness ↑"]
     assert said["skill"].startswith("How much better the method's own maps are than the same maps exchanged")
     assert {"exchanged control", "sparseness"} <= set(said)
 

@@ -14,7 +14,6 @@ from tests.report.runs import EVIL, METHODS, changed, content_of, image_samples,
 from twinlens.outcome import open_evaluation
 from twinlens.report import write_report
 from twinlens.report.page import embed_json
-from twinlens.report.run_summary import describe_runs
 from twinlens.support.fields import to_json
 
 
@@ -121,8 +120,8 @@ def test_several_runs_stand_side_by_side(run, tmp_path):
     assert content["styles"]["random"]["baseline"]
     (tmp_path / "a").mkdir()
     shutil.copytree(other.path, tmp_path / "a" / "other")
-    twins = describe_runs([other, open_evaluation(tmp_path / "a" / "other")])
-    assert [shown["name"] for shown in twins] == [str(other.path), str(tmp_path / "a" / "other")]
+    twins = write_report([other, open_evaluation(tmp_path / "a" / "other")], tmp_path / "twins.html")
+    assert [shown["name"] for shown in content_of(twins)["runs"]] == [str(other.path), str(tmp_path / "a" / "other")]
 
 
 def test_differences_between_runs_are_on_the_page(run, tmp_path):

@@ -8,7 +8,7 @@ import twinlens as tl
 from tests.report.runs import METHODS, changed, content_of, image_samples, make_run, with_areas, with_curve
 from twinlens.report import write_report
 from twinlens.report.explorer import describe_samples
-from twinlens.report.run_summary import describe_run
+from twinlens.report.run_summary import _warning_line, describe_run
 from twinlens.run.wording import find_warnings, group_warnings
 from twinlens.statistics.bootstrap import bootstrap
 from twinlens.statistics.comparison import _pareto
@@ -162,6 +162,9 @@ def test_warnings_that_differ_in_numbers_alone_are_grouped():
     warnings = ["a: 3 of 40 are zero.", "Other: 1.", "b: 5 of 40 are zero.", "b: else.", "Other: 2."]
     groups = group_warnings(warnings, ["a", "b"])
     assert groups == [[warnings[0], warnings[2]], ["Other: 1."], ["b: else."], ["Other: 2."]]
+    alike = ["a: 3 are odd. Mind.", "b: 4 are odd. Mind."]
+    assert _warning_line(alike[0], alike, ["a", "b"]) == "a: 3 are odd (and 1 similar)"
+    assert _warning_line("noisy decisions", ["a: In 26% …", "b: In 3% …"], ["a", "b"]) == "Noisy decisions: a and b"
 
 
 def test_a_run_of_one_sample_and_one_method_says_so(tmp_path):

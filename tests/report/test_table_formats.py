@@ -1,12 +1,10 @@
 import csv
-import html
 import io
 
 import pytest
 
 from tests.report.runs import METHODS, SKILLS, changed, make_run, with_curve, with_skills, without_control
 from twinlens.report import format_table
-from twinlens.statistics.comparison import compare_curves
 from twinlens.support.estimate import Estimate
 
 
@@ -100,15 +98,6 @@ def test_notebooks_show_results(run):
     assert "tiny on 10 samples of" in shown
     for method in METHODS:
         assert f"{run.results.area(method, 'deletion'):z.3f}" in shown
-
-
-def test_notebooks_show_comparisons(run):
-    comparison = compare_curves(
-        {m: {k: run.curve(m, k) for k in ("soundness", "completeness")} for m in METHODS}, resamples=20
-    )
-    assert html.escape(comparison.verdicts[0]) in comparison._repr_html_()
-    axes = comparison.plot()
-    assert {label.get_text() for label in axes.get_yticklabels()} == set(METHODS)
 
 
 def test_notebooks_show_skill_beside_both_sides_and_mark_baselines(run):

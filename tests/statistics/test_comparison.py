@@ -150,7 +150,7 @@ def test_no_number_is_a_negative_zero(measured):
         ranking=tuple(dataclasses.replace(row, area=area) for row in result.ranking),
     )
     assert "completeness does not differ (0.000 [0.000, 0.000])." in tiny.verdicts[0]
-    assert "-0.000" not in tiny._repr_html_()
+    assert str(tiny.ranking[0].area) == "0.000 [0.000, 0.000]"
 
 
 @pytest.mark.parametrize("confidence", [0.9, 0.95])
@@ -224,8 +224,6 @@ def test_soundness_without_an_interval_is_not_decided(task):
     assert {(row.best_rank, row.worst_rank) for row in result.ranking} == {(1, 3)}
     assert {row.area.interval for row in result.ranking} == {None}
     assert result.clear_best("soundness") is None
-    assert "nan" not in result._repr_html_()
-    assert result.plot().get_xlabel() == "area"
     found = tl.skill(curves["truth"], curves["random"], resamples=50)
     assert (found.interval, found.p) == (None, None)
     assert np.isfinite(found.value)

@@ -11,7 +11,7 @@ from scipy.stats import norm
 from twinlens.probing.exchange import BLOCK
 from twinlens.statistics.bootstrap import Area
 from twinlens.statistics.comparison import compare_areas
-from twinlens.statistics.sequential import ONE_LOOK, Looks, round_sizes
+from twinlens.statistics.sequential import ONE_LOOK, Looks, crossings, round_sizes
 from twinlens.support.estimate import Estimate
 
 EQUAL = Looks((1, 2, 3, 4, 5))
@@ -36,7 +36,7 @@ def test_the_boundary_is_pococks(count, reach):
 def test_chances_are_those_of_a_random_walk():
     sums = np.random.default_rng(0).normal(size=(200_000, 5)).cumsum(axis=1)
     crossed = np.maximum.accumulate(np.abs(sums) > 2.2 * np.sqrt(np.arange(1, 6)), axis=1)
-    np.testing.assert_allclose(EQUAL.crossings(2.2), crossed.mean(axis=0), atol=0.002)
+    np.testing.assert_allclose(crossings(EQUAL.sizes, 2.2), crossed.mean(axis=0), atol=0.002)
 
 
 @given(st.floats(1e-6, 1.0), st.integers(1, 100))

@@ -5,7 +5,6 @@ import pytest
 
 import twinlens as tl
 from twinlens.laboratory.tasks import sparse_linear
-from twinlens.statistics.bootstrap import bootstrap
 
 LEVELS = tuple(p / 100 for p in range(98, 0, -4))
 
@@ -64,15 +63,11 @@ def test_samples_are_matched_by_id_and_resampled_alike(task, both):
     shuffled = tl.completeness_from_probes(exchanged.table.take(order))
     again = tl.skill(own, shuffled, resamples=100)
     assert (again.value, *again.interval, again.p) == pytest.approx((found.value, *found.interval, found.p))
-    drawn = (bootstrap(curve, resamples=100) for curve in (own, exchanged))
-    assert tl.skill(*drawn) == found
     renamed = measure_maps(task, np.roll(task.information + 0.01, 1, axis=0), ids=[f"x{k}" for k in range(120)])
     with pytest.raises(ValueError, match="`exchanged` must be measured on the same samples as `own`; 240 ids"):
         tl.skill(own, renamed["completeness"])
     with pytest.raises(ValueError, match="must be a CompletenessCurve as `own` is; got a RemovalCurve"):
         tl.skill(own, both[1]["road"])
-    with pytest.raises(ValueError, match="as often as `own`, 50 times; got 60"):
-        tl.skill(bootstrap(own, resamples=50), bootstrap(exchanged, resamples=60))
     with pytest.raises(ValueError, match="`confidence` must lie within"):
         tl.skill(own, exchanged, confidence=95)
 

@@ -24,12 +24,11 @@ from twinlens.probing.probe_table import ProbeTable
 from twinlens.probing.ranking import Schedule, count_removed, keep_features, rank_features
 from twinlens.report.pictures import Picture, Shades, data_uri, false_picture, input_pictures, map_picture
 from twinlens.run.manifest import ModelRecord
-from twinlens.run.sample_selection import SelectedSamples, read_selection
+from twinlens.run.sample_selection import SelectedSample, SelectedSamples, read_selection
 from twinlens.run.stored_run import StoredRun
 from twinlens.support.fields import JSON, to_json
 from twinlens.support.randomness import stream
 
-_PREFERRED = ("road_lerf", "road_morf", "completeness", "deletion", "insertion")  # after soundness of any kind
 _SHOWN = (0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98)
 # Sizes and qualities of pictures; the first that fits a sample's share of the page is used.
 _SIZES = ((224, 70), (192, 60), (160, 50), (128, 40), (96, 30))
@@ -62,24 +61,26 @@ class _Scene:
     def schedule(self) -> Schedule:
         """The levels that the slider shows, least removed first."""
         schedule = next(iter(self.curves.values())).table.settings.schedule
-        measured = sorted(self.levels, reverse=schedule.by == "value")
-        if schedule.by == "area":
-            nearest = [min(measured, key=lambda level: abs(level - shown)) for shown in _SHOWN]
-            measured = list(dict.fromkeys(nearest))
-        return dataclasses.replace(schedule, levels=tuple(measured))
+        if schedule.by == "value":
+            shown = sorted(self.levels, reverse=True)
+        else:
+            nearest = (min(sorted(self.levels), key=lambda level: abs(level - share)) for share in _SHOWN)
+            shown = list(dict.fromkeys(nearest))
+        return dataclasses.replace(schedule, levels=tuple(shown))
 
     def shades(self, place: int) -> Shades:
         """Return how the input of a sample is shown."""
         return shades_of(self.evaluation, self.selected, place)
 
     @property
+    def judged(self) -> bool:
+        """Whether soundness judged features false."""
+        return any(curve.threshold is not None for curve in self.curves.values())
+
+    @property
     def tokens(self) -> bool:
         """Whether inputs are token ids, which are shown as text."""
         return self.evaluation.results.data.tokens
-
-    def class_name(self, index: float) -> str:
-        """Return the name of a class or its number; for a regression model, the value."""
-        return class_name(self.evaluation.results.model, index)
 
     @property
     def answer(self) -> str:
@@ -105,15 +106,7 @@ def class_name(model: ModelRecord, index: float) -> str:
 
 
 def describe_samples(evaluation: StoredRun, *, budget: int) -> dict[str, JSON]:
-    """Return the content of the explorer of a run.
-
-    Args:
-        evaluation: the results of the run.
-        budget: size limit of all pictures, in bytes.
-
-    Returns:
-        Samples with pictures and answers, or a note on why there are none.
-    """
+    """Return samples with pictures of at most `budget` bytes and answers, or a note on why there are none."""
     scene = _set_scene(evaluation)
     if isinstance(scene, str):
         return {"note": scene, "samples": []}
@@ -122,7 +115,7 @@ def describe_samples(evaluation: StoredRun, *, budget: int) -> dict[str, JSON]:
         "answer": scene.answer,
         "note": _note(scene),
         "metric": scene.metric,
-        "judged": _judges(scene),
+        "judged": scene.judged,
         "by": schedule.by,
         "order": schedule.order,
         "relative": schedule.relative,
@@ -139,7 +132,9 @@ def _set_scene(evaluation: StoredRun) -> _Scene | str:
             "No samples are stored with this run. Start it again with the same command to store the most informative "
             "ones; nothing is computed again."
         )
-    measured = _measured(evaluation)
+    results = evaluation.results
+    measured = [name for name in evaluation.metrics if any(name in m.metrics for m in results.methods.values())]
+    measured.sort(key=lambda metric: results.about(metric).side != "soundness")
     if not measured:
         return "No metric was measured: there is nothing to show about samples."
     metric = next((metric for metric in measured if metric in evaluation.metric_values), None)
@@ -149,7 +144,7 @@ def _set_scene(evaluation: StoredRun) -> _Scene | str:
             "that `evaluate` returned."
         )
     positions = [sample.position for sample in selected.samples]
-    methods = [name for name, method in evaluation.results.methods.items() if metric in method.metrics]
+    methods = [name for name, method in results.methods.items() if metric in method.metrics]
     curves = {method: evaluation.curve(method, metric).take(positions) for method in methods}
     stored = {method: load_selected_maps(evaluation, method, positions) for method in methods}
     maps = {method: values for method, values in stored.items() if values is not None}
@@ -170,20 +165,6 @@ def _set_scene(evaluation: StoredRun) -> _Scene | str:
     )
 
 
-def _measured(evaluation: StoredRun) -> list[str]:
-    """Return the metrics that have a curve, soundness first, then by preference."""
-    results = evaluation.results
-
-    def preference(metric: str) -> int:
-        kind = results.kind(metric)
-        if kind.about.side == "soundness":
-            return -1
-        return _PREFERRED.index(kind.name) if kind.name in _PREFERRED else len(_PREFERRED)
-
-    measured = [name for name in evaluation.metrics if any(name in m.metrics for m in results.methods.values())]
-    return sorted(measured, key=preference)
-
-
 def load_selected_maps(evaluation: StoredRun, method: str, positions: list[int]) -> Tensor | None:
     """Read the maps (E, *S) of some samples, or return None where they are not stored."""
     run, places = evaluation.run, [evaluation.run.manifest.shard_row(position) for position in positions]
@@ -194,10 +175,6 @@ def load_selected_maps(evaluation: StoredRun, method: str, positions: list[int])
     return torch.stack([maps[shard][row] for shard, row in places])
 
 
-def _judges(scene: _Scene) -> bool:
-    return any(curve.threshold is not None for curve in scene.curves.values())
-
-
 def _note(scene: _Scene) -> str:
     notes = ["Tokens are shown by position and id, because a run stores no words."] if scene.tokens else []
     missing = [method for method in scene.curves if method not in scene.maps]
@@ -205,22 +182,27 @@ def _note(scene: _Scene) -> str:
         notes.append(f"No maps are stored for {', '.join(missing)}: only the model's answers are shown.")
     if scene.imputer is None and not scene.tokens:
         notes.append("The imputer is a custom one and not available here: removed features are shown in grey.")
-    if not _judges(scene):
+    if not scene.judged:
         notes.append("Soundness was not measured: no features were judged false.")
     return " ".join(notes)
 
 
+def original_answers(evaluation: StoredRun, sample: SelectedSample) -> tuple[ProbeTable, int]:
+    """Return a table with the model's answers to original inputs, and the row of a sample in it."""
+    shard, row = evaluation.run.manifest.shard_row(sample.position)
+    return ProbeTable.load(evaluation.run.original_shard(shard)), row
+
+
 def _sample(scene: _Scene, place: int, share: int) -> dict[str, JSON]:
     """Return the content about one sample, with pictures as large as its share of the page allows."""
-    sample = scene.selected.samples[place]
-    shard, row = scene.evaluation.run.manifest.shard_row(sample.position)
-    original = ProbeTable.load(scene.evaluation.run.original_shard(shard))
+    sample, model = scene.selected.samples[place], scene.evaluation.results.model
+    original, row = original_answers(scene.evaluation, sample)
     uris = {} if scene.tokens else _encode_pictures(scene, place, share)
     return {
         "id": sample.id,
         "reason": sample.reason,
-        "label": scene.class_name(sample.label),
-        "predicted": scene.class_name(original.predicted[row, 0]),
+        "label": class_name(model, sample.label),
+        "predicted": class_name(model, original.predicted[row, 0]),
         "correct": bool(original.correct[row, 0]),
         "probability": _number(original.probability[row, 0]),
         "input": uris.get(("input",)),
@@ -233,8 +215,12 @@ def _encode_pictures(scene: _Scene, place: int, share: int) -> dict[tuple[str, .
     """Draw one sample, each method's map, and the imputed inputs, within a number of bytes."""
     [whole] = input_pictures(scene.selected.inputs[place : place + 1], scene.shades(place))
     pictures: dict[tuple[str, ...], Picture] = {("input",): whole}
-    for method in scene.maps:
-        pictures |= {(method, *key): picture for key, picture in _method_pictures(scene, place, method, whole).items()}
+    for method, maps in scene.maps.items():
+        pictures[method, "map"] = map_picture(maps[place])
+        if method in scene.false:
+            pictures[method, "false"] = false_picture(maps[place], scene.false[method][place], whole)
+        frames = input_pictures(_frames(scene, place, method), scene.shades(place))
+        pictures |= {(method, "frame", str(k)): frame for k, frame in enumerate(frames)}
     for side, quality in _SIZES:
         uris = {key: data_uri(picture, side=side, quality=quality) for key, picture in pictures.items()}
         if sum(map(len, uris.values())) <= share:
@@ -267,8 +253,8 @@ def _token_marks(scene: _Scene, place: int, method: str) -> dict[str, JSON]:
 
 def _answers(scene: _Scene, place: int, method: str, uris: Mapping[tuple[str, ...], str]) -> dict[str, JSON]:
     """Return the model's answers about one sample as a method's features are removed, with the method's pictures."""
-    curve, place_of = scene.curves[method], scene.curves[method].table.settings.schedule.levels.index
-    table = curve.table
+    curve, table, model = scene.curves[method], scene.curves[method].table, scene.evaluation.results.model
+    place_of = table.settings.schedule.levels.index
     columns = [place_of(level) for level in scene.schedule.levels]
     frames = [uris.get((method, "frame", str(k))) for k in range(len(columns))]
     false = np.nan if curve.false_share is None else curve.false_share[place]
@@ -279,7 +265,7 @@ def _answers(scene: _Scene, place: int, method: str, uris: Mapping[tuple[str, ..
         "falseShare": _number(false),
         "frames": to_json(frames) if None not in frames else None,
         "kind": table.map_kinds[place],
-        "predicted": [scene.class_name(table.predicted[place, column]) for column in columns],
+        "predicted": [class_name(model, table.predicted[place, column]) for column in columns],
         "correct": [bool(table.correct[place, column]) for column in columns],
         "probability": [_number(table.probability[place, column]) for column in columns],
         "removed": [int(table.removed[place, column]) for column in columns],
@@ -289,16 +275,6 @@ def _answers(scene: _Scene, place: int, method: str, uris: Mapping[tuple[str, ..
 
 def _number(value: float) -> float | None:
     return round(float(value), 5) if np.isfinite(value) else None
-
-
-def _method_pictures(scene: _Scene, place: int, method: str, whole: Picture) -> dict[tuple[str, ...], Picture]:
-    """Draw a method's map, the features judged false over the input, and the imputed input at each level."""
-    values = scene.maps[method][place]
-    pictures: dict[tuple[str, ...], Picture] = {("map",): map_picture(values)}
-    if method in scene.false:
-        pictures["false",] = false_picture(values, scene.false[method][place], whole)
-    frames = input_pictures(_frames(scene, place, method), scene.shades(place))
-    return pictures | {("frame", str(k)): frame for k, frame in enumerate(frames)}
 
 
 def _frames(scene: _Scene, place: int, method: str) -> Tensor:

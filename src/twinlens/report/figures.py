@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from twinlens.report.plane import draw_points, plane_of
 from twinlens.report.styles import MARKERS, MethodStyle, method_styles
@@ -20,7 +19,6 @@ from twinlens.run.results import CurveResults
 from twinlens.run.stored_run import StoredRun, run_labels
 from twinlens.run.wording import performance_of
 from twinlens.support.arguments import checked
-from twinlens.support.arrays import Floats
 from twinlens.support.files import as_path, is_local
 from twinlens.support.plotting import import_pyplot, new_axes
 
@@ -89,12 +87,7 @@ def styled_figure(size: tuple[float, float]) -> Iterator[Figure]:
 
 
 def save_figure(figure: Figure, stem: Path) -> list[Path]:
-    """Write a figure as PDF, SVG and PNG, within the block of `styled_figure`. Equal figures give equal bytes.
-
-    Args:
-        figure: the figure.
-        stem: path of the files without their suffixes.
-    """
+    """Write a figure as PDF, SVG and PNG, within the block of `styled_figure`, to a path without suffix."""
     figure.draw_without_rendering()
     figure.set_layout_engine("none")  # the layout is done; each format would compute it again
     paths = [stem.with_name(f"{stem.name}.{kind}") for kind in METADATA]
@@ -149,7 +142,10 @@ def draw_metric(axes: Axes, evaluation: StoredRun, metric: str, styles: Mapping[
 def _draw_curve(axes: Axes, curve: CurveResults, method: str, style: MethodStyle, *, stairs: bool) -> None:
     """Draw a curve with its band, as stairs over the levels that reach a new performance or as a line."""
     x = np.array(curve.performance if stairs else curve.levels, dtype=np.float64)
-    chosen = records(x) if stairs else np.arange(len(x))
+    if stairs:
+        chosen = np.flatnonzero(x > np.concatenate([[-np.inf], np.maximum.accumulate(x)[:-1]]))
+    else:
+        chosen = np.arange(len(x))
     values, low, high = (np.array(column, dtype=np.float64)[chosen] for column in (curve.values, curve.low, curve.high))
     [line] = axes.plot(x[chosen], values, color=style.colour, label=method)
     line.set_drawstyle("steps-pre" if stairs else "default")
@@ -157,17 +153,6 @@ def _draw_curve(axes: Axes, curve: CurveResults, method: str, style: MethodStyle
     line.set_linestyle((0, tuple(0.5 * length for length in style.dash)) if style.dash else "-")
     step: Any = "pre" if stairs else None
     axes.fill_between(x[chosen], low, high, step=step, color=style.colour, alpha=0.12, linewidth=0)
-
-
-def records(performance: Floats) -> NDArray[np.intp]:
-    """Return the levels at which performance is higher than at all levels before.
-
-    Example:
-        >>> records(np.array([0.1, 0.3, 0.2, 0.4])).tolist()
-        [0, 1, 3]
-    """
-    before = np.concatenate([[-np.inf], np.maximum.accumulate(performance)[:-1]])
-    return np.flatnonzero(performance > before)
 
 
 def _add_legend(figure: Figure, axes: Axes) -> None:

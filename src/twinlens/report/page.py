@@ -18,10 +18,10 @@ from pathlib import Path
 
 from twinlens.report.explorer import describe_samples
 from twinlens.report.results_table import DIRECTIONS
-from twinlens.report.run_summary import describe_comparison, describe_runs
+from twinlens.report.run_summary import describe_comparison, describe_run
 from twinlens.report.styles import method_styles
-from twinlens.report.table_formats import notebook_html
-from twinlens.run.stored_run import StoredRun
+from twinlens.report.table_formats import differences_html, notebook_html
+from twinlens.run.stored_run import StoredRun, run_labels
 from twinlens.statistics.contrasts import RunComparison
 from twinlens.support.arguments import checked
 from twinlens.support.fields import JSON, to_json
@@ -62,13 +62,17 @@ def write_report(
     """
     if not evaluations:
         raise ValueError("`evaluations` must hold at least one run; got none.")
-    runs = describe_runs(evaluations)
-    for run, evaluation in zip(runs, evaluations, strict=True):
-        run["explorer"] = describe_samples(evaluation, budget=_PICTURES // len(evaluations))
+    runs = [
+        describe_run(evaluation, label)
+        | {"explorer": describe_samples(evaluation, budget=_PICTURES // len(evaluations))}
+        for evaluation, label in zip(evaluations, run_labels(evaluations), strict=True)
+    ]
     title = "; ".join(dict.fromkeys(f"{run['model']} on {run['data']}" for run in runs))
     fallback = "".join(notebook_html(evaluation) for evaluation in evaluations)
-    between = None if comparison is None else describe_comparison(comparison, evaluations)
-    fallback += "" if comparison is None else comparison._repr_html_()
+    between = None
+    if comparison is not None:
+        between = describe_comparison(comparison, evaluations)
+        fallback += differences_html(comparison, evaluations)
     page = build_page(title, to_json(method_styles(evaluations)), runs, fallback, between)
     target = as_path(path)
     with written_whole(target) as unfinished:
@@ -83,33 +87,24 @@ def build_page(
     fallback: str = "",
     between: dict[str, JSON] | None = None,
 ) -> str:
-    """Build the page from its content.
-
-    Args:
-        title: model and data.
-        styles: how each method is drawn; see `method_styles`.
-        runs: content about each run; see `describe_runs` and `describe_samples`.
-        fallback: markup for browsers without scripts.
-        between: content about differences between the runs; see `describe_comparison`.
-    """
+    """Build the page from its content; `fallback` is markup for browsers without scripts."""
     style, own = read_part("style.css"), version("twinlens")
     scripts = [read_part(name) for name in _SCRIPTS]
+    content: dict[str, JSON] = {
+        "title": title,
+        "version": own,
+        "styles": styles,
+        "directions": to_json(DIRECTIONS),
+        "runs": [*runs],
+        "between": between,
+    }
     parts = {
         "@POLICY@": content_policy(style, scripts),
         "@VERSION@": html.escape(own),
         "@TITLE@": html.escape(f"twinlens: {title}"),
         "@STYLE@": style,
         "@FALLBACK@": fallback,
-        "@CONTENT@": embed_json(
-            {
-                "title": title,
-                "version": own,
-                "styles": styles,
-                "directions": to_json(DIRECTIONS),
-                "runs": [*runs],
-                "between": between,
-            }
-        ),
+        "@CONTENT@": embed_json(content),
         "@SCRIPTS@": "\n".join(f"<script>{script}</script>" for script in scripts),
     }
     # Split before joining: a name that looks like one of our placeholders stays a name.
@@ -120,12 +115,7 @@ def build_page(
 
 
 def embed_json(content: JSON) -> str:
-    r"""Write JSON that is safe inside a script element.
-
-    Example:
-        >>> print(embed_json({"name": "</script>"}))
-        {"name":"\u003c/script\u003e"}
-    """
+    """Write JSON that is safe inside a script element."""
     text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     for sign in _ESCAPED:
         text = text.replace(sign, f"\\u{ord(sign):04x}")

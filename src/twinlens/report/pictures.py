@@ -38,10 +38,8 @@ class Shades:
     """Conversion of inputs to shades from 0 (dark) to 1 (light): scale * number + shift, per channel."""
 
     scale: Tensor
-    """(C, 1, …), or a single number."""
-
+    """(C, 1, …), or a single number, as the shift."""
     shift: Tensor
-    """Likewise."""
 
     @staticmethod
     def before_preprocessing(mean: Sequence[float], std: Sequence[float]) -> Shades:
@@ -76,11 +74,8 @@ def input_pictures(inputs: Tensor, shades: Shades) -> list[Picture]:
 
 def map_picture(values: Tensor) -> Picture:
     """Draw a map (*S) from dark (nothing) to light (its maximum)."""
-    scaled = _scaled(values)
-    position = scaled * (len(_HEAT) - 1)
-    return _bytes(
-        np.stack([np.interp(position, range(len(_HEAT)), _HEAT[:, channel]) for channel in range(3)], axis=-1)
-    )
+    position = _scaled(values) * (len(_HEAT) - 1)
+    return _bytes(np.stack([np.interp(position, range(len(_HEAT)), channel) for channel in _HEAT.T], axis=-1))
 
 
 def false_picture(values: Tensor, false: Tensor, under: Picture) -> Picture:
@@ -92,23 +87,15 @@ def false_picture(values: Tensor, false: Tensor, under: Picture) -> Picture:
 
 
 def data_uri(picture: Picture, *, side: int, quality: int) -> str:
-    """Encode a picture as a data URI: exact where it is small, otherwise WebP with its longer side at most `side`.
-
-    Example:
-        >>> data_uri(np.zeros((2, 2, 3), np.uint8), side=100, quality=60)[:22]
-        'data:image/png;base64,'
-    """
+    """Encode a picture as a data URI: exact where it is small, otherwise WebP with its longer side at most `side`."""
     image = Image.fromarray(picture)
     exact = max(image.size) <= _SMALL or image.height == 1
     if max(image.size) > side and not exact:
         ratio = side / max(image.size)
         image = image.resize((round(image.width * ratio), round(image.height * ratio)), Image.Resampling.BOX)
-    buffer = io.BytesIO()
-    if exact:
-        image.save(buffer, "PNG", optimize=True)
-    else:
-        image.save(buffer, "WEBP", quality=quality, method=0)
-    kind = "png" if exact else "webp"
+    buffer, kind = io.BytesIO(), "png" if exact else "webp"
+    options = {"optimize": True} if exact else {"quality": quality, "method": 0}
+    image.save(buffer, kind, **options)
     return f"data:image/{kind};base64,{base64.b64encode(buffer.getvalue()).decode()}"
 
 

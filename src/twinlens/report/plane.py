@@ -21,19 +21,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class PlaneSide:
-    """One method by one of the two metrics."""
+    """One method by one of the two metrics, as in `CurveResults`."""
 
     area: Estimate
-    """Area with its own maps."""
-
     control: Estimate | None
-    """Area with exchanged maps."""
-
     skill: Estimate | None
-    """The difference, positive where own maps are better."""
-
     direction: str | None
-    """Whether own maps are "better" than exchanged ones, "worse" or "undecided"; None where that is unknown."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,16 +34,10 @@ class PlanePoint:
     """One method on the plane."""
 
     method: str
-    """The method."""
-
     sides: tuple[PlaneSide, PlaneSide]
     """Its soundness and its completeness. The marker is empty towards a side on which it has no skill."""
-
     front: bool
-    """Whether it is on the Pareto front."""
-
     baseline: bool
-    """Whether it is a baseline method."""
 
     @property
     def at(self) -> tuple[float, float]:
@@ -67,16 +54,11 @@ class PlanePoint:
 
 @dataclass(frozen=True, kw_only=True)
 class Plane:
-    """All methods of a run that have both areas."""
+    """All methods of a run that have both areas, best first."""
 
     metrics: tuple[str, str]
-    """The metrics of soundness and completeness."""
-
     titles: tuple[str, str]
-    """The labels of both axes."""
-
     points: tuple[PlanePoint, ...]
-    """The methods, best first."""
 
 
 def plane_of(results: Results) -> Plane | None:

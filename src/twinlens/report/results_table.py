@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from twinlens.run.results import CurveResults, Results
@@ -22,6 +22,7 @@ DIRECTIONS = {
     "worse": ("▼", "worse than maps from other inputs"),
 }
 """Sign and meaning of a skill."""
+_NOT_ON_THE_PAGE = {"stored": False}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,16 +31,11 @@ class Column:
 
     key: str
     """Its name in CSV files and data frames."""
-
     heading: str
     """Its title with an arrow towards better values; it may have line breaks."""
-
     summary: str = ""
-    """What it measures, in a sentence."""
-
     kind: Literal["area", "skill", "side"] = "area"
     """The area by a metric, the skill by the metric before it, or a number beside the metrics."""
-
     descending: bool = True
     """Whether sorting by it puts large values first."""
 
@@ -54,24 +50,17 @@ class Cell:
     """One number of the table."""
 
     estimate: Estimate | None = None
-    """The number; None where it was not measured."""
-
+    """None where it was not measured."""
     signed: bool = False
-    """Whether it is shown with its sign."""
-
     bold: bool = False
     """Whether it is significantly the best of its column, or a significant difference."""
-
     direction: str | None = None
     """For a skill, a key of `DIRECTIONS`; None without an interval."""
-
     details: str | None = None
     """More about it, in a line."""
-
     remark: str | None = None
     """A short note below the number."""
-
-    curve: CurveResults | None = None
+    curve: CurveResults | None = field(default=None, metadata=_NOT_ON_THE_PAGE)
     """For an area, the curve with its exchanged control and skill."""
 
     @property
@@ -89,43 +78,26 @@ class Cell:
 class Row:
     """One method of one run, or between two runs."""
 
-    group: str
+    group: str = field(metadata=_NOT_ON_THE_PAGE)
     """Label of the run, or of both."""
-
     method: str
-    """The method."""
-
     cells: tuple[Cell, ...]
-    """One cell per column."""
-
     baseline: bool = False
-    """Whether it is a baseline method."""
-
     front: float | None = None
     """Share of resamples in which it is on the Pareto front; None for a method that is not on it."""
-
-    seconds: float | None = None
-    """Time that it took."""
+    seconds: float | None = field(default=None, metadata=_NOT_ON_THE_PAGE)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ResultsTable:
-    """A table with one row per method."""
+    """A table with one row per method, by group and then best first."""
 
     columns: tuple[Column, ...]
-    """The columns."""
-
     rows: tuple[Row, ...]
-    """The rows, by group and then best first."""
 
 
 def format_number(value: float | None, *, signed: bool = False) -> str:
-    """Return a number with three digits, without a negative zero.
-
-    Example:
-        >>> format_number(-0.00001), format_number(0.25, signed=True), format_number(None)
-        ('0.000', '+0.250', '–')
-    """
+    """Return a number with three digits, without a negative zero."""
     return UNDEFINED if value is None else f"{value:{'+' if signed else ''}z.3f}"
 
 
@@ -138,34 +110,30 @@ def results_table(evaluations: Sequence[StoredRun], labels: Sequence[str]) -> Re
     """
     sides = [side_columns(evaluation) for evaluation in evaluations]
     runs = [evaluation.results for evaluation in evaluations]
-    columns = [column for metric in _metrics(runs) for column in _metric_columns(runs, metric)]
+    metrics = dict.fromkeys(metric for results in runs for metric in results.settings.metrics)
+    columns = [column for metric in metrics for column in _metric_columns(runs, metric)]
     columns += {column.key: column for columns in reversed(sides) for column in columns}.values()
     rows = []
     for evaluation, label, own in zip(evaluations, labels, sides, strict=True):
         numbers = {column.key: values for column, values in own.items()}
         results, seconds = evaluation.results, evaluation.seconds()
-        for method in results.best_first():
-            cells = [
-                _side_cell(numbers.get(column.key, {}).get(method))
-                if column.kind == "side"
-                else _metric_cell(results, method, column)
-                for column in columns
-            ]
-            rows.append(
-                Row(
-                    group=label,
-                    method=method,
-                    cells=tuple(cells),
-                    baseline=results.methods[method].baseline,
-                    front=results.front.get(method),
-                    seconds=seconds.get(method),
-                )
+        rows += [
+            Row(
+                group=label,
+                method=method,
+                cells=tuple(
+                    _side_cell(numbers.get(column.key, {}).get(method))
+                    if column.kind == "side"
+                    else _metric_cell(results, method, column)
+                    for column in columns
+                ),
+                baseline=results.methods[method].baseline,
+                front=results.front.get(method),
+                seconds=seconds.get(method),
             )
+            for method in results.best_first()
+        ]
     return ResultsTable(columns=tuple(columns), rows=tuple(rows))
-
-
-def _metrics(runs: Sequence[Results]) -> list[str]:
-    return list(dict.fromkeys(metric for results in runs for metric in results.settings.metrics))
 
 
 def _metric_columns(runs: Sequence[Results], metric: str) -> list[Column]:
@@ -240,24 +208,26 @@ def side_columns(evaluation: StoredRun) -> dict[Column, Mapping[str, Estimate]]:
 def check_table(check: Check, methods: Sequence[str]) -> ResultsTable:
     """Build the table of a check, with the methods in this order."""
     columns = tuple(Column(key=column.title, heading=column.heading, kind="side") for column in check.columns)
-    rows = []
-    for method in methods:
-        if method in check.methods:
-            cells = [
-                Cell(
-                    estimate=estimate,
-                    details=f"{estimate.samples} of {check.samples} samples have a value",
-                    remark=f"{estimate.samples} of {check.samples}" if estimate.samples < check.samples else None,
-                )
-                for estimate in check.methods[method].values
-            ]
-            rows.append(Row(group=check.name, method=method, cells=tuple(cells)))
+    rows = [
+        Row(
+            group=check.name,
+            method=method,
+            cells=tuple(_check_cell(estimate, check.samples) for estimate in check.methods[method].values),
+        )
+        for method in methods
+    ]
     return ResultsTable(columns=columns, rows=tuple(rows))
+
+
+def _check_cell(estimate: Estimate, samples: int) -> Cell:
+    share = f"{estimate.samples} of {samples}"
+    remark = share if estimate.samples < samples else None
+    return Cell(estimate=estimate, details=f"{share} samples have a value", remark=remark)
 
 
 def differences_table(pairs: Sequence[RunPair], runs: Sequence[Results]) -> ResultsTable:
     """Build the table of differences between runs; as in `results_table`, only headline metrics have their skill."""
-    sides: Collection[str] = {metric for results in runs for metric in results.sides}
+    sides = {metric for results in runs for metric in results.sides}
     shown = [pair for pair in pairs if pair.quantity == "area" or pair.metric in sides]
     keys = list(dict.fromkeys((pair.metric, pair.quantity) for pair in shown))
     columns = []
@@ -283,9 +253,8 @@ def _difference_cell(pair: RunPair | None) -> Cell:
         return Cell()
     p, alone = (format_number(p) for p in (pair.difference.p, pair.p_alone))
     details = "without an interval" if pair.difference.p is None else f"p = {p}, by itself {alone}"
-    return Cell(
-        estimate=pair.difference, signed=True, bold=pair.decided, details=f"{details}, {describe_samples_of(pair)}"
-    )
+    details += f", {describe_samples_of(pair)}"
+    return Cell(estimate=pair.difference, signed=True, bold=pair.decided, details=details)
 
 
 def describe_samples_of(pair: RunPair) -> str:

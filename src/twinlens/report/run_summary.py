@@ -7,18 +7,11 @@ import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
-from twinlens.metrics.performance import is_share
 from twinlens.report.plane import plane_of
-from twinlens.report.results_table import (
-    ResultsTable,
-    check_table,
-    describe_samples_of,
-    differences_table,
-    results_table,
-)
+from twinlens.report.results_table import check_table, describe_samples_of, differences_table, results_table
 from twinlens.run.check_records import Check
 from twinlens.run.results import CurveResults, Results, StoppingResults
-from twinlens.run.stored_run import StoredRun, run_labels
+from twinlens.run.stored_run import StoredRun
 from twinlens.run.wording import (
     describe_stopping,
     find_headlines,
@@ -35,12 +28,6 @@ _NAMED = 3  # methods that a line names; more are counted
 _COMPARED = 16  # methods whose pairs are compared in words
 
 
-def describe_runs(evaluations: Sequence[StoredRun]) -> list[dict[str, JSON]]:
-    """Return the content about each run, without the sample explorer."""
-    labels = run_labels(evaluations)
-    return [describe_run(evaluation, label) for evaluation, label in zip(evaluations, labels, strict=True)]
-
-
 def describe_comparison(comparison: RunComparison, evaluations: Sequence[StoredRun]) -> dict[str, JSON]:
     """Return the content about the differences between runs, with one table per pair of runs."""
     groups: dict[tuple[str, str], list[RunPair]] = {}
@@ -53,41 +40,12 @@ def describe_comparison(comparison: RunComparison, evaluations: Sequence[StoredR
             {
                 "title": f"{first} − {second}",
                 "note": describe_samples_of(next((p for p in pairs if p.quantity == "area"), pairs[0])),
-                "table": _table(differences_table(pairs, runs)),
+                "table": to_json(differences_table(pairs, runs)),
             }
             for (first, second), pairs in groups.items()
         ],
         "verdicts": to_json(comparison.verdicts),
         "notes": to_json(comparison.notes),
-    }
-
-
-def _table(table: ResultsTable) -> dict[str, JSON]:
-    """Return a table for tables.js."""
-    return {
-        "columns": [
-            {"key": c.key, "title": c.title, "summary": c.summary, "kind": c.kind, "descending": c.descending}
-            for c in table.columns
-        ],
-        "rows": [
-            {
-                "method": row.method,
-                "baseline": row.baseline,
-                "front": row.front,
-                "cells": [
-                    {
-                        "estimate": to_json(cell.estimate),
-                        "signed": cell.signed,
-                        "bold": cell.bold,
-                        "direction": cell.direction,
-                        "details": cell.details,
-                        "remark": cell.remark,
-                    }
-                    for cell in row.cells
-                ],
-            }
-            for row in table.rows
-        ],
     }
 
 
@@ -107,7 +65,7 @@ def describe_run(evaluation: StoredRun, label: str) -> dict[str, JSON]:
         "comparisons": math.comb(len(evaluation.methods), 2),
         "metrics": [_metric(results, name) for name in evaluation.metrics],
         "methods": [_method(results, name) for name in results.best_first()],
-        "table": _table(results_table([evaluation], [label])),
+        "table": to_json(results_table([evaluation], [label])),
         "terms": _terms(results),
         "plane": None if plane is None else to_json(plane),
         "missing": [side for side in ("soundness", "completeness") if results.first_of(side) is None],
@@ -118,7 +76,7 @@ def describe_run(evaluation: StoredRun, label: str) -> dict[str, JSON]:
 
 
 def _warnings(evaluation: StoredRun) -> list[JSON]:
-    """Group warnings: a line for each group, and its texts; diagnostics are grouped by kind."""
+    """Return a line for each group of warnings, and its texts; diagnostics are grouped by kind."""
     results = evaluation.results
     kinds = {f"{name}: {d.message}": d.kind for name, m in results.methods.items() for d in m.diagnostics if d.message}
     groups: dict[str, list[str]] = {}
@@ -131,14 +89,7 @@ def _warnings(evaluation: StoredRun) -> list[JSON]:
 
 
 def _warning_line(title: str, texts: Sequence[str], methods: Sequence[str]) -> str:
-    """Summarise a group of warnings in a line.
-
-    Example:
-        >>> _warning_line("noisy decisions", ["a: In 26% …", "b: In 3% …"], ["a", "b", "c"])
-        'Noisy decisions: a and b'
-        >>> _warning_line("a: 3 are odd. Mind.", ["a: 3 are odd. Mind.", "b: 4 are odd. Mind."], ["a", "b"])
-        'a: 3 are odd (and 1 similar)'
-    """
+    """Summarise a group of warnings: its kind with the methods, or the start of its first text."""
     names = [name for text in texts if (name := text.partition(": ")[0]) in methods]
     if title not in texts:
         many = len(names) > _NAMED
@@ -167,7 +118,7 @@ def _metric(results: Results, name: str) -> dict[str, JSON]:
         "title": about.title,
         "heading": about.short,
         "summary": about.summary,
-        "meaning": [*about.reading(measure), *_limits(results, name)],
+        "meaning": [*about.reading(measure), *_limit(results, name)],
         "stairs": about.stairs,
         "decreasing": about.decreasing,
         "x": x,
@@ -175,26 +126,11 @@ def _metric(results: Results, name: str) -> dict[str, JSON]:
     }
 
 
-def _limits(results: Results, metric: str) -> list[str]:
-    """Return how large a number of this run can be; empty where it is a share, or where there is no curve."""
-    measure = performance_of(results, metric)
-    if results.about(metric).side == "soundness":
-        high = results.soundness_up_to.get(metric)
-        why = f"nine tenths of the {measure} with nothing removed"
-        return [] if high is None else [f"Here they go up to {high:.3f}, {why}."]
-    curves = [method.metrics[metric] for method in results.methods.values() if metric in method.metrics]
-    original = (
-        value + performance
-        for curve in curves
-        for value, performance in zip(curve.values, curve.performance, strict=True)
-        if value is not None and performance is not None
-    )
-    whole = next(original, None)
-    if whole is None:
-        return []
-    if is_share(measure):
-        return [f"Here it is at most {whole:z.3f}, the {measure} with nothing removed."]
-    return [f"There is no upper end: the {measure} is {whole:z.3f} with nothing removed, and may fall below 0."]
+def _limit(results: Results, metric: str) -> list[str]:
+    """Return up to which predictive level soundness is measured, where it has one."""
+    high = results.soundness_up_to.get(metric)
+    why = f"nine tenths of the {performance_of(results, metric)} with nothing removed"
+    return [] if high is None else [f"Here they go up to {high:.3f}, {why}."]
 
 
 def _method(results: Results, name: str) -> dict[str, JSON]:
@@ -220,7 +156,7 @@ def _check(check: Check, results: Results) -> dict[str, JSON]:
         "source": check.source,
         "reading": check.reading,
         "options": f"{check.samples} samples" + (f"; {options}" if options else ""),
-        "table": _table(check_table(check, methods)),
+        "table": to_json(check_table(check, methods)),
         "stepTitle": check.step_title,
         "courseTitle": check.course_title,
         "steps": to_json(check.steps),
@@ -251,7 +187,6 @@ def _facts(evaluation: StoredRun) -> list[tuple[str, str]]:
 
 
 def _stopping(stopping: StoppingResults) -> str:
-    """Return why measuring stopped, and how intervals are adjusted for several looks."""
     return (
         f"{describe_stopping(stopping)} Intervals hold simultaneously for all looks: each has a confidence of "
         f"{stopping.confidence:.1%}, and {stopping.spent:.1%} of the 5% are spent."
@@ -268,27 +203,19 @@ def _calls(evaluation: StoredRun) -> str:
 
 def _protocols(results: Results) -> str:
     """Return protocol, performance and epsilon of soundness, and those of other metrics where they differ."""
-    texts: dict[str, list[str]] = {}
-    sound = [name for name, options in results.settings.metrics.items() if "epsilon" in options]
-    for name in sound:
-        texts.setdefault(_protocol(results, name) + _judging(results.settings.metrics[name]), []).append(name)
-    shared = {_protocol(results, name) for name in sound}
-    for name in results.settings.metrics:
-        if (text := _protocol(results, name)) not in shared:
-            texts.setdefault(text, []).append(name)
+    metrics, texts = results.settings.metrics, dict[str, list[str]]()
+    for name in sorted(metrics, key=lambda name: "epsilon" not in metrics[name]):
+        protocol, estimator = metrics[name]["protocol"], metrics[name].get("estimator")
+        text = f"{protocol['name'] if isinstance(protocol, dict) else protocol}, by {performance_of(results, name)}"
+        if "epsilon" in metrics[name]:
+            text += f", ε = {metrics[name]['epsilon']:g}"
+            text += "" if estimator == "paper" else f", {str(estimator).replace('_', '-')}"
+        elif any(other.startswith(f"{text}, ε") for other in texts):
+            continue
+        texts.setdefault(text, []).append(name_of(results, name))
     if len(texts) == 1:
         return next(iter(texts))
-    return "; ".join(f"{', '.join(name_of(results, name) for name in names)}: {text}" for text, names in texts.items())
-
-
-def _protocol(results: Results, metric: str) -> str:
-    protocol = results.settings.metrics[metric]["protocol"]
-    return f"{protocol['name'] if isinstance(protocol, dict) else protocol}, by {performance_of(results, metric)}"
-
-
-def _judging(soundness: Mapping[str, JSON]) -> str:
-    estimator = "" if soundness["estimator"] == "paper" else f", {str(soundness['estimator']).replace('_', '-')}"
-    return f", ε = {soundness['epsilon']:g}{estimator}"
+    return "; ".join(f"{', '.join(names)}: {text}" for text, names in texts.items())
 
 
 def _imputation(results: Results) -> str:

@@ -27,14 +27,9 @@ class MethodStyle:
     """How one method is drawn."""
 
     colour: str
-    """Colour of its line and symbol."""
-
     dash: tuple[int, ...]
     """Lengths of dashes and gaps; empty for a solid line."""
-
     symbol: str
-    """Name of its symbol."""
-
     baseline: bool
     """Whether it is a baseline method; these are grey."""
 

@@ -7,11 +7,13 @@ import html
 import io
 import re
 from collections.abc import Sequence
+from itertools import groupby
 
 from twinlens.errors import unknown
-from twinlens.report.results_table import DIRECTIONS, Cell, ResultsTable, Row, results_table
+from twinlens.report.results_table import DIRECTIONS, Cell, ResultsTable, Row, differences_table, results_table
 from twinlens.run.stored_run import StoredRun, run_labels
 from twinlens.run.wording import describe_stopping, find_headlines
+from twinlens.statistics.contrasts import RunComparison
 from twinlens.support.arguments import checked
 from twinlens.support.estimate import Estimate
 from twinlens.support.files import csv_text
@@ -52,6 +54,10 @@ def format_table(evaluations: Sequence[StoredRun], kind: str) -> str:
     return _latex(table, several) if kind == "latex" else _markdown(table, several)
 
 
+def _heads(several: bool) -> list[str]:
+    return ["run", "method"] if several else ["method"]
+
+
 def _names(row: Row, several: bool) -> list[str]:
     return [row.group, row.method] if several else [row.method]
 
@@ -59,27 +65,22 @@ def _names(row: Row, several: bool) -> list[str]:
 def _latex(table: ResultsTable, several: bool) -> str:
     arrows = {"↑": r"$\uparrow$", "↓": r"$\downarrow$"}
     heads = [re.sub("[↑↓]", lambda arrow: arrows[arrow[0]], escape_latex(column.title)) for column in table.columns]
-    names = ["run", "method"] if several else ["method"]
+    names = _heads(several)
     lines = [
         rf"\begin{{tabular}}{{{'l' * len(names)}{'r' * len(heads)}}}",
         r"\toprule",
         " & ".join([*names, *heads]) + r" \\",
-        r"\midrule",
     ]
-    for before, row in zip([None, *table.rows], table.rows, strict=False):
-        if before is not None and before.group != row.group:
-            lines.append(r"\midrule")
-        lines.append(" & ".join([*map(escape_latex, _names(row, several)), *map(_latex_cell, row.cells)]) + r" \\")
+    for _, rows in groupby(table.rows, key=lambda row: row.group):
+        lines.append(r"\midrule")
+        for row in rows:
+            cells = [*map(escape_latex, _names(row, several)), *map(_latex_cell, row.cells)]
+            lines.append(" & ".join(cells) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
 
 
 def escape_latex(text: str) -> str:
-    r"""Escape the special characters of LaTeX.
-
-    Example:
-        >>> print(escape_latex("ig_sg 50%"))
-        ig\_sg 50\%
-    """
+    """Escape the special characters of LaTeX."""
     return "".join(_LATEX.get(sign, sign) for sign in text)
 
 
@@ -92,7 +93,7 @@ def _latex_cell(cell: Cell) -> str:
 
 
 def _markdown(table: ResultsTable, several: bool) -> str:
-    names = ["run", "method"] if several else ["method"]
+    names = _heads(several)
     rows = [
         [*names, *(_escape_markdown(column.title) for column in table.columns)],
         [*["---"] * len(names), *["---:"] * len(table.columns)],
@@ -112,47 +113,62 @@ def _markdown_cell(cell: Cell) -> str:
 
 def _csv(table: ResultsTable) -> str:
     """Write all digits; every metric has the columns of its control and skill, measured or not."""
-    places = [k for k, column in enumerate(table.columns) if column.kind != "skill"]
-    header = ["run", "method"]
-    for column in (table.columns[k] for k in places):
-        ends = ["", "_low", "_high"]
-        if column.kind == "area":
-            ends += ["_control", "_skill", "_skill_low", "_skill_high", "_p"]
-        header += [csv_text(f"{column.key}{end}") for end in ends]
+    rows = [
+        {"run": csv_text(row.group), "method": csv_text(row.method)}
+        | {csv_text(name): number for name, number in _numbers(table, row).items()}
+        for row in table.rows
+    ]
     buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(header)
-    for row in table.rows:
-        numbers = [number for k in places for number in _numbers(row.cells[k], area=table.columns[k].kind == "area")]
-        writer.writerow([csv_text(row.group), csv_text(row.method), *numbers])
+    writer = csv.DictWriter(buffer, rows[0] if rows else ["run", "method"], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
     return buffer.getvalue()
 
 
-def _numbers(cell: Cell, *, area: bool) -> list[float | None]:
-    numbers = _value_and_ends(cell.estimate)
-    if area:
-        control, skill = (cell.curve.control, cell.curve.skill) if cell.curve else (None, None)
-        numbers += [_value_and_ends(control)[0], *_value_and_ends(skill), skill.p if skill else None]
+def _numbers(table: ResultsTable, row: Row) -> dict[str, float | None]:
+    numbers: dict[str, float | None] = {}
+    for column, cell in zip(table.columns, row.cells, strict=True):
+        if column.kind == "skill":  # written with its metric
+            continue
+        numbers |= _value_and_ends(column.key, cell.estimate)
+        if column.kind == "area":
+            control, skill = (cell.curve.control, cell.curve.skill) if cell.curve else (None, None)
+            numbers[f"{column.key}_control"] = control.value if control else None
+            numbers |= _value_and_ends(f"{column.key}_skill", skill)
+            numbers[f"{column.key}_p"] = skill.p if skill else None
     return numbers
 
 
-def _value_and_ends(estimate: Estimate | None) -> list[float | None]:
-    return [None] * 3 if estimate is None else [estimate.value, estimate.low, estimate.high]
+def _value_and_ends(key: str, estimate: Estimate | None) -> dict[str, float | None]:
+    value, low, high = (estimate.value, estimate.low, estimate.high) if estimate else (None, None, None)
+    return {key: value, f"{key}_low": low, f"{key}_high": high}
 
 
 def notebook_html(evaluation: StoredRun) -> str:
     """Format a run for notebooks: its title, notes, headlines and table, without style sheets."""
     results = evaluation.results
-    table = results_table([evaluation], run_labels([evaluation]))
+    stopping = [describe_stopping(results.stopping)] if results.stopping else []
+    items = _html_list([*evaluation.notes, *stopping, *find_headlines(results)])
+    table = _html_table(results_table([evaluation], run_labels([evaluation])), several=False)
+    return f"<p><b>{html.escape(evaluation.title)}</b></p>{items}{table}"
+
+
+def differences_html(comparison: RunComparison, evaluations: Sequence[StoredRun]) -> str:
+    """Format the differences between runs, with notes, for browsers without scripts."""
+    table = differences_table(comparison.pairs, [evaluation.results for evaluation in evaluations])
+    return _html_list(comparison.notes) + _html_table(table, several=True)
+
+
+def _html_list(texts: Sequence[str]) -> str:
+    return f"<ul>{''.join(f'<li>{html.escape(text)}</li>' for text in texts)}</ul>" if texts else ""
+
+
+def _html_table(table: ResultsTable, *, several: bool) -> str:
     body = []
     for row in table.rows:
-        name = html.escape(row.method)
-        body.append([f"<i>{name} (baseline)</i>" if row.baseline else name, *map(_html_cell, row.cells)])
-    stopping = [describe_stopping(results.stopping)] if results.stopping else []
-    texts = [html.escape(text) for text in (*evaluation.notes, *stopping, *find_headlines(results))]
-    items = f"<ul>{''.join(f'<li>{text}</li>' for text in texts)}</ul>" if texts else ""
-    heads = ["method", *(column.title for column in table.columns)]
-    return f"<p><b>{html.escape(evaluation.title)}</b></p>{items}{html_table(heads, body)}"
+        *group, method = map(html.escape, _names(row, several))
+        body.append([*group, f"<i>{method} (baseline)</i>" if row.baseline else method, *map(_html_cell, row.cells)])
+    return html_table([*_heads(several), *(column.title for column in table.columns)], body)
 
 
 def _html_cell(cell: Cell) -> str:

@@ -38,9 +38,12 @@ const byColumn = (column, k) => {
   return (a, b) => a.baseline - b.baseline || key(a) - key(b) || 0;
 };
 
-function columnHead({ title, summary, descending }, fill) {
+/** The heading of a column in one line. */
+const inOneLine = heading => heading.replace('-\n', '').replace('\n', ' ');
+
+function columnHead({ heading, summary, descending }, fill) {
   const head = element('th', { scope: 'col', title: summary || null });
-  const text = title.replace(/ (?=[↑↓]$)/, '\u00a0'); // an arrow stays with its word
+  const text = inOneLine(heading).replace(/ (?=[↑↓]$)/, '\u00a0'); // an arrow stays with its word
   head.append(sortButton(head, text, descending ? 'descending' : 'ascending', fill));
   return head;
 }
@@ -144,7 +147,7 @@ function glossary(run) {
   const entries = [
     ...run.metrics.map(metric => [metric.heading, metric.meaning.join(' ')]),
     ...run.terms,
-    ...sides.map(({ title, summary }) => [title, summary.replace(/[.?]?$/, end => end || '.')]),
+    ...sides.map(({ heading, summary }) => [inOneLine(heading), summary.replace(/[.?]?$/, end => end || '.')]),
   ];
   const rows = entries.map(([title, text]) =>
     element('div', {}, element('dt', {}, name(title)), element('dd', {}, name(text))),

@@ -21,19 +21,13 @@ class Area:
     """The area of a method's curve, with what a comparison of methods needs besides the estimate."""
 
     estimate: Estimate
-    """The area. Its replicates are NaN where the curve has no interval."""
-
+    """Its replicates are NaN where the curve has no interval."""
     replicates: Floats
     """(R,) the area in each resample, also where the curve has no interval."""
-
     per_sample: Floats | None
     """(N,) the area of each sample, in the order of sorted ids; None where single samples have none."""
-
     kind: str
-    """Kind of the curve: "soundness", "completeness", or "removal" with its order."""
-
     higher_is_better: bool
-    """Whether a larger area is better."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -69,11 +63,6 @@ class Bootstrap:
         """Return the area of the curve with its interval; for soundness up to the predictive level `high`."""
         return self.curve.estimate_of(*self.areas_up_to(high), confidence)
 
-    @property
-    def areas(self) -> Floats:
-        """(R,) area of the curve in each resample; NaN where it is undefined."""
-        return self.areas_up_to(None)[1]
-
     def areas_up_to(self, high: float | None) -> tuple[float, Floats]:
         """Return the area as measured and (R,) in each resample, for soundness up to the predictive level `high`."""
         curve = self.curve
@@ -96,12 +85,7 @@ class Bootstrap:
         )
 
     def at(self, level: float, confidence: float = 0.95) -> Estimate:
-        """Return the value at a level with its interval.
-
-        Args:
-            level: for soundness a predictive level v, otherwise one of the measured levels.
-            confidence: coverage of the interval.
-        """
+        """Return the value at a level, for soundness a predictive level v, with its interval."""
         replicates = self.curve.values_at(level, self.performance, self.values)
         return self.curve.estimate_of(self.curve.at(level), replicates, confidence)
 

@@ -38,7 +38,6 @@ def compare_curves(
     """Compare methods by the areas of their curves, on the same samples; see `twinlens.compare` for the arguments."""
     check_confidence(confidence)
     metrics = _by_metric(compared)
-    _refuse_other_samples(metrics, next(iter(next(iter(metrics.values())).values())).table.ids)
     up_to = high if isinstance(high, Mapping) else dict.fromkeys(metrics, high)
     areas = {
         metric: {
@@ -57,13 +56,9 @@ def compare_areas(
     baselines: Collection[str] = (),
     looks: Looks = ONE_LOOK,
 ) -> Comparison:
-    """Compare methods whose curves are already resampled, on the same samples with the same seed.
+    """Compare methods by their areas, for each metric and method, on the same samples resampled with the same seed.
 
-    Args:
-        areas: for each metric, the area of each method.
-        confidence: confidence of the differences; areas have their own intervals.
-        baselines: methods that are compared, but never the best.
-        looks: how often the data are looked at; intervals and p-values are adjusted for all looks.
+    The confidence is that of the differences; areas have their own intervals.
     """
     ranking: list[Rank] = []
     pairs: list[Pair] = []
@@ -114,19 +109,14 @@ def _by_metric(compared: Curves) -> dict[str, dict[str, Curve]]:
                     f"`compared` must be made alike; {metric} of {method!r} was measured as {other}, that of "
                     f"{first!r} as {one}."
                 )
-    return metrics
-
-
-def _refuse_other_samples(metrics: Mapping[str, Mapping[str, Curve]], ids: Sequence[str]) -> None:
-    for metric, methods in metrics.items():
-        for method, curve in methods.items():
-            if set(curve.table.ids) != set(ids):
-                differ = sorted(set(curve.table.ids) ^ set(ids))
+            ids, own = next(iter(metrics.values()))[first].table.ids, methods[method].table.ids
+            if differ := sorted(set(own) ^ set(ids)):
                 raise ValueError(
-                    f"`compared` must be measured on the same samples; {metric} of {method!r} has {len(curve.table)}, "
+                    f"`compared` must be measured on the same samples; {metric} of {method!r} has {len(own)}, "
                     f"the first curve {len(ids)}, and {len(differ)} ids are in one only, such as {differ[0]!r}. "
                     "Give the same `ids` to both, or take the common samples with ProbeTable.take."
                 )
+    return metrics
 
 
 def _ranking(metric: str, methods: Mapping[str, Area], pairs: Sequence[Pair]) -> list[Rank]:
@@ -142,11 +132,9 @@ def _ranking(metric: str, methods: Mapping[str, Area], pairs: Sequence[Pair]) ->
     rows = []
     for name, area in methods.items():
         better = sum(ranks[other] < ranks[name] for other in against[name])
-        worst = len(methods) - (len(against[name]) - better)
+        best, worst = 1 + better, len(methods) - len(against[name]) + better
         rows.append(
-            Rank(
-                metric=metric, method=name, area=area.estimate, rank=ranks[name], best_rank=1 + better, worst_rank=worst
-            )
+            Rank(metric=metric, method=name, area=area.estimate, rank=ranks[name], best_rank=best, worst_rank=worst)
         )
     return sorted(rows, key=lambda row: row.rank)
 
@@ -165,16 +153,11 @@ def _pairs(metric: str, methods: Mapping[str, Area], confidence: float, looks: L
     chosen = list(combinations(range(len(names)), 2))
     first, second = np.array(chosen).T
     measured = np.array([_value(area) for area in areas])
-    trusted, replicates = (
-        each[:, first] - each[:, second]
-        for each in (
-            np.stack([np.asarray(area.estimate.replicates) for area in areas], axis=1),
-            np.stack([area.replicates for area in areas], axis=1),
-        )
-    )
+    trusted = np.stack([np.asarray(area.estimate.replicates) for area in areas], axis=1)
+    replicates = np.stack([area.replicates for area in areas], axis=1)
     tested = decide_differences(
         measured[first] - measured[second],
-        trusted,
+        trusted[:, first] - trusted[:, second],
         samples=areas[0].estimate.samples,
         confidence=confidence,
         looks=looks,
@@ -186,43 +169,34 @@ def _pairs(metric: str, methods: Mapping[str, Area], confidence: float, looks: L
             second=names[j],
             difference=difference,
             p_alone=p_alone,
-            wins=_share_above(sign * replicates[:, k]),
-            sample_wins=_sample_wins(areas[i], areas[j], sign),
+            wins=_wins(replicates[:, i], replicates[:, j], sign),
+            sample_wins=_wins(areas[i].per_sample, areas[j].per_sample, sign),
         )
-        for k, ((i, j), (difference, p_alone)) in enumerate(zip(chosen, tested, strict=True))
+        for (i, j), (difference, p_alone) in zip(chosen, tested, strict=True)
     ]
 
 
-def _share_above(differences: Floats) -> float | None:
+def _wins(one: Floats | None, other: Floats | None, sign: float) -> float | None:
+    """Return how often the first is better; ties count half."""
+    if one is None or other is None:
+        return None
+    differences = sign * (one - other)
     defined = differences[np.isfinite(differences)]
     return float(np.mean((defined > 0) + 0.5 * (defined == 0))) if len(defined) else None
 
 
-def _sample_wins(one: Area, other: Area, sign: float) -> float | None:
-    if one.per_sample is None or other.per_sample is None:
-        return None
-    return _share_above(sign * (one.per_sample - other.per_sample))
-
-
 def _pareto(areas: Mapping[str, Mapping[str, Area]], baselines: Collection[str] = ()) -> dict[str, float]:
-    """Find the methods that no other beats in both soundness and completeness, baselines left out.
-
-    The first metric of each kind counts.
-    """
+    """Find the methods that no other beats in both soundness and completeness, by the first metric of each."""
     kinds = {metric: next(iter(methods.values())).kind for metric, methods in areas.items()}
     axes = [[metric for metric, kind in kinds.items() if kind == side] for side in ("soundness", "completeness")]
     names = [name for name in next(iter(areas.values())) if name not in baselines]
     if not all(axes) or not names:
         return {}
     # (1 + R, M), of which the first row is the data set itself.
+    chosen = ([areas[metric][name] for name in names] for metric, *_ in axes)
     sound, complete = (
-        np.nan_to_num(
-            np.stack(
-                [np.append(_value(areas[metric][name]), areas[metric][name].replicates) for name in names], axis=1
-            ),
-            nan=-np.inf,
-        )
-        for metric, *_ in axes
+        np.nan_to_num(np.stack([np.append(_value(area), area.replicates) for area in own], axis=1), nan=-np.inf)
+        for own in chosen
     )
     at_least = (sound[:, None] >= sound[:, :, None]) & (complete[:, None] >= complete[:, :, None])
     more = (sound[:, None] > sound[:, :, None]) | (complete[:, None] > complete[:, :, None])

@@ -8,7 +8,6 @@ Shapes: R resamples, K differences.
 
 from __future__ import annotations
 
-import html
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,8 +20,6 @@ from twinlens.statistics.comparison import decide_differences
 from twinlens.statistics.sequential import ONE_LOOK, Looks
 from twinlens.statistics.verdicts import BETTER, Contrast
 from twinlens.support.estimate import Estimate
-from twinlens.support.plotting import html_table
-from twinlens.support.resampling import check_confidence
 
 Quantity = Literal["area", "skill"]
 
@@ -32,25 +29,14 @@ class RunValues:
     """One number of one method in two runs."""
 
     metric: str
-    """The metric."""
-
     method: str
-    """The method."""
-
     quantity: Quantity
-    """The area of the curve, or the skill."""
-
     runs: tuple[str, str]
-    """Names of the runs."""
-
     values: tuple[Estimate, Estimate]
     """The number in each run, with equally many replicates."""
-
     paired: bool
     """Whether both were resampled alike, on the same samples."""
-
     higher_is_better: bool
-    """Whether a larger number is better."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,40 +106,16 @@ class RunComparison:
     def to_frame(self) -> pd.DataFrame:
         """Return one row per difference; notes are in `frame.attrs["notes"]`."""
         frame = pd.DataFrame([pair.row() for pair in self.pairs])
-        frame = frame.astype(
-            {name: float for name in ("difference", "low", "high", "p_value", "p_adjusted") if len(frame)}
-        )
+        numbers = ("difference", "low", "high", "p_value", "p_adjusted") if len(frame) else ()
+        frame = frame.astype(dict.fromkeys(numbers, float))
         frame.attrs["notes"] = list(self.notes)
         return frame
-
-    def _repr_html_(self) -> str:
-        body = []
-        for pair in self.pairs:
-            metric = pair.metric if pair.quantity == "area" else f"{pair.metric}, skill"
-            samples = f"{pair.samples[0]}, paired" if pair.paired else f"{pair.samples[0]} and {pair.samples[1]}"
-            difference = f"<b>{pair.difference}</b>" if pair.decided else str(pair.difference)
-            p = "" if pair.difference.p is None else f"{pair.difference.p:.3f}"
-            names = map(html.escape, (pair.method, metric, f"{pair.first} − {pair.second}"))
-            body.append([*names, difference, p, samples])
-        table = html_table(["method", "metric", "runs", "difference", "p", "samples"], body)
-        return f"{_list(self.notes)}{table}<details><summary>In words</summary>{_list(self.verdicts)}</details>"
-
-
-def _list(texts: Sequence[str]) -> str:
-    return f"<ul>{''.join(f'<li>{html.escape(text)}</li>' for text in texts)}</ul>" if texts else ""
 
 
 def compare_runs(
     numbers: Sequence[RunValues], *, confidence: float = 0.95, looks: Looks = ONE_LOOK
 ) -> tuple[RunPair, ...]:
-    """Test differences between runs: all areas by a metric together, and all skills.
-
-    Args:
-        numbers: the numbers to compare.
-        confidence: confidence of intervals and verdicts.
-        looks: how often a run was looked at before it stopped; intervals and p-values are adjusted for all looks.
-    """
-    check_confidence(confidence)
+    """Test differences between runs, all areas by a metric together, and all skills, adjusted for all looks."""
     families: dict[tuple[str, str], list[RunValues]] = {}
     for number in numbers:
         families.setdefault((number.metric, number.quantity), []).append(number)

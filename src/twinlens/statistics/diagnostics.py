@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from twinlens.metrics.curves import Curve
 from twinlens.metrics.exhaustion import exhausted_samples, find_exhaustion
@@ -69,14 +68,14 @@ def diagnose(
         tied values
         resolved levels
     """
-    curve = None if isinstance(result, ProbeTable) else result
-    table = result if isinstance(result, ProbeTable) else result.table
-    fallback = "accuracy" if table.task == "classification" else "r2"
-    requested, protocol = (curve.requested, curve.protocol) if curve else (fallback, find_protocol("paper"))
-    threshold = None if curve is None else curve.threshold
+    if isinstance(result, ProbeTable):
+        curve, table, threshold = None, result, None
+        measured = measure(table, "accuracy" if table.task == "classification" else "r2", find_protocol("paper"))
+    else:
+        curve, table, threshold = result, result.table, result.threshold
+        measured = measure(table, curve.requested, curve.protocol)
     if epsilon is None:
         epsilon = 0.01 if threshold is None else threshold
-    measured = measure(table, requested, protocol)
     findings = [_degenerate(table), _base(table, measured)]
     schedule = table.settings.schedule
     if (schedule.by, schedule.order) == ("area", "lerf") and schedule.levels[0] > schedule.levels[-1]:
@@ -91,15 +90,12 @@ def diagnose(
 def _degenerate(table: ProbeTable) -> Finding:
     counts = {kind: table.map_kinds.count(kind) for kind in ("constant", "zero")}
     share = sum(counts.values()) / len(table)
-    if not share:
-        return Finding(kind="degenerate maps", value=0.0)
     kinds = " and ".join(f"{count} all {kind}" for kind, count in counts.items() if count)
-    return Finding(
-        kind="degenerate maps",
-        value=share,
-        message=f"Of {len(table)} maps, {kinds}: they rank no feature above another; soundness leaves zero maps out. "
-        "Check the attribution method on these samples.",
+    message = (
+        f"Of {len(table)} maps, {kinds}: they rank no feature above another; soundness leaves zero maps out. "
+        "Check the attribution method on these samples."
     )
+    return Finding(kind="degenerate maps", value=share, message=message if share else None)
 
 
 def _base(table: ProbeTable, measured: Measured) -> Finding:
@@ -140,27 +136,24 @@ def _falling(steps: Floats, error: Floats) -> Finding:
 
 
 def _noisy(error: Floats, samples: int, epsilon: float) -> Finding:
-    share = float((error > epsilon).mean())
-    if share <= 0.1 or epsilon <= 0:
-        return Finding(kind="noisy decisions", value=share)
-    enough = int(np.ceil(samples * (np.quantile(error, 0.9) / epsilon) ** 2))
-    return Finding(
-        kind="noisy decisions",
-        value=share,
-        message=f"In {share:.0%} of the steps the standard error of the gain exceeds epsilon ({epsilon:g}): they are "
-        f"decided by chance. Use about {enough} samples, a larger epsilon, or the metric soundness_two_sided.",
-    )
+    share, message = float((error > epsilon).mean()), None
+    if share > 0.1 and epsilon > 0:
+        enough = int(np.ceil(samples * (np.quantile(error, 0.9) / epsilon) ** 2))
+        message = (
+            f"In {share:.0%} of the steps the standard error of the gain exceeds epsilon ({epsilon:g}): they are "
+            f"decided by chance. Use about {enough} samples, a larger epsilon, or the metric soundness_two_sided."
+        )
+    return Finding(kind="noisy decisions", value=share, message=message)
 
 
 def _one_sample(samples: int, epsilon: float) -> Finding:
-    if not 1 / samples > epsilon > 0:
-        return Finding(kind="one sample", value=1 / samples)
-    return Finding(
-        kind="one sample",
-        value=1 / samples,
-        message=f"One of {samples} samples is worth {1 / samples:.3f} of performance, more than epsilon ({epsilon:g}): "
-        f"any gain passes. Use at least {int(np.ceil(2 / epsilon))} samples, or a larger epsilon.",
-    )
+    worth, message = 1 / samples, None
+    if worth > epsilon > 0:
+        message = (
+            f"One of {samples} samples is worth {worth:.3f} of performance, more than epsilon ({epsilon:g}): any gain "
+            f"passes. Use at least {int(np.ceil(2 / epsilon))} samples, or a larger epsilon."
+        )
+    return Finding(kind="one sample", value=worth, message=message)
 
 
 def _exhausted(table: ProbeTable, measured: Measured, *, axis: bool) -> Finding:
@@ -194,10 +187,7 @@ def _exhausted(table: ProbeTable, measured: Measured, *, axis: bool) -> Finding:
 
 
 def diagnose_ties(table: ProbeTable, maps: ArrayLike) -> list[Finding]:
-    """Count zeros, equal values, and levels that separate equal values, in the probed maps (N, *S).
-
-    Constant and zero maps are diagnosed elsewhere and left out, except for the count of zeros.
-    """
+    """Count zeros, and in regular maps (N, *S) also equal values and the levels that separate them."""
     settings = table.settings
     values = check_maps(maps, settings.spatial, ids=table.ids, reading=settings.reading)
     findings = [Finding(kind="zeros", value=float((values == 0).double().mean()))]
@@ -211,30 +201,21 @@ def diagnose_ties(table: ProbeTable, maps: ArrayLike) -> list[Finding]:
         "value by design, use fewer levels."
     )
     findings.append(Finding(kind="tied values", value=tied, message=message if tied > 0.5 else None))
-    if settings.schedule.by == "area":
-        findings += _resolved(regular, settings.schedule)
+    if settings.schedule.by != "area":
+        return findings
+    within, between = _cuts(regular, settings.schedule)
+    if within.any():
+        resolved = float(between[within].mean())
+        message = (
+            f"Of the levels at which maps still have attribution, only {resolved:.0%} fall between two values of a "
+            "map; the others separate equal values. Use values before rounding or thresholding, or fewer levels."
+        )
+        findings.append(Finding(kind="resolved levels", value=resolved, message=message if resolved < 0.5 else None))
     return findings
 
 
-def _resolved(maps: Tensor, schedule: Schedule) -> list[Finding]:
-    within, between = _cuts(maps, schedule)
-    if not within.any():
-        return []
-    resolved = float(between[within].mean())
-    message = (
-        f"Of the levels at which maps still have attribution, only {resolved:.0%} fall between two values of a map; "
-        "the others separate equal values. Use values before rounding or thresholding, or fewer levels."
-    )
-    return [Finding(kind="resolved levels", value=resolved, message=message if resolved < 0.5 else None)]
-
-
 def tie_share(maps: ArrayLike) -> Floats:
-    """Compute for each map (N, *S) the share of its non-zero features with the same value as another; NaN for zeros.
-
-    Example:
-        >>> tie_share(np.array([[1.0, 2.0, 3.0, 4.0], [1.0, 1.0, 2.0, 3.0], [0.0, 0.0, 2.0, 3.0]]))
-        array([0. , 0.5, 0. ])
-    """
+    """Compute for each map (N, *S) the share of its non-zero features with the same value as another; NaN for zeros."""
     values = np.sort(np.asarray(maps).reshape(len(maps), -1), axis=1)
     equal = np.pad(values[:, 1:] == values[:, :-1], ((0, 0), (1, 1)))
     tied = (equal[:, 1:] | equal[:, :-1]) & (values != 0)

@@ -45,10 +45,7 @@ def sparseness(maps: ArrayLike, *, sign: str = "error", channels: str | None = N
 def map_entropy(maps: ArrayLike, *, sign: str = "error", channels: str | None = None) -> Floats:
     """Compute the entropy of each map as a distribution over its features, as a share of its maximum.
 
-    Args:
-        maps: attribution maps, (N, *S).
-        sign: what a negative attribution means; see `twinlens.probing.maps`.
-        channels: how the channels of the maps are reduced.
+    Arguments are those of `sparseness`.
 
     Returns:
         (N,) from 0, where one feature has all attribution, to 1, where all have the same; NaN for a map of zeros.

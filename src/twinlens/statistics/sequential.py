@@ -1,10 +1,7 @@
-"""Sequential analysis: sizes of growing rounds of samples, and the correction for looking at each of them.
+"""Sequential analysis: sizes of growing rounds of samples, and the correction for looking at each of them (K looks).
 
-Looking at the data repeatedly and stopping when the answer pleases is wrong more often than one time in twenty. Here
-the looks are planned, and intervals are wide enough to hold at *all* looks with the confidence of one, whatever made
-you stop. The boundary is Pocock's, the same at each look.
-
-Shapes: K looks.
+The looks are planned, and intervals are wide enough to hold at *all* looks with the confidence of one, regardless of
+why you stop. The boundary is Pocock's, the same at each look.
 """
 
 from __future__ import annotations
@@ -55,12 +52,7 @@ class Looks:
     """(K,) samples at each look."""
 
     def confidence(self, overall: float, *, at_once: int = 1) -> float:
-        """Return the confidence of a single look's intervals that makes those of all looks hold together.
-
-        Args:
-            overall: the confidence of all looks together.
-            at_once: number of simultaneous comparisons.
-        """
+        """Return the confidence of a single look, for intervals of `at_once` comparisons that hold at all looks."""
         if len(self.sizes) == 1:
             return overall
         # Where the adjusted p-value of one look is one minus the confidence.
@@ -71,23 +63,16 @@ class Looks:
     def p_value(self, p: float, *, at_once: int = 1) -> float:
         """Return the p-value adjusted for all looks: the chance that any look shows as much under the null hypothesis.
 
-        Args:
-            p: the p-value of a single look.
-            at_once: number of simultaneous comparisons; with more of them the boundary lies farther out, where looks
-                have less in common.
+        With more comparisons `at_once` the boundary lies farther out, where looks have less in common.
         """
         if len(self.sizes) == 1:
             return p
         reach = float(norm.isf(min(p / at_once, 1.0) / 2))
-        return min(1.0, at_once * self.crossings(reach)[-1]) if reach > 0 else 1.0
+        return min(1.0, at_once * crossings(self.sizes, reach)[-1]) if reach > 0 else 1.0
 
     def spent(self, confidence: float, look: int) -> float:
         """Return the chance of an error up to a look, counted from 1; at the last one 1 - confidence."""
-        return self.crossings(float(norm.isf((1 - self.confidence(confidence)) / 2)))[look - 1]
-
-    def crossings(self, reach: float) -> tuple[float, ...]:
-        """Return the chance (K,) that a mean was more than `reach` standard errors off at any look so far."""
-        return _crossings(self.sizes, reach)
+        return crossings(self.sizes, float(norm.isf((1 - self.confidence(confidence)) / 2)))[look - 1]
 
 
 ONE_LOOK = Looks((1,))
@@ -95,8 +80,8 @@ ONE_LOOK = Looks((1,))
 
 
 @lru_cache(maxsize=4096)  # many p-values are equal, since they count resamples
-def _crossings(sizes: tuple[int, ...], reach: float) -> tuple[float, ...]:
-    """Compute `Looks.crossings`.
+def crossings(sizes: tuple[int, ...], reach: float) -> tuple[float, ...]:
+    """Return the chance (K,) that a mean was more than `reach` standard errors off at any look so far.
 
     The sum of n samples is a random walk; its density within the boundary is propagated from look to look.
     """

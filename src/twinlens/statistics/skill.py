@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from twinlens.metrics.curves import Curve
-from twinlens.statistics.bootstrap import Bootstrap, bootstrap
+from twinlens.statistics.bootstrap import bootstrap
 from twinlens.support.arguments import checked
 from twinlens.support.estimate import Estimate
 from twinlens.support.resampling import check_confidence
@@ -17,8 +17,8 @@ from twinlens.support.resampling import check_confidence
 
 @checked
 def skill(
-    own: Curve | Bootstrap,
-    exchanged: Curve | Bootstrap,
+    own: Curve,
+    exchanged: Curve,
     *,
     confidence: float = 0.95,
     high: float | None = None,
@@ -31,13 +31,12 @@ def skill(
     not extrapolated: the step size affects both curves alike, and extrapolation would only add noise to the difference.
 
     Args:
-        own: the curve of own maps, or its bootstrap.
-        exchanged: the curve of exchanged maps, by the same metric and of the same samples in any order, or its
-            bootstrap with the same seed.
+        own: the curve of own maps.
+        exchanged: the curve of exchanged maps, by the same metric and of the same samples in any order.
         confidence: confidence of the interval.
         high: for soundness, the predictive level up to which areas are taken; by default each curve's own area.
-        resamples: number of resamples; ignored for bootstraps.
-        seed: seed of the resampling; ignored for bootstraps.
+        resamples: number of resamples.
+        seed: seed of the resampling.
 
     Returns:
         The difference of the areas, positive where own maps are better, with the p-value of no skill. Soundness by the
@@ -55,33 +54,23 @@ def skill(
         0.107 [0.087, 0.127], p = 0.001
     """
     check_confidence(confidence)
-    pair = [
-        each if isinstance(each, Bootstrap) else bootstrap(each.in_steps(), resamples=resamples, seed=seed)
-        for each in (own, exchanged)
-    ]
-    _refuse_others(*pair)
-    curve, areas = pair[0].curve, [each.areas_up_to(high) for each in pair]
-    sign = 1.0 if curve.higher_is_better else -1.0
-    value, replicates = (sign * (mine - theirs) for mine, theirs in zip(*areas, strict=True))
-    trusted = np.asarray(replicates) if curve.has_interval else np.full(len(pair[0].values), np.nan)
+    _refuse_others(own, exchanged)
+    pair = (bootstrap(each.in_steps(), resamples=resamples, seed=seed) for each in (own, exchanged))
+    (mine, my_replicates), (theirs, their_replicates) = (each.areas_up_to(high) for each in pair)
+    sign = 1.0 if own.higher_is_better else -1.0
+    replicates = sign * (my_replicates - their_replicates)
+    trusted = replicates if own.has_interval else np.full(len(replicates), np.nan)
     [estimate] = Estimate.of_differences(
-        np.array([value]), trusted[:, None], samples=len(curve.table), confidence=confidence
+        np.array([sign * (mine - theirs)]), trusted[:, None], samples=len(own.table), confidence=confidence
     )
     return estimate
 
 
-def _refuse_others(own: Bootstrap, exchanged: Bootstrap) -> None:
-    """Refuse curves of different samples or metrics, which have no paired difference."""
-    one, other = own.curve, exchanged.curve
-    if type(one) is not type(other):
-        raise ValueError(f"`exchanged` must be a {type(one).__name__} as `own` is; got a {type(other).__name__}.")
-    differ = sorted(set(one.table.ids) ^ set(other.table.ids))
-    if differ:
+def _refuse_others(own: Curve, exchanged: Curve) -> None:
+    if type(own) is not type(exchanged):
+        raise ValueError(f"`exchanged` must be a {type(own).__name__} as `own` is; got a {type(exchanged).__name__}.")
+    if differ := sorted(set(own.table.ids) ^ set(exchanged.table.ids)):
         raise ValueError(
             f"`exchanged` must be measured on the same samples as `own`; {len(differ)} ids are in one only, such as "
             f"{differ[0]!r}. Give the same `ids` to both, or take the common samples with ProbeTable.take."
-        )
-    if len(own.values) != len(exchanged.values):
-        raise ValueError(
-            f"`exchanged` must be resampled as often as `own`, {len(own.values)} times; got {len(exchanged.values)}."
         )

@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import html
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-import numpy as np
 import pandas as pd
 
 from twinlens.support.estimate import Estimate
-from twinlens.support.plotting import COLOURS, html_table, new_axes
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 BETTER = {"soundness": "sounder", "completeness": "more complete"}
 """Adjective of the better method, by metric."""
@@ -146,36 +139,6 @@ class Comparison:
         """Return the comparison with only the pairs of these methods."""
         kept = set(methods)
         return dataclasses.replace(self, pairs=tuple(p for p in self.pairs if {p.first, p.second} <= kept))
-
-    def _repr_html_(self) -> str:
-        body = [
-            [
-                *map(html.escape, (row.metric, row.method, str(row.area))),
-                f"{row.rank} ({row.best_rank} to {row.worst_rank})",
-            ]
-            for row in self.ranking
-        ]
-        verdicts = "".join(f"<li>{html.escape(verdict)}</li>" for verdict in self.verdicts)
-        table = html_table(["metric", "method", "area", "rank"], body)
-        return f"{table}<details><summary>In words</summary><ul>{verdicts}</ul></details>"
-
-    def plot(self, ax: Axes | None = None) -> Axes:
-        """Draw the area of each method with its interval, by metric."""
-        axes = new_axes(ax)
-        metrics = list(dict.fromkeys(row.metric for row in self.ranking))
-        methods = list(dict.fromkeys(row.method for row in self.ranking))
-        for k, metric in enumerate(metrics):
-            rows = [row for row in self.ranking if row.metric == metric]
-            y = [methods.index(row.method) + 0.6 * ((k + 0.5) / len(metrics) - 0.5) for row in rows]
-            areas = np.array([[row.area.value, row.area.low, row.area.high] for row in rows], dtype=float).T
-            reach = np.clip([areas[0] - areas[1], areas[2] - areas[0]], 0, None)
-            colour = COLOURS[k % len(COLOURS)]
-            axes.errorbar(areas[0], y, xerr=reach, fmt="o", color=colour, label=metric, markersize=4)
-        axes.set_yticks(range(len(methods)), methods)
-        axes.invert_yaxis()
-        axes.set_xlabel("area")
-        axes.legend()
-        return axes
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row per metric and pair of methods."""
