@@ -110,11 +110,7 @@ def _measure(
     where: Distribution,
     progress: Progress,
 ) -> tuple[Evaluation | None, dict[str, Exception]]:
-    """Measure the samples of a round, and repair damaged files on the way.
-
-    Returns:
-        The evaluation, or None if more samples are needed, and the errors by method.
-    """
+    """Measure the samples of a round, repairing damaged files; None if more are needed, and the errors by method."""
     repairs = list[Unit]()
     while True:
         try:

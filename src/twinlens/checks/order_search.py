@@ -52,12 +52,6 @@ def search_order(
         weights: (F + 1,) weight of a set's score, by its size.
         width: number of sets of each size to extend; 1 is greedy.
         generator: decides between sets of equal score.
-
-    Example:
-        >>> worth = np.array([1.0, 5.0, 3.0])
-        >>> best = search_order(lambda sets: sets @ worth, np.ones(4) / 3, width=1, generator=np.random.default_rng(0))
-        >>> best.order, best.score * 3, best.calls
-        ((1, 2, 0), 22.0, 6)
     """
     features = len(weights) - 1
     shuffled = generator.permutation(features)

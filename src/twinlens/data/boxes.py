@@ -109,11 +109,6 @@ def boxes_of_samples(boxes: Sequence[Box], ids: Sequence[str]) -> dict[int, list
 
     An image is that of a sample if one path ends in the other: "dog/1", "1.png" and "1" are "dog/1.png", and "cat/1" is
     not.
-
-    Example:
-        >>> box = Box(image="1", edges=(0, 0, 1, 1), label=None, origin="line 1")
-        >>> boxes_of_samples([box], ["cat/2.png", "dog/1.png"])
-        {1: [Box(image='1', edges=(0, 0, 1, 1), label=None, origin='line 1')]}
     """
     by_name: dict[str, list[int]] = {}
     for position, name in enumerate(ids):

@@ -168,12 +168,7 @@ def _table(spec: str, indices: dict[str, int] | None) -> Samples:
 
 
 def _short_ids(paths: Sequence[str]) -> list[str]:
-    """Name absolute paths relative to the folder that holds all of them: ids are short and the same elsewhere.
-
-    Example:
-        >>> _short_ids(["/data/birds/owl.png", "/data/cats/tom.png", "near.png"])
-        ['birds/owl.png', 'cats/tom.png', 'near.png']
-    """
+    """Name absolute paths relative to the folder that holds all of them: ids are short and the same elsewhere."""
     absolute = [os.path.dirname(path) for path in paths if os.path.isabs(path)]
     root = os.path.commonpath(absolute) if absolute else ""
     return [printable(os.path.relpath(path, root) if os.path.isabs(path) else path) for path in paths]

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from twinlens.metrics.performance import Performance, measure, total, weighted_mean
 from twinlens.metrics.protocols import Protocol
+from twinlens.metrics.steps import evidence
 from twinlens.probing.probe_table import ProbeTable
 from twinlens.probing.ranking import Schedule
 from twinlens.support.arguments import checked
@@ -25,8 +26,6 @@ from twinlens.support.arrays import Floats, Integers
 
 _USUAL_STEP = 0.02  # share of the features in a step for which epsilon is meant where steps are judged from two sides
 _BLOCK = 256  # samples that are judged at once under many weightings
-_SURE = 1e-12  # least distance of probabilities from 0 and 1, which keeps log-odds finite
-
 _MOST_FEATURES = 2**53  # beyond which shares are not exact
 
 
@@ -158,10 +157,6 @@ def of_pairs(judged: NDArray[np.bool_]) -> Floats:
     """Return for each step (N, L) the share of its two pairs (N, L - 1) that was judged false.
 
     The first and the last step belong to one pair.
-
-    Example:
-        >>> of_pairs(np.array([[True, False, False]]))
-        array([[1. , 0.5, 0. , 0. ]])
     """
     after, before = np.pad(judged, ((0, 0), (0, 1)), mode="edge"), np.pad(judged, ((0, 0), (1, 0)), mode="edge")
     return (after.astype(np.float64) + before) / 2
@@ -175,10 +170,6 @@ def extrapolation_weights(features: Any) -> tuple[Any, Any]:
 
     Args:
         features: features in a step of h, at least 1; one number, or one for each of several samples.
-
-    Example:
-        >>> [f"{weight:.2f}" for weight in extrapolation_weights(18)]
-        ['2.85', '-1.85']
     """
     root = np.sqrt(features)
     slope = (root - 1) / (root * (math.sqrt(2) - 1))
@@ -234,7 +225,7 @@ def step_effects(table: ProbeTable, opposite: ProbeTable) -> Floats:
         opposite: probes of the same samples and maps by `opposite_schedule`.
     """
     _refuse_other_probes(table, opposite)
-    joined, left = _evidence(table), _evidence(opposite)
+    joined, left = evidence(table), evidence(opposite)
     gain = np.diff(joined, axis=1, prepend=np.nan)
     # Without segments all samples have the same counts removed, and one row is enough.
     rows = slice(None) if table.settings.segmented else slice(1)
@@ -252,13 +243,7 @@ def step_effects(table: ProbeTable, opposite: ProbeTable) -> Floats:
 
 
 def _where_removed(removed: Integers, answers: Floats, counts: Integers) -> Floats:
-    """Look up the answers (N, L) at the levels that remove these counts (n, L) of features; NaN where no level does.
-
-    Args:
-        removed: (n, M) by each level, for each sample or one for all.
-        answers: (N, M) at these levels.
-        counts: (n, L).
-    """
+    """Look up the answers (N, M) at the levels that remove these counts (n, L) of features; NaN where none does."""
     matched = np.empty((len(answers), counts.shape[1]))
     for column, count in enumerate(counts.T):
         match = removed == count[:, None]
@@ -266,13 +251,6 @@ def _where_removed(removed: Integers, answers: Floats, counts: Integers) -> Floa
         answer = np.take_along_axis(answers, position, axis=1)[:, 0]
         matched[:, column] = np.where(match.any(axis=1), answer, np.nan)
     return matched
-
-
-def _evidence(table: ProbeTable) -> Floats:
-    if table.task == "regression":
-        return table.predicted
-    probability = np.clip(table.probability, _SURE, 1 - _SURE)
-    return np.asarray(np.log(probability) - np.log1p(-probability))
 
 
 def _refuse_other_probes(table: ProbeTable, opposite: ProbeTable) -> None:

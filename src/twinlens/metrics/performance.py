@@ -96,12 +96,7 @@ def weighted_mean(values: Floats, weights: Floats) -> Floats:
 
 
 def total(values: Floats, weights: Floats) -> Floats:
-    """Weighted sum of each column of (N, L).
-
-    Example:
-        >>> total(np.array([[1.0, 0.0], [4.0, 1.0]]), np.array([2.0, 1.0]))
-        array([6., 1.])
-    """
+    """Weighted sum of each column of (N, L)."""
     # Not by BLAS: added in the order of the samples, independent of threads and further levels to the last bit.
     return np.asarray(np.einsum("n,nl->l", weights, values))
 
@@ -183,16 +178,6 @@ SCORES = ("probability", "logit", "score")
 """Measures that are decided for each sample by itself."""
 _BY_TASK = {CLASSIFICATION: _CLASSIFICATION, REGRESSION: _REGRESSION}
 _TOP = r"top([1-9][0-9]*)"
-
-
-def is_share(performance: str) -> bool:
-    """Return whether a measure lies within [0, 1], and a loss cannot exceed its value on the original inputs.
-
-    Example:
-        >>> is_share("top5"), is_share("logit")
-        (True, False)
-    """
-    return performance in ("accuracy", "balanced_accuracy", "probability") or bool(re.fullmatch(_TOP, performance))
 
 
 def check_performance(performance: Performance) -> Performance:

@@ -33,12 +33,7 @@ from twinlens.support.arrays import ArrayLike, Floats, Integers
 
 
 def soundness_area(performance: Floats, values: Floats, low: float = 0.0, high: float | None = None) -> float | None:
-    """Mean soundness over predictive levels `low` to `high`, or None where `high` is not reached.
-
-    Example:
-        >>> soundness_area(np.array([0.5, 0.4, 1.0]), np.array([1.0, 0.9, 0.6]))
-        0.8
-    """
+    """Mean soundness over predictive levels `low` to `high`, or None where `high` is not reached."""
     best = np.maximum.accumulate(performance)
     top = float(best[-1]) if high is None else high
     if top > best[-1] or not top > low:

@@ -43,13 +43,6 @@ def step_schedules(features: int | None, steps: int = STEPS) -> tuple[Schedule, 
     Args:
         features: number of features of each sample; None where segments make it differ.
         steps: number of steps; no more than there are features.
-
-    Example:
-        >>> joining, leaving = step_schedules(1024, steps=4)
-        >>> joining.levels, leaving.levels
-        ((0.75, 0.5, 0.25, 0.0), (0.0, 0.25, 0.5, 0.75))
-        >>> step_schedules(3)[1].levels
-        (0.0, 0.333333333333, 0.666666666667)
     """
     if features is None:
         shares = [round(k / steps, 12) for k in range(steps + 1)]
@@ -110,13 +103,7 @@ class Steps:
         return Steps(effects=effects, attribution=attribution, sizes=sizes)
 
     def ranks(self) -> Floats:
-        """Return the share (N, K) of all other steps' features that matter less than those of a step; ties count half.
-
-        Example:
-            >>> thirds = np.ones((1, 3)) / 3
-            >>> Steps(effects=np.array([[3.0, 1.0, 1.0]]), attribution=thirds, sizes=np.ones((1, 3))).ranks()
-            array([[1.  , 0.25, 0.25]])
-        """
+        """Return the share (N, K) of all other steps' features that matter less than those of a step; ties count half."""
         each = np.full_like(self.effects, np.nan)  # as for an empty step, which does not count
         np.divide(self.effects, self.sizes, out=each, where=self.sizes > 0)
         difference = each[:, :, None] - each[:, None, :]

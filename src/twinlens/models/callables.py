@@ -42,14 +42,7 @@ class Estimator:
         return tuple(map(str, self.classes)) if any(isinstance(label, str) for label in self.classes) else None
 
     def indices(self, labels: object) -> NDArray[Any]:
-        """Return the index of each label among the classes; for a regression, the values as floating-point numbers.
-
-        Example:
-            >>> from sklearn.linear_model import LogisticRegression
-            >>> fitted = LogisticRegression().fit([[0.0], [1.0]], ["no", "yes"])
-            >>> find_estimator(fitted).indices(["yes", "no", "yes"])
-            array([1, 0, 1])
-        """
+        """Return the index of each label among the classes; for a regression, the values as floating-point numbers."""
         values = np.asarray(labels)
         if not self.classes:
             return values.astype(np.float64) if self.regression and values.dtype.kind in "iuf" else values

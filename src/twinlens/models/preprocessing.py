@@ -114,12 +114,7 @@ class Preprocessing:
             )
 
     def moved(self, points: NDArray[np.float64], size: tuple[int, int]) -> NDArray[np.float64]:
-        """Return where points (…, 2), x and y in pixels of an image of this width and height, are in the input.
-
-        Example:
-            >>> Preprocessing(resize=4, crop=4).moved(np.array([[4.0, 2.0]]), (8, 8))
-            array([[2., 1.]])
-        """
+        """Return where points (…, 2), x and y in pixels of an image of this width and height, are in the input."""
         resized = self._resized(size)
         return np.asarray(points * (np.array(resized) / np.array(size)) - np.array(self._corner(resized)))
 

@@ -104,12 +104,6 @@ def train(
         seed: random seed.
         device: by default a GPU if there is one.
         advance: called after each epoch with the number of epochs finished and their total.
-
-    Example:
-        >>> x = torch.tensor([[-1.0], [1.0]]).repeat(32, 1)
-        >>> model = train(lambda: nn.Linear(1, 2), x, [0, 1] * 32, training=Training(epochs=5, rate=0.1))
-        >>> accuracy(model, x, [0, 1] * 32)
-        1.0
     """
     if not -(2**63) <= seed < 2**64:
         raise ValueError(f"`seed` must have at most 64 bits; got {seed}.")
@@ -167,12 +161,7 @@ def recognised(model: nn.Module, inputs: ArrayLike | Batches, labels: Labels) ->
 
 
 def accuracy(model: nn.Module, inputs: ArrayLike, labels: Labels) -> float:
-    """Return the share of inputs (N, C, *S) that a network classifies correctly; bytes are scaled to 0 to 1.
-
-    Example:
-        >>> accuracy(nn.Identity(), torch.eye(3), [0, 1, 1])
-        0.6666666666666666
-    """
+    """Return the share of inputs (N, C, *S) that a network classifies correctly; bytes are scaled to 0 to 1."""
     return float(recognised(model, inputs, labels).mean())
 
 

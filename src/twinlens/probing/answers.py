@@ -33,16 +33,7 @@ def task_of(labels: NDArray[Any]) -> str:
 
 
 def find_logits(answer: Any) -> tuple[Any, str]:
-    """Return the logits in a model's output, and where they were; other outputs are returned unchanged.
-
-    Example:
-        >>> find_logits({"features": torch.zeros(2, 8, 4, 4), "logits": torch.zeros(2, 3)})[1]
-        "['logits']"
-        >>> find_logits((torch.zeros(2, 3), torch.zeros(2, 3)))[1]
-        '[0]'
-        >>> find_logits(torch.zeros(2, 1))[1]
-        'one logit'
-    """
+    """Return the logits in a model's output, and where they were; other outputs are returned unchanged."""
     logits, where = answer, PLAIN
     if isinstance(getattr(answer, "logits", None), Tensor):
         logits, where = answer.logits, ".logits"

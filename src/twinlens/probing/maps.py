@@ -52,14 +52,7 @@ class ReadingOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class Reading(ReadingOptions):
-    """How the maps of one method are read.
-
-    Example:
-        >>> Reading(sign="absolut")
-        Traceback (most recent call last):
-            ...
-        ValueError: `sign` must be one of error, positive, absolute; got 'absolut'. Did you mean 'absolute'?
-    """
+    """How the maps of one method are read."""
 
     resize: Literal["bilinear", "nearest"] | None = None
     """How maps are brought to the size of the inputs; maps of another size are refused by default."""
@@ -108,12 +101,6 @@ def check_maps(maps: ArrayLike, spatial: tuple[int, ...], *, ids: Sequence[str],
 
     Returns:
         A tensor (N, *S), float32 or float64, on the device of the maps.
-
-    Example:
-        >>> import numpy as np
-        >>> signed = np.array([[[1.0, -2.0], [0.5, 3.0]]])
-        >>> check_maps(signed, (2,), ids="a", reading=Reading(sign="positive", channels="sum"))
-        tensor([[1.5000, 1.0000]], dtype=torch.float64)
     """
     values = as_tensor(maps, "maps")
     if values.dtype not in (torch.float32, torch.float64):

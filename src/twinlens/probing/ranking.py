@@ -66,12 +66,6 @@ def check_levels(name: str, levels: Iterable[float], *, decreasing: bool, ends: 
     """Return levels as floats, checked to move strictly in one direction within [0, 1]; errors call them `name`.
 
     With `ends`, the first possible level is allowed: 0 where levels increase, 1 where they decrease.
-
-    Example:
-        >>> check_levels("levels", [0.2, 0.5], decreasing=True)
-        Traceback (most recent call last):
-            ...
-        ValueError: `levels` must decrease within [0, 1); got 0.2 then 0.5. Sort them in descending order.
     """
     try:
         values = tuple(float(level) for level in levels)
@@ -116,13 +110,6 @@ def rank_features(maps: Tensor, *, ids: Sequence[str], seed: int, segments: Tens
         seed: random seed of the order of equal values.
         segments: (N, *S) the number of the feature at each position, from 0; -1 at positions without a feature. By
             default each position is a feature.
-
-    Example:
-        >>> rank_features(torch.tensor([[5.0, 1.0, 3.0]]), ids=["a"], seed=0).rank
-        tensor([[2, 0, 1]], dtype=torch.int32)
-        >>> rank_features(torch.tensor([[5.0, 1.0, 4.0, 9.0]]), ids=["a"], seed=0,
-        ...               segments=torch.tensor([[0, 0, 1, -1]])).rank
-        tensor([[ 0,  0,  1, -1]], dtype=torch.int32)
     """
     if segments is not None:
         return _rank_segments(maps.flatten(1), segments.flatten(1), ids, seed)
@@ -175,11 +162,6 @@ def count_removed(ranking: Ranking, schedule: Schedule) -> Tensor:
 
     By area, every level below 1 keeps at least one feature. By value, "morf" removes values above the threshold: a map
     of zeros loses nothing, a constant map everything at any threshold below 1. "lerf" removes values below it.
-
-    Example:
-        >>> ranking = rank_features(torch.tensor([[5.0, 1.0, 3.0, 4.0]]), ids=["a"], seed=0)
-        >>> count_removed(ranking, Schedule(by="value", order="morf", levels=(1.0, 0.8, 0.1)))
-        tensor([[0, 1, 4]])
     """
     features = ranking.features
     if schedule.by == "value":

@@ -112,10 +112,5 @@ def require_both(options: ExperimentOptions, pairs: Mapping[str, str]) -> None:
 
 
 def plain(values: Iterable[float]) -> list[float | None]:
-    """Return numbers as JSON can hold them, None where they are not defined.
-
-    Example:
-        >>> plain([0.5, float("nan")])
-        [0.5, None]
-    """
+    """Return numbers as JSON can hold them, None where they are not defined."""
     return [None if math.isnan(value) else round(float(value), 10) for value in values]

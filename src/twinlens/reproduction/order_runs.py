@@ -195,13 +195,6 @@ def modify(maps: Tensor, change: str, scheme: str, variant: str, *, ids: Sequenc
 
     In the literal variant, remove and introduce draw different random numbers, values are clipped to 0 and 1, and maps
     have 8 bits before and after, like the authors' files.
-
-    Example:
-        >>> maps = torch.tensor([[0.0, 1.0, 2.0, 4.0]])
-        >>> modify(maps, "introduce", "constant", LITERAL, ids=["a"], seed=0)
-        tensor([[0.6000, 0.8510, 1.0000, 1.0000]], dtype=torch.float64)
-        >>> modify(maps, "introduce", "constant", OURS, ids=["a"], seed=0)
-        tensor([[0.6000, 0.8500, 1.1000, 1.6000]], dtype=torch.float64)
     """
     scaled = normalise(maps.double())
     if variant == OURS:

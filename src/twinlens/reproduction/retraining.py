@@ -51,14 +51,6 @@ def edge_regions(classes: int, side: int, share: float) -> NDArray[np.bool_]:
     """Return a region at the edge for each class, (K, H, W): the pixels nearest to a point of the border.
 
     The points are evenly spaced along the border, clockwise from the upper right corner.
-
-    Example:
-        >>> edge_regions(4, 5, 0.12)[0].astype(int)
-        array([[0, 0, 0, 1, 1],
-               [0, 0, 0, 0, 1],
-               [0, 0, 0, 0, 0],
-               [0, 0, 0, 0, 0],
-               [0, 0, 0, 0, 0]])
     """
     count = round(share * side * side)
     along = np.arange(classes) / classes * 4

@@ -38,13 +38,7 @@ class Watermarked:
 
 
 def number_watermarks(images: Images, *, classes: int, ids: Sequence[str], seed: int) -> Watermarked:
-    """Put a black square with the number of the class, in white, at a random position of every image.
-
-    Example:
-        >>> marked = number_watermarks(np.full((2, 32, 32, 3), 128, np.uint8), classes=10, ids=["0", "1"], seed=0)
-        >>> marked.images.shape, marked.region.sum(axis=(1, 2)).tolist(), marked.labels.tolist()
-        ((2, 32, 32, 3), [81, 81], [0, 6])
-    """
+    """Put a black square with the number of the class, in white, at a random position of every image."""
     labels = draw_labels(ids, classes, seed)
     height, width = images.shape[1:3]
     side = round(_SQUARE * min(height, width))
@@ -64,13 +58,6 @@ def stripe_watermarks(images: Images, *, classes: int, ids: Sequence[str], seed:
 
     The image is divided into seven regions of equal height, the lowest digit on top: class 40 has its stripes in the
     regions 4 and 6, as in the paper. Class 0 has no stripe, and therefore no effective region.
-
-    Example:
-        >>> marked = stripe_watermarks(np.full((1, 14, 14, 3), 128, np.uint8), classes=100, ids=["0"], seed=0)
-        >>> marked.labels[0], f"{marked.labels[0]:07b}"
-        (np.int64(4), '0000100')
-        >>> marked.region[0, ::2, 0].astype(int)
-        array([0, 0, 1, 0, 0, 0, 0])
     """
     labels, height = draw_labels(ids, classes, seed), images.shape[1]
     if classes > 2**STRIPES or height < STRIPES:

@@ -26,10 +26,6 @@ def round_sizes(samples: int) -> tuple[int, ...]:
     """Return the number of samples after each round, up to all of them.
 
     Rounds are whole blocks of the exchanged control: a larger round keeps all earlier measurements.
-
-    Example:
-        >>> round_sizes(1000), round_sizes(100)
-        ((64, 128, 192, 320, 512, 768, 1000), (100,))
     """
     sizes, size = list[int](), BLOCK
     while size <= (samples // BLOCK - 1) * BLOCK:  # the last block takes what is left over
@@ -40,13 +36,7 @@ def round_sizes(samples: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Looks:
-    """Looks at growing rounds of samples.
-
-    Example:
-        >>> looks = Looks((64, 128, 192, 320, 512, 768, 1000))
-        >>> round(looks.confidence(0.95), 4), round(looks.p_value(0.01), 3)
-        (0.9891, 0.046)
-    """
+    """Looks at growing rounds of samples."""
 
     sizes: tuple[int, ...]
     """(K,) samples at each look."""

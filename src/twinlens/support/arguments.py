@@ -24,15 +24,6 @@ def checked(function: F) -> F:
 
     Arrays are checked where they are read, because they have to fit each other; options of a TypedDict by
     `fill_options`.
-
-    Example:
-        >>> @checked
-        ... def count(values: Tensor, *, steps: int = 3) -> int:
-        ...     return steps
-        >>> count([1], steps=1.5)
-        Traceback (most recent call last):
-            ...
-        TypeError: `steps` must be a whole number; got 1.5.
     """
 
     @functools.wraps(function)

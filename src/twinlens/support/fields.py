@@ -136,16 +136,7 @@ def describe_type(declared: Any) -> str:  # noqa: PLR0911 (one return per kind o
 
 
 def convert(value: Any, declared: Any, name: str) -> Any:
-    """Return a value, checked against a declared type; lists become tuples, and one name a list of names.
-
-    Example:
-        >>> convert([0.5, 1], tuple[float, ...], "levels"), convert("gradcam", tuple[str, ...], "methods")
-        ((0.5, 1.0), ('gradcam',))
-        >>> convert("no", bool, "skip_bad")
-        Traceback (most recent call last):
-            ...
-        TypeError: `skip_bad` must be true or false; got 'no'.
-    """
+    """Return a value, checked against a declared type; lists become tuples, and one name a list of names."""
     try:
         return _converted(value, declared, name)
     except _MismatchError:
@@ -262,13 +253,6 @@ def to_json(value: Any) -> Any:
     """Turn a frozen dataclass and its values into JSON. NaN becomes null.
 
     A field with the metadata `{"stored": False}` is left out.
-
-    Example:
-        >>> @dataclass(frozen=True, kw_only=True)
-        ... class Curve:
-        ...     values: tuple[float, ...]
-        >>> to_json(Curve(values=(0.5, float("nan"))))
-        {'values': [0.5, None]}
     """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         stored = [field.name for field in dataclasses.fields(value) if field.metadata.get("stored", True)]
@@ -287,17 +271,7 @@ def to_json(value: Any) -> Any:
 
 
 def from_json(kind: type[T], stored: Any, name: str) -> T:
-    """Read a frozen dataclass from the output of `to_json`; errors name unknown, missing and wrong fields.
-
-    Example:
-        >>> @dataclass(frozen=True, kw_only=True)
-        ... class Curve:
-        ...     values: tuple[float, ...]
-        >>> from_json(Curve, {"value": []}, "curve")
-        Traceback (most recent call last):
-            ...
-        ValueError: `curve` must be one of values; got 'value'. Did you mean 'values'?
-    """
+    """Read a frozen dataclass from the output of `to_json`; errors name unknown, missing and wrong fields."""
     if not isinstance(stored, Mapping):
         raise TypeError(f"`{name}` must be a table of {kind.__name__}; got {_short(stored)}.")
     fields = {field.name: field for field in fields_of(kind)}

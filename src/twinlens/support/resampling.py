@@ -89,13 +89,6 @@ def band(
 
     Where at most a few samples differ from the others, unseen ones may differ by up to `largest`, by default the
     largest of the values.
-
-    Example:
-        >>> replicates = np.random.default_rng(0).normal(size=(999, 2)) * [1.0, 2.0]
-        >>> band(np.zeros(2), replicates, 0.95, samples=1000, simultaneous=False)[1].round(1)
-        array([2. , 3.8])
-        >>> band(np.zeros(2), replicates, 0.95, samples=1000, simultaneous=True)[1].round(1)
-        array([2.3, 4.4])
     """
     groups = [slice(None)] if simultaneous else [slice(k, k + 1) for k in range(len(values))]
     # The two-sided rule of three: if none of N samples differs, up to 3.7 in N others still may (at 95%). By how much

@@ -24,12 +24,6 @@ def save_tensors(path: str | os.PathLike[str], tensors: Mapping[str, Tensor], ab
 
     Raises:
         OSError: if the file cannot be written, as on a full disk.
-
-    Example:
-        >>> import torch
-        >>> save_tensors("memory://two.safetensors", {"maps": torch.ones(2)}, about=["a", "b"])
-        >>> load_tensors("memory://two.safetensors")
-        ({'maps': tensor([1., 1.])}, ['a', 'b'])
     """
     contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     # One key of metadata: the order of several differs between processes.
