@@ -103,7 +103,7 @@ class Steps:
         return Steps(effects=effects, attribution=attribution, sizes=sizes)
 
     def ranks(self) -> Floats:
-        """Return the share (N, K) of all other steps' features that matter less than those of a step; ties count half."""
+        """Return the share (N, K) of the features of other steps that matter less than those of a step; ties half."""
         each = np.full_like(self.effects, np.nan)  # as for an empty step, which does not count
         np.divide(self.effects, self.sizes, out=each, where=self.sizes > 0)
         difference = each[:, :, None] - each[:, None, :]
