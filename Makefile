@@ -2,13 +2,18 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test fast coverage fuzz torture bench check pythons format hooks docs docs-serve tutorials dist clean
+.PHONY: demo test test-busy fast coverage fuzz torture bench check pythons format hooks docs docs-serve tutorials dist clean
 
 # Format, lint, types, doctests, tests.
 # One thread each: small tests would mostly wait for a second one. A Ray cluster needs both cores.
 test: check
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m "not ray"
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m ray
+
+# The same next to four busy loops, which this target starts and ends: no test may depend on how busy the machine is.
+test-busy: $(VENV)/installed
+	@for k in 1 2 3 4; do sh -c 'while :; do :; done' & loops="$$loops $$!"; done; \
+	trap 'kill $$loops' EXIT INT TERM; $(MAKE) test
 
 # The same within two minutes: without Ray, browser, killed processes and other slow tests.
 fast: check
