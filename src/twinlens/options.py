@@ -272,9 +272,8 @@ class Options(DistributionOptions, ExecutionOptions, EvaluationOptions, ModelDat
     """All options of `evaluate`, checked on construction.
 
     Example:
-        >>> Options(metrics="completeness").metric_values
-        {'completeness': Completeness(performance='accuracy', imputer=None, protocol='paper',
-        thresholds=(0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1), relative=True)}
+        >>> Options(metrics="deletion").metric_values["deletion"].levels[:3]
+        (0.1, 0.2, 0.3)
         >>> Options(skip_bad="no")
         Traceback (most recent call last):
             ...

@@ -13,6 +13,7 @@ from PIL import Image
 import twinlens as tl
 from tests.report.browser import needs_browser
 from tests.report.runs import image_samples, make_run
+from twinlens.metrics.catalogue import DEFAULT_METRICS
 from twinlens.report import format_table, write_report
 from twinlens.run.check_records import Check, CheckColumn, MethodCheck, store_check
 from twinlens.support.estimate import Estimate
@@ -150,7 +151,7 @@ def test_the_same_metric_has_the_same_ranges_in_both_runs(browser, pair):
     for kind, *ranges in axes:
         kinds.setdefault(kind, []).append(ranges)
     del kinds["course"]
-    assert {"plane", "check cascade", *tl.METRICS} == set(kinds)
+    assert {"plane", "check cascade", *DEFAULT_METRICS} == set(kinds)
     for kind, (first, second) in kinds.items():
         assert first == second, kind
     assert kinds["check cascade"][0][1][1] >= 2.6
