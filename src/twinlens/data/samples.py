@@ -128,7 +128,7 @@ def from_arrays(
             f"(N, C, *S) or (N, D), or token ids (N, T), none of them empty; got {array.dtype} of shape {shape}. "
             "Of uint8 images move the channels last; convert other numbers to float32 and normalise them."
         )
-    names = [f"{i:05d}" for i in range(len(array))] if ids is None else list(check_ids(ids, len(array)))
+    names = [f"{i:05d}" for i in range(len(array))] if ids is None else ids
     targets = as_array(labels, "labels")
     if targets.shape not in ((len(array),), (len(array), 1)) or targets.dtype.kind not in "iuf":
         raise DataError(
@@ -241,7 +241,7 @@ class ArrayInputs:
     """Images (N, H, W) or (N, H, W, 1 or 3) as uint8, or inputs (N, …) as floating-point numbers, by position."""
 
     def __init__(self, inputs: NDArray[Any], ids: Sequence[str | int]) -> None:
-        self.inputs, self.ids = inputs, tuple(ids)
+        self.inputs, self.ids = inputs, ids
 
     def reader(self, position: int) -> Image.Image | NDArray[Any]:
         """Return one image or input."""
