@@ -97,11 +97,11 @@ class Evaluation(StoredRun):
         return frame
 
     def properties(self) -> pd.DataFrame:
-        """Return what stands beside soundness and completeness, one row per method and property.
+        """Return the properties of each method's maps, one row per method and property.
 
-        Of every run there are "sparseness" (the Gini index) and "entropy" of the maps; of checks that were made, such
-        as "max_sensitivity", "class_similarity" and "ceiling", what the table of the run shows of them. Columns:
-        `value`, a mean over samples, with its interval `low` to `high`, and `samples`, the number of samples with one.
+        Every run has "sparseness" (the Gini index) and "entropy"; checks such as "max_sensitivity", "class_similarity"
+        and "ceiling" add theirs. Columns: `value`, a mean over samples, with its interval `low` to `high`, and
+        `samples`, the number of samples with a value.
         """
         numbers = [
             (method, name, estimate)

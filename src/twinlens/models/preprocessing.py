@@ -41,7 +41,7 @@ class Preprocessing:
     """
 
     resize: int | None = None
-    """Length of the shorter side after resizing; None leaves images as they are."""
+    """Length of the shorter side after resizing; None keeps the size."""
 
     crop: int | None = None
     """Side of the square that is cut from the centre; None cuts nothing."""
