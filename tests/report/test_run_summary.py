@@ -219,3 +219,15 @@ def test_methods_and_baselines_are_distinguished(run):
     shown = {row["method"]: row["baseline"] for row in describe_run(run, "r")["table"]["rows"]}
     assert shown == {"saliency": False, "sobel": True, "random": True}
     assert set(shown) == set(METHODS)
+
+
+def test_metrics_by_steps_are_shown_without_epsilon(tmp_path):
+    names = ["soundness_rank", "completeness_share", "calibration", "soundness"]
+    evaluation = make_run(tmp_path / "run", samples=image_samples(4), metrics=names)
+    [shown] = content_of(write_report([evaluation], tmp_path / "r.html"))["runs"]
+    assert shown["plane"]["metrics"] == names[:2]
+    assert "rank, completeness share, calibration: 20 steps, by log-odds" in dict(shown["facts"])["Protocol"]
+    assert [metric["y"] for metric in shown["metrics"]][:2] == [
+        "soundness of what is included",
+        "share of predictive information",
+    ]

@@ -207,7 +207,9 @@ def _protocols(results: Results) -> str:
     for name in sorted(metrics, key=lambda name: "epsilon" not in metrics[name]):
         protocol, estimator = metrics[name]["protocol"], metrics[name].get("estimator")
         text = f"{protocol['name'] if isinstance(protocol, dict) else protocol}, by {performance_of(results, name)}"
-        if "epsilon" in metrics[name]:
+        if estimator in ("rank", "share") or metrics[name]["metric"] == "calibration":
+            text = f"{metrics[name]['steps']} steps, by log-odds"
+        elif "epsilon" in metrics[name]:
             text += f", ε = {metrics[name]['epsilon']:g}"
             text += "" if estimator == "paper" else f", {str(estimator).replace('_', '-')}"
         elif any(other.startswith(f"{text}, ε") for other in texts):
