@@ -226,6 +226,7 @@ def test_metrics_by_steps_are_shown_without_epsilon(tmp_path):
     evaluation = make_run(tmp_path / "run", samples=image_samples(4), metrics=names)
     [shown] = content_of(write_report([evaluation], tmp_path / "r.html"))["runs"]
     assert shown["plane"]["metrics"] == names[:2]
+    assert evaluation.results.front
     assert "rank, completeness share, calibration: 20 steps, by log-odds" in dict(shown["facts"])["Protocol"]
     assert [metric["y"] for metric in shown["metrics"]][:2] == [
         "soundness of what is included",
