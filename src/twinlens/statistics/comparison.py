@@ -188,7 +188,9 @@ def _wins(one: Floats | None, other: Floats | None, sign: float) -> float | None
 def _pareto(areas: Mapping[str, Mapping[str, Area]], baselines: Collection[str] = ()) -> dict[str, float]:
     """Find the methods that no other beats in both soundness and completeness, by the first metric of each."""
     kinds = {metric: next(iter(methods.values())).kind for metric, methods in areas.items()}
-    axes = [[metric for metric, kind in kinds.items() if kind.startswith(side)] for side in ("soundness", "completeness")]
+    axes = [
+        [metric for metric, kind in kinds.items() if kind.startswith(side)] for side in ("soundness", "completeness")
+    ]
     names = [name for name in next(iter(areas.values())) if name not in baselines]
     if not all(axes) or not names:
         return {}
