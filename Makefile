@@ -37,7 +37,7 @@ bench: $(VENV)/installed
 	$(BIN)/python benchmarks/bench.py
 
 # A first look: eight methods on a network for handwritten digits, evaluated from both sides.
-demo: $(VENV)/installed
+demo: $(if $(wildcard $(VENV)/installed),$(VENV)/installed,$(VENV)/demo-installed)
 	$(BIN)/twinlens demo
 
 check: $(VENV)/installed
@@ -78,6 +78,12 @@ dist: $(VENV)/installed
 	$(BIN)/python -m build
 	$(BIN)/twine check --strict dist/*
 	$(BIN)/python -m tests.distribution dist
+
+# The demo needs neither Ray nor the tools of developers.
+$(VENV)/demo-installed: pyproject.toml constraints.txt setup.py $(wildcard src/twinlens/imputation/*.[ch])
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[demo]"
+	touch $@
 
 $(VENV)/installed: pyproject.toml constraints.txt setup.py $(wildcard src/twinlens/imputation/*.[ch])
 	$(PYTHON) -m venv $(VENV)
