@@ -15,6 +15,7 @@ def started_cluster():
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # which here means: listen on the loopback address alone
         "OMP_NUM_THREADS": "1",
+        "RAY_worker_niceness": "0",  # otherwise 15, with which workers hardly run on a busy machine
         "PYTHONPATH": os.pathsep.join(map(str, (ROOT, ROOT / "src"))),
     }.items():
         patch.setenv(name, value)
@@ -26,10 +27,10 @@ def started_cluster():
 
 
 class Nodes:
-    """A cluster of Ray within this machine, whose nodes are noticed to be dead after a moment."""
+    """A cluster of Ray within this machine, whose nodes are noticed to be dead after some seconds."""
 
     options = {"node_ip_address": "127.0.0.1", "include_dashboard": False, "object_store_memory": 80_000_000}  # noqa: RUF012
-    config = {"health_check_initial_delay_ms": 500, "health_check_period_ms": 500, "health_check_failure_threshold": 3}  # noqa: RUF012
+    config = {"health_check_initial_delay_ms": 500, "health_check_period_ms": 1000, "health_check_failure_threshold": 8}  # noqa: RUF012
 
     def start(self):
         from ray.cluster_utils import Cluster as RayCluster
