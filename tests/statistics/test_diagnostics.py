@@ -278,3 +278,12 @@ def test_runs_count_zeros_ties_and_exhausted_maps(tmp_path):
     assert found["exhausted maps"] == 1.0
     assert found["zeros"] == pytest.approx((first == 0).mean()) == 5 / 9
     assert {"tied values", "resolved levels"} <= set(found)
+
+
+def test_curves_that_judge_no_steps_get_no_advice_about_steps():
+    inputs = torch.rand(20, 40, generator=torch.manual_seed(0))
+    arguments = (lambda x: torch.stack([x.sum(1), 0 * x[:, 0]], dim=1), inputs, [0] * 20, (inputs > 0.9).float())
+    kinds = {"falling steps", "exhausted maps", "noisy decisions", "one sample"}
+    for estimator, judges in (("paper", True), ("rank", False)):
+        curve = tl.soundness(*arguments, imputer=tl.ConstantImputer(0.0), estimator=estimator)
+        assert bool(kinds & {finding.kind for finding in tl.statistics.diagnose(curve)}) is judges

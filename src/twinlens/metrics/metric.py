@@ -131,6 +131,10 @@ class Metric(Protocol):
         """Whether its area is taken over predictive levels, up to one that all methods share."""
 
     @property
+    def needs_performance(self) -> bool:
+        """Whether it follows the performance measure; otherwise it reads the log-odds of the target."""
+
+    @property
     def performance(self) -> Performance:
         """The performance measure."""
 
@@ -170,8 +174,7 @@ class PerformanceMetric:
     controlled = True
     has_interval = True
     by_predictive_level = False
-    needs_performance: ClassVar[bool] = True
-    """Whether it follows the performance measure; otherwise it reads the log-odds of the target."""
+    needs_performance = True
     own_imputer: ClassVar[Imputer | None] = None
     """Used instead of the run's imputer where features have neighbours."""
 
@@ -211,3 +214,6 @@ class ForeignMetric:
 
     controlled: bool = False
     """Metrics that are installed come first."""
+
+    needs_performance: bool = True
+    """Custom metrics are shown with their performance measure."""

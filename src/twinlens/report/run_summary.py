@@ -207,7 +207,7 @@ def _protocols(results: Results) -> str:
     for name in sorted(metrics, key=lambda name: "epsilon" not in metrics[name]):
         protocol, estimator = metrics[name]["protocol"], metrics[name].get("estimator")
         text = f"{protocol['name'] if isinstance(protocol, dict) else protocol}, by {performance_of(results, name)}"
-        if estimator in ("rank", "share") or metrics[name]["metric"] == "calibration":
+        if not results.kind(name).needs_performance:
             text = f"{metrics[name]['steps']} steps, by log-odds"
         elif "epsilon" in metrics[name]:
             text += f", ε = {metrics[name]['epsilon']:g}"

@@ -309,7 +309,7 @@ def _check_classes(samples: Samples, outputs: int, classes: str | None) -> None:
 def _check_performance(options: Options, task: str) -> None:
     """Refuse performance measures that the task does not have."""
     for metric in options.metric_values.values():
-        if not getattr(metric, "needs_performance", True):
+        if not metric.needs_performance:
             continue
         try:
             check_measure(metric.performance, task)

@@ -78,8 +78,9 @@ def diagnose(
         epsilon = 0.01 if threshold is None else threshold
     findings = [_degenerate(table), _base(table, measured)]
     schedule = table.settings.schedule
-    if (schedule.by, schedule.order) == ("area", "lerf") and schedule.levels[0] > schedule.levels[-1]:
-        by_level = curve is None or threshold is None or curve.by_predictive_level
+    lerf = (schedule.by, schedule.order) == ("area", "lerf") and schedule.levels[0] > schedule.levels[-1]
+    if lerf and (curve is None or threshold is not None):  # other curves judge no steps
+        by_level = curve is None or curve.by_predictive_level
         findings += _steps(measured, len(table), epsilon, judged=measured.gain.ndim == 1 and by_level)
         findings.append(_exhausted(table, measured, axis=by_level))
     if maps is not None:
