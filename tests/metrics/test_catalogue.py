@@ -155,7 +155,11 @@ def test_options_of_the_run_go_to_metrics_given_by_name():
         ({"completeness": {"relative": "no"}}, TypeError, r"^`relative` must be true or false; got 'no'\.$"),
         ({"completeness": {"thresholds": 3}}, TypeError, r"^`thresholds` must be a list of numbers; got 3\.$"),
         ({"deletion": {"imputer": "zero"}}, ValueError, r"^`imputer` must be one of linear, constant, mean, blur"),
-        ({"deletion": {"performance": "acuracy"}}, ValueError, r"^`performance` must be .*Did you mean 'accuracy'\?$"),
+        (
+            {"deletion": {"performance": "acuracy"}},
+            ValueError,
+            r"^`performance` must be one of accuracy, .* a function of .*Did you mean 'accuracy'\?$",
+        ),
         ({"deletion": {"protocol": "papr"}}, ValueError, r"^`protocol` must be .*Did you mean 'paper'\?$"),
     ],
 )

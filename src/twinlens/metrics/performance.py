@@ -181,15 +181,7 @@ _TOP = r"top([1-9][0-9]*)"
 
 
 def check_performance(performance: Performance) -> Performance:
-    """Return the measure as requested; refuse a name that no task has.
-
-    Example:
-        >>> check_performance("acuracy")
-        Traceback (most recent call last):
-            ...
-        ValueError: `performance` must be one of accuracy, balanced_accuracy, probability, logit, score, top5, r2,
-        neg_mse, or a function of the probe table; got 'acuracy'. Did you mean 'accuracy'?
-    """
+    """Return the measure as requested; refuse a name that no task has."""
     if isinstance(performance, str) and performance not in MEASURES and not re.fullmatch(_TOP, performance):
         raise unknown("performance", performance, MEASURES, or_else=", or a function of the probe table")
     return performance
