@@ -29,11 +29,11 @@ GOOD = {
 
 def metrics_of(coarse):
     """Every metric and estimator; the paper's soundness in steps of 1%, or at the levels of the two-sided one."""
-    two_sided = tl.Soundness(estimator="two_sided")
+    two_sided = tl.Soundness(estimator="rank")
     levels = two_sided.sweeps(10_000)[0].schedule.levels if coarse else None
     return {
         "soundness, two-sided": two_sided,
-        "soundness, two-sided, without extrapolation": tl.Soundness(estimator="two_sided", extrapolate=False),
+        "soundness, two-sided, without extrapolation": tl.Soundness(estimator="rank", extrapolate=False),
         "soundness, paper": tl.Soundness(levels=levels),
         "soundness, paper, by probability": tl.Soundness(levels=levels, performance="probability"),
         "completeness": "completeness",

@@ -36,7 +36,7 @@ from twinlens.support.tensor_files import load_tensors, save_tensors
 
 SAMPLES, METHODS = (5_000, 15_000, 50_000), 12
 DISTINCT = 3  # generated methods; the others are copies
-METRICS = ["soundness_two_sided", "completeness", "soundness"]
+METRICS = ["soundness_rank", "completeness", "soundness"]
 SIDE, CLASSES = 16, 10
 PHOTOGRAPH = 3 * 224 * 224  # values of an input, which determine the number of shards
 

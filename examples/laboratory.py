@@ -59,7 +59,7 @@ def draw_curves(path: Path) -> None:
         for label, way in list(ESTIMATORS.items())[:3]:
             curve = tl.soundness_from_probes(paper.table, performance=way.performance, protocol=way.protocol)
             axes.plot(1 - curve.levels, curve.values, label=label)
-        best = tl.soundness(*arguments, imputer=task.imputer, estimator="two_sided")
+        best = tl.soundness(*arguments, imputer=task.imputer, estimator="rank")
         line = axes.plot(1 - best.levels, best.values, label="two-sided")[0]
         axes.fill_between(1 - best.levels, *best.band(resamples=300), color=line.get_color(), alpha=0.3)
         axes.plot(1 - best.levels, best.in_steps().values, ":", color=line.get_color(), label="two-sided, plain")

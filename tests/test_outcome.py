@@ -9,7 +9,6 @@ from tests.small_runs import OPTIONS, QUICK, CountingModel, samples
 from tests.tiny import tiny_model
 from twinlens.errors import RunError
 from twinlens.evaluation import evaluate
-from twinlens.metrics.catalogue import DEFAULT_METRICS
 from twinlens.outcome import open_evaluation
 
 
@@ -63,7 +62,7 @@ def test_another_question_reads_the_same_probes(tmp_path):
     assert open_evaluation(out).results.settings.metrics["mine"]["performance"] == "probability"
     assert model.inputs == asked
     assert {p: p.stat().st_mtime_ns for p in out.rglob("*.parquet")} == parts
-    back = evaluate(model, data, ["random", "centre"], out=out, metrics=list(DEFAULT_METRICS), **QUICK)
+    back = evaluate(model, data, ["random", "centre"], out=out, metrics=["default"], **QUICK)
     assert back.results.methods["centre"].metrics["soundness"] == first.results.methods["centre"].metrics["soundness"]
 
 
@@ -73,20 +72,20 @@ def test_what_was_not_measured_cannot_be_asked_but_is_computed(tmp_path):
     first = evaluate(model, data, ["random"], metrics=["soundness"], out=out, **OPTIONS)
     with pytest.raises(RunError, match=r"has no probes for completeness.*only what is missing is computed"):
         first.ask("completeness")
-    with pytest.raises(RunError, match="has no probes for soundness_two_sided"):
-        first.ask("soundness_two_sided")
+    with pytest.raises(RunError, match="has no probes for soundness_rank"):
+        first.ask("soundness_rank")
     with pytest.raises(RunError, match="has no probes for soundness: it needs levels or an imputer"):
         first.ask(tl.Soundness(imputer=tl.BlurImputer()))
     before = model.inputs
-    both = evaluate(model, data, ["random"], metrics=["soundness_two_sided"], control="none", out=out, **OPTIONS)
-    assert both.metrics == ["soundness", "soundness_two_sided"]
+    both = evaluate(model, data, ["random"], metrics=["soundness_rank"], control="none", out=out, **OPTIONS)
+    assert both.metrics == ["soundness", "soundness_rank"]
     opposite = next(sweep for sweep in both.run.manifest.sweeps if sweep.schedule.order == "morf")
     assert model.inputs - before == 10 * (len(opposite.schedule.levels) - 1)  # without the untouched inputs
     expected = tl.soundness(
-        tiny_model(), *map(torch.from_numpy, data), both.maps("random"), estimator="two_sided",
+        tiny_model(), *map(torch.from_numpy, data), both.maps("random"), estimator="rank",
         ids=both.ids(), batch_size=16,
     )  # fmt: skip
-    np.testing.assert_allclose(both.curve("random", "soundness_two_sided").values, expected.values, rtol=1e-9)
+    np.testing.assert_allclose(both.curve("random", "soundness_rank").values, expected.values, rtol=1e-9)
 
 
 def test_metrics_with_options_of_their_own(tmp_path):

@@ -169,7 +169,7 @@ def test_a_bad_plugin_is_refused_by_its_name_and_hides_no_other(installed, capsy
         find_metrics("comprehensiveness")
     code, shown, _ = run(capsys, "metrics")
     assert code == 0
-    assert "soundness_two_sided" in shown
+    assert "soundness_rank" in shown
     assert "plug-in" in shown
 
 

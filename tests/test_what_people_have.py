@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 import twinlens as tl
 
-QUICK = {"metrics": ["soundness_two_sided", "completeness"], "resamples": 50, "threads": 1, "batch_size": 64}
+QUICK = {"metrics": ["soundness_rank", "completeness"], "resamples": 50, "threads": 1, "batch_size": 64}
 
 
 @pytest.fixture(scope="module")
@@ -166,7 +166,7 @@ def test_an_estimator_with_classes_that_have_names():
     found = tl.evaluate(pipeline, (x[::4], names[::4]), ["kernel_shap", "random"], **QUICK)
     assert found.results.accuracy == pytest.approx(pipeline.score(x[::4], names[::4]))
     assert found.results.model.classes == ("barbera", "barolo", "grignolino")
-    best = found.summary().query("metric == 'soundness_two_sided'").set_index("method")
+    best = found.summary().query("metric == 'soundness_rank'").set_index("method")
     assert best["skill_low"]["kernel_shap"] > 0 > best["skill_low"]["random"]
     probabilities = found.curve("random", "completeness").table.probability[:, 0]
     own = pipeline.predict_proba(x[::4].astype(np.float32))
@@ -254,7 +254,7 @@ def test_regression():
     found = tl.evaluate(model, (x[::8], y[::8]), ["kernel_shap", "random"], performance="r2", **QUICK)
     assert found.results.quality == {"R²": pytest.approx(model.score(x[::8], y[::8]), abs=1e-5)}
     assert "R² 0." in found.title
-    best = found.summary().query("metric == 'soundness_two_sided'").set_index("method")
+    best = found.summary().query("metric == 'soundness_rank'").set_index("method")
     assert best["value"]["kernel_shap"] > 0.9  # the model is linear, and the map its exact contributions
     assert best["skill_low"]["kernel_shap"] > 0
     with pytest.raises(ValueError, match=r"r2, neg_mse, score for a regression model.*labels are floating-point"):

@@ -20,7 +20,7 @@ _MOVED = {
         ),
         "laboratory": "introduce_attribution remove_attribution selftest",
         "statistics": "Bootstrap Comparison Finding RunComparison diagnose map_entropy sparseness",
-        "metrics": "About PROTOCOLS Protocol measure_metric opposite_schedule",
+        "metrics": "About PROTOCOLS Protocol measure_metric",
         "imputation": "IMPUTERS Imputer",
         "probing": "Schedule exchange_maps",
         "models": "LoadedModel Preprocessing",

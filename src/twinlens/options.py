@@ -21,7 +21,7 @@ from torch import nn
 from twinlens.data.samples import Samples
 from twinlens.errors import short_repr, unknown
 from twinlens.imputation.imputers import Imputer, find_imputer
-from twinlens.metrics.catalogue import DEFAULT_METRICS, MetricRequests, find_metrics, headline
+from twinlens.metrics.catalogue import MetricRequests, find_metrics, headline
 from twinlens.metrics.metric import Metric
 from twinlens.metrics.performance import Performance, check_performance
 from twinlens.metrics.protocols import Protocol as FinePrint
@@ -162,17 +162,19 @@ class MapsOptions(ReadingOptions):
 class EvaluationOptions(MapsOptions):
     """Evaluation."""
 
-    metrics: MetricRequests = DEFAULT_METRICS
-    """Names of metrics, metrics as values, or a mapping from your own names to either; [] makes maps only."""
+    metrics: MetricRequests = "default"
+    """Names of metrics or groups, metrics as values, or a mapping from your own names to values; [] makes maps only.
+    Groups: "headline" is soundness_rank and completeness_share; "default" adds calibration, ROAD and the paper's pair,
+    its soundness at coarse levels; "paper" is soundness and completeness at the paper's levels; "all" is everything."""
 
     protocol: str | FinePrint = "paper"
     """Details of metrics given by name: "paper" follows the paper's text, "soco" its authors' published code."""
 
     levels: Sequence[float] | None = None
-    """Shares of features removed by soundness, in decreasing order; the protocol's by default."""
+    """Shares of features removed by the paper's soundness, in decreasing order; those of the metric by default."""
 
     epsilon: float = 0.01
-    """Smallest gain in performance for which soundness counts a step as predictive."""
+    """Smallest gain in performance for which the paper's soundness counts a step as predictive."""
 
     performance: Performance = "accuracy"
     """Performance measure of metrics given by name: accuracy, probability, logit, score, top5 or balanced_accuracy;
@@ -184,7 +186,8 @@ class EvaluationOptions(MapsOptions):
 
     control: Literal["shuffled", "all", "none"] = "shuffled"
     """Also measure metrics on maps exchanged between samples, and report the skill: how much better a method's own maps
-    are. "shuffled" covers all metrics except the paper's soundness, which takes long; "all" includes it."""
+    are. "shuffled" covers all metrics except the paper's soundness at its own levels, which takes long; "all" includes
+    it."""
 
     control_share: float = 0.5
     """Share of the samples measured with exchanged maps; 1 narrows the interval of the skill and takes longer."""
@@ -324,8 +327,8 @@ class Options(DistributionOptions, ExecutionOptions, EvaluationOptions, ModelDat
             )
         if not headline(metrics):
             raise ValueError(
-                "`until` needs a metric with an interval, and none of `metrics` has one. Add soundness_two_sided or "
-                "completeness."
+                "`until` needs a metric with an interval, and none of `metrics` has one. Add soundness_rank or "
+                "completeness_share."
             )
         if self.resamples < _FEWEST_RESAMPLES:
             raise ValueError(

@@ -72,7 +72,7 @@ def test_options_of_metrics(tmp_path, run, subject):
     command = ("evaluate", *subject, "--methods", "random", "--out", out, "--quiet")
     code, _, error = run(
         *command, "--metrics", "soundness,completeness", "--option", "soundness.epsilon=0.02", "--option",
-        "soundness.estimator=two_sided", "--option", "soundness.levels=[0.9, 0.5]", "--option",
+        "soundness.performance=score", "--option", "soundness.levels=[0.9, 0.5]", "--option",
         "completeness.relative=false", "--option", "completeness.thresholds=[0.5]", "--imputer", "constant",
         "--option", "imputer.value=0.25", "--option", "completeness.imputer=blur",
     )  # fmt: skip
@@ -80,7 +80,7 @@ def test_options_of_metrics(tmp_path, run, subject):
     settings = read_results(out)["settings"]
     soundness, completeness = settings["metrics"]["soundness"], settings["metrics"]["completeness"]
     assert soundness["epsilon"] == 0.02
-    assert (soundness["metric"], soundness["levels"]) == ("soundness_two_sided", [0.9, 0.5])
+    assert (soundness["metric"], soundness["levels"]) == ("soundness", [0.9, 0.5])
     assert soundness["imputer"] == {"name": "constant", "value": 0.25}
     assert (completeness["relative"], completeness["thresholds"]) == (False, [0.5])
     assert completeness["imputer"] == {"name": "blur", "sigma": 5.0}

@@ -46,7 +46,7 @@ def test_selftest_of_a_run(tmp_path, run, subject):
     code, output, error = run("selftest", tmp_path / "run", *own, "--limit", "6", "--method", "saliency", "--json")
     assert (code, error) == (0, "")
     rows = json.loads(output)
-    assert {"soundness", "soundness_two_sided", "completeness", "road_morf", "deletion", "insertion"} <= {
+    assert {"soundness", "soundness_rank", "completeness", "road_morf", "deletion", "insertion"} <= {
         row["metric"] for row in rows
     }
     assert all(row["correlation"] is None or -1 <= row["correlation"] <= 1 for row in rows)

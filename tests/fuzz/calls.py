@@ -69,9 +69,6 @@ class Subject:
         self.subject = {"model": self.model, "inputs": self.inputs, "labels": self.labels, "maps": self.maps}
         self.explained = {"model": self.model, "inputs": self.inputs, "targets": self.labels}
         self.table = tl.probe(**self.subject, schedule=self.schedule(FEW["levels"]))
-        self.opposite = tl.probe(
-            **self.subject, schedule=tl.metrics.opposite_schedule(self.schedule(FEW["levels"]), 64)
-        )
         falling = tl.probing.Schedule(by="value", order="morf", levels=(1.0, 0.5, 0.1))
         self.by_value = tl.probe(**self.subject, schedule=falling)
         self.by_rank = tl.probe(
@@ -137,9 +134,6 @@ CALLS: dict[str, Callable[[Subject], Call]] = {
     "insertion": lambda s: Call(tl.insertion, s.subject | {"levels": (0.5, 0.9)}),
     "measure_metric": lambda s: Call(tl.metrics.measure_metric, {"metric": tl.Deletion(levels=(0.5,)), **s.subject}),
     "probe": lambda s: Call(tl.probe, s.subject | {"schedule": s.schedule((0.9, 0.5))}),
-    "opposite_schedule": lambda s: Call(
-        tl.metrics.opposite_schedule, {"schedule": s.schedule((0.9, 0.5)), "features": 64}
-    ),
     "soundness_from_probes": lambda s: Call(tl.soundness_from_probes, {"table": s.table}),
     "completeness_from_probes": lambda s: Call(tl.completeness_from_probes, {"table": s.by_value}),
     "removal_from_probes": lambda s: Call(tl.removal_from_probes, {"table": s.by_rank}),

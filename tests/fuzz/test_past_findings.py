@@ -84,7 +84,7 @@ def explain(method, **changed):
         ("mass_offset", lambda: dataclasses.replace(tl.metrics.PROTOCOLS["soco"], mass_offset=[1])),
         ("score", lambda: dataclasses.replace(tl.metrics.PROTOCOLS["soco"], score="x")),
         ("cpus_per_unit", lambda: tl.run.Cluster(cpus_per_unit="x")),
-        ("features", lambda: tl.metrics.opposite_schedule(TABLE.settings.schedule, -HUGE)),
+        ("steps", lambda: tl.Soundness(estimator="rank", steps=-HUGE)),
         # tables, curves and statistics
         ("table", lambda: tl.soundness_from_probes(None)),
         ("curve", lambda: tl.bootstrap(3)),

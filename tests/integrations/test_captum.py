@@ -13,7 +13,7 @@ from twinlens.integrations import captum
 
 READ = {"sign": "positive", "channels": "sum"}
 OURS = {
-    "soundness": (captum.soundness, tl.Soundness(estimator="two_sided", **FEW), FEW),
+    "soundness": (captum.soundness, tl.Soundness(estimator="rank", **FEW), FEW),
     "completeness": (captum.completeness, tl.Completeness(performance="probability"), {}),
     "road": (captum.road, tl.Road(performance="probability"), {}),
     "deletion": (captum.deletion, tl.Deletion(performance="probability"), {}),
@@ -122,6 +122,6 @@ def test_help_lists_every_option():
     assert {"epsilon", "estimator", "sign", "channels", "seed", "ids"} <= set(
         inspect.signature(captum.soundness).parameters
     )
-    assert inspect.signature(captum.soundness).parameters["estimator"].default == "two_sided"
+    assert inspect.signature(captum.soundness).parameters["estimator"].default == "rank"
     assert "epsilon: a step that gains less" in captum.soundness.__doc__
     assert "options" not in captum.soundness.__doc__

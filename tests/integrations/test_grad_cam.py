@@ -20,7 +20,7 @@ def targets(labels):
 
 
 OURS = [
-    (grad_cam.Soundness(**FEW), tl.Soundness(estimator="two_sided", **FEW)),
+    (grad_cam.Soundness(**FEW), tl.Soundness(estimator="rank", **FEW)),
     (grad_cam.Soundness(estimator="paper", **FEW), tl.Soundness(**FEW)),
     (grad_cam.Completeness(), tl.Completeness(performance="probability")),
     (grad_cam.Road(), tl.Road(performance="probability")),

@@ -14,7 +14,7 @@ from tests.integrations.conftest import FEW
 from twinlens.integrations.quantus import Completeness, Deletion, Insertion, Road, Soundness
 
 OURS = [
-    (Soundness(**FEW), tl.Soundness(estimator="two_sided", **FEW)),
+    (Soundness(**FEW), tl.Soundness(estimator="rank", **FEW)),
     (Soundness(estimator="paper", **FEW), tl.Soundness(**FEW)),
     (Completeness(), tl.Completeness(performance="probability")),
     (Road(order="lerf"), tl.Road(order="lerf", performance="probability")),
@@ -59,7 +59,7 @@ def test_quantus_evaluate(call, model, images, labels, maps):
     assert set(results) == {"mine", "shuffled"}
     ours = tl.completeness(model, images, labels, maps, performance="probability")
     assert results["mine"]["completeness"] == pytest.approx(ours.area())
-    sound = tl.soundness(model, images, labels, maps[::-1].copy(), estimator="two_sided", **FEW)
+    sound = tl.soundness(model, images, labels, maps[::-1].copy(), estimator="rank", **FEW)
     assert results["shuffled"]["soundness"] == pytest.approx(sound.area_per_sample().mean())
 
 

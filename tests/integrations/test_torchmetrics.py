@@ -16,7 +16,7 @@ from twinlens.integrations.torchmetrics import Completeness, Deletion, Insertion
 
 IDS = list("abcdef")
 OURS = [
-    (Soundness(**FEW), tl.Soundness(estimator="two_sided", **FEW)),
+    (Soundness(**FEW), tl.Soundness(estimator="rank", **FEW)),
     (Soundness(estimator="paper", **FEW), tl.Soundness(**FEW)),
     (Completeness(performance="balanced_accuracy"), tl.Completeness(performance="balanced_accuracy")),
     (Completeness(relative=False), tl.Completeness(relative=False, performance="probability")),
@@ -123,7 +123,7 @@ def test_a_collection_asks_several_questions(model, images, labels, maps):
     assert len(metrics.compute_groups) == 1
     found = metrics.compute()
     for name, epsilon in {"strict": 0.5, "usual": 0.01}.items():
-        curve = tl.soundness(model, images, labels, maps, ids=IDS, epsilon=epsilon, estimator="two_sided", **FEW)
+        curve = tl.soundness(model, images, labels, maps, ids=IDS, epsilon=epsilon, estimator="rank", **FEW)
         assert found[name].item() == pytest.approx(curve.area(), abs=1e-6)
     assert found["strict"] < found["usual"]
 

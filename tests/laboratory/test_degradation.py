@@ -31,17 +31,17 @@ def test_metrics_rank_degraded_maps():
     result = selftest(task.model, task.inputs, task.labels, task.information, imputer=task.imputer).set_index("metric")
     assert set(result.index) == {
         "soundness",
-        "soundness_two_sided",
+        "soundness_rank",
         "completeness",
         "road_morf",
         "deletion",
         "insertion",
     }
-    assert result.loc["soundness_two_sided", "correlation"] > 0.9
+    assert result.loc["soundness_rank", "correlation"] > 0.9
     two = tl.soundness(task.model, task.inputs, task.labels, task.information, imputer=task.imputer, levels=LEVELS,
-                       estimator="two_sided")  # fmt: skip
+                       estimator="rank")  # fmt: skip
     # Over its levels, whatever the others reach, and in steps as they were measured.
-    assert result.loc["soundness_two_sided", "share 0"] == two.in_steps().area()
+    assert result.loc["soundness_rank", "share 0"] == two.in_steps().area()
     assert result.loc["road_morf", "correlation"] > 0.9
     assert result.loc["insertion", "correlation"] > 0.9
     assert result.loc["insertion", "share 0"] < result.loc["insertion", "share 1"]  # of a loss, less is better

@@ -6,7 +6,9 @@ import pytest
 import torch
 
 import twinlens as tl
-from twinlens.metrics.catalogue import DEFAULT_METRICS, METRICS, describe_metric, find_metrics, rebuild_metric
+from twinlens.metrics.catalogue import METRICS, describe_metric, find_metrics, rebuild_metric
+from twinlens.metrics.sweeps import merge_sweeps
+from twinlens.run.manifest import Settings
 from twinlens.support.fields import fields_of
 
 LATE = dataclasses.replace(tl.metrics.PROTOCOLS["paper"], name="late", start_level=0.3)
@@ -22,9 +24,9 @@ IMPUTERS = [
 ]
 CHANGES = {
     "soundness": {"epsilon": 0.02, "levels": (0.9, 0.5), "performance": "logit"},
-    "soundness_two_sided": {"levels": (0.5,), "performance": "balanced_accuracy"},
     "completeness": {"thresholds": (0.8, 0.4), "relative": False, "performance": "top5"},
     "road_morf": {"levels": (0.2, 0.4)},
+    "road_gain": {"levels": (0.2, 0.4)},
     "road_lerf": {"levels": (0.2, 0.4), "performance": "probability"},
     "deletion": {"levels": (0.5,)},
     "insertion": {"levels": (0.5,)},
@@ -44,21 +46,46 @@ def worse_probability(table):
 
 def test_names_are_those_of_the_contract():
     assert list(METRICS) == [
-        "soundness",
-        "soundness_two_sided",
-        "completeness",
-        "road_morf",
-        "road_lerf",
-        "deletion",
-        "insertion",
         "soundness_rank",
         "completeness_share",
         "calibration",
+        "soundness",
+        "completeness",
+        "road_morf",
+        "road_lerf",
+        "road_gain",
+        "deletion",
+        "insertion",
     ]
     assert all(metric.name == name for name, metric in METRICS.items())
-    assert set(DEFAULT_METRICS) <= set(METRICS)
     better = {name for name, metric in METRICS.items() if metric.about.higher_is_better}
     assert set(METRICS) - better == {"road_lerf", "insertion", "calibration"}
+
+
+def test_groups_stand_for_their_metrics():
+    assert list(find_metrics("headline")) == ["soundness_rank", "completeness_share"]
+    assert find_metrics("paper") == {"soundness": tl.Soundness(), "completeness": tl.Completeness()}
+    assert find_metrics("all") == METRICS
+    assert find_metrics("default")["soundness"] == tl.Soundness(steps=20)
+    assert find_metrics("default", {"levels": (0.9, 0.5)})["soundness"] == tl.Soundness(steps=20, levels=(0.9, 0.5))
+    assert list(find_metrics(["headline", "deletion", "headline"])) == [*find_metrics("headline"), "deletion"]
+    assert find_metrics(["default", "soundness"])["soundness"] == tl.Soundness()
+    with pytest.raises(ValueError, match=r"one of soundness_rank, .*, default, headline.*Did you mean 'headline'\?"):
+        find_metrics("headlin")
+
+
+@pytest.mark.parametrize(("group", "most"), [("default", 75), ("headline", 60)])
+@pytest.mark.parametrize("features", [20, 30, 50, 784, 3 * 1024, 224 * 224])
+def test_calls_of_the_model_for_each_sample_and_method_with_its_control(group, most, features):
+    metrics = {name: metric.bound(tl.LinearImputer(), neighbours=True) for name, metric in find_metrics(group).items()}
+    options = tl.Options(metrics=group)
+    settings = Settings.of(metrics, tl.LinearImputer(), options, samples=100)
+    calls = 0.0
+    for sweep in merge_sweeps(settings.sweeps(metrics, features)):
+        # The answer for the original input is shared by all methods.
+        original = {("area", 0.0), ("value", 1.0)} & {(sweep.schedule.by, level) for level in sweep.schedule.levels}
+        calls += (len(sweep.schedule.levels) - len(original)) * (sweep.exchanged or 1.0)
+    assert most * 0.7 < calls <= most
 
 
 def test_one_name_or_one_value_stands_for_a_list_of_one():
@@ -104,14 +131,14 @@ def test_tables_name_metrics_as_one_likes():
     found = find_metrics(
         {
             "mine": {"metric": "soundness", "epsilon": 0.05, "imputer": {"name": "constant", "value": 1}},
-            "soundness_two_sided": {"levels": [0.9, 0.5]},  # the name of the metric itself
+            "soundness_rank": {"steps": 10},  # the name of the metric itself
             "as it is": "road_lerf",
             "ready": tl.Deletion(levels=(0.5,)),
         }
     )
     assert found == {
         "mine": tl.Soundness(epsilon=0.05, imputer=tl.ConstantImputer(1.0)),
-        "soundness_two_sided": tl.Soundness(estimator="two_sided", levels=(0.9, 0.5)),
+        "soundness_rank": tl.Soundness(estimator="rank", steps=10),
         "as it is": tl.Road(order="lerf"),
         "ready": tl.Deletion(levels=(0.5,)),
     }
@@ -135,7 +162,7 @@ def test_options_of_the_run_go_to_metrics_given_by_name():
         (
             "soundnes",
             ValueError,
-            r"^`metrics` must be one of soundness, .*; got 'soundnes'\. Did you mean 'soundness'\?$",
+            r"^`metrics` must be one of soundness_rank, .*; got 'soundnes'\. Did you mean 'soundness'\?$",
         ),
         (["accuracy"], ValueError, r"^`metrics` must be one of .*; got 'accuracy'\.$"),
         ([3], ValueError, r"^`metrics` must be one of .*; got 3\.$"),
@@ -149,7 +176,7 @@ def test_options_of_the_run_go_to_metrics_given_by_name():
         ({"deletion": {"epsilon": 0.1}}, ValueError, r"^`metrics\.deletion` must be one of .*; got 'epsilon'\.$"),
         ({"soundness": {"epsilon": "x"}}, TypeError, r"^`epsilon` must be a number; got 'x'\.$"),
         ({"soundness": {"epsilon": -1}}, ValueError, r"^`epsilon` must be >= 0"),
-        ({"soundness": {"estimator": "two-sided"}}, ValueError, r"^`estimator` must be .*Did you mean 'two_sided'\?$"),
+        ({"soundness": {"estimator": "ranks"}}, ValueError, r"^`estimator` must be .*Did you mean 'rank'\?$"),
         ({"soundness": {"levels": [0.5, 0.9]}}, ValueError, r"^`levels` must decrease within \[0, 1\)"),
         ({"road_morf": {"levels": [0.9, 0.5]}}, ValueError, r"^`levels` must increase within \(0, 1\]"),
         ({"completeness": {"relative": "no"}}, TypeError, r"^`relative` must be true or false; got 'no'\.$"),
@@ -213,7 +240,7 @@ def test_functions_are_told_apart_by_their_source():
 
 def test_metrics_take_the_imputer_of_the_run_where_they_have_none():
     main = tl.ConstantImputer(3.0)
-    for name in ("soundness", "soundness_two_sided", "completeness", "road_morf", "road_lerf"):
+    for name in ("soundness", "soundness_rank", "completeness", "road_morf", "road_lerf"):
         assert METRICS[name].bound(main, neighbours=True).imputer == main
     for name, own in (("deletion", tl.ConstantImputer(0.0)), ("insertion", tl.BlurImputer())):
         assert METRICS[name].bound(main, neighbours=True).imputer == own

@@ -309,7 +309,24 @@ def test_the_area_between_two_predictive_levels():
 
 
 def test_estimators_are_told_apart_where_they_are_shown():
-    paper, two_sided = tl.Soundness().about, tl.Soundness(estimator="two_sided").about
-    assert (paper.title, two_sided.title) == ("Soundness", "Soundness, two-sided")
-    assert two_sided.summary == paper.summary + ", each step judged from two sides"
-    assert two_sided.heading.replace("\n2-sided", "") == paper.heading
+    metrics = [
+        tl.Soundness(estimator="rank"),
+        tl.Soundness(),
+        tl.Soundness(steps=20),
+        tl.Soundness(levels=(0.5,), steps=9),
+    ]
+    assert [metric.about.title for metric in metrics] == [
+        "Soundness", "Soundness (paper)", "Soundness (paper, coarse)", "Soundness (paper)"
+    ]  # fmt: skip
+    assert [metric.about.short for metric in metrics[:3]] == [
+        "soundness ↑", "soundness (paper) ↑", "soundness (paper, coarse) ↑"
+    ]  # fmt: skip
+    both = tl.Completeness(estimator="share"), tl.Completeness()
+    assert [metric.about.short for metric in both] == ["completeness ↑", "completeness (paper) ↑"]
+
+
+def test_a_coarse_reading_of_the_papers_soundness_needs_no_probe_of_its_own():
+    for features in (7, 30, 784, None):
+        [coarse] = tl.Soundness(steps=20).sweeps(features)
+        assert coarse == tl.Soundness(estimator="rank").sweeps(features)[0]
+    assert tl.Soundness(steps=20, levels=(0.9, 0.5)).sweeps(784) == tl.Soundness(levels=(0.9, 0.5)).sweeps(784)

@@ -17,7 +17,7 @@ from twinlens.probing.ranking import Schedule, count_removed, keep_features, kep
 ZERO = tl.ConstantImputer(0.0)
 ASKED = [
     *(metric for metric in tl.METRICS.values() if metric.needs_performance),
-    tl.Soundness(estimator="two_sided", levels=(0.8, 0.6, 0.4, 0.2, 0.0)),
+    tl.Soundness(estimator="rank", levels=(0.8, 0.6, 0.4, 0.2, 0.0)),
 ]
 
 
@@ -107,15 +107,6 @@ def test_ranks_of_segments():
     assert count_removed(ranking, by_value).tolist() == [[0, 1, 3], [0, 1, 2]]
 
 
-def test_opposite_levels_remove_what_the_others_keep():
-    schedule = Schedule(by="area", order="lerf", levels=tuple(k / 100 for k in range(98, 0, -3)))
-    opposite = tl.metrics.opposite_schedule(schedule, None)
-    for features in (2, 3, 5, 10, 37, 64, 99):
-        ranking = rank_features(torch.rand(1, features), ids=["a"], seed=0)
-        kept = features - count_removed(ranking, schedule)[0, :-1]
-        assert count_removed(ranking, opposite)[0].tolist() == [0, *kept.tolist()]
-
-
 def test_false_features_of_segments(rows):
     inputs, maps, model = rows
     segments = torch.tensor([[0, 0, 1, 1, 2, -1]] * 7)
@@ -167,7 +158,7 @@ def test_superpixels_in_a_run(tmp_path):
     torch.manual_seed(0)
     images, labels = torch.rand(6, 3, 16, 16), torch.arange(6) % 3
     model = nn.Sequential(nn.Conv2d(3, 4, 5), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 144, 3)).eval()
-    quick = {"resamples": 30, "threads": 1, "batch_size": 64, "metrics": ["soundness_two_sided", "completeness"]}
+    quick = {"resamples": 30, "threads": 1, "batch_size": 64, "metrics": ["soundness_rank", "completeness"]}
     by_name = tl.evaluate(model, (images, labels), ["saliency"], segments="slic:20", out=tmp_path / "a", **quick)
     given = superpixels(images, 20)
     by_array = tl.evaluate(

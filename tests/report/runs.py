@@ -24,6 +24,7 @@ OPTIONS = {
     "memory_format": "contiguous",
     "shard_size": 4,
     "resamples": 60,
+    "metrics": "all",
     "protocol": dataclasses.replace(tl.metrics.PROTOCOLS["paper"], levels=LEVELS),
 }
 METHODS = ("saliency", "sobel", "random")
@@ -73,9 +74,9 @@ def with_curve(evaluation, method, metric, **entries):
 
 
 SKILLS = {
-    "saliency": {"soundness_two_sided": (0.21, 0.05), "completeness": (0.12, 0.04)},
-    "sobel": {"soundness_two_sided": (0.14, 0.06), "completeness": (-0.03, 0.05)},
-    "random": {"soundness_two_sided": (-0.00001, 0.02), "completeness": (-0.05, 0.03)},
+    "saliency": {"soundness_rank": (0.21, 0.05), "completeness_share": (0.12, 0.04)},
+    "sobel": {"soundness_rank": (0.14, 0.06), "completeness_share": (-0.03, 0.05)},
+    "random": {"soundness_rank": (-0.00001, 0.02), "completeness_share": (-0.05, 0.03)},
 }
 SIGNS = {"better": "▲", "undecided": "≈", "worse": "▼"}
 
@@ -114,7 +115,7 @@ def with_areas(evaluation, points):
                 metric: dataclasses.replace(
                     first.metrics[metric], area=Estimate(value=area, samples=10), control=None, skill=None
                 )
-                for metric, area in zip(("soundness_two_sided", "completeness"), areas, strict=False)
+                for metric, area in zip(("soundness_rank", "completeness_share"), areas, strict=False)
             },
         )
         for name, areas in points.items()

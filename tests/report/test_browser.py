@@ -24,7 +24,7 @@ from tests.report.runs import (
     with_skills,
     without_control,
 )
-from twinlens.metrics.catalogue import DEFAULT_METRICS
+from twinlens.metrics.catalogue import GROUPS
 from twinlens.report import write_report
 from twinlens.report.page import build_page, read_part
 from twinlens.report.run_summary import describe_run
@@ -55,7 +55,7 @@ def test_a_page_opens_from_a_file_without_network_and_without_complaints(browser
     assert browser.driver.title == "twinlens: tiny on arrays"
     assert browser.one("h1").text == "tiny on arrays"
     kinds = [kind for kind, _ in browser.series()]
-    assert kinds == ["plane", *DEFAULT_METRICS, "course"]
+    assert kinds == ["plane", *GROUPS["default"], "course"]
     assert browser.one(".metric h3").text == "Soundness, two-sided"
     axes = browser.run("return charts[1].getOption().xAxis[0].name + '; ' + charts[1].getOption().yAxis[0].name")
     assert axes == "predictive level: probability reached; soundness"
@@ -90,7 +90,7 @@ def test_numbers_read_back_from_the_browser_are_those_of_the_results(browser, ru
                 ]
             else:
                 assert points == [list(point) for point in zip(curve.levels, curve.values, strict=True)]
-        areas = [found.metrics[metric].area.value for metric in ("soundness_two_sided", "completeness")]
+        areas = [found.metrics[metric].area.value for metric in ("soundness_rank", "completeness")]
         assert dict(drawn["plane"])[method] == [areas]
 
 
@@ -491,7 +491,7 @@ def test_differences_between_runs_are_shown_as_text(browser, run, tmp_path):
 def test_metrics_with_names_of_ones_own_are_drawn_by_what_they_are(browser, tmp_path):
     levels = (0.9, 0.5, 0.1)
     metrics = {
-        EVIL: tl.Soundness(estimator="two_sided", levels=levels, performance="probability"),
+        EVIL: tl.Soundness(estimator="rank", levels=levels, performance="probability"),
         "lost": tl.Completeness(relative=False),
         "strict": tl.Soundness(epsilon=0.05, levels=levels),
     }

@@ -13,7 +13,7 @@ from PIL import Image
 import twinlens as tl
 from tests.report.browser import needs_browser
 from tests.report.runs import image_samples, make_run
-from twinlens.metrics.catalogue import DEFAULT_METRICS
+from twinlens.metrics.catalogue import GROUPS
 from twinlens.report import format_table, write_report
 from twinlens.run.check_records import Check, CheckColumn, MethodCheck, store_check
 from twinlens.support.estimate import Estimate
@@ -151,7 +151,7 @@ def test_the_same_metric_has_the_same_ranges_in_both_runs(browser, pair):
     for kind, *ranges in axes:
         kinds.setdefault(kind, []).append(ranges)
     del kinds["course"]
-    assert {"plane", "check cascade", *DEFAULT_METRICS} == set(kinds)
+    assert {"plane", "check cascade", *GROUPS["default"]} == set(kinds)
     for kind, (first, second) in kinds.items():
         assert first == second, kind
     assert kinds["check cascade"][0][1][1] >= 2.6
@@ -294,14 +294,14 @@ def test_tokens_are_shown_by_place_and_id(browser, tmp_path):
         Words(),
         ({"input_ids": ids, "attention_mask": (ids > 0).long()}, labels),
         ["random"],
-        metrics=["soundness_two_sided"],
+        metrics=["soundness_rank"],
         imputer=tl.TokenImputer(3, special=(0, 1)),
         resamples=20,
         out=tmp_path / "run",
     )
     browser.open(write_report([run], tmp_path / "r.html"))
     shown = browser.run("return content.runs[0].explorer.samples[0]")
-    row = run.curve("random", "soundness_two_sided").table.ids.index(shown["id"])
+    row = run.curve("random", "soundness_rank").table.ids.index(shown["id"])
     assert shown["tokens"]["ids"] == ids[row, :4].tolist()  # without padding
     text = [token.text.split("\n") for token in browser.all(".subject .token")]
     assert text == [[str(place), str(number)] for place, number in enumerate(ids[row, :4].tolist())]

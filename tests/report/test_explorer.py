@@ -38,8 +38,8 @@ def test_the_explorer_tells_what_the_probes_say(run):
     shown = describe_samples(run, budget=10**6)
     assert shown["levels"] == sorted(shown["levels"])
     assert (shown["levels"][0], shown["levels"][-1]) == (0.1, 0.98)
-    assert shown["metric"] == "soundness_two_sided"
-    curve = run.curve("sobel", "soundness_two_sided")
+    assert shown["metric"] == "soundness_rank"
+    curve = run.curve("sobel", "soundness_rank")
     for sample in shown["samples"]:
         row = curve.table.ids.index(sample["id"])
         answers = sample["methods"]["sobel"]
@@ -141,7 +141,7 @@ def test_soundness_is_shown_before_other_metrics(tmp_path):
     evaluation = make_run(tmp_path / "run", samples=image_samples(4), methods=["random"], metrics=metrics)
     assert describe_samples(evaluation, budget=10**6)["metric"] == "a"
     few = dataclasses.replace(tl.metrics.PROTOCOLS["paper"], levels=(0.9, 0.5, 0.1))
-    metrics |= {"d": tl.Soundness(estimator="two_sided", protocol=few)}
+    metrics |= {"d": tl.Soundness(estimator="rank", protocol=few)}
     evaluation = make_run(tmp_path / "run", samples=image_samples(4), methods=["random"], metrics=metrics)
     shown = describe_samples(evaluation, budget=10**6)
     assert (shown["metric"], shown["judged"]) == ("d", True)

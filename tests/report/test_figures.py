@@ -121,10 +121,10 @@ def test_the_plane_is_as_before_without_a_control(run):
 
 def test_two_sided_curves_are_drawn_over_the_predictive_levels_that_they_reach(run):
     axes = Figure().add_subplot()
-    draw_metric(axes, run, "soundness_two_sided", method_styles([run]))
+    draw_metric(axes, run, "soundness_rank", method_styles([run]))
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("predictive level: probability reached", "soundness")
     [line] = [line for line in axes.get_lines() if line.get_label() == "sobel"]
-    curve = run.results.methods["sobel"].metrics["soundness_two_sided"]
+    curve = run.results.methods["sobel"].metrics["soundness_rank"]
     across = list(line.get_xdata())
     assert across == sorted(across)
     assert set(across) <= set(curve.performance)
@@ -133,7 +133,7 @@ def test_two_sided_curves_are_drawn_over_the_predictive_levels_that_they_reach(r
 
 def test_panels_of_experiments_draw_the_plane_with_one_legend(judged):
     figure = Figure(layout="constrained")
-    draw_panels(figure, judged, ["soundness_two_sided", "completeness"], plane=True)
+    draw_panels(figure, judged, ["soundness_rank", "completeness"], plane=True)
     assert [axes.get_title() for axes in figure.axes] == ["Soundness, two-sided", "Completeness", "Both, as areas"]
     assert len(figure.axes[2].texts) == len(METHODS)
     [legend] = figure.legends

@@ -37,10 +37,10 @@ def test_numbers_of_the_page_are_those_of_the_results(run, page):
             assert cell["direction"] == (stored.direction if skill else None)
             assert cell["bold"] == (not skill and run.results.best(metric) == row["method"])
     assert [column["key"] for column in columns if column["kind"] == "skill"] == [
-        "soundness_two_sided_skill",
+        "soundness_rank_skill",
         "completeness_skill",
     ]
-    assert shown["plane"]["metrics"] == ["soundness_two_sided", "completeness"]
+    assert shown["plane"]["metrics"] == ["soundness_rank", "completeness"]
     for point in shown["plane"]["points"]:
         for metric, side in zip(shown["plane"]["metrics"], point["sides"], strict=True):
             stored = run.results.methods[point["method"]].metrics[metric]

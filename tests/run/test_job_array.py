@@ -94,7 +94,7 @@ def test_four_processes_at_once(tmp_path):
     """None is told how to call the model: one of them finds out, and all others do as it did."""
     arguments = [
         "evaluate", "--model", model_file(tmp_path), "--data", image_folder(tmp_path / "images", per_class=8),
-        "--methods", "saliency,random,centre", "--metrics", "soundness_two_sided,completeness", "--imputer", "constant",
+        "--methods", "saliency,random,centre", "--metrics", "soundness_rank,completeness", "--imputer", "constant",
         "--shard-size", "3", "--resamples", "50",
     ]  # fmt: skip
     printed = script(

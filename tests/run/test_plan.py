@@ -1,5 +1,5 @@
 import twinlens as tl
-from twinlens.metrics.catalogue import DEFAULT_METRICS, METRICS
+from twinlens.metrics.catalogue import METRICS
 from twinlens.run.manifest import Settings
 from twinlens.run.plan import needed_sweeps, plan_sweeps
 
@@ -7,12 +7,12 @@ PAPER = tl.metrics.PROTOCOLS["paper"]
 FEATURES = 784
 
 
-def bound(names=DEFAULT_METRICS, **options):
+def bound(names="default", **options):
     metrics = tl.Options(metrics=names, **options).metric_values
     return {name: metric.bound(tl.LinearImputer(), neighbours=True) for name, metric in metrics.items()}
 
 
-def wanted(names=DEFAULT_METRICS, control="none", **options):
+def wanted(names="default", control="none", **options):
     metrics = bound(names, **options)
     asked = tl.Options(control=control)
     return Settings.of(metrics, tl.LinearImputer(), asked, samples=9).sweeps(metrics, FEATURES)

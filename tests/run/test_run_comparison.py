@@ -19,7 +19,7 @@ from twinlens.support.estimate import Estimate
 LEVELS = (0.9, 0.7, 0.5, 0.3, 0.1)
 METRICS = {
     "completeness": tl.Completeness(performance="probability"),
-    "soundness_two_sided": tl.Soundness(estimator="two_sided", performance="probability", levels=LEVELS),
+    "soundness": tl.Soundness(performance="probability", levels=LEVELS),
 }
 OPTIONS = {
     "imputer": tl.ConstantImputer(0.0),
@@ -221,14 +221,14 @@ def test_three_runs_are_decided_at_once(right, other, folder):
 
 def test_another_question_is_not_compared(right, other):
     def asked(**changes):
-        metric = dataclasses.replace(METRICS["soundness_two_sided"], **changes)
+        metric = dataclasses.replace(METRICS["soundness"], **changes)
         shutil.rmtree(other.path.parent / "asked", ignore_errors=True)
         copy = tl.open_evaluation(shutil.copytree(other.path, other.path.parent / "asked"))
-        return copy.ask({"completeness": METRICS["completeness"], "soundness_two_sided": metric})
+        return copy.ask({"completeness": METRICS["completeness"], "soundness": metric})
 
     result = tl.compare([right, asked(epsilon=0.05)])
     assert result.notes == (
-        "soundness_two_sided is not compared between right and asked: epsilon is 0.01 in right and 0.05 in asked. Use "
+        "soundness is not compared between right and asked: epsilon is 0.01 in right and 0.05 in asked. Use "
         "the same settings in both, by evaluation.ask(…) or twinlens ask.",
     )
     assert {pair.metric for pair in result.pairs} == {"completeness"}
@@ -237,20 +237,19 @@ def test_another_question_is_not_compared(right, other):
     [note] = tl.compare([right, asked(performance="logit")]).notes
     assert "performance is 'probability' in right and 'logit' in asked" in note
     lenient = dataclasses.replace(tl.metrics.PROTOCOLS["paper"], name="mine", levels=(0.5,), strict=False)
-    [note] = tl.compare([right, asked(extrapolate=False, protocol=lenient)]).notes
+    [note] = tl.compare([right, asked(protocol=lenient)]).notes
     assert "protocol.strict is True in right and False in asked" in note
-    assert "extrapolate is True in right and False in asked" in note
 
 
 def test_levels_that_are_named_and_those_by_default_are_the_same_question(right, folder):
-    default = tl.Soundness(estimator="two_sided", performance="probability")
+    default = tl.Soundness(performance="probability")
     levels = default.sweeps(6)[0].schedule.levels
     runs = [
         evaluated(folder / name, metrics={"mine": dataclasses.replace(default, levels=given)}, control="none")
         for name, given in (("default", None), ("named", levels), ("fewer", levels[:-1]))
     ]
     assert [pair.difference.value for pair in tl.compare(runs[:2]).pairs] == [0.0]
-    with pytest.raises(ValueError, match=r"levels is \[0.98, 0.96, … 0.06, 0.02\] \(32 values\) in default and \[0.98"):
+    with pytest.raises(ValueError, match=r"levels is \[0.98, 0.97, … 0.02, 0.01\] \(98 values\) in default and \[0.98"):
         tl.compare([runs[0], runs[2]])
 
 

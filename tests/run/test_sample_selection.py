@@ -37,7 +37,7 @@ def test_the_most_telling_samples_are_selected(run):
     ids = image_samples().ids
     likeness, shares = agreement_of_methods(run.run, len(ids)), false_share(run)
     assert list(shares) == list(METHODS)
-    np.testing.assert_array_equal(shares["sobel"], run.curve("sobel", "soundness_two_sided").false_share)
+    np.testing.assert_array_equal(shares["sobel"], run.curve("sobel", "soundness_rank").false_share)
     false = np.nanmean(list(shares.values()), axis=0)
     chosen = select_samples(run.run, ids, shares)
     assert len(chosen) == 8

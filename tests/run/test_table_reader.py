@@ -11,7 +11,7 @@ import twinlens as tl
 from tests.tiny import tiny_model
 from twinlens.run.table_reader import TableReader
 
-METRICS = ["soundness_two_sided", "completeness", "deletion", "insertion"]
+METRICS = ["soundness_rank", "completeness", "deletion", "insertion"]
 
 
 @pytest.fixture(scope="module")

@@ -33,7 +33,7 @@ INPUTS = torch.randn(SAMPLES, 6, generator=torch.manual_seed(0))
 LABELS = (INPUTS @ WEIGHTS > 0).long()
 OPTIONS = {
     "metrics": {
-        "soundness_two_sided": tl.Soundness(estimator="two_sided", levels=(0.8, 0.5, 0.2)),
+        "soundness_rank": tl.Soundness(estimator="rank", levels=(0.8, 0.5, 0.2)),
         "completeness": tl.Completeness(thresholds=(0.8, 0.4), performance="probability"),
     },
     "imputer": tl.ConstantImputer(0.0),
@@ -315,7 +315,7 @@ def test_what_is_no_margin_is_refused(until):
 def test_what_cannot_be_combined_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"`until` looks at the results of each round .*Leave one of them out"):
         tl.Options(until=0.02, part="1/2", out=str(tmp_path))
-    with pytest.raises(ValueError, match=r"`until` needs a metric with an interval.*Add soundness_two_sided"):
+    with pytest.raises(ValueError, match=r"`until` needs a metric with an interval.*Add soundness_rank"):
         tl.Options(until=0.02, metrics="soundness")
     with pytest.raises(ValueError, match=r"`until` needs a metric with an interval"):
         tl.Options(until="decided", metrics=())

@@ -12,7 +12,7 @@ from tests.tiny import image_folder, model_file, tiny_model
 from twinlens.data.images import read_image
 from twinlens.data.samples import cached
 from twinlens.evaluation import evaluate
-from twinlens.metrics.catalogue import DEFAULT_METRICS, METRICS
+from twinlens.metrics.catalogue import GROUPS, METRICS
 from twinlens.outcome import open_evaluation
 from twinlens.probing.exchange import draw_controlled
 
@@ -28,7 +28,7 @@ def test_the_control_is_that_of_the_library(tmp_path, share):
     ids = evaluation.ids()
     exchanged = tl.probing.exchange_maps(evaluation.maps("saliency"), labels, ids=ids, seed=3)
     chosen = draw_controlled(ids, share, seed=3)
-    for name in DEFAULT_METRICS:
+    for name in GROUPS["default"]:
         metric = METRICS[name].bound(tl.ConstantImputer(0.1), neighbours=True)
         curves = [
             tl.metrics.measure_metric(
@@ -67,7 +67,7 @@ def test_shards_change_nothing_about_the_control(tmp_path):
         for size in (1, 3, 10)
     ]
     for method in ("saliency", "random"):
-        for metric in ("soundness_two_sided", "completeness", "insertion"):
+        for metric in ("soundness_rank", "completeness", "insertion"):
             skills = [run.results.skill(method, metric).value for run in runs]
             assert skills == pytest.approx([skills[0]] * 3, abs=1e-6)
 
@@ -76,8 +76,8 @@ def test_what_the_control_costs(tmp_path):
     """Both estimators, completeness and the control: 1.7 times the paper's sweep and completeness; 1.1 without it."""
     data, paper = samples(), 98 + 10
     for metrics, most in (
-        (["soundness_two_sided", "completeness", "soundness"], 1.7),
-        (["soundness_two_sided", "completeness"], 1.1),
+        (["soundness_rank", "completeness", "soundness"], 1.7),
+        (["soundness_rank", "completeness"], 1.1),
     ):
         model = CountingModel()
         evaluate(model, data, ["random"], metrics=metrics, out=tmp_path / str(most), **QUICK)
@@ -136,7 +136,7 @@ def test_batch_size_and_workers_change_nothing_that_counts(tmp_path):
         evaluate(tiny_model(), samples(), ["integrated_gradients"], out=tmp_path / str(i), **{**OPTIONS, **change})
         for i, change in enumerate(({"batch_size": 1}, {"batch_size": 33, "workers": 3}, {"shard_size": 10}))
     ]
-    for metric in DEFAULT_METRICS:
+    for metric in GROUPS["default"]:
         tables = [run.curve("integrated_gradients", metric).table for run in runs]
         for table in tables[1:]:
             np.testing.assert_array_equal(table.predicted, tables[0].predicted)
@@ -254,7 +254,7 @@ def test_how_often_an_image_is_decoded(tmp_path, monkeypatch, budget, control, t
         monkeypatch.setattr("twinlens.evaluation.write_selection", lambda *_: None)
     evaluate(
         model_file(tmp_path), image_folder(tmp_path / "images"), ["saliency", "random", "centre"],
-        metrics=["soundness_two_sided", "deletion"], control=control, out=tmp_path / "run", **QUICK,
+        metrics=["soundness_rank", "deletion"], control=control, out=tmp_path / "run", **QUICK,
     )  # fmt: skip
     assert len(decoded) == 12
     assert sorted(decoded.values())[-2] == times  # the first image is also the example

@@ -209,8 +209,8 @@ def test_soundness_that_is_judged_for_all_samples_at_once_has_no_interval(perfor
         assert np.isfinite(judged_alone.band(resamples=50)).any()
 
 
-def test_intervals_of_the_two_sided_estimator():
-    curve = tl.soundness(*case(2), levels=LEVELS, imputer=ZERO, estimator="two_sided")
+def test_intervals_of_soundness_by_score():
+    curve = tl.soundness(*case(2), levels=LEVELS, imputer=ZERO, performance="score")
     low, high = curve.band(resamples=200)
     inside = (low <= curve.values) & (curve.values <= high)
     assert inside.all()
@@ -222,14 +222,14 @@ def test_intervals_of_the_two_sided_estimator():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("metric", ["completeness", "two-sided"])
+@pytest.mark.parametrize("metric", ["completeness", "soundness"])
 def test_coverage_on_a_known_population(metric):
     """A reduced version of benchmarks/interval_coverage.py: the population is known, samples of it are drawn."""
     arguments = case(4, samples=1500, features=30)
     if metric == "completeness":
         population = tl.completeness(*arguments, imputer=ZERO)
     else:
-        population = tl.soundness(*arguments, imputer=ZERO, levels=LEVELS, estimator="two_sided")
+        population = tl.soundness(*arguments, imputer=ZERO, estimator="rank")
     rng, held = np.random.default_rng(0), []
     for _ in range(100):
         index = rng.integers(1500, size=100)
@@ -237,8 +237,7 @@ def test_coverage_on_a_known_population(metric):
         if metric == "completeness":
             curve = tl.completeness_from_probes(table)
         else:
-            opposite = population.opposite.take(index)
-            curve = tl.soundness_from_probes(table, estimator="two_sided", opposite=opposite)
+            curve = tl.Soundness(estimator="rank").read([table, population.opposite.take(index)])
         area = bootstrap(curve, resamples=150).area()
         held.append(area.low <= population.area() <= area.high)
     assert 0.88 <= np.mean(held) <= 0.99
@@ -249,7 +248,7 @@ def test_intervals_of_soundness_end_where_no_share_can_be():
     maps = task.information.copy()
     maps[:2] = maps[:2].max() - maps[:2]  # two of twelve are upside down, so that the area is high and uncertain
     curve = tl.soundness(
-        task.model, task.inputs, task.labels, maps, estimator="two_sided", imputer=task.imputer, levels=(0.9, 0.5, 0.1)
+        task.model, task.inputs, task.labels, maps, performance="score", imputer=task.imputer, levels=(0.9, 0.5, 0.1)
     )
     found = bootstrap(curve, resamples=100)
     strays = np.abs(found.areas_up_to(None)[1] - curve.area()).max()

@@ -113,12 +113,6 @@ def test_one_sample_worth_more_than_epsilon(table):
     assert "at least 200 samples" in few.message
 
 
-def test_the_two_sided_estimator_does_not_decide_by_accuracy(task):
-    curve = tl.soundness(task.model, task.inputs, task.labels, task.information, levels=LEVELS, imputer=task.imputer,
-                         estimator="two_sided")  # fmt: skip
-    assert {"noisy decisions", "one sample"}.isdisjoint(by_kind(diagnose(curve)))
-
-
 def test_ties_of_quantised_maps():
     rng = np.random.default_rng(0)
     fine = rng.random((5, 32, 32))

@@ -10,10 +10,10 @@ LEVELS = tuple(p / 100 for p in range(98, 0, -4))
 
 
 def measure_maps(task, maps, ids=None):
-    """Two-sided soundness, completeness, and the loss when the least relevant features go first."""
+    """Soundness as a rank, completeness, and the loss when the least relevant features go first."""
     arguments, options = (task.model, task.inputs, task.labels, maps), {"imputer": task.imputer, "ids": ids}
     return {
-        "soundness": tl.soundness(*arguments, levels=LEVELS, estimator="two_sided", **options),
+        "soundness": tl.soundness(*arguments, estimator="rank", **options),
         "completeness": tl.completeness(*arguments, **options),
         "road": tl.road(*arguments, order="lerf", **options),
     }
@@ -25,8 +25,8 @@ def of_samples(curve, index, ids):
     def take(table):
         return dataclasses.replace(table.take(index), ids=ids)
 
-    if isinstance(curve, tl.SoundnessCurve):
-        return tl.soundness_from_probes(take(curve.table), estimator="two_sided", opposite=take(curve.opposite))
+    if isinstance(curve, tl.StepCurve):
+        return tl.Soundness(estimator="rank").read([take(curve.table), take(curve.opposite)])
     read = tl.completeness_from_probes if isinstance(curve, tl.CompletenessCurve) else tl.removal_from_probes
     return read(take(curve.table))
 
@@ -45,7 +45,7 @@ def both(task):
 
 @pytest.mark.parametrize("metric", ["soundness", "completeness", "road"])
 def test_own_maps_are_better_whatever_the_sign_of_the_metric(both, metric):
-    own, exchanged = (curves[metric].in_steps() for curves in both)
+    own, exchanged = (curves[metric] for curves in both)
     found = tl.skill(*(curves[metric] for curves in both), resamples=200)
     assert found.value == pytest.approx(abs(own.area() - exchanged.area()))
     assert 0 < found.low < found.value < found.high

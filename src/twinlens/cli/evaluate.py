@@ -17,23 +17,16 @@ from twinlens.cli.printing import open_console, print_evaluation, print_plain
 from twinlens.cli.report import writing_to
 from twinlens.errors import printable_line, unknown
 from twinlens.evaluation import evaluate, incomplete
-from twinlens.metrics.catalogue import DEFAULT_METRICS, METRICS
 from twinlens.options import Options
 from twinlens.outcome import Evaluation
 from twinlens.report.sheet import check_sheet_path, write_sheet
 from twinlens.support.progress import Bars
-
-# The demonstrations measure the paper's soundness at the levels of the two-sided one instead of steps of 1%. It then
-# needs no probes of its own, and a first look takes a few minutes.
-_LEVELS = METRICS["soundness_two_sided"].sweeps(10_000)[0].schedule.levels
-_COARSE = tuple(percent / 100 for percent in range(94, 0, -6))
 
 DEMOS: dict[str, Mapping[str, object]] = {
     "mnist": {
         "model": "mnist-cnn",
         "data": "mnist",
         "limit": 300,
-        "metrics": {name: name for name in DEFAULT_METRICS} | {"soundness": {"metric": "soundness", "levels": _LEVELS}},
         "methods": {
             "integrated_gradients": {"method": "integrated_gradients", "steps": 16, "batch_size": 128},
             "ig_sg": {"method": "ig_sg", "samples": 4, "steps": 8, "batch_size": 128},
@@ -48,9 +41,7 @@ DEMOS: dict[str, Mapping[str, object]] = {
     "imagenet": {
         "model": "efficientnet-lite0",
         "data": "imagenet20",
-        "levels": _COARSE,
         "control_share": 1.0,
-        "metrics": ["soundness_two_sided", "completeness", "soundness"],
         "methods": {
             "integrated_gradients": {"method": "integrated_gradients", "steps": 16},
             "deeplift": "deeplift",

@@ -1,7 +1,7 @@
 """What the integrations share: a metric from keywords, and one score per sample from its curve.
 
-Other libraries score each sample by itself. The defaults therefore differ from those of `twinlens`: soundness judges
-from two sides, and everything else is a loss of probability.
+Other libraries score each sample by itself. Soundness and completeness are therefore the headline pair by
+default, a rank and a share; everything else is a loss of probability.
 
 Shapes: N samples.
 """
@@ -24,8 +24,8 @@ from twinlens.support.signatures import show_options
 T = TypeVar("T")
 
 BY_SAMPLE: dict[str, Metric] = {
-    "soundness": Soundness(estimator="two_sided"),
-    "completeness": Completeness(performance="probability"),
+    "soundness": Soundness(estimator="rank"),
+    "completeness": Completeness(estimator="share", performance="probability"),
     "road": Road(performance="probability"),
     "deletion": Deletion(performance="probability"),
     "insertion": Insertion(performance="probability"),
@@ -33,8 +33,8 @@ BY_SAMPLE: dict[str, Metric] = {
 """Every kind of metric, with defaults that score a sample by itself."""
 
 SUMMARIES = {
-    "soundness": "Share of the attribution that rests on predictive features; more is better.",
-    "completeness": "Probability lost with the features that the map marks; more is better.",
+    "soundness": "How often attribution lies on features that matter more than others: 0.5 by chance, 1 is best.",
+    "completeness": "Share of the predictive information on the first features of the map: 0.5 by chance, 1 is best.",
     "road": "Probability lost as features are removed by rank and imputed linearly (ROAD).",
     "deletion": "Probability lost as the most relevant features become a constant first; more is better.",
     "insertion": "Probability still lost as the most relevant features enter a blurred input first; less is better.",
@@ -63,9 +63,9 @@ def sample_metric(kind: str, options: Mapping[str, Any], how: Sequence[str] = HO
     """Return the metric and the options of `twinlens.probe`; refuse a metric that gives no score per sample.
 
     Example:
-        >>> metric, how = sample_metric("soundness", {"epsilon": 0.02, "sign": "positive"})
+        >>> metric, how = sample_metric("soundness", {"steps": 10, "sign": "positive"})
         >>> metric.estimator, how
-        ('two_sided', {'sign': 'positive'})
+        ('rank', {'sign': 'positive'})
         >>> sample_metric("road", {"performance": "r2"})
         Traceback (most recent call last):
             ...
@@ -73,7 +73,7 @@ def sample_metric(kind: str, options: Mapping[str, Any], how: Sequence[str] = HO
         function from the probe table to (samples, levels); 'r2' is one of the data set as a whole.
     """
     metric, probing = split_options(BY_SAMPLE[kind], options, how)
-    if metric.about.side != "soundness" and metric.performance in _OF_THE_DATA_SET:
+    if metric.needs_performance and metric.performance in _OF_THE_DATA_SET:
         raise _no_score(str(metric.performance))
     return metric, probing
 

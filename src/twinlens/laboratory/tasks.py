@@ -25,7 +25,7 @@ from twinlens.laboratory.truth import true_completeness, true_soundness_curve
 from twinlens.metrics.measuring import completeness, deletion, road
 from twinlens.metrics.performance import weighted_mean
 from twinlens.metrics.protocols import PROTOCOLS
-from twinlens.metrics.soundness import Soundness, read_soundness
+from twinlens.metrics.soundness import Soundness
 from twinlens.metrics.soundness_curve import SoundnessCurve
 from twinlens.probing.probe import Prober
 from twinlens.probing.probe_table import ProbeTable
@@ -284,8 +284,6 @@ ESTIMATORS = {
     "paper, score": Soundness(performance="score"),
     "soco, accuracy": Soundness(protocol="soco"),
     "soco, score": Soundness(performance="score", protocol="soco"),
-    "two-sided, plain": Soundness(estimator="two_sided", extrapolate=False),
-    "two-sided": Soundness(estimator="two_sided"),
 }
 """Estimators of soundness to compare."""
 
@@ -309,21 +307,21 @@ def soundness_errors(
     Example:
         >>> errors = soundness_errors(sparse_linear(30, features=50), levels=(0.9, 0.8, 0.6, 0.4, 0.2))
         >>> errors.groupby("estimator")["error"].mean().idxmin()
-        'two-sided'
+        'paper, score'
     """
     rows, prober = [], Prober(task.model, task.inputs, task.labels, seed=seed)
     for kind, maps in map_grid(task, seed=seed).items():
         ranked, tables = prober.rank(maps), dict[Schedule, ProbeTable]()
         for name, estimator in ESTIMATORS.items():
             # Levels and counts are the paper's under "soco", too: all are measured at the same points.
-            own = None if estimator.estimator == "two_sided" else PROTOCOLS["paper"].levels
-            metric = dataclasses.replace(estimator, epsilon=epsilon, levels=levels or own, imputer=task.imputer)
+            levels = levels or PROTOCOLS["paper"].levels
+            metric = dataclasses.replace(estimator, epsilon=epsilon, levels=levels, imputer=task.imputer)
             schedules = [dataclasses.replace(each.schedule, rounding="round") for each in metric.sweeps(maps[0].size)]
             for schedule in schedules:
                 if schedule not in tables:
                     tables[schedule] = prober.sweep(ranked, schedule, task.imputer)
-            own_tables = [tables[schedule] for schedule in schedules]
-            curve = read_soundness(metric, own_tables[0], own_tables[1] if len(own_tables) > 1 else None)
+            curve = metric.read([tables[schedule] for schedule in schedules])
+            assert isinstance(curve, SoundnessCurve)
             rows.append(
                 {"task": task.name, "map": kind, "estimator": name}
                 | _errors(curve, true_soundness_curve(maps, task.predictive, curve.table))

@@ -1,4 +1,3 @@
-from .estimators import opposite_schedule
 from .measuring import measure_metric
 from .metric import About
 from .protocols import PROTOCOLS, Protocol
@@ -8,5 +7,4 @@ __all__ = [
     "About",
     "Protocol",
     "measure_metric",
-    "opposite_schedule",
 ]

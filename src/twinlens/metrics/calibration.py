@@ -5,23 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from twinlens.metrics.metric import About, PerformanceMetric
+from twinlens.metrics.metric import About, StepMetric
 from twinlens.metrics.step_curve import StepCurve, calibration
-from twinlens.metrics.steps import STEPS, check_steps, step_schedules
 from twinlens.metrics.sweeps import Sweep
 from twinlens.probing.probe_table import ProbeTable
 
 
 @dataclass(frozen=True, kw_only=True)
-class Calibration(PerformanceMetric):
+class Calibration(StepMetric):
     """Distance between the share of attribution and the share of predictive information."""
 
-    steps: int = STEPS
-    """Number of steps of equal size that the features are cut into."""
-
     name = "calibration"
-    shared = ()
-    needs_performance = False
     about = About(
         title="Calibration",
         heading="cali-\nbration",
@@ -32,13 +26,9 @@ class Calibration(PerformanceMetric):
         higher_is_better=False,
     )
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_steps(self.steps)
-
     def sweeps(self, features: int | None) -> tuple[Sweep, ...]:
         """Return the pair of sweeps that it needs of maps with this many features."""
-        return self._sweeps(*step_schedules(features, self.steps))
+        return self._pair(features)
 
     def read(self, tables: Sequence[ProbeTable]) -> StepCurve:
         """Compute the curve from the tables of both sweeps."""

@@ -10,21 +10,23 @@ from twinlens.errors import unknown
 from twinlens.imputation.imputers import describe_imputer, restore_imputer
 from twinlens.metrics.calibration import Calibration
 from twinlens.metrics.metric import About, ForeignMetric, Metric
-from twinlens.metrics.removal import Completeness, Deletion, Insertion, Road
+from twinlens.metrics.removal import Completeness, Deletion, Insertion, Road, RoadGain
 from twinlens.metrics.soundness import Soundness
+from twinlens.metrics.steps import STEPS
 from twinlens.support.code_digest import describe_function
 from twinlens.support.fields import JSON, REQUIRED, fields_of, from_json, replaced, to_json
 from twinlens.support.plugins import load_plugin, with_plugins
 
 MetricRequest = str | Metric | Mapping[str, Any]
 MetricRequests = str | Metric | Sequence[str | Metric] | Mapping[str, MetricRequest]
-"""Metrics as a caller requests them: names, values, or a table from custom names to either."""
+"""Metrics as a caller requests them: names of metrics or groups, values, or a table from custom names to either."""
 
 KINDS: dict[str, type[Metric]] = {
     "soundness": Soundness,
     "completeness": Completeness,
     "calibration": Calibration,
     "road": Road,
+    "road_gain": RoadGain,
     "deletion": Deletion,
     "insertion": Insertion,
 }
@@ -36,29 +38,31 @@ METRIC_PLUGINS = "twinlens.metrics"
 METRICS: dict[str, Metric] = {
     metric.name: metric
     for metric in (
-        Soundness(),
-        Soundness(estimator="two_sided"),
-        Completeness(),
-        Road(order="morf"),
-        Road(order="lerf"),
-        Deletion(),
-        Insertion(),
         Soundness(estimator="rank"),
         Completeness(estimator="share"),
         Calibration(),
+        Soundness(),
+        Completeness(),
+        Road(order="morf"),
+        Road(order="lerf"),
+        RoadGain(),
+        Deletion(),
+        Insertion(),
     )
 }
-"""Our metrics by name."""
+"""Our metrics by name, the headline pair first."""
 
-DEFAULT_METRICS = (
-    "soundness_two_sided",
-    "completeness",
-    "soundness",
-    "road_morf",
-    "road_lerf",
-    "deletion",
-    "insertion",
-)
+GROUPS: dict[str, dict[str, MetricRequest]] = {
+    "default": {
+        name: {"metric": name, "steps": STEPS} if name == "soundness" else name
+        for name in METRICS
+        if name not in ("deletion", "insertion")
+    },
+    "headline": {name: name for name in ("soundness_rank", "completeness_share")},
+    "paper": {name: name for name in ("soundness", "completeness")},
+    "all": {name: name for name in METRICS},
+}
+"""Names for several metrics at once. The default reads the paper's soundness from the probes of the headline pair."""
 
 
 def metric_names() -> list[str]:
@@ -73,12 +77,12 @@ def metric_named(name: str) -> Metric:
         >>> metric_named("soundnes")  # doctest: +ELLIPSIS
         Traceback (most recent call last):
             ...
-        ValueError: `metrics` must be one of soundness, ... got 'soundnes'. Did you mean 'soundness'?
+        ValueError: `metrics` must be one of soundness_rank, ... got 'soundnes'. Did you mean 'soundness'?
     """
     if name in METRICS:
         return METRICS[name]
     if name not in (names := metric_names()):
-        raise unknown("metrics", name, names)
+        raise unknown("metrics", name, [*names, *GROUPS])
     plugin = load_plugin(METRIC_PLUGINS, name)
     if not _is_metric(plugin) or plugin.name != name:
         what = f"one called {plugin.name!r}" if _is_metric(plugin) else f"{type(plugin).__name__} {plugin!r}"[:100]
@@ -99,8 +103,8 @@ def headline(metrics: Mapping[str, Metric]) -> list[str]:
     one. The paper's soundness by accuracy has none.
 
     Example:
-        >>> headline(find_metrics(DEFAULT_METRICS)), headline(find_metrics(["soundness", "deletion"]))
-        (['soundness_two_sided', 'completeness'], ['deletion'])
+        >>> headline(find_metrics("default")), headline(find_metrics(["soundness", "deletion"]))
+        (['soundness_rank', 'completeness_share'], ['deletion'])
     """
     sides = [name for side in ("soundness", "completeness") if (name := first_of(metrics, side)) is not None]
     usable = [name for name, metric in metrics.items() if metric.has_interval]
@@ -111,8 +115,8 @@ def find_metrics(requests: MetricRequests, shared: Mapping[str, Any] | None = No
     """Return requested metrics as values, by unique names.
 
     Args:
-        requests: one name or value, several of them, or a table from custom names to a name, a value, or a table of a
-            "metric" and its options.
+        requests: one name of a metric or group, or one value, or several of them; or a table from custom names to a
+            name, a value, or a table of a "metric" and its options.
         shared: options of the run; a metric that is requested by name takes those it shares with the run.
 
     Example:
@@ -127,7 +131,7 @@ def find_metrics(requests: MetricRequests, shared: Mapping[str, Any] | None = No
         return {str(name): _find(request, str(name), shared or {}) for name, request in requests.items()}
     items = [requests] if isinstance(requests, str) or not isinstance(requests, Sequence) else requests
     metrics: dict[str, Metric] = {}
-    for item in items:
+    for item in _without_groups(items):
         metric = _find(item, None, shared or {})
         name = item if isinstance(item, str) else metric.name
         if metrics.get(name, metric) != metric:
@@ -135,6 +139,15 @@ def find_metrics(requests: MetricRequests, shared: Mapping[str, Any] | None = No
         if metrics.get(name, metric) != metric:
             raise ValueError(f"`metrics` has two called {name}, which differ in a function. Pass a table of names.")
         metrics[name] = metric
+    return metrics
+
+
+def _without_groups(items: Sequence[MetricRequest]) -> list[MetricRequest]:
+    """Replace the name of each group by its metrics, except those that are also requested by name."""
+    metrics: list[MetricRequest] = []
+    for item in items:
+        group = GROUPS.get(item) if isinstance(item, str) else None
+        metrics += [item] if group is None else [each for name, each in group.items() if name not in items]
     return metrics
 
 

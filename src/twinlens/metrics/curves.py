@@ -62,6 +62,9 @@ class Curve(ABC):
     by_rank: ClassVar[bool] = False
     """Whether it depends on the order of features alone."""
 
+    by_predictive_level: ClassVar[bool] = False
+    """Whether the area is taken over predictive levels."""
+
     def __repr__(self) -> str:
         degenerate = "".join(f", {count} {kind} maps" for kind, count in self.degenerate.items() if count)
         return (
@@ -98,11 +101,6 @@ class Curve(ABC):
     def threshold(self) -> float | None:
         """The epsilon by which steps were judged false; None for curves that judge nothing."""
         return None
-
-    @property
-    def by_predictive_level(self) -> bool:
-        """Whether the area is taken over predictive levels."""
-        return False
 
     @property
     def false_share(self) -> Floats | None:
@@ -201,10 +199,6 @@ class Curve(ABC):
     def limits(self) -> tuple[float, float]:
         """The range of possible values; intervals end there."""
         return -math.inf, math.inf
-
-    def in_steps(self) -> Curve:
-        """Return the curve at its levels, without extrapolation."""
-        return self
 
     def take(self, positions: Sequence[int]) -> Self:
         """Return the curve with the rows of some samples; its values stay those of the whole data set."""
@@ -321,3 +315,69 @@ class RemovalCurve(_DropCurve):
     def higher_is_better(self) -> bool:
         """A greater loss is better if the most relevant features are removed first."""
         return self.table.settings.schedule.order == "morf"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class GainCurve(Curve):
+    """How much more performance is lost with the most relevant features first than with the least relevant first."""
+
+    most: RemovalCurve
+    """The loss with the most relevant features first."""
+
+    least: RemovalCurve
+    """The loss with the least relevant features first."""
+
+    kind = "removal (both orders)"
+    by_rank = True
+    higher_is_better = True
+
+    @staticmethod
+    def of(most: RemovalCurve, least: RemovalCurve) -> GainCurve:
+        """Return the difference of two curves of the same samples and levels."""
+        if most.table.ids != least.table.ids or not np.array_equal(most.levels, least.levels):
+            raise ValueError("`least` must hold the same samples and levels as `most`.")
+        return GainCurve(
+            levels=most.levels,
+            performance=most.performance,
+            values=most.values - least.values,
+            measure=most.measure,
+            requested=most.requested,
+            protocol=most.protocol,
+            table=most.table,
+            most=most,
+            least=least,
+        )
+
+    @property
+    def points(self) -> tuple[Floats, Floats, tuple[str, str]]:
+        """The difference over the share of features removed."""
+        return self.levels, self.values, ("share of features removed", f"difference in {self.measure}")
+
+    def at(self, level: float) -> float:
+        """Return the value at one of the levels."""
+        return float(self.values[self.position(level)])
+
+    def area(self) -> float:
+        """Return the mean of the values over the range of the levels (trapezoidal rule)."""
+        return float(loss_area(self.levels, self.values))
+
+    def areas(self, performance: Floats, values: Floats, high: Floats | None = None) -> Floats:
+        """Return the mean difference (R,) of each of several curves (R, L)."""
+        del performance, high
+        return loss_area(self.levels, values)
+
+    def area_per_sample(self) -> Floats | None:
+        """Return the mean difference (N,) of each sample, or None where the measure is one of the data set."""
+        most, least = self.most.area_per_sample(), self.least.area_per_sample()
+        return None if most is None or least is None else most - least
+
+    def replicate(self, weights: Floats) -> tuple[Floats, Floats]:
+        """Return performance and values (R, L) for weightings of the samples (R, N)."""
+        performance, values = self.most.replicate(weights)
+        return performance, values - self.least.replicate(weights)[1]
+
+    def take(self, positions: Sequence[int]) -> Self:
+        """Return the curve with the rows of some samples; its values stay those of the whole data set."""
+        return dataclasses.replace(
+            super().take(positions), most=self.most.take(positions), least=self.least.take(positions)
+        )

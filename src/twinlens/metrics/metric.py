@@ -12,10 +12,13 @@ from twinlens.metrics.curves import Curve
 from twinlens.metrics.performance import Performance, check_performance
 from twinlens.metrics.protocols import Protocol as FinePrint
 from twinlens.metrics.protocols import find_protocol
+from twinlens.metrics.steps import STEPS, check_steps, step_schedules
 from twinlens.metrics.sweeps import Sweep
 from twinlens.probing.probe_table import ProbeTable
 from twinlens.probing.ranking import Schedule
 from twinlens.support.fields import check_types, convert, fields_of
+
+_SHARED = ("performance", "protocol", "epsilon", "levels")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,6 +203,42 @@ class PerformanceMetric:
     def _sweeps(self, *schedules: Schedule) -> tuple[Sweep, ...]:
         imputer = self.imputer or self.own_imputer or LinearImputer()
         return tuple(Sweep(schedule=schedule, imputer=imputer) for schedule in schedules)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepMetric(PerformanceMetric):
+    """What the metrics share that can read the steps of a ranking, all from one pair of sweeps."""
+
+    steps: int | None = None
+    """Number of steps of equal size that the features are cut into; 20 by default."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.by_steps and self.steps is None:
+            object.__setattr__(self, "steps", STEPS)
+        if self.steps is not None:
+            check_steps(self.steps)
+
+    @property
+    def by_steps(self) -> bool:
+        """Whether it reads the effects of steps on the log-odds of the target instead of a performance measure."""
+        return True
+
+    @property
+    def needs_performance(self) -> bool:  # type: ignore[override]
+        """Whether it follows the performance measure."""
+        return not self.by_steps
+
+    @property
+    def shared(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Options that it takes from the run where it is requested by name."""
+        return (
+            () if self.by_steps else tuple(n for n in _SHARED if n in {field.name for field in fields_of(type(self))})
+        )
+
+    def _pair(self, features: int | None) -> tuple[Sweep, ...]:
+        """Return the pair of sweeps for maps with this many features."""
+        return self._sweeps(*step_schedules(features, self.steps or STEPS))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,6 +7,7 @@ Shapes: N samples, L levels.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, TypeVar
@@ -14,12 +15,11 @@ from typing import ClassVar, Literal, TypeVar
 import numpy as np
 
 from twinlens.imputation.imputers import BlurImputer, ConstantImputer, Imputer
-from twinlens.metrics.curves import CompletenessCurve, RemovalCurve
-from twinlens.metrics.metric import About, PerformanceMetric
+from twinlens.metrics.curves import CompletenessCurve, GainCurve, RemovalCurve
+from twinlens.metrics.metric import About, PerformanceMetric, StepMetric
 from twinlens.metrics.performance import Performance, measure
 from twinlens.metrics.protocols import Protocol, find_protocol
 from twinlens.metrics.step_curve import StepCurve, completeness_share
-from twinlens.metrics.steps import STEPS, check_steps, step_schedules
 from twinlens.metrics.sweeps import Sweep
 from twinlens.probing.probe_table import ProbeTable
 from twinlens.probing.ranking import Schedule, check_levels
@@ -31,8 +31,8 @@ AnyLoss = TypeVar("AnyLoss", CompletenessCurve, RemovalCurve)
 
 
 _LOSS = About(
-    title="Completeness",
-    heading="complete-\nness",
+    title="Completeness (paper)",
+    heading="complete-\nness\n(paper)",
     summary="how much performance is lost with the features that the map marks",
     purpose="where nothing may be missed",
     across="attribution threshold",
@@ -40,8 +40,8 @@ _LOSS = About(
     decreasing=True,
 )
 _SHARE = About(
-    title="Completeness as a share",
-    heading="complete-\nness\nshare",
+    title="Completeness",
+    heading="complete-\nness",
     summary="which share of the predictive information the first features of a map hold",
     purpose="where nothing may be missed",
     across="share of features kept",
@@ -52,8 +52,8 @@ _SHARE = About(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Completeness(PerformanceMetric):
-    """Performance lost with the features that the map marks (the paper's Algorithm 4)."""
+class Completeness(StepMetric):
+    """How much of what is predictive a map marks: the paper's Algorithm 4, or a share of the information."""
 
     estimator: Literal["paper", "share"] = "paper"
     """What is measured: "paper" the performance lost with the marked features; "share" the share of the predictive
@@ -66,38 +66,32 @@ class Completeness(PerformanceMetric):
     """Whether thresholds are multiplied by each map's maximum, or compared with its values directly, as the paper's
     Algorithm 4 reads."""
 
-    steps: int = STEPS
-    """For "share": number of steps of equal size that the features are cut into."""
+    steps: int | None = None
+    """For "share": number of steps of equal size that the features are cut into; 20 by default."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_steps(self.steps)
         object.__setattr__(self, "thresholds", check_levels("thresholds", self.thresholds, decreasing=True))
 
     @property
     def name(self) -> str:
         """Its name in `METRICS`."""
-        return "completeness" if self.estimator == "paper" else "completeness_share"
+        return "completeness_share" if self.by_steps else "completeness"
 
     @property
     def about(self) -> About:
         """How it is shown."""
-        return _SHARE if self.estimator == "share" else _LOSS
+        return _SHARE if self.by_steps else _LOSS
 
     @property
-    def shared(self) -> tuple[str, ...]:  # type: ignore[override]
-        """Options that it takes from the run where it is requested by name."""
-        return () if self.estimator == "share" else ("performance", "protocol")
-
-    @property
-    def needs_performance(self) -> bool:  # type: ignore[override]
-        """Whether it follows the performance measure."""
-        return self.estimator != "share"
+    def by_steps(self) -> bool:
+        """Whether it reads the effects of steps."""
+        return self.estimator == "share"
 
     def sweeps(self, features: int | None) -> tuple[Sweep, ...]:
         """Return the sweeps that it needs."""
-        if self.estimator == "share":
-            return self._sweeps(*step_schedules(features, self.steps))
+        if self.by_steps:
+            return self._pair(features)
         thresholds = tuple(self.thresholds)
         if self.relative:  # then the threshold 1 removes nothing
             return self._sweeps(Schedule(by="value", order="morf", levels=(1.0, *thresholds)))
@@ -108,7 +102,7 @@ class Completeness(PerformanceMetric):
 
     def read(self, tables: Sequence[ProbeTable]) -> CompletenessCurve | StepCurve:
         """Compute the curve from one table per sweep."""
-        if self.estimator == "share":
+        if self.by_steps:
             return completeness_share(*tables)
         return completeness_from_probes(
             tables[0],
@@ -166,6 +160,33 @@ class Road(RankMetric):
             summary=f"ROAD: loss of performance as the {first} relevant features are removed first",
             across="share of features removed",
             higher_is_better=most,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoadGain(RankMetric):
+    """Difference of ROAD in both orders: the symmetric relevance gain (Blücher et al. 2024)."""
+
+    name = "road_gain"
+    about = About(
+        title="ROAD gain, both orders",
+        heading="ROAD\ngain",
+        summary="ROAD: how much more is lost with the most relevant features first than with the least relevant first",
+        across="share of features removed",
+        along="difference in {measure}",
+        scale="A difference in {measure}, averaged over the curve: 0 by chance, below 0 where the order is misleading.",
+    )
+
+    def sweeps(self, features: int | None) -> tuple[Sweep, ...]:
+        """Return the sweeps of both orders."""
+        most = super().sweeps(features)
+        orders = (dataclasses.replace(sweep.schedule, order="lerf") for sweep in most)
+        return *most, *self._sweeps(*orders)
+
+    def read(self, tables: Sequence[ProbeTable]) -> GainCurve:  # type: ignore[override]
+        """Compute the curve from the tables of both orders."""
+        return GainCurve.of(
+            *(removal_from_probes(t, performance=self.performance, protocol=self.protocol) for t in tables)
         )
 
 

@@ -11,24 +11,20 @@ from typing import Literal
 
 import numpy as np
 
-from twinlens.metrics.estimators import Judge, opposite_schedule
-from twinlens.metrics.metric import About, PerformanceMetric
+from twinlens.metrics.judge import Judge
+from twinlens.metrics.metric import About, StepMetric
 from twinlens.metrics.performance import SCORES, Performance
 from twinlens.metrics.protocols import Protocol, find_protocol
 from twinlens.metrics.soundness_curve import SoundnessCurve
 from twinlens.metrics.step_curve import StepCurve, soundness_rank
-from twinlens.metrics.steps import STEPS, check_steps, step_schedules
 from twinlens.metrics.sweeps import Sweep
 from twinlens.probing.probe_table import ProbeTable
 from twinlens.probing.ranking import Schedule, check_levels
 from twinlens.support.arguments import checked
 
-_FEW_LEVELS = 33  # a protocol with no more than a third of the paper's levels needs no thinning
-
-
 _RANK = About(
-    title="Soundness as a rank",
-    heading="sound-\nness\nrank",
+    title="Soundness",
+    heading="sound-\nness",
     summary="how often attribution lies on features that matter more to the model than others",
     purpose="where nothing may be falsely blamed",
     across="share of features kept",
@@ -39,110 +35,102 @@ _RANK = About(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Soundness(PerformanceMetric):
-    """Share of the attribution that rests on predictive features (the paper's Algorithm 3).
+class Soundness(StepMetric):
+    """How far attribution lies on predictive features: the paper's Algorithm 3, or the rank of its steps.
 
     Example:
-        >>> [len(sweep.schedule.levels) for sweep in Soundness(estimator="two_sided", levels=(0.9, 0.5)).sweeps(100)]
-        [2, 2]
+        >>> [len(sweep.schedule.levels) for sweep in Soundness(estimator="rank").sweeps(100)]
+        [20, 20]
     """
 
     epsilon: float = 0.01
     """A step that gains less performance than this adds false attribution."""
 
-    estimator: Literal["paper", "two_sided", "rank"] = "paper"
-    """How a step is judged: "paper" by its gain in performance; "two_sided" for each sample, by its share in the range
-    of the sample's log-odds, from two sides; "rank" by its rank among all steps of the map, without any threshold."""
-
-    extrapolate: bool = True
-    """For "two_sided": whether the value is extrapolated from steps and pairs of steps, all in the same probes, to
-    single features. The value then depends less on the step."""
+    estimator: Literal["paper", "rank"] = "paper"
+    """How a step is judged: "paper" by its gain in performance; "rank" for each sample, by its rank among all steps of
+    the map, without any threshold."""
 
     levels: Sequence[float] | None = None
-    """Shares of features removed, decreasing; by default those of the protocol, and for "two_sided" a third of these:
-    0.98, 0.96, … 0.7, then 0.66, 0.62, … 0.02."""
+    """For "paper": shares of features removed, decreasing; by default those of the protocol."""
 
-    steps: int = STEPS
-    """For "rank": number of steps of equal size that the features are cut into. Values grow with the step."""
+    steps: int | None = None
+    """Number of steps of equal size that the features are cut into: 20 by default for "rank", whose values grow with
+    the step. For "paper" without `levels`, a coarse reading of the same probes instead of the protocol's levels."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_steps(self.steps)
         if not self.epsilon >= 0:
             raise ValueError(f"`epsilon` must be >= 0, such as 0.01; got {self.epsilon!r}.")
         if self.levels is not None:
+            if self.by_steps:
+                raise ValueError("`levels` belongs to estimator 'paper', and `estimator` is 'rank': pass `steps`.")
             object.__setattr__(self, "levels", check_levels("levels", self.levels, decreasing=True))
 
     @property
-    def shared(self) -> tuple[str, ...]:  # type: ignore[override]
-        """Options that it takes from the run where it is requested by name."""
-        return () if self.estimator == "rank" else ("epsilon", "performance", "levels", "protocol")
-
-    @property
-    def needs_performance(self) -> bool:  # type: ignore[override]
-        """Whether it follows the performance measure."""
-        return self.estimator != "rank"
+    def by_steps(self) -> bool:
+        """Whether it reads the effects of steps."""
+        return self.estimator == "rank"
 
     @property
     def by_predictive_level(self) -> bool:  # type: ignore[override]
         """Whether its area is taken over predictive levels."""
-        return self.estimator == "paper"
+        return not self.by_steps
+
+    @property
+    def coarse(self) -> bool:
+        """Whether it reads the paper's soundness from the steps of the headline pair."""
+        return not self.by_steps and self.levels is None and self.steps is not None
 
     @property
     def controlled(self) -> bool:  # type: ignore[override]
-        """Whether a run measures its exchanged control by default; the sweep of the paper's estimator is long."""
-        return self.estimator != "paper"
+        """Whether a run measures its exchanged control by default; the sweep at the protocol's levels is long."""
+        return self.by_steps or self.coarse
 
     @property
     def has_interval(self) -> bool:  # type: ignore[override]
         """Whether its areas have an interval: not where a step is judged for all samples at once, as by accuracy."""
-        return self.estimator != "paper" or self.performance in SCORES
+        return self.by_steps or self.performance in SCORES
 
     @property
     def name(self) -> str:
         """Its name in `METRICS`."""
-        return "soundness" if self.estimator == "paper" else f"soundness_{self.estimator}"
+        return "soundness_rank" if self.by_steps else "soundness"
 
     @property
     def about(self) -> About:
         """How it is shown."""
-        if self.estimator == "rank":
+        if self.by_steps:
             return _RANK
-        two_sided = self.estimator == "two_sided"
         return About(
-            title="Soundness, two-sided" if two_sided else "Soundness",
-            heading="sound-\nness\n2-sided" if two_sided else "sound-\nness",
-            summary="which part of the attribution rests on features that are truly predictive"
-            + (", each step judged from two sides" if two_sided else ""),
+            title="Soundness (paper, coarse)" if self.coarse else "Soundness (paper)",
+            heading="sound-\nness\n(paper,\ncoarse)" if self.coarse else "sound-\nness\n(paper)",
+            summary="which part of the attribution rests on features that are truly predictive",
             purpose="where nothing may be falsely blamed",
             across="predictive level: {measure} reached",
             along="soundness",
-            scale="A share from 0 (all attribution judged false) to 1 (none), averaged over "
-            + ("the share of features kept." if two_sided else "predictive levels."),
+            scale="A share from 0 (all attribution judged false) to 1 (none), averaged over predictive levels."
+            + (f" Read at {self.steps} levels; `--metrics paper` measures all of the paper's." if self.coarse else ""),
             side="soundness",
             stairs=True,
         )
 
     def sweeps(self, features: int | None) -> tuple[Sweep, ...]:
         """Return the sweeps that it needs of maps with this many features."""
-        if self.estimator == "rank":
-            return self._sweeps(*step_schedules(features, self.steps))
+        if self.by_steps:
+            return self._pair(features)
+        if self.coarse:
+            return self._pair(features)[:1]
         rules = find_protocol(self.protocol)
-        levels = self._default_levels(rules) if self.levels is None else tuple(self.levels)
-        steps = Schedule(by="area", order="lerf", levels=levels, rounding=rules.rounding)
-        return self._sweeps(*([steps] if self.estimator == "paper" else [steps, opposite_schedule(steps, features)]))
-
-    def _default_levels(self, rules: Protocol) -> tuple[float, ...]:
-        """Return a third of the protocol's levels for two sides, denser where most of the attribution lies."""
-        few = self.estimator == "paper" or len(rules.levels) <= _FEW_LEVELS
-        return rules.levels if few else rules.levels[:29:2] + rules.levels[32::4]
+        levels = rules.levels if self.levels is None else tuple(self.levels)
+        return self._sweeps(Schedule(by="area", order="lerf", levels=levels, rounding=rules.rounding))
 
     def read(self, tables: Sequence[ProbeTable]) -> SoundnessCurve | StepCurve:
         """Compute the curve from one table per sweep."""
-        if self.estimator == "rank":
+        if self.by_steps:
             return soundness_rank(*tables)
-        opposite = tables[1] if len(tables) > 1 else None
-        return read_soundness(self, tables[0], opposite)
+        return soundness_from_probes(
+            tables[0], epsilon=self.epsilon, performance=self.performance, protocol=self.protocol
+        )
 
 
 @checked
@@ -152,9 +140,6 @@ def soundness_from_probes(
     epsilon: float = 0.01,
     performance: Performance = "accuracy",
     protocol: str | Protocol = "paper",
-    estimator: Literal["paper", "two_sided"] = "paper",
-    opposite: ProbeTable | None = None,
-    extrapolate: bool = True,
 ) -> SoundnessCurve:
     """Compute the progressive soundness of the paper (its Algorithm 3) from a probe table.
 
@@ -167,58 +152,26 @@ def soundness_from_probes(
         epsilon: the gain below which a step's features are falsely attributed.
         performance: see `twinlens.metrics.performance.measure`.
         protocol: "paper", "soco", or a `Protocol`.
-        estimator: "paper" judges a step by its gain in performance. "two_sided" judges it for each sample, by its
-            share in the range of the sample's log-odds, which is closer to the truth where that is available; see
-            docs/concepts/estimators.md.
-        opposite: for "two_sided", probes of the same samples and maps by `opposite_schedule`.
-        extrapolate: for "two_sided", whether the value is extrapolated to single features.
     """
-    metric = Soundness(
-        epsilon=epsilon,
-        performance=performance,
-        protocol=protocol,
-        estimator=estimator,
-        extrapolate=extrapolate,
-    )
-    return read_soundness(metric, table, opposite)
-
-
-def read_soundness(metric: Soundness, table: ProbeTable, opposite: ProbeTable | None) -> SoundnessCurve:
-    """Compute the curve of a metric from its probe tables."""
-    schedule, rules = table.settings.schedule, find_protocol(metric.protocol)
+    if not epsilon >= 0:
+        raise ValueError(f"`epsilon` must be >= 0, such as 0.01; got {epsilon!r}.")
+    schedule, rules = table.settings.schedule, find_protocol(protocol)
     if (schedule.by, schedule.order) != ("area", "lerf") or schedule.levels[0] < schedule.levels[-1]:
         raise ValueError(
             "`table` must hold probes by area, least relevant first, with decreasing levels; got probes "
             f"by {schedule.by}, {schedule.order}, levels {schedule.levels[0]:g} to {schedule.levels[-1]:g}."
         )
-    if metric.estimator == "two_sided" and opposite is None:
-        raise ValueError(
-            "`opposite` is required for estimator='two_sided': probes of the same samples and maps by "
-            "`twinlens.metrics.opposite_schedule`. `twinlens.soundness` computes them itself."
-        )
-    if metric.estimator == "paper":
-        opposite = None
-    judge = Judge(
-        table,
-        metric.performance,
-        epsilon=metric.epsilon,
-        protocol=rules,
-        opposite=opposite,
-        extrapolate=metric.extrapolate,
-    )
+    judge = Judge(table, performance, epsilon=epsilon, protocol=rules)
     judgement = judge(np.ones(len(table)))
     return SoundnessCurve(
         levels=table.levels,
         performance=judgement.performance,
         values=judgement.values,
         measure=judge.measured.name,
-        requested=metric.performance,
+        requested=performance,
         protocol=rules,
         table=table,
-        epsilon=metric.epsilon,
-        estimator=metric.estimator,
-        opposite=opposite,
-        extrapolate=metric.extrapolate,
+        epsilon=epsilon,
         per_sample=judgement.per_sample,
         judged_false=judgement.judged_false,
     )

@@ -16,8 +16,7 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
-from twinlens.metrics.curves import Curve, loss_area
-from twinlens.metrics.estimators import Judge
+from twinlens.metrics.curves import Curve
 from twinlens.metrics.exhaustion import (
     MOST,
     Exhaustion,
@@ -25,9 +24,9 @@ from twinlens.metrics.exhaustion import (
     exhausted_samples,
     find_exhaustion,
 )
+from twinlens.metrics.judge import Judge
 from twinlens.metrics.performance import measure
 from twinlens.probing.maps import check_maps
-from twinlens.probing.probe_table import ProbeTable
 from twinlens.probing.ranking import check_segments, count_removed, kept_mass, rank_features
 from twinlens.support.arrays import ArrayLike, Floats, Integers
 
@@ -50,32 +49,22 @@ class SoundnessCurve(Curve):
     epsilon: float
     """A step that gains less than this adds false attribution."""
 
-    estimator: str
-    """How a step is judged: "paper" by its gain in performance, "two_sided" by the effect of its features on the
-    log-odds of their sample, among the more relevant features and among the less relevant ones."""
-
-    opposite: ProbeTable | None
-    """The second probe table of the estimator "two_sided"; None for "paper"."""
-
-    extrapolate: bool
-    """Whether the estimator "two_sided" was extrapolated to single features."""
-
     per_sample: Floats
-    """(N, L) the value of each sample; NaN where no kept feature has attribution. Extrapolated values may leave [0, 1];
-    their mean in `values` does not."""
+    """(N, L) the value of each sample; NaN where no kept feature has attribution."""
 
     judged_false: NDArray[np.bool_]
-    """(N, L) whether the features that a sample gained at a level were judged false, without extrapolation."""
+    """(N, L) whether the features that a sample gained at a level were judged false."""
 
     kind = "soundness"
     stairs = True
     higher_is_better = True
     limits = (0.0, 1.0)
+    by_predictive_level = True
 
     @property
     def conditions(self) -> str:
         """How it was measured, without levels: a sweep may end early."""
-        return f"{self._conditions}, estimator {self.estimator}, epsilon {self.epsilon:g}"
+        return f"{self._conditions}, epsilon {self.epsilon:g}"
 
     @property
     def threshold(self) -> float:
@@ -109,8 +98,8 @@ class SoundnessCurve(Curve):
 
     @property
     def false_share(self) -> Floats:
-        """(N,) share of each sample's attribution that is false at the last level, within [0, 1]."""
-        return np.clip(1 - self.per_sample[:, -1], 0, 1)
+        """(N,) share of each sample's attribution that is false at the last level."""
+        return 1 - self.per_sample[:, -1]
 
     def at(self, level: float) -> float | None:
         """Return the soundness at a predictive level v: the value when performance first reaches v.
@@ -139,24 +128,15 @@ class SoundnessCurve(Curve):
         first = np.take_along_axis(values, reached.argmax(axis=1)[:, None], axis=1)[:, 0]
         return np.where(reached.any(axis=1), first, np.nan)
 
-    @property
-    def by_predictive_level(self) -> bool:
-        """Whether the area is taken over predictive levels: where a step is judged for all samples at once."""
-        return self.estimator == "paper"
+    def area(self, low: float = 0.0, high: float | None = None) -> float | None:
+        """Mean soundness over predictive levels `low` to `high`.
 
-    def area(self, low: float | None = None, high: float | None = None) -> float | None:
-        """Mean soundness over predictive levels `low` to `high`, or over the levels of the sweep.
-
-        The paper's estimator uses predictive levels, from 0 to the highest one reached by default; to compare methods,
-        pass a `high` that all of them reach. "two_sided" judges each sample by itself: without `low` and `high`, it
-        uses the share of features kept, from the first level to the last (trapezoidal rule).
+        By default from 0 to the highest level reached; to compare methods, pass a `high` that all of them reach.
 
         Returns:
             The mean, or None where `high` is not reached.
         """
-        if not self.by_predictive_level and low is None and high is None:
-            return float(loss_area(self.levels, self.values))
-        return soundness_area(self.performance, self.values, low or 0.0, high)
+        return soundness_area(self.performance, self.values, low, high)
 
     @property
     def has_interval(self) -> bool:
@@ -165,19 +145,12 @@ class SoundnessCurve(Curve):
         Noise then decides steps whose gain is near epsilon, and more samples move the values by more, and in another
         direction, than resampling does: no interval that we tried covered the population's value often enough.
         """
-        return self.estimator != "paper" or measure(self.table, self.requested, self.protocol).gain.ndim == 2
+        return measure(self.table, self.requested, self.protocol).gain.ndim == 2
 
     def replicate(self, weights: Floats) -> tuple[Floats, Floats]:
         """Return performance and values (R, L) for weightings of the samples (R, N); every decision is repeated."""
-        return self._judge(extrapolate=self.extrapolate).replicate(weights)
-
-    def in_steps(self) -> SoundnessCurve:
-        """Return the curve without extrapolation: it depends more on the step, and has less noise.
-
-        Curves of the same levels, such as those of own and exchanged maps, share their steps and can be compared.
-        """
-        judgement = self._judge(extrapolate=False)(np.ones(len(self.table)))
-        return dataclasses.replace(self, extrapolate=False, values=judgement.values, per_sample=judgement.per_sample)
+        judge = Judge(self.table, self.requested, epsilon=self.epsilon, protocol=self.protocol)
+        return judge.replicate(weights)
 
     def take(self, positions: Sequence[int]) -> Self:
         """Return the curve with the rows of some samples; its values stay those of the whole data set."""
@@ -186,17 +159,6 @@ class SoundnessCurve(Curve):
             super().take(positions),
             judged_false=self.judged_false[index],
             per_sample=self.per_sample[index],
-            opposite=None if self.opposite is None else self.opposite.take(positions),
-        )
-
-    def _judge(self, *, extrapolate: bool) -> Judge:
-        return Judge(
-            self.table,
-            self.requested,
-            epsilon=self.epsilon,
-            protocol=self.protocol,
-            opposite=self.opposite,
-            extrapolate=extrapolate,
         )
 
     def false_features(
@@ -242,19 +204,12 @@ class SoundnessCurve(Curve):
 
     def areas(self, performance: Floats, values: Floats, high: Floats | None = None) -> Floats:
         """Return the mean soundness (R,) of each of several curves (R, L), up to `high` if it is passed."""
-        if not self.by_predictive_level and high is None:
-            return loss_area(self.levels, values)
         tops: Iterable[float | None] = [None] * len(values) if high is None else high.tolist()
         areas = [soundness_area(p, v, high=top) for p, v, top in zip(performance, values, tops, strict=True)]
         return np.array(areas, dtype=np.float64)
 
     def area_per_sample(self) -> Floats:
-        """Return the mean soundness over levels (N,) of each sample; NaN where it has none.
-
-        For "two_sided", the mean of these is the area, as long as no value had to be kept within [0, 1].
-        """
-        if not self.by_predictive_level:
-            return loss_area(self.levels, self.per_sample)
+        """Return the mean soundness over levels (N,) of each sample; NaN where it has none."""
         defined = np.isfinite(self.per_sample)
         count = np.maximum(defined.sum(axis=1), 1)
         return np.where(defined.any(axis=1), np.sum(self.per_sample, axis=1, where=defined) / count, np.nan)

@@ -143,7 +143,7 @@ def _baseline_on_top(results: Results, metric: str) -> list[str]:
     if skill is None or skill.value is None:
         return [
             f"{start}, although it ignores the model: do not rank methods by this number on these samples. Rank them "
-            "by the metric soundness_two_sided and its skill, or use more samples."
+            "by the metric soundness_rank and its skill, or use more samples."
         ]
     return [
         f"{start}, of which {skill.value:z.3f} is skill: the value alone means little here; compare methods by skill."

@@ -142,7 +142,7 @@ def _noisy(error: Floats, samples: int, epsilon: float) -> Finding:
         enough = int(np.ceil(samples * (np.quantile(error, 0.9) / epsilon) ** 2))
         message = (
             f"In {share:.0%} of the steps the standard error of the gain exceeds epsilon ({epsilon:g}): they are "
-            f"decided by chance. Use about {enough} samples, a larger epsilon, or the metric soundness_two_sided."
+            f"decided by chance. Use about {enough} samples, a larger epsilon, or the metric soundness_rank."
         )
     return Finding(kind="noisy decisions", value=share, message=message)
 

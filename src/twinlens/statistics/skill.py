@@ -27,8 +27,7 @@ def skill(
 ) -> Estimate:
     """Measure how much better a method's own maps are than the same maps exchanged between the samples.
 
-    Both curves are resampled alike, and variation between samples cancels out of the difference. Two-sided soundness is
-    not extrapolated: the step size affects both curves alike, and extrapolation would only add noise to the difference.
+    Both curves are resampled alike, and variation between samples cancels out of the difference.
 
     Args:
         own: the curve of own maps.
@@ -55,7 +54,7 @@ def skill(
     """
     check_confidence(confidence)
     _refuse_others(own, exchanged)
-    pair = (bootstrap(each.in_steps(), resamples=resamples, seed=seed) for each in (own, exchanged))
+    pair = (bootstrap(each, resamples=resamples, seed=seed) for each in (own, exchanged))
     (mine, my_replicates), (theirs, their_replicates) = (each.areas_up_to(high) for each in pair)
     sign = 1.0 if own.higher_is_better else -1.0
     replicates = sign * (my_replicates - their_replicates)

@@ -10,7 +10,7 @@ import pandas as pd
 
 from twinlens.support.estimate import Estimate
 
-BETTER = {"soundness": "sounder", "completeness": "more complete"}
+BETTER = {"soundness_rank": "sounder", "completeness_share": "more complete"}
 """Adjective of the better method, by metric."""
 
 
