@@ -53,7 +53,7 @@ def print_evaluation(evaluation: Evaluation) -> None:
     if skipped:
         print_plain(console, f"Skipped: {len(skipped)} samples; the first: {skipped[0].reason}")
     if evaluation.metrics:
-        console.print(_layout(results_table([evaluation], [evaluation.path.name]), groups=False, times=True))
+        _print_table(console, results_table([evaluation], [evaluation.path.name]), groups=False, times=True)
         console.print(printable_line(describe_columns(results)), style="dim", markup=False)
     for note in evaluation.notes:
         print_plain(console, f"Note: {note}")
@@ -69,7 +69,7 @@ def print_runs(evaluations: Sequence[Evaluation], *, verdicts: bool = False) -> 
     """Print the tables of several runs as one, and on request a sentence about each pair of methods."""
     console = open_console()
     table = results_table(evaluations, [evaluation.path.name for evaluation in evaluations])
-    console.print(_layout(table, groups=len(evaluations) > 1, times=True))
+    _print_table(console, table, groups=len(evaluations) > 1, times=True)
     for evaluation in evaluations:
         print_plain(console, f"{evaluation.path}: {describe_columns(evaluation.results)}")
         for note in evaluation.notes:
@@ -84,7 +84,7 @@ def print_differences(comparison: RunComparison, evaluations: Sequence[Evaluatio
     console = open_console()
     table = differences_table(comparison.pairs, [evaluation.results for evaluation in evaluations])
     if table.rows:
-        console.print(_layout(table, groups=True, times=False))
+        _print_table(console, table, groups=True, times=False)
         legend = (
             "Differences between the runs, the first minus the second; below, 95% intervals that hold simultaneously "
             "for all methods; bold: significant."
@@ -96,20 +96,31 @@ def print_differences(comparison: RunComparison, evaluations: Sequence[Evaluatio
         print_plain(console, f"  {verdict}")
 
 
-def _layout(results: ResultsTable, *, groups: bool, times: bool) -> Table:
-    """Lay out a table for the terminal, with a heading for each group of rows and the time of each method."""
+def _print_table(console: Console, results: ResultsTable, *, groups: bool, times: bool) -> None:
+    """Print a table with the columns that fit the terminal, and name the others."""
+    columns, wide = len(results.columns) + times, console.options.update(width=10_000)
+    table = _layout(results, columns, groups=groups)
+    while columns > 2 and console.measure(table, options=wide).maximum > console.width:
+        columns -= 1
+        table = _layout(results, columns, groups=groups)
+    console.print(table)
+    if hidden := [column.title for column in results.columns[columns:]]:
+        console.print(plain(f"Not shown for lack of width, see results.csv: {', '.join(hidden)}."), style="dim")
+
+
+def _layout(results: ResultsTable, columns: int, *, groups: bool) -> Table:
+    """Lay out the first columns for the terminal, with a heading for each group of rows; time is the last column."""
     table = new_table(space=0)
     table.add_column("method", no_wrap=True)
-    for heading in [*(column.heading for column in results.columns), *(["time"] if times else [])]:
+    for heading in [*(column.heading for column in results.columns), "time"][:columns]:
         table.add_column(plain(heading), justify="right", no_wrap=True)
     for group, rows in groupby(results.rows, key=lambda row: row.group):
         if groups:
             table.add_section()
             table.add_row(f"[bold]{plain(group)}[/bold]")
         for row in rows:
-            time = [f"{row.seconds or 0.0:.1f} s"] if times else []
-            style = "dim" if row.baseline else ""
-            table.add_row(plain(row.method), *map(_cell, row.cells), *time, style=style)
+            cells = [*map(_cell, row.cells), f"{row.seconds or 0.0:.1f} s"][:columns]
+            table.add_row(plain(row.method), *cells, style="dim" if row.baseline else "")
     return table
 
 

@@ -202,7 +202,7 @@ def describe_metric(metric: Metric) -> dict[str, JSON]:
 
 
 def described_metric(description: Mapping[str, JSON]) -> Metric | ForeignMetric:
-    """Return a metric by its description, with default options, for display.
+    """Return a metric by its description, for display.
 
     Example:
         >>> described_metric({"metric": "deletion"}).about.title
@@ -210,7 +210,9 @@ def described_metric(description: Mapping[str, JSON]) -> Metric | ForeignMetric:
     """
     name = str(description["metric"])
     if name in METRICS or "about" not in description:
-        return metric_named(name)
+        metric = metric_named(name)
+        shown = [field.name for field in fields_of(type(metric)) if field.name in ("steps", "levels")]
+        return replaced(metric, {key: description[key] for key in shown if key in description}, f"metrics.{name}")
     return ForeignMetric(name=name, about=from_json(About, description["about"], f"metrics.{name}.about"))
 
 

@@ -11,12 +11,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from twinlens.metrics.performance import Performance, measure, total, weighted_mean
 from twinlens.metrics.protocols import Protocol
+from twinlens.probing.maps import check_maps
 from twinlens.probing.probe_table import ProbeTable
-from twinlens.support.arrays import Floats
+from twinlens.probing.ranking import check_segments, count_removed, kept_mass, rank_features
+from twinlens.support.arrays import ArrayLike, Floats
 
 _BLOCK = 256  # samples that are judged at once under many weightings
 
@@ -109,3 +112,36 @@ class Judge:
 
     def _judge(self, gain: Floats) -> NDArray[np.bool_]:
         return gain < self.epsilon if self.protocol.strict else gain <= self.epsilon
+
+
+def find_false_features(
+    table: ProbeTable, judged_false: NDArray[np.bool_], maps: ArrayLike, segments: ArrayLike | None
+) -> torch.Tensor:
+    """Return where features (N, *S) have attribution and joined at a level that was judged false.
+
+    Args:
+        table: probes by area, least relevant first.
+        judged_false: (N, L) for its first levels.
+        maps: the maps that were probed.
+        segments: those that were probed, if any.
+    """
+    settings, last = table.settings, judged_false.shape[1]
+    values = check_maps(maps, settings.spatial, ids=table.ids, reading=settings.reading)
+    if settings.segmented and segments is None:
+        raise ValueError("`segments` must be those that were probed; got none.")
+    own = None if segments is None else check_segments(segments, settings.spatial, table.ids)
+    ranking = rank_features(values, ids=table.ids, seed=settings.seed, segments=own)
+    mass = kept_mass(ranking, count_removed(ranking, settings.schedule), "lerf")
+    differ = ~np.isclose(mass.cpu().numpy(), table.kept_mass, rtol=1e-9).all(axis=1)
+    if differ.any():
+        name = table.ids[int(np.flatnonzero(differ)[0])]
+        raise ValueError(f"`maps` must be those that were probed; the map of sample {name!r} is another one.")
+    # A feature joins at the first level that removes no more features than its rank. A feature that never joins gets
+    # the step past the end, which judges nothing.
+    levels = len(table.levels)
+    fewest_first = torch.from_numpy(table.removed[:, ::-1].copy()).to(ranking.rank.device)
+    step = levels - torch.searchsorted(fewest_first, ranking.rank.long(), right=True)
+    step = torch.where(ranking.rank < 0, levels, step)  # not a feature, never judged
+    judged = np.pad(judged_false, ((0, 0), (0, levels + 1 - last)))
+    false = torch.from_numpy(judged).to(step.device).gather(1, step)
+    return false.reshape(values.shape) & (values > 0)

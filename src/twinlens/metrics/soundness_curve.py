@@ -24,10 +24,8 @@ from twinlens.metrics.exhaustion import (
     exhausted_samples,
     find_exhaustion,
 )
-from twinlens.metrics.judge import Judge
+from twinlens.metrics.judge import Judge, find_false_features
 from twinlens.metrics.performance import measure
-from twinlens.probing.maps import check_maps
-from twinlens.probing.ranking import check_segments, count_removed, kept_mass, rank_features
 from twinlens.support.arrays import ArrayLike, Floats, Integers
 
 
@@ -174,28 +172,8 @@ class SoundnessCurve(Curve):
         Returns:
             (N, *S) bool, True where a feature has attribution and was judged false.
         """
-        table, settings = self.table, self.table.settings
-        values = check_maps(maps, settings.spatial, ids=table.ids, reading=settings.reading)
-        if settings.segmented and segments is None:
-            raise ValueError("`segments` must be those that were probed; got none.")
-        own = None if segments is None else check_segments(segments, settings.spatial, table.ids)
-        ranking = rank_features(values, ids=table.ids, seed=settings.seed, segments=own)
-        self._refuse_other_maps(kept_mass(ranking, count_removed(ranking, settings.schedule), "lerf"))
         last = len(self.levels) if level is None else self.position(level) + 1
-        # A feature is added at the first level that removes no more features than its rank. A feature that is never
-        # added gets the step past the end, which judges nothing.
-        fewest_first = torch.from_numpy(self.table.removed[:, ::-1].copy()).to(ranking.rank.device)
-        step = fewest_first.shape[1] - torch.searchsorted(fewest_first, ranking.rank.long(), right=True)
-        step = torch.where(ranking.rank < 0, len(self.levels), step)  # not a feature, never judged
-        judged = np.pad(self.judged_false[:, :last], ((0, 0), (0, len(self.levels) + 1 - last)))
-        false = torch.from_numpy(judged).to(step.device).gather(1, step)
-        return false.reshape(values.shape) & (values > 0)
-
-    def _refuse_other_maps(self, mass: torch.Tensor) -> None:
-        differ = ~np.isclose(mass.cpu().numpy(), self.table.kept_mass, rtol=1e-9).all(axis=1)
-        if differ.any():
-            name = self.table.ids[int(np.flatnonzero(differ)[0])]
-            raise ValueError(f"`maps` must be those that were probed; the map of sample {name!r} is another one.")
+        return find_false_features(self.table, self.judged_false[:, :last], maps, segments)
 
     @property
     def points(self) -> tuple[Floats, Floats, tuple[str, str]]:

@@ -11,13 +11,16 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
 
 from twinlens.metrics.curves import Curve
+from twinlens.metrics.judge import find_false_features
 from twinlens.metrics.performance import weighted_mean
 from twinlens.metrics.protocols import PROTOCOLS
 from twinlens.metrics.steps import Steps
 from twinlens.probing.probe_table import ProbeTable
-from twinlens.support.arrays import Floats
+from twinlens.support.arrays import ArrayLike, Floats
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -42,6 +45,9 @@ class StepCurve(Curve):
 
     axes: tuple[str, str]
     """Labels of both axes."""
+
+    judged_false: NDArray[np.bool_] | None = None
+    """(N, L) for soundness, whether the features of a step do nothing for the target or speak against it."""
 
     @property
     def kind(self) -> str:
@@ -92,6 +98,29 @@ class StepCurve(Curve):
         )
         return added, values
 
+    @property
+    def false_share(self) -> Floats | None:
+        """(N,) share of each sample's attribution on steps that were judged false; None for other curves."""
+        if self.judged_false is None:
+            return None
+        with np.errstate(invalid="ignore"):
+            return np.asarray((self.table.added_mass * self.judged_false).sum(axis=1) / self.table.kept_mass[:, -1])
+
+    def false_features(
+        self, maps: ArrayLike, *, level: float | None = None, segments: ArrayLike | None = None
+    ) -> Tensor | None:
+        """Return where features with attribution were judged false (N, *S); None for other curves.
+
+        Args:
+            maps: the maps that were probed.
+            level: up to this share of features kept; all by default.
+            segments: those that were probed, if any.
+        """
+        if self.judged_false is None:
+            return None
+        last = len(self.levels) if level is None else self.position(level) + 1
+        return find_false_features(self.table, self.judged_false[:, :last], maps, segments)
+
     def take(self, positions: Sequence[int]) -> Self:
         """Return the curve with the rows of some samples; its values stay those of the whole data set."""
         index = np.asarray(positions, dtype=np.int64)
@@ -101,6 +130,7 @@ class StepCurve(Curve):
             opposite=self.opposite.take(index),
             per_sample=self.per_sample[index],
             added=self.added[index],
+            judged_false=None if self.judged_false is None else self.judged_false[index],
         )
 
 
@@ -109,10 +139,12 @@ def soundness_rank(joining: ProbeTable, leaving: ProbeTable) -> StepCurve:
 
     The area is the value at the last step, which covers the whole map.
     """
-    values = Steps.of(joining, leaving).soundness()
+    steps = Steps.of(joining, leaving)
+    values = steps.soundness()
     added = np.zeros_like(values)
     added[:, -1] = values[:, -1]
-    return _curve("soundness_rank", joining, leaving, values, added, "soundness of what is included")
+    curve = _curve("soundness_rank", joining, leaving, values, added, "soundness of what is included")
+    return dataclasses.replace(curve, judged_false=steps.effects <= 0)
 
 
 def completeness_share(joining: ProbeTable, leaving: ProbeTable) -> StepCurve:

@@ -75,7 +75,7 @@ class _Scene:
     @property
     def judged(self) -> bool:
         """Whether soundness judged features false."""
-        return any(curve.threshold is not None for curve in self.curves.values())
+        return any(curve.false_share is not None for curve in self.curves.values())
 
     @property
     def tokens(self) -> bool:

@@ -91,7 +91,10 @@ def analyse_method(
         if reader.readable(method, metric.sweeps(reader.features))
     }
     reader.forget()
-    judged = [each for each in curves.values() if each.false_share is not None] or list(curves.values())[:1]
+    names = [name for name, each in curves.items() if each.false_share is not None] or list(curves)[:1]
+    if names and not metrics[names[0]].by_predictive_level:  # the paper's soundness, if any, is not the headline
+        names = names[:1]
+    judged = [curves[name] for name in names]
     return MethodAnalysis(
         results=MethodResults(
             baseline=reader.manifest.methods[method].method in BASELINES,
