@@ -105,7 +105,7 @@ def _print_table(console: Console, results: ResultsTable, *, groups: bool, times
         table = _layout(results, columns, groups=groups)
     console.print(table)
     if hidden := [column.title for column in results.columns[columns:]]:
-        console.print(plain(f"Not shown for lack of width, see results.csv: {', '.join(hidden)}."), style="dim")
+        console.print(plain(f"Not shown for lack of width, see the report: {', '.join(hidden)}."), style="dim")
 
 
 def _layout(results: ResultsTable, columns: int, *, groups: bool) -> Table:

@@ -28,6 +28,7 @@ from twinlens.run.results import CONFIDENCE, CurveResults, MethodResults, Result
 from twinlens.run.stopping import find_stopping
 from twinlens.run.table_reader import TableReader
 from twinlens.run.wording import find_warnings
+from twinlens.statistics.advice import Advice, advise
 from twinlens.statistics.bootstrap import Area, bootstrap
 from twinlens.statistics.comparison import compare_areas
 from twinlens.statistics.diagnostics import Finding, diagnose, diagnose_ties
@@ -177,12 +178,12 @@ def combine(
         results = dataclasses.replace(
             results,
             ranking=compared.ranking,
-            rivals={metric: _rivals(results, metric, compared) for metric in {p.metric: None for p in compared.pairs}},
             front=compared.pareto,
             pairs_digest=pairs_digest(pairs),
         )
     results = dataclasses.replace(
         results,
+        advice=_advice(results, compared),
         warnings=tuple(find_warnings(results)),
         stopping=find_stopping(results, compared, manifest, headline(metrics)),
     )
@@ -240,12 +241,21 @@ def _compare(
     return compare_areas(by_metric, confidence=CONFIDENCE, baselines=never_best, looks=looks)
 
 
-def _rivals(results: Results, metric: str, compared: Comparison) -> tuple[str, ...]:
-    """List the candidates for the best method that are not significantly worse than the one with the best area."""
-    best = results.highest(metric)
-    open_pairs = [pair for pair in compared.pairs if pair.metric == metric and not pair.decided]
-    close = {name for pair in open_pairs if best in (pair.first, pair.second) for name in (pair.first, pair.second)}
-    return tuple(name for name in results.candidates(metric) if name in close - {best})
+def _advice(results: Results, compared: Comparison | None) -> dict[str, Advice]:
+    """Return the advice by each headline metric."""
+    advice = {}
+    for metric in results.sides:
+        curves = {name: each.metrics[metric] for name, each in results.methods.items() if metric in each.metrics}
+        own = advise(
+            {name: curve.area for name, curve in curves.items()},
+            {name: curve.skill for name, curve in curves.items() if curve.skill is not None},
+            [pair for pair in compared.pairs if pair.metric == metric] if compared else [],
+            baselines=results.baselines,
+            higher_is_better=results.about(metric).higher_is_better,
+        )
+        if own is not None:
+            advice[metric] = own
+    return advice
 
 
 def _diagnostics(judged: Sequence[_CurveAnalysis], maps: torch.Tensor) -> tuple[Finding, ...]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from twinlens.metrics.catalogue import described_metric, first_of
 from twinlens.metrics.metric import About, ForeignMetric, Metric
 from twinlens.run.manifest import FORMAT, DataRecord, ModelRecord, Settings
+from twinlens.statistics.advice import Advice, refuted
 from twinlens.statistics.diagnostics import Finding
 from twinlens.statistics.verdicts import Rank
 from twinlens.support.estimate import Estimate
@@ -129,8 +130,8 @@ class Results:
     ranking: tuple[Rank, ...] = ()
     """Each method by each metric, best first."""
 
-    rivals: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
-    """For each compared metric, the methods that are not significantly worse than the best one."""
+    advice: Mapping[str, Advice] = dataclasses.field(default_factory=dict)
+    """By headline metric, which method to use and how sure that is."""
 
     front: Mapping[str, float] = dataclasses.field(default_factory=dict)
     """Methods that no other beats in both soundness and completeness, with the share of resamples in which this
@@ -166,18 +167,20 @@ class Results:
         return any(self.skill(method, metric) is not None for method in self.methods)
 
     def has_skill(self, method: str, metric: str) -> bool | None:
-        """Return whether a method's maps are significantly better than exchanged ones; None where that is unknown."""
-        curve = self.methods[method].metrics.get(metric)
-        return None if curve is None or curve.direction is None else curve.direction == "better"
+        """Return whether a method's maps are clearly better, or no better, than exchanged ones; None if undecided."""
+        skill = self.skill(method, metric)
+        if skill is None or skill.low is None:
+            return None
+        return True if skill.low > 0 else False if refuted(skill) else None
 
     def lacks_skill(self, method: str) -> bool:
-        """Return whether exchanged maps are as good as a method's own, on every side that was measured."""
-        sides = [side for metric in self.sides if (side := self.has_skill(method, metric)) is not None]
-        return bool(sides) and not any(sides)
+        """Return whether a method's own maps are clearly no better than exchanged ones, on every measured side."""
+        judged = [self.has_skill(method, metric) for metric in self.sides]
+        return bool(judged) and all(each is False for each in judged)
 
     @property
     def never_best(self) -> tuple[str, ...]:
-        """Methods that are compared but never called best: baseline methods, and methods without skill."""
+        """Methods that are compared but never called best: baseline methods, and those that clearly lack skill."""
         return tuple(name for name, method in self.methods.items() if method.baseline or self.lacks_skill(name))
 
     def area(self, method: str, metric: str) -> float | None:
@@ -213,24 +216,15 @@ class Results:
         """Return the first metric of a side that has an exchanged control by default, or else the first."""
         return first_of({name: self.kind(name) for name in self.settings.metrics}, side)
 
-    def candidates(self, metric: str) -> dict[str, float]:
-        """Return the areas of the methods that may be called best: no baselines, and none without skill."""
-        return {
-            method: area
-            for method, area in self.areas(metric).items()
-            if not self.methods[method].baseline and self.has_skill(method, metric) is not False
-        }
-
-    def highest(self, metric: str) -> str | None:
-        """Return the method with the best area among those that may be called best."""
-        areas = self.candidates(metric)
-        best = max if self.about(metric).higher_is_better else min
-        return best(areas, key=areas.__getitem__) if areas else None
-
     def best(self, metric: str) -> str | None:
-        """Return the method that is significantly better than all others that may be called best."""
-        decided = len(self.candidates(metric)) > 1 and self.rivals.get(metric) == ()
-        return self.highest(metric) if decided else None
+        """Return the method that is clearly better than all others by a headline metric."""
+        advice = self.advice.get(metric)
+        return advice.methods[0] if advice is not None and advice.outcome == "clear" else None
+
+    def best_value(self, metric: str) -> str:
+        """Return the method with the best value by a metric, baselines included."""
+        areas, best = self.areas(metric), max if self.about(metric).higher_is_better else min
+        return best(areas, key=areas.__getitem__)
 
     def best_first(self) -> list[str]:
         """Return all methods, best first: by the sum of their ranks in soundness and completeness.

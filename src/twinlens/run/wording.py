@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from twinlens.options import Until
 from twinlens.run.results import Results, StoppingResults
+from twinlens.statistics.advice import MARGIN, Advice, samples_needed
 
 
 def name_of(results: Results, metric: str) -> str:
@@ -21,9 +22,9 @@ def performance_of(results: Results, metric: str) -> str:
     return str(performance["function"]) if isinstance(performance, dict) else str(performance)
 
 
-def listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str], word: str = "and") -> str:
     """Join names with commas and "and"."""
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} {word} {names[-1]}"
 
 
 def describe_stopping(stopping: StoppingResults) -> str:
@@ -42,70 +43,114 @@ def describe_stopping(stopping: StoppingResults) -> str:
 
 
 def find_headlines(results: Results) -> list[str]:
-    """Return which explanation to trust for what, and which are no better than maps from other inputs."""
-    if not results.methods:
-        return []
-    front, sentences = list(results.front), [*_best(results), *_without_skill(results)]
-    if len(front) == 1:
-        sentences.append(f"No other method beats {front[0]} on either side.")
-    elif front:
-        sentences.append(f"On the Pareto front: {listed(front)}. No method beats them on both sides.")
-    return sentences
+    """Return which method to use for what, how sure that is, and whose maps are no better than those of other inputs.
+
+    docs/concepts/statistics.md has the rules.
+    """
+    few = [advice for advice in results.advice.values() if advice.outcome == "few samples"]
+    if few:
+        samples = results.data.samples
+        return [f"{_count(samples, 'sample')}: too few to recommend a method. At least {few[0].samples} are needed."]
+    advised = [_advised(results, metric, advice) for metric, advice in results.advice.items()]
+    return [*advised, *(sentence for metric in results.advice for sentence in _other_skills(results, metric))]
 
 
-def _best(results: Results) -> list[str]:
-    """Return the best method of each side, with its skill, and those that are not significantly worse."""
-    sentences = []
-    for metric in results.sides:
-        best, purpose = results.highest(metric), results.about(metric).purpose
-        start, title = f"{purpose[:1].upper()}{purpose[1:]}", name_of(results, metric)
-        empty = _empty(results, metric)
-        if best is None:
-            if empty:
-                sentences.append(f"{start}, no method helps: in {title} none is better than maps from other inputs.")
-            continue
-        rivals = results.rivals.get(metric, ())
-        estimate, others = results.skill(best, metric), len(results.candidates(metric)) - 1
-        gain = None if estimate is None else estimate.value
-        skill = "" if gain is None else f", of which {gain:z.3f} is skill"
-        clear = f"; not significantly better than {listed(rivals)}" if rivals else ""
-        if others and not rivals:
-            clear = "; significantly better than all others"
-        more = f". {empty}" if empty else ""
-        sentences.append(f"{start}, use {best}: {title} {results.area(best, metric):z.3f}{skill}{clear}{more}.")
-    return sentences
+def _advised(results: Results, metric: str, advice: Advice) -> str:
+    """Return the sentence of one side."""
+    purpose, best = results.about(metric).purpose, advice.methods[0]
+    start = f"{purpose[:1].upper()}{purpose[1:]}"
+    if advice.outcome == "clear":
+        number = f"{name_of(results, metric)} {_value(results, best, metric)}{_skill(results, best, metric)}"
+        return f"{start}, use {best}: {number}, {_better_than(results, best)}."
+    if advice.outcome == "several":
+        return f"{start}, use {_several(results, metric, advice)}."
+    return f"{start}, no method can be recommended{_nobody(results, metric, advice)}."
 
 
-def _empty(results: Results, metric: str) -> str:
-    """Return the method, no baseline, that scores more than the best one without any skill."""
-    areas, best = results.areas(metric), results.highest(metric)
-    sign = 1 if results.about(metric).higher_is_better else -1
-    others = [m for m in areas if not results.methods[m].baseline and results.has_skill(m, metric) is False]
-    top = max(others, key=lambda name: sign * areas[name], default=None)
-    if top is None or (best is not None and sign * areas[top] <= sign * areas[best]):
+def _nobody(results: Results, metric: str, advice: Advice) -> str:
+    """Return why no method can be recommended, and what would help."""
+    title, best, more = name_of(results, metric), advice.methods[0], _more(advice.samples)
+    number, samples = f"{title} {_value(results, best, metric)}", _count(results.data.samples, "sample")
+    if advice.outcome == "no interval":
+        top = results.best_value(metric)
+        remark = f"{top}, a baseline" if top in results.baselines else top
+        value = _value(results, top, metric)
+        return f": {title} has no interval here. Its best value is {value} ({remark}). Add --metrics headline"
+    if advice.outcome == "no skill":
+        return f": in {title}, maps of {listed(advice.methods)} are no better than maps from other inputs"
+    if advice.outcome == "baseline":
+        baseline = f"the baseline {advice.against} ({_value(results, str(advice.against), metric)})"
+        if more:
+            return f" yet: with {samples}, {best} ({number}) is not clearly better than {baseline}{more}"
+        return f": {best}, the best method, has {number} and is not better than {baseline}"
+    unclear = next(name for name in advice.methods if not results.has_skill(name, metric))
+    other = next((name for name in advice.methods if results.has_skill(name, metric)), None)
+    than = f", more than {other} ({_value(results, other, metric)})" if other else ""
+    skill = _skill(results, unclear, metric, interval=True)
+    undecided = f"it is not decided whether its maps are better than maps from other inputs{skill}{more}"
+    return f" yet: {best} has {number}{than}, but with {samples} {undecided}"
+
+
+def _several(results: Results, metric: str, advice: Advice) -> str:
+    """Return the methods that are not clearly apart, with their values and what would decide."""
+    values = listed([_value(results, name, metric) for name in advice.methods])
+    text = f"{listed(advice.methods, 'or')}: {name_of(results, metric)} {values}"
+    if len(advice.methods) > 1:
+        undecided = f", not clearly apart with {_count(results.data.samples, 'sample')}{_more(advice.samples)}"
+        text += undecided if advice.samples else f", apart by less than {MARGIN}"
+    if advice.against:
+        text += f"; {advice.against} is not clearly worse, but its skill is not decided"
+    return text
+
+
+def _better_than(results: Results, best: str) -> str:
+    """Return what a method is clearly better than."""
+    others = [name for name in results.methods if name != best and name not in results.baselines]
+    groups = ["all other methods"] * bool(others) + ["the baselines"] * bool(results.baselines)
+    return f"clearly better than {listed(groups)}" if groups else "with no other method to compare it with"
+
+
+def _skill(results: Results, method: str, metric: str, *, interval: bool = False) -> str:
+    """Return the skill of a method as a clause; empty where it was not measured."""
+    skill = results.skill(method, metric)
+    if skill is None or skill.value is None:
         return ""
-    control = results.methods[top].metrics[metric].control
-    exchanged = None if control is None else control.value
-    more = "" if exchanged is None else f", and {exchanged:z.3f} with maps from other inputs"
-    return f"{top} scores {areas[top]:z.3f}{more}"
+    ends = f" [{skill.low:z.3f}, {skill.high:z.3f}]" if interval and skill.low is not None else ""
+    clause = f"skill {skill.value:+z.3f}{ends}"
+    return f" ({clause})" if interval else f", {clause}"
 
 
-def _without_skill(results: Results) -> list[str]:
-    """Return the methods whose own maps are no better than exchanged ones, on both sides or on one."""
-    judged = [metric for metric in results.sides if results.with_skill(metric)]
-    nowhere = [name for name in results.methods if results.lacks_skill(name)]
-    sentences = []
-    if nowhere:
-        sides, verb = listed([name_of(results, metric) for metric in judged]), "is" if len(nowhere) == 1 else "are"
-        sentences.append(f"{listed(nowhere)} {verb} no better than maps from other inputs in {sides}.")
-    for metric in judged:
-        some = [m for m in results.methods if results.has_skill(m, metric) is False and m not in nowhere]
-        if some:
-            verb = "is" if len(some) == 1 else "are"
-            sentences.append(
-                f"In {name_of(results, metric)}, {listed(some)} {verb} no better than maps from other inputs."
-            )
+def _other_skills(results: Results, metric: str) -> list[str]:
+    """Return the methods, no baselines, whose skill by a metric is refuted or not decided."""
+    title, sentences = name_of(results, metric), []
+    mentioned = {*results.advice[metric].methods, results.advice[metric].against}
+    methods = [name for name in results.methods if name not in {*results.baselines, *mentioned}]
+    none = [name for name in methods if results.has_skill(name, metric) is False]
+    if none:
+        sentences.append(f"In {title}, maps of {listed(none)} are no better than maps from other inputs.")
+    skills = {name: skill for name in methods if (skill := results.skill(name, metric)) is not None}
+    unclear = [
+        name for name, skill in skills.items() if skill.low is not None and results.has_skill(name, metric) is None
+    ]
+    if unclear:
+        total = results.data.samples
+        needed = [number for name in unclear if (number := samples_needed(skills[name], total)) is not None]
+        samples, more = _count(total, "sample"), _more(max(needed, default=None))
+        question = f"whether maps of {listed(unclear)} are better than maps from other inputs"
+        sentences.append(f"In {title}, it is not decided with {samples} {question}{more}.")
     return sentences
+
+
+def _value(results: Results, method: str, metric: str) -> str:
+    return f"{results.area(method, metric):z.3f}"
+
+
+def _more(samples: int | None) -> str:
+    return "" if samples is None else f"; about {samples:,} would decide"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def find_warnings(results: Results) -> list[str]:
@@ -124,30 +169,9 @@ def find_warnings(results: Results) -> list[str]:
         warnings.append("One method only: there is nothing to compare it with. Add at least the baseline `random`.")
     if not results.settings.metrics:
         warnings.append("No metrics were requested: the run holds maps only.")
-    sides = {
-        side: [name for name in results.settings.metrics if results.about(name).side == side]
-        for side in ("soundness", "completeness")
-    }
-    warnings += [text for metrics in sides.values() for metric in metrics for text in _baseline_on_top(results, metric)]
-    warnings += [text for metric in sides["soundness"] for text in _unreached(results, metric)]
+    soundness = [name for name in results.settings.metrics if results.about(name).side == "soundness"]
+    warnings += [text for metric in soundness for text in _unreached(results, metric)]
     return [*warnings, *(f"{name}: {d.message}" for name, m in methods.items() for d in m.diagnostics if d.message)]
-
-
-def _baseline_on_top(results: Results, metric: str) -> list[str]:
-    """Return how to read a metric by which a baseline method has the largest value."""
-    areas, title = results.areas(metric), name_of(results, metric)
-    top = max(areas, key=areas.__getitem__) if areas else None
-    if top is None or top not in results.baselines or len(results.baselines) == len(results.methods):
-        return []
-    start, skill = f"The baseline {top} has the highest {title} ({areas[top]:.3f})", results.skill(top, metric)
-    if skill is None or skill.value is None:
-        return [
-            f"{start}, although it ignores the model: do not rank methods by this number on these samples. Rank them "
-            "by the metric soundness_rank and its skill, or use more samples."
-        ]
-    return [
-        f"{start}, of which {skill.value:z.3f} is skill: the value alone means little here; compare methods by skill."
-    ]
 
 
 def _unreached(results: Results, metric: str) -> list[str]:

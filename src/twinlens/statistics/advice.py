@@ -1,0 +1,190 @@
+"""Advice: which method to use on one side, how sure that is, and how many samples would decide.
+
+A method is recommended only if three things are clear, by intervals that hold for all pairs of methods at once: it is
+better than every baseline method, its own maps are better than maps from other inputs (skill), and no method that could
+still have skill is better. "Clear" means that an interval excludes 0. What is not clear is undecided, and not absent:
+a skill counts as refuted only if its interval lies within the margin, or below 0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from twinlens.statistics.verdicts import Contrast
+from twinlens.support.estimate import Estimate
+
+MARGIN = 0.02
+"""A difference or skill whose interval lies within ± this counts as none."""
+
+FEWEST = 10
+"""With fewer samples nothing is decided."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Advice:
+    """What one metric says about the choice of a method."""
+
+    outcome: Literal["clear", "several", "undecided", "no skill", "baseline", "no interval", "few samples"]
+    """"clear": use the method; "several": use any of the methods; "undecided": more samples may decide; "no skill": no
+    method is better than maps from other inputs; "baseline": none is clearly better than a baseline method."""
+
+    methods: tuple[str, ...]
+    """The methods that the outcome is about, best first."""
+
+    against: str | None = None
+    """The baseline method, or the method of undecided skill, that prevents a recommendation."""
+
+    samples: int | None = None
+    """About how many samples would decide; None where nothing is open, or more samples would not help."""
+
+
+def advise(
+    areas: Mapping[str, Estimate],
+    skills: Mapping[str, Estimate],
+    contrasts: Collection[Contrast],
+    *,
+    baselines: Collection[str],
+    higher_is_better: bool = True,
+) -> Advice | None:
+    """Return what to use by one metric, or None where no method but baselines has a value.
+
+    Args:
+        areas: the value of each method.
+        skills: how much better each method's maps are than exchanged ones; empty where that was not measured.
+        contrasts: the difference of each pair of methods, with intervals that hold for all of them.
+        baselines: names of the baseline methods.
+        higher_is_better: whether a larger value is better.
+    """
+    choice = _Choice(areas, skills, contrasts, baselines, higher_is_better)
+    return choice.advice() if choice.methods else None
+
+
+class _Choice:
+    """The numbers behind an advice, with "better" as the positive direction."""
+
+    def __init__(
+        self,
+        areas: Mapping[str, Estimate],
+        skills: Mapping[str, Estimate],
+        contrasts: Collection[Contrast],
+        baselines: Collection[str],
+        higher_is_better: bool,
+    ) -> None:
+        sign = 1 if higher_is_better else -1
+        values = {name: sign * area.value for name, area in areas.items() if area.value is not None}
+        ranked = sorted(values, key=lambda name: -values[name])
+        self.methods = [name for name in ranked if name not in baselines]
+        self.baselines = [name for name in ranked if name in baselines]
+        self.areas, self.skills = areas, skills
+        self.differences: dict[tuple[str, str], Estimate] = {}
+        for contrast in contrasts:
+            pair = (contrast.first, contrast.second) if higher_is_better else (contrast.second, contrast.first)
+            self.differences[pair] = contrast.difference
+            self.differences[pair[::-1]] = _turned(contrast.difference)
+
+    def advice(self) -> Advice:
+        """Return the advice; there is a method with a value."""
+        estimate = self.areas[self.methods[0]]
+        if estimate.samples < FEWEST:
+            return Advice(outcome="few samples", methods=tuple(self.methods), samples=FEWEST)
+        if estimate.interval is None:
+            return Advice(outcome="no interval", methods=tuple(self.methods))
+        above = [name for name in self.methods if all(self.beats(name, other) for other in self.baselines)]
+        if not above:
+            return self._held_back()
+        skilled = [name for name in above if self.has_skill(name)]
+        if not skilled:
+            open_skill = [name for name in above if not self.without_skill(name)]
+            nothing = Advice(outcome="no skill", methods=tuple(above))
+            return self._undecided(open_skill) if open_skill else nothing
+        best = skilled[0]
+        rivals = [name for name in self.methods if name != best and self._rivals(name, best)]
+        return self._among(best, rivals, skilled) if rivals else Advice(outcome="clear", methods=(best,))
+
+    def _among(self, best: str, rivals: list[str], skilled: list[str]) -> Advice:
+        """Advise where other methods are not clearly worse than the best one with skill."""
+        hidden = [name for name in rivals if name not in skilled and self.beats(name, best)]
+        if hidden:
+            return self._undecided([hidden[0], best])
+        several = (best, *(name for name in rivals if name in skilled))
+        unknown = next((name for name in rivals if name not in skilled), None)
+        open_pairs = [self.differences[best, name] for name in rivals if (best, name) in self.differences]
+        needed = [samples_needed(each) for each in open_pairs if not _within(each)]
+        samples = max((each for each in needed if each is not None), default=None)
+        return Advice(outcome="several", methods=several, against=unknown, samples=samples)
+
+    def _held_back(self) -> Advice:
+        """Advise where no method is clearly better than all baselines."""
+        best, baseline = self.methods[0], self.baselines[0]
+        difference = self.differences.get((best, baseline))
+        lost = difference is None or difference.high is None or difference.high < 0 or _within(difference)
+        samples = None if lost or difference is None else samples_needed(difference)
+        return Advice(outcome="baseline", methods=(best,), against=baseline, samples=samples)
+
+    def _undecided(self, names: list[str]) -> Advice:
+        needed = [
+            samples_needed(self.skills[name], self.areas[name].samples) for name in names if not self.has_skill(name)
+        ]
+        samples = min((each for each in needed if each is not None), default=None)
+        return Advice(outcome="undecided", methods=tuple(names), samples=samples)
+
+    def _rivals(self, name: str, best: str) -> bool:
+        """Return whether a method may still be the better choice."""
+        behind = any(self.beats(other, name) for other in self.baselines)
+        return not (self.beats(best, name) or self.without_skill(name) or behind)
+
+    def beats(self, name: str, other: str) -> bool:
+        """Return whether a method is clearly better than another one."""
+        difference = self.differences.get((name, other))
+        return difference is not None and difference.low is not None and difference.low > 0
+
+    def has_skill(self, name: str) -> bool:
+        """Return whether a method's maps are clearly better than exchanged ones; true where nobody measured it."""
+        skill = self.skills.get(name)
+        return not self.skills or (skill is not None and skill.low is not None and skill.low > 0)
+
+    def without_skill(self, name: str) -> bool:
+        """Return whether a method's maps are clearly no better than exchanged ones."""
+        return refuted(self.skills.get(name))
+
+
+def refuted(skill: Estimate | None) -> bool:
+    """Return whether a skill is clearly none: its interval lies below 0, or within the margin."""
+    return skill is not None and skill.high is not None and (skill.high < 0 or _within(skill))
+
+
+def _turned(difference: Estimate) -> Estimate:
+    """Return the difference in the other direction, with its interval."""
+    value, low, high = (None if end is None else -end for end in (difference.value, difference.high, difference.low))
+    return Estimate(value=value, low=low, high=high, samples=difference.samples)
+
+
+def _within(estimate: Estimate) -> bool:
+    return estimate.interval is not None and max(map(abs, estimate.interval)) <= MARGIN
+
+
+def samples_needed(estimate: Estimate, samples: int | None = None) -> int | None:
+    """Return about how many samples would decide: for the present value, or for none within the margin.
+
+    The half-width of an interval falls with the square root of the number of samples. `samples` is their number in the
+    run, where the estimate is based on a share of them, as a skill is.
+
+    Example:
+        >>> samples_needed(Estimate(value=0.05, low=-0.05, high=0.15, samples=100))
+        400
+        >>> samples_needed(Estimate(value=0.0, low=-0.04, high=0.04, samples=100))
+        400
+    """
+    if estimate.value is None or estimate.low is None or estimate.high is None:
+        return None
+    reach, size = (estimate.high - estimate.low) / 2, abs(estimate.value)
+    gaps = [gap for gap in (size, MARGIN - size) if gap > 0]
+    if not gaps or estimate.decided:
+        return None
+    now = estimate.samples if samples is None else samples
+    needed = max(now * (reach / max(gaps)) ** 2, now + 1.0)
+    digits: int = 10 ** max(0, math.floor(math.log10(needed)) - 1)
+    return math.ceil(needed / digits) * digits
