@@ -47,3 +47,11 @@ def test_help_loads_nothing_heavy():
     for arguments in (["-c", text], ["-m", "twinlens", "--version"]):
         done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False)
         assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_reader_that_is_gone_ends_a_command_quietly():
+    command = [sys.executable, "-m", "twinlens.cli.main", "methods"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 141

@@ -110,7 +110,10 @@ COMMANDS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit code: 0 for success, 2 for a user error, 130 when interrupted."""
+    """Run a command and return its exit code.
+
+    0 for success, 2 for a user error, 130 when interrupted, 141 where the reader of its output is gone.
+    """
     if "_ARGCOMPLETE" in os.environ:
         complete = importlib.import_module("twinlens.cli.completion").complete
         complete({name: command.summary for name, command in COMMANDS.items()})
@@ -181,8 +184,12 @@ def _run(name: str, words: Sequence[str]) -> int:
         run = getattr(importlib.import_module(f"twinlens.cli.{COMMANDS[name].module}"), f"run_{name}")
         try:
             run(namespace)
+            sys.stdout.flush()
         except SystemExit as error:
             raise ValueError(f"`model`, or other code that you passed, called sys.exit({error.code!r}).") from error
+    except BrokenPipeError:  # the reader of the output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
     except _USER_ERRORS as error:
         if os.environ.get("TWINLENS_DEBUG"):
             raise

@@ -6,13 +6,12 @@ import argparse
 import inspect
 from collections.abc import Callable
 
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from twinlens.attribution import BASELINES, METHODS, method_names, plugin_method
 from twinlens.attribution.method import describe_needs, options_of
-from twinlens.cli.printing import print_plain
+from twinlens.cli.printing import open_console, print_plain
 from twinlens.errors import first_line, unknown
 from twinlens.imputation.imputers import IMPUTERS, TokenImputer, find_imputer
 from twinlens.metrics.catalogue import metric_named, metric_names
@@ -59,7 +58,7 @@ def _print_table(title: str, names: list[str], summary: Callable[[str], str]) ->
         except (ImportError, TypeError) as error:  # a broken plug-in does not hide the others
             text = first_line(error)
         table.add_row(name, escape(text))
-    Console().print(table)
+    open_console().print(table)
 
 
 def _method_summary(name: str) -> str:
@@ -92,7 +91,7 @@ def _describe(name: str, names: list[str]) -> None:
         if name in METHODS:  # a plug-in declares nothing
             defaults = ", ".join(f"{option}={p.default!r}" for option, p in options_of(function).items())
             text += f"\n\n{describe_needs(function)}\nDefaults: {defaults}"
-    console = Console()
+    console = open_console()
     console.print(f"{name}\n", style="bold")
     for line in text.split("\n"):
         print_plain(console, line)

@@ -27,10 +27,17 @@ from twinlens.statistics.contrasts import RunComparison
 _COLOURS = {"better": "green", "undecided": "red", "worse": "red"}
 
 
+class _PipedConsole(Console):
+    """Reports a reader that is gone, such as `head`, as an error; rich exits."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
 def open_console() -> Console:
     """Return the console, with a fixed width for files and pipes."""
-    console = Console()
-    return console if console.is_terminal else Console(width=120)
+    console = _PipedConsole()
+    return console if console.is_terminal else _PipedConsole(width=120)
 
 
 def new_table(title: str | None = None, space: int = 1) -> Table:

@@ -1,0 +1,126 @@
+"""How often does advice from few samples contradict that from all samples?
+
+    python benchmarks/sentences.py RUN [--draws 200] [--sizes 40 100 400]
+
+RUN is a run of the headline pair with `control_share=1`. Its results on all samples are taken as the truth. Samples are
+drawn without replacement, everything is computed again from the stored probes of these samples, and a draw contradicts
+the truth where it
+- recommends a method alone that is clearly worse than another method with skill, or than a baseline, by all samples,
+- calls methods apart by less than the margin that are further apart, or the maps of a method no better than those of
+  other inputs although their skill is beyond the margin.
+"""
+
+import argparse
+from collections import Counter
+
+import numpy as np
+
+import twinlens as tl
+from twinlens.statistics.advice import MARGIN, advise, refuted
+from twinlens.statistics.bootstrap import bootstrap
+from twinlens.statistics.comparison import compare_areas
+
+
+class Sample:
+    """The numbers of some samples of a run by one metric."""
+
+    def __init__(self, curves, exchanged, metric, index, baselines, resamples):
+        def read(pair):
+            return metric.read([table.take(index) for table in pair])
+
+        own = {name: read(pair) for name, pair in curves.items()}
+        other = {name: read(pair) for name, pair in exchanged.items()}
+        areas = {
+            name: bootstrap(curve, resamples=resamples).compared_area(0.95, high=None) for name, curve in own.items()
+        }
+        self.skills = {name: tl.skill(own[name], other[name], resamples=resamples) for name in own}
+        self.pairs = compare_areas({metric.name: areas}, baselines=baselines).pairs
+        self.areas = {name: area.estimate for name, area in areas.items()}
+        self.advice = advise(self.areas, self.skills, self.pairs, baselines=baselines)
+        self.baselines = baselines
+
+    def beaten(self, name):
+        """Whether another method with skill, or a baseline, is clearly better."""
+        better = [p.second for p in self.pairs if p.first == name and (p.difference.high or 0) < 0]
+        better += [p.first for p in self.pairs if p.second == name and (p.difference.low or 0) > 0]
+        return any(other in self.baselines or not refuted(self.skills[other]) for other in better)
+
+    def apart(self, names):
+        """Whether some of these methods are clearly further apart than the margin."""
+        return any(
+            abs(p.difference.value) > MARGIN and p.decided for p in self.pairs if {p.first, p.second} <= set(names)
+        )
+
+
+def contradictions(few, whole):
+    """What a draw says that all samples contradict."""
+    advice, wrong = few.advice, []
+    if advice.outcome == "clear" and whole.beaten(advice.methods[0]):
+        wrong.append("recommended")
+    if advice.outcome == "several" and advice.samples is None and whole.apart(advice.methods):
+        wrong.append("apart by less than the margin")
+    for name, skill in few.skills.items():
+        if name not in few.baselines and refuted(skill) and whole.skills[name].low > MARGIN:
+            wrong.append("no skill")
+    return wrong
+
+
+def main():
+    """Print a table of how often each sentence is contradicted."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run")
+    parser.add_argument("--draws", type=int, default=200)
+    parser.add_argument("--sizes", type=int, nargs="+", default=[40, 100, 400])
+    parser.add_argument("--resamples", type=int, default=400)
+    parser.add_argument("--seed", type=int, default=20261120)
+    arguments = parser.parse_args()
+    evaluation = tl.open_evaluation(arguments.run)
+    results, rng = evaluation.results, np.random.default_rng(arguments.seed)
+    print(
+        "| side | samples | clear | several | undecided | no recommendation | contradicted |\n|---|---|---|---|---|---|---|"
+    )
+    for name in results.sides:
+        metric = evaluation.metric_values[name]
+        tables = {}
+        for exchanged in (False, True):
+            sweeps = [
+                s
+                for s in (
+                    results.settings.exchanged(metric, evaluation.reader.features)
+                    if exchanged
+                    else metric.sweeps(evaluation.reader.features)
+                )
+            ]
+            tables[exchanged] = {
+                method: [evaluation.reader.curve(method, metric, sweeps).table,
+                         evaluation.reader.curve(method, metric, sweeps).opposite]
+                for method in evaluation.methods
+            }  # fmt: skip
+        count = results.data.samples
+        arguments_of = tables[False], tables[True], metric
+
+        def draw(index, arguments_of=arguments_of):
+            return Sample(*arguments_of, index, results.baselines, arguments.resamples)
+
+        whole = draw(np.arange(count))
+        print(f"| {name} | all {count} | {whole.advice.outcome}: {', '.join(whole.advice.methods)} | | | | |")
+        for size in arguments.sizes:
+            outcomes, wrong = Counter(), Counter()
+            for _ in range(arguments.draws):
+                few = draw(np.sort(rng.choice(count, size, replace=False)))
+                outcomes[few.advice.outcome] += 1
+                reasons = contradictions(few, whole)
+                wrong["any"] += bool(reasons)
+                wrong.update(reasons)
+            share = {key: f"{value / arguments.draws:.1%}" for key, value in outcomes.items()}
+            nobody = sum(outcomes[key] for key in ("no skill", "baseline")) / arguments.draws
+            reasons = ", ".join(f"{key} {value}" for key, value in wrong.items() if key != "any" and value)
+            print(
+                f"| {name} | {size} | {share.get('clear', '0')} | {share.get('several', '0')} | "
+                f"{share.get('undecided', '0')} | {nobody:.1%} | {wrong['any'] / arguments.draws:.1%} {reasons} |",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()
