@@ -8,7 +8,7 @@ from captum.attr import IntegratedGradients, LayerGradCam
 from torch import nn
 
 import twinlens as tl
-from tests.integrations.conftest import FEW
+from tests.integrations.conftest import FEW, LEVELS
 from twinlens.integrations import captum
 
 READ = {"sign": "positive", "channels": "sum"}
@@ -58,8 +58,8 @@ def test_a_score_depends_on_its_example_alone(model, images, labels, attribution
 
 
 def test_the_papers_accuracy_judges_the_examples_of_a_call_together(model, images, labels, attributions):
-    scores = captum.soundness(model, images, attributions, target=labels, estimator="paper", **READ, **FEW)
-    expected = tl.soundness(model, images, labels, attributions, **READ, **FEW).area_per_sample()
+    scores = captum.soundness(model, images, attributions, target=labels, estimator="paper", **READ, **LEVELS)
+    expected = tl.soundness(model, images, labels, attributions, **READ, **LEVELS).area_per_sample()
     torch.testing.assert_close(scores, torch.from_numpy(expected).float())
 
 

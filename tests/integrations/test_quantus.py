@@ -10,12 +10,12 @@ import torch
 from torch import nn
 
 import twinlens as tl
-from tests.integrations.conftest import FEW
+from tests.integrations.conftest import FEW, LEVELS
 from twinlens.integrations.quantus import Completeness, Deletion, Insertion, Road, Soundness
 
 OURS = [
     (Soundness(**FEW), tl.Soundness(estimator="rank", **FEW)),
-    (Soundness(estimator="paper", **FEW), tl.Soundness(**FEW)),
+    (Soundness(estimator="paper", **LEVELS), tl.Soundness(**LEVELS)),
     (Completeness(), tl.Completeness(performance="probability")),
     (Road(order="lerf"), tl.Road(order="lerf", performance="probability")),
     (Deletion(performance="accuracy"), tl.Deletion()),

@@ -491,7 +491,7 @@ def test_differences_between_runs_are_shown_as_text(browser, run, tmp_path):
 def test_metrics_with_names_of_ones_own_are_drawn_by_what_they_are(browser, tmp_path):
     levels = (0.9, 0.5, 0.1)
     metrics = {
-        EVIL: tl.Soundness(estimator="rank", levels=levels, performance="probability"),
+        EVIL: tl.Soundness(levels=levels, performance="probability"),
         "lost": tl.Completeness(relative=False),
         "strict": tl.Soundness(epsilon=0.05, levels=levels),
     }

@@ -128,7 +128,7 @@ def test_methods_come_best_first_and_the_front_is_that_of_the_results(run):
 def test_metrics_with_names_of_ones_own_are_shown_by_what_they_are(tmp_path):
     metrics = {
         "strict": tl.Soundness(epsilon=0.05, levels=(0.9, 0.5, 0.1)),
-        "two": tl.Soundness(estimator="rank", levels=(0.9, 0.5, 0.1), imputer=tl.ConstantImputer(0.5)),
+        "two": tl.Soundness(estimator="rank", steps=4, imputer=tl.ConstantImputer(0.5)),
         "lost": tl.Completeness(performance="probability"),
         "least": tl.Road(order="lerf"),
     }

@@ -33,7 +33,7 @@ INPUTS = torch.randn(SAMPLES, 6, generator=torch.manual_seed(0))
 LABELS = (INPUTS @ WEIGHTS > 0).long()
 OPTIONS = {
     "metrics": {
-        "soundness_rank": tl.Soundness(estimator="rank", levels=(0.8, 0.5, 0.2)),
+        "soundness_rank": tl.Soundness(estimator="rank", steps=4),
         "completeness": tl.Completeness(thresholds=(0.8, 0.4), performance="probability"),
     },
     "imputer": tl.ConstantImputer(0.0),

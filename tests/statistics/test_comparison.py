@@ -25,7 +25,7 @@ def measured(task):
     arguments = (task.model, task.inputs, task.labels)
     return {
         name: {
-            "soundness": tl.soundness(*arguments, m, levels=LEVELS, estimator="rank", **options),
+            "soundness": tl.soundness(*arguments, m, estimator="rank", **options),
             "completeness": tl.completeness(*arguments, m, **options),
             "insertion": tl.insertion(*arguments, m, **options),
         }
