@@ -14,7 +14,12 @@ from twinlens.integrations import captum
 READ = {"sign": "positive", "channels": "sum"}
 OURS = {
     "soundness": (captum.soundness, tl.Soundness(estimator="rank", **FEW), FEW),
-    "completeness": (captum.completeness, tl.Completeness(performance="probability"), {}),
+    "completeness": (captum.completeness, tl.Completeness(estimator="share"), {}),
+    "completeness (paper)": (
+        captum.completeness,
+        tl.Completeness(performance="probability"),
+        {"estimator": "paper"},
+    ),
     "road": (captum.road, tl.Road(performance="probability"), {}),
     "deletion": (captum.deletion, tl.Deletion(performance="probability"), {}),
     "insertion": (captum.insertion, tl.Insertion(performance="probability"), {}),
@@ -87,7 +92,7 @@ def test_additional_arguments_go_with_their_example(model, images, labels, maps)
             labels[k : k + 1],
             maps[k : k + 1],
             ids=[k],
-            performance="probability",
+            estimator="share",
         )
         assert scores[k].item() == pytest.approx(own.area_per_sample()[0], abs=1e-6)
 

@@ -22,7 +22,8 @@ def targets(labels):
 OURS = [
     (grad_cam.Soundness(**FEW), tl.Soundness(estimator="rank", **FEW)),
     (grad_cam.Soundness(estimator="paper", **LEVELS), tl.Soundness(**LEVELS)),
-    (grad_cam.Completeness(), tl.Completeness(performance="probability")),
+    (grad_cam.Completeness(), tl.Completeness(estimator="share")),
+    (grad_cam.Completeness(estimator="paper"), tl.Completeness(performance="probability")),
     (grad_cam.Road(), tl.Road(performance="probability")),
     (grad_cam.Road(order="lerf", performance="accuracy"), tl.Road(order="lerf")),
     (grad_cam.Deletion(), tl.Deletion(performance="probability")),

@@ -16,7 +16,8 @@ from twinlens.integrations.quantus import Completeness, Deletion, Insertion, Roa
 OURS = [
     (Soundness(**FEW), tl.Soundness(estimator="rank", **FEW)),
     (Soundness(estimator="paper", **LEVELS), tl.Soundness(**LEVELS)),
-    (Completeness(), tl.Completeness(performance="probability")),
+    (Completeness(), tl.Completeness(estimator="share")),
+    (Completeness(estimator="paper"), tl.Completeness(performance="probability")),
     (Road(order="lerf"), tl.Road(order="lerf", performance="probability")),
     (Deletion(performance="accuracy"), tl.Deletion()),
     (Insertion(), tl.Insertion(performance="probability")),
@@ -57,7 +58,7 @@ def test_quantus_evaluate(call, model, images, labels, maps):
         call_kwargs={"quickly": {"batch_size": 2, "device": "cpu"}},
     )
     assert set(results) == {"mine", "shuffled"}
-    ours = tl.completeness(model, images, labels, maps, performance="probability")
+    ours = tl.completeness(model, images, labels, maps, estimator="share")
     assert results["mine"]["completeness"] == pytest.approx(ours.area())
     sound = tl.soundness(model, images, labels, maps[::-1].copy(), estimator="rank", **FEW)
     assert results["shuffled"]["soundness"] == pytest.approx(sound.area_per_sample().mean())

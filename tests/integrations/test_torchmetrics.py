@@ -18,8 +18,12 @@ IDS = list("abcdef")
 OURS = [
     (Soundness(**FEW), tl.Soundness(estimator="rank", **FEW)),
     (Soundness(estimator="paper", **LEVELS), tl.Soundness(**LEVELS)),
-    (Completeness(performance="balanced_accuracy"), tl.Completeness(performance="balanced_accuracy")),
-    (Completeness(relative=False), tl.Completeness(relative=False, performance="probability")),
+    (Completeness(**FEW), tl.Completeness(estimator="share", **FEW)),
+    (
+        Completeness(estimator="paper", performance="balanced_accuracy"),
+        tl.Completeness(performance="balanced_accuracy"),
+    ),
+    (Completeness(estimator="paper", relative=False), tl.Completeness(relative=False, performance="probability")),
     (Road(order="lerf", seed=3), tl.Road(order="lerf", performance="probability")),
     (Deletion(performance="accuracy"), tl.Deletion()),
     (Insertion(), tl.Insertion(performance="probability")),
@@ -132,7 +136,7 @@ def test_a_collection_asks_several_questions(model, images, labels, maps):
 
 def test_options(model, images, labels, maps):
     with pytest.raises(ValueError, match="`performance` must be one that each sample has"):
-        Completeness(performance="balanced_accuracy", reduction="none")
+        Completeness(estimator="paper", performance="balanced_accuracy", reduction="none")
     with pytest.raises(ValueError, match="epsilom"):
         Soundness(epsilom=0.1)
     with pytest.raises((ValueError, TypeError), match="`reduction` must be one of area, none"):

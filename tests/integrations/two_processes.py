@@ -26,6 +26,7 @@ def measure(model, batches, images, labels, maps):
             Soundness(**FEW),
             Soundness(estimator="paper", **LEVELS),
             Completeness(),
+            Completeness(estimator="paper"),
             Deletion(reduction="none"),
         ):
             for batch in batches:
