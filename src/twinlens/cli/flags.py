@@ -196,8 +196,8 @@ def set_option(arguments: Arguments, text: str) -> None:
             raise ValueError(f"`option` {text!r} needs an imputer: pass --imputer.")
         arguments["imputer"] = _with(imputer, "name", key, value)
         return
-    usual = {"metrics": Options().metrics}
-    tables = {each: _as_table(arguments.get(each, usual.get(each, ())), each) for each in ("methods", "maps", "metrics")}
+    usual = {"methods": (), "maps": {}, "metrics": Options().metrics}
+    tables = {each: _as_table(arguments.get(each, default), each) for each, default in usual.items()}
     for argument, kind in (("methods", "method"), ("maps", "maps"), ("metrics", "metric")):
         if name in (table := tables[argument]):
             arguments[argument] = {**table, name: _with(table[name], kind, key, value)}
