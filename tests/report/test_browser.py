@@ -56,7 +56,7 @@ def test_a_page_opens_from_a_file_without_network_and_without_complaints(browser
     assert browser.one("h1").text == "tiny on arrays"
     kinds = [kind for kind, _ in browser.series()]
     assert kinds == ["plane", *GROUPS["default"], "course"]
-    assert browser.one(".metric h3").text == "Soundness, two-sided"
+    assert browser.one(".metric h3").text == "Soundness"
     axes = browser.run("return charts[1].getOption().xAxis[0].name + '; ' + charts[1].getOption().yAxis[0].name")
     assert axes == "predictive level: probability reached; soundness"
 
