@@ -55,10 +55,10 @@ def test_a_page_opens_from_a_file_without_network_and_without_complaints(browser
     assert browser.driver.title == "twinlens: tiny on arrays"
     assert browser.one("h1").text == "tiny on arrays"
     kinds = [kind for kind, _ in browser.series()]
-    assert kinds == ["plane", *GROUPS["default"], "course"]
+    assert kinds == ["plane", *GROUPS["all"], "course"]
     assert browser.one(".metric h3").text == "Soundness"
     axes = browser.run("return charts[1].getOption().xAxis[0].name + '; ' + charts[1].getOption().yAxis[0].name")
-    assert axes == "predictive level: probability reached; soundness"
+    assert axes == "share of features kept; soundness of what is included"
 
 
 def test_numbers_read_back_from_the_browser_are_those_of_the_results(browser, run, page):
