@@ -18,7 +18,7 @@ from twinlens.cli.evaluate import DEMOS
 from twinlens.cli.main import COMMANDS, command_parser
 from twinlens.data.sources import DATA_SETS
 from twinlens.imputation.imputers import IMPUTERS
-from twinlens.metrics.catalogue import KINDS, METRICS
+from twinlens.metrics.catalogue import GROUPS, KINDS, METRICS
 from twinlens.metrics.performance import MEASURES
 from twinlens.models.preprocessing import Preprocessing
 from twinlens.options import Options
@@ -57,7 +57,7 @@ WORDS = {
     "methods": ["@methods"],
     "method": ["@methods"],
     "leave_out": ["@methods"],
-    "metrics": ["@metrics"],
+    "metrics": ["@metrics", *GROUPS],
     "methods name": ["@methods", "@metrics", "@imputers"],
     "metrics name": ["@metrics"],
     "performance": MEASURES,

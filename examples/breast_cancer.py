@@ -27,14 +27,13 @@ def main() -> None:
     }
     imputer = tl.MeanImputer(train.mean(axis=0))
     print(f"{len(test)} samples, accuracy {model.score(test, labels):.3f}\n")
-    print(f"{'map':22}{'soundness at 90%':>18}{'completeness':>14}{'deletion':>10}")
+    print(f"{'map':22}{'soundness':>12}{'completeness':>14}{'deletion':>10}")
     for name, values in maps.items():
-        sound = tl.soundness(model.predict_proba, test, labels, values, imputer=imputer)
-        complete = tl.completeness(model.predict_proba, test, labels, values, imputer=imputer)
-        deleted = tl.deletion(model.predict_proba, test, labels, values, imputer=imputer)
-        at = sound.at(0.9)
-        shown = "not reached" if at is None else f"{at:.3f}"
-        print(f"{name:22}{shown:>18}{complete.area():>14.3f}{deleted.area():>10.3f}")
+        arguments = (model.predict_proba, test, labels, values)
+        sound = tl.soundness(*arguments, imputer=imputer, estimator="rank")
+        complete = tl.completeness(*arguments, imputer=imputer, estimator="share")
+        deleted = tl.deletion(*arguments, imputer=imputer)
+        print(f"{name:22}{sound.area():>12.3f}{complete.area():>14.3f}{deleted.area():>10.3f}")
 
 
 if __name__ == "__main__":

@@ -102,7 +102,7 @@ def main() -> None:
             "saliency": "saliency",
             "random": "random",
         },
-        metrics=["soundness_rank", "completeness"],
+        metrics="headline",
         imputer=tl.TokenImputer(WORDS.index("[MASK]"), special=tuple(WORDS.index(word) for word in SPECIAL)),
     )
     print(evaluation.title)

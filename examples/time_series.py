@@ -47,10 +47,9 @@ def main() -> None:
     """Print soundness and completeness, by single time steps and by segments of six."""
     inputs, labels, starts = signals(150, seed=0)
     model, methods = train(), ["integrated_gradients", "saliency", "random"]
-    asked = {"metrics": ["soundness_rank", "completeness"], "performance": "probability"}
     pieces = (torch.arange(LENGTH) // 6).expand(len(inputs), -1)
     for name, segments in (("single moments", None), ("pieces of six", pieces)):
-        evaluation = tl.evaluate(model, (inputs, labels), methods, segments=segments, **asked)
+        evaluation = tl.evaluate(model, (inputs, labels), methods, segments=segments, metrics="headline")
         print(f"{name}: {evaluation.title}")
         print(evaluation.summary()[COLUMNS].round(3).to_string(index=False), end="\n\n")
     time = torch.arange(LENGTH)

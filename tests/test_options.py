@@ -41,7 +41,7 @@ def test_a_value_out_of_range_is_refused_by_name(name, values):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"metrics": ["rode_morf"]}, "`metrics` must be one of soundness, .*; got 'rode_morf'. .*'road_morf'"),
+        ({"metrics": ["rode_morf"]}, "`metrics` must be one of soundness_rank, .*; got 'rode_morf'. .*'road_morf'"),
         ({"metrics": "completenes"}, "`metrics` must be one of .*; got 'completenes'. Did you mean 'completeness'"),
         (
             {"metrics": {"mine": {"metric": "soundness", "epsilom": 1}}},

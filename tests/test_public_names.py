@@ -18,9 +18,9 @@ STUB = Path(tl.__file__).with_suffix(".pyi")
 HEAVY = ("torch", "pandas", "matplotlib", "ray", "rich")
 PROMISED = """
     soundness completeness road deletion insertion probe soundness_from_probes completeness_from_probes
-    removal_from_probes Metric Soundness Completeness Calibration Road Deletion Insertion METRICS LinearImputer
-    ConstantImputer MeanImputer BlurImputer TokenImputer impute_linear attribute METHODS evaluate open_evaluation
-    Evaluation compare
+    removal_from_probes Metric Soundness Completeness Calibration Road RoadGain Deletion Insertion METRICS
+    LinearImputer ConstantImputer MeanImputer BlurImputer TokenImputer impute_linear attribute METHODS evaluate
+    open_evaluation Evaluation compare
     ProbeTable SoundnessCurve CompletenessCurve RemovalCurve StepCurve
     DataError ModelError RunError Estimate bootstrap skill
     load_model open_data format_table write_report write_figures Options

@@ -19,7 +19,15 @@ from .metrics.catalogue import METRICS
 from .metrics.curves import CompletenessCurve, RemovalCurve
 from .metrics.measuring import completeness, deletion, insertion, road, soundness
 from .metrics.metric import Metric
-from .metrics.removal import Completeness, Deletion, Insertion, Road, completeness_from_probes, removal_from_probes
+from .metrics.removal import (
+    Completeness,
+    Deletion,
+    Insertion,
+    Road,
+    RoadGain,
+    completeness_from_probes,
+    removal_from_probes,
+)
 from .metrics.soundness import Soundness, soundness_from_probes
 from .metrics.soundness_curve import SoundnessCurve
 from .metrics.step_curve import StepCurve
@@ -57,6 +65,7 @@ __all__ = [
     "ProbeTable",
     "RemovalCurve",
     "Road",
+    "RoadGain",
     "RunError",
     "Soundness",
     "SoundnessCurve",

@@ -65,7 +65,10 @@ def test_flags_and_their_values(complete):
 
 def test_names_and_lists_of_names(complete):
     assert complete("evaluate --methods ") == list(METHODS)
-    assert complete("evaluate --metrics deletion,road") == ["deletion,road_morf", "deletion,road_lerf"]
+    assert complete("evaluate --metrics deletion,road") == [
+        f"deletion,road_{kind}" for kind in ("morf", "lerf", "gain")
+    ]
+    assert complete("evaluate --metrics he") == ["headline"]
     assert complete("reproduce ") == [*EXPERIMENTS, "all"]
     assert complete("check ") == list(CHECKS)
     assert complete("metrics ") == list(METRICS)

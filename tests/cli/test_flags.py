@@ -9,6 +9,7 @@ import twinlens as tl
 from tests.tiny import read_results
 from twinlens.cli.flags import read_arguments, read_flag, split_option
 from twinlens.cli.main import main
+from twinlens.metrics.catalogue import find_metrics
 from twinlens.options import Options
 from twinlens.support.fields import fields_of
 
@@ -136,6 +137,27 @@ def test_every_option_is_a_flag_and_a_key(capsys):
             assert " ".join(field.help.rstrip(".").split()[:4]) in output
     for flag in ("--resize", "--crop", "--mean", "--std", "--compile", "--imputer", "--sign", "--channels"):
         assert flag in output
+
+
+def test_options_reach_the_metrics_of_a_group(tmp_path):
+    def metrics(*options, config=None, **flags):
+        return Options(**read_arguments(argparse.Namespace(option=options, config=config, **flags))).metric_values
+
+    usual = Options().metric_values
+    changed = metrics("soundness.epsilon=0.02", "road_gain.levels=[0.5]")
+    assert list(changed) == list(usual)
+    assert changed["soundness"] == tl.Soundness(steps=20, epsilon=0.02)
+    assert changed["road_gain"] == tl.RoadGain(levels=(0.5,))
+    assert all(changed[name] == usual[name] for name in usual if name not in ("soundness", "road_gain"))
+    assert metrics("soundness.epsilon=0.02", metrics="paper")["soundness"] == tl.Soundness(epsilon=0.02)
+    pair = metrics("soundness_rank.steps=10", metrics="headline,deletion")
+    assert list(pair) == ["soundness_rank", "completeness_share", "deletion"]
+    assert pair["soundness_rank"] == tl.Soundness(estimator="rank", steps=10)
+    (tmp_path / "run.toml").write_text("[metrics.soundness_rank]\nsteps = 5\n")
+    kept = metrics(config=tmp_path / "run.toml", metrics="headline")
+    assert kept == {**find_metrics("headline"), "soundness_rank": tl.Soundness(estimator="rank", steps=5)}
+    with pytest.raises(ValueError, match="'soundness' is not among the metrics; add it to --metrics"):
+        metrics("soundness.epsilon=0.02", metrics="headline")
 
 
 def test_text_becomes_what_an_option_takes():

@@ -32,7 +32,7 @@ def test_metrics_are_listed_and_described(run):
     assert run("methods", "insertion") == (0, output, "")
     code, _, error = run("metrics", "gradcam")
     assert code == 2
-    assert "`name` must be one of soundness, " in error
+    assert "`name` must be one of soundness_rank, " in error
 
 
 def test_a_method_is_described_line_by_line(run):

@@ -47,7 +47,7 @@ def test_compare_shows_runs_side_by_side(tmp_path, run, subject):
 
 @pytest.mark.slow
 def test_compare_tests_how_runs_differ(tmp_path, run, subject):
-    command = ("--methods", "random", "--metrics", "deletion,soundness_rank", "--performance", "probability")
+    command = ("--methods", "random", "--metrics", "deletion,soundness", "--performance", "probability")
     for name, more in (("one", ()), ("two", ("--limit", "10")), ("three", ("--epsilon", "0.05"))):
         run("evaluate", *subject, *command, "--out", tmp_path / name, *more)
     runs, page = [tmp_path / name for name in ("one", "two", "three")], ("--out", tmp_path / "page.html")
@@ -55,7 +55,7 @@ def test_compare_tests_how_runs_differ(tmp_path, run, subject):
     assert (code, error) == (0, "")
     assert "one − two" in output
     assert "Note: one and two share 10 samples and are compared on these, paired; 2 of one are left out." in output
-    refused = "Note: soundness_rank is not compared between one and three: epsilon is 0.01 in one and 0.05 in three."
+    refused = "Note: soundness is not compared between one and three: epsilon is 0.01 in one and 0.05 in three."
     assert refused in output
     assert "  random does not differ in deletion between one and three (0.000 [0.000, 0.000])." in output
     assert refused.removeprefix("Note: ") in (tmp_path / "page.html").read_text()

@@ -115,6 +115,7 @@ CALLS: dict[str, Callable[[Subject], Call]] = {
     "Completeness": lambda s: Call(tl.Completeness, {"thresholds": (0.5, 0.1)}, lambda m: _curve(s, m)),
     "Calibration": lambda s: Call(tl.Calibration, {"steps": 4}, lambda m: _curve(s, m)),
     "Road": lambda s: Call(tl.Road, {"levels": (0.5, 0.9)}, lambda m: _curve(s, m)),
+    "RoadGain": lambda s: Call(tl.RoadGain, {"levels": (0.5, 0.9)}, lambda m: _curve(s, m)),
     "Deletion": lambda s: Call(tl.Deletion, {"levels": (0.5, 0.9)}, lambda m: _curve(s, m)),
     "Insertion": lambda s: Call(tl.Insertion, {"levels": (0.5, 0.9)}, lambda m: _curve(s, m)),
     "Schedule": lambda s: Call(

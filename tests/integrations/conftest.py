@@ -4,7 +4,8 @@ import torch
 
 from tests.tiny import tiny_model
 
-FEW = {"levels": (0.9, 0.7, 0.5, 0.2)}
+FEW = {"steps": 5}
+LEVELS = {"levels": (0.9, 0.7, 0.5, 0.2)}
 """Levels of soundness, so few that tests are quick."""
 
 

@@ -8,13 +8,18 @@ from captum.attr import IntegratedGradients, LayerGradCam
 from torch import nn
 
 import twinlens as tl
-from tests.integrations.conftest import FEW
+from tests.integrations.conftest import FEW, LEVELS
 from twinlens.integrations import captum
 
 READ = {"sign": "positive", "channels": "sum"}
 OURS = {
     "soundness": (captum.soundness, tl.Soundness(estimator="rank", **FEW), FEW),
-    "completeness": (captum.completeness, tl.Completeness(performance="probability"), {}),
+    "completeness": (captum.completeness, tl.Completeness(estimator="share"), {}),
+    "completeness (paper)": (
+        captum.completeness,
+        tl.Completeness(performance="probability"),
+        {"estimator": "paper"},
+    ),
     "road": (captum.road, tl.Road(performance="probability"), {}),
     "deletion": (captum.deletion, tl.Deletion(performance="probability"), {}),
     "insertion": (captum.insertion, tl.Insertion(performance="probability"), {}),
@@ -58,8 +63,8 @@ def test_a_score_depends_on_its_example_alone(model, images, labels, attribution
 
 
 def test_the_papers_accuracy_judges_the_examples_of_a_call_together(model, images, labels, attributions):
-    scores = captum.soundness(model, images, attributions, target=labels, estimator="paper", **READ, **FEW)
-    expected = tl.soundness(model, images, labels, attributions, **READ, **FEW).area_per_sample()
+    scores = captum.soundness(model, images, attributions, target=labels, estimator="paper", **READ, **LEVELS)
+    expected = tl.soundness(model, images, labels, attributions, **READ, **LEVELS).area_per_sample()
     torch.testing.assert_close(scores, torch.from_numpy(expected).float())
 
 
@@ -87,7 +92,7 @@ def test_additional_arguments_go_with_their_example(model, images, labels, maps)
             labels[k : k + 1],
             maps[k : k + 1],
             ids=[k],
-            performance="probability",
+            estimator="share",
         )
         assert scores[k].item() == pytest.approx(own.area_per_sample()[0], abs=1e-6)
 

@@ -10,7 +10,7 @@ from pytorch_grad_cam.metrics.road import NoisyLinearImputer
 from pytorch_grad_cam.utils.model_targets import ClassifierOutputTarget, SemanticSegmentationTarget
 
 import twinlens as tl
-from tests.integrations.conftest import FEW
+from tests.integrations.conftest import FEW, LEVELS
 from twinlens.integrations import grad_cam
 
 
@@ -21,8 +21,9 @@ def targets(labels):
 
 OURS = [
     (grad_cam.Soundness(**FEW), tl.Soundness(estimator="rank", **FEW)),
-    (grad_cam.Soundness(estimator="paper", **FEW), tl.Soundness(**FEW)),
-    (grad_cam.Completeness(), tl.Completeness(performance="probability")),
+    (grad_cam.Soundness(estimator="paper", **LEVELS), tl.Soundness(**LEVELS)),
+    (grad_cam.Completeness(), tl.Completeness(estimator="share")),
+    (grad_cam.Completeness(estimator="paper"), tl.Completeness(performance="probability")),
     (grad_cam.Road(), tl.Road(performance="probability")),
     (grad_cam.Road(order="lerf", performance="accuracy"), tl.Road(order="lerf")),
     (grad_cam.Deletion(), tl.Deletion(performance="probability")),

@@ -10,13 +10,14 @@ import torch
 from torch import nn
 
 import twinlens as tl
-from tests.integrations.conftest import FEW
+from tests.integrations.conftest import FEW, LEVELS
 from twinlens.integrations.quantus import Completeness, Deletion, Insertion, Road, Soundness
 
 OURS = [
     (Soundness(**FEW), tl.Soundness(estimator="rank", **FEW)),
-    (Soundness(estimator="paper", **FEW), tl.Soundness(**FEW)),
-    (Completeness(), tl.Completeness(performance="probability")),
+    (Soundness(estimator="paper", **LEVELS), tl.Soundness(**LEVELS)),
+    (Completeness(), tl.Completeness(estimator="share")),
+    (Completeness(estimator="paper"), tl.Completeness(performance="probability")),
     (Road(order="lerf"), tl.Road(order="lerf", performance="probability")),
     (Deletion(performance="accuracy"), tl.Deletion()),
     (Insertion(), tl.Insertion(performance="probability")),
@@ -57,7 +58,7 @@ def test_quantus_evaluate(call, model, images, labels, maps):
         call_kwargs={"quickly": {"batch_size": 2, "device": "cpu"}},
     )
     assert set(results) == {"mine", "shuffled"}
-    ours = tl.completeness(model, images, labels, maps, performance="probability")
+    ours = tl.completeness(model, images, labels, maps, estimator="share")
     assert results["mine"]["completeness"] == pytest.approx(ours.area())
     sound = tl.soundness(model, images, labels, maps[::-1].copy(), estimator="rank", **FEW)
     assert results["shuffled"]["soundness"] == pytest.approx(sound.area_per_sample().mean())

@@ -10,16 +10,20 @@ from torchmetrics import MetricCollection
 
 import twinlens as tl
 from tests.integrations import two_processes
-from tests.integrations.conftest import FEW
+from tests.integrations.conftest import FEW, LEVELS
 from tests.tiny import tiny_model
 from twinlens.integrations.torchmetrics import Completeness, Deletion, Insertion, Road, Soundness
 
 IDS = list("abcdef")
 OURS = [
     (Soundness(**FEW), tl.Soundness(estimator="rank", **FEW)),
-    (Soundness(estimator="paper", **FEW), tl.Soundness(**FEW)),
-    (Completeness(performance="balanced_accuracy"), tl.Completeness(performance="balanced_accuracy")),
-    (Completeness(relative=False), tl.Completeness(relative=False, performance="probability")),
+    (Soundness(estimator="paper", **LEVELS), tl.Soundness(**LEVELS)),
+    (Completeness(**FEW), tl.Completeness(estimator="share", **FEW)),
+    (
+        Completeness(estimator="paper", performance="balanced_accuracy"),
+        tl.Completeness(performance="balanced_accuracy"),
+    ),
+    (Completeness(estimator="paper", relative=False), tl.Completeness(relative=False, performance="probability")),
     (Road(order="lerf", seed=3), tl.Road(order="lerf", performance="probability")),
     (Deletion(performance="accuracy"), tl.Deletion()),
     (Insertion(), tl.Insertion(performance="probability")),
@@ -117,20 +121,22 @@ def test_sizes_that_differ_are_refused(model, images, labels, maps):
 
 def test_a_collection_asks_several_questions(model, images, labels, maps):
     """Metrics with the same probes become one group of torchmetrics, which is probed once."""
-    metrics = MetricCollection({"strict": Soundness(epsilon=0.5, **FEW), "usual": Soundness(**FEW)})
+    paper = {"performance": "probability", **LEVELS}
+    strict = Soundness(epsilon=0.5, estimator="paper", **paper)
+    metrics = MetricCollection({"strict": strict, "usual": Soundness(estimator="paper", **paper)})
     for inputs, classes, given, ids in halves(images, labels, maps):
         metrics.update(model, inputs, classes, given, ids)
     assert len(metrics.compute_groups) == 1
     found = metrics.compute()
     for name, epsilon in {"strict": 0.5, "usual": 0.01}.items():
-        curve = tl.soundness(model, images, labels, maps, ids=IDS, epsilon=epsilon, estimator="rank", **FEW)
+        curve = tl.soundness(model, images, labels, maps, ids=IDS, epsilon=epsilon, **paper)
         assert found[name].item() == pytest.approx(curve.area(), abs=1e-6)
     assert found["strict"] < found["usual"]
 
 
 def test_options(model, images, labels, maps):
     with pytest.raises(ValueError, match="`performance` must be one that each sample has"):
-        Completeness(performance="balanced_accuracy", reduction="none")
+        Completeness(estimator="paper", performance="balanced_accuracy", reduction="none")
     with pytest.raises(ValueError, match="epsilom"):
         Soundness(epsilom=0.1)
     with pytest.raises((ValueError, TypeError), match="`reduction` must be one of area, none"):

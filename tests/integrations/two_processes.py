@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 import tests.conftest  # noqa: F401 (with which torchvision, and so torchmetrics, can be imported)
-from tests.integrations.conftest import FEW
+from tests.integrations.conftest import FEW, LEVELS
 from tests.tiny import tiny_model
 from twinlens.integrations.torchmetrics import Completeness, Deletion, Soundness
 
@@ -24,8 +24,9 @@ def measure(model, batches, images, labels, maps):
     for named in (True, False):
         for metric in (
             Soundness(**FEW),
-            Soundness(estimator="paper", **FEW),
+            Soundness(estimator="paper", **LEVELS),
             Completeness(),
+            Completeness(estimator="paper"),
             Deletion(reduction="none"),
         ):
             for batch in batches:

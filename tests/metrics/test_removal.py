@@ -1,4 +1,6 @@
-"""Completeness by thresholds that are not relative to the maximum, against a slow computation by hand."""
+"""Completeness by absolute thresholds, against a slow computation by hand; the gain of ROAD in both orders."""
+
+import dataclasses
 
 import numpy as np
 import pytest
@@ -7,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import twinlens as tl
+from twinlens.metrics.curves import GainCurve
 
 THRESHOLDS = (0.9, 0.5, 0.25, 0.0)
 
@@ -121,3 +124,62 @@ def test_the_curve_of_absolute_thresholds_is_resampled_like_any_other():
     counts = np.bincount(index, minlength=40).astype(float)
     expected = by_hand(weights, inputs[index], labels[index], maps[index], 0.0)[1]
     assert np.allclose(curve.replicate(counts[None])[1][0], expected)
+
+
+def gain_of(performance="probability", seed=1, samples=60, maps=None):
+    """A linear classifier's gain and both removal curves that it is made of."""
+    weights, inputs, labels, _ = case(seed, samples)
+    matrix, random = torch.from_numpy(weights), np.random.default_rng(seed).random(inputs.shape)
+    arguments = (lambda x: x @ matrix, torch.from_numpy(inputs), labels, random if maps is None else maps)
+    options = {"performance": performance, "imputer": tl.ConstantImputer(0.0)}
+    gain = tl.metrics.measure_metric(tl.RoadGain(**options), *arguments)
+    return gain, *(tl.road(*arguments, order=order, **options) for order in ("morf", "lerf"))
+
+
+@pytest.mark.parametrize("performance", ["probability", "accuracy", "balanced_accuracy"])
+def test_the_gain_is_the_difference_of_both_orders(performance):
+    gain, most, least = gain_of(performance)
+    assert np.ptp(gain.values) > 0
+    assert np.array_equal(gain.levels, most.levels)
+    assert np.array_equal(gain.values, most.values - least.values)
+    assert gain.at(0.3) == most.at(0.3) - least.at(0.3)
+    assert gain.area() == pytest.approx(most.area() - least.area())
+    weights = np.random.default_rng(0).multinomial(60, [1 / 60] * 60, size=5).astype(float)
+    performances, values = gain.replicate(weights)
+    assert np.array_equal(performances, most.replicate(weights)[0])
+    assert np.array_equal(values, most.replicate(weights)[1] - least.replicate(weights)[1])
+    assert np.allclose(gain.areas(performances, values), (values[:, :-1] + values[:, 1:]).mean(axis=1) / 2)
+    assert np.allclose(gain.replicate(np.ones((1, 60)))[1], gain.values)
+
+
+def test_the_gain_of_each_sample_averages_to_the_area():
+    gain, most, least = gain_of()
+    areas = gain.area_per_sample()
+    assert np.array_equal(areas, most.area_per_sample() - least.area_per_sample())
+    assert areas.mean() == pytest.approx(gain.area())
+    some = gain.take([7, 3])
+    assert some.table.ids == (gain.table.ids[7], gain.table.ids[3])
+    assert np.array_equal(some.area_per_sample(), areas[[7, 3]])
+    assert np.array_equal(some.values, gain.values)
+    assert gain_of("balanced_accuracy")[0].area_per_sample() is None
+
+
+def test_the_gain_is_zero_by_chance_and_above_it_for_the_exact_order():
+    weights, inputs, labels, _ = case(1, samples=60)
+    exact = inputs * (weights[:, labels].T - weights.mean(axis=1))
+    areas = [gain_of(seed=seed)[0] for seed in range(1, 21)]
+    scores = np.array([each.area() for each in areas])
+    error = scores.std(ddof=1) / np.sqrt(len(scores))
+    assert abs(scores.mean()) < 3 * error < 0.05
+    good, bad = (gain_of(maps=order - order.min())[0] for order in (exact, -exact))
+    assert good.area() == pytest.approx(-bad.area())
+    assert good.interval(resamples=200).low > 5 * error
+
+
+def test_a_gain_of_different_samples_or_levels_is_refused():
+    _, most, least = gain_of()
+    with pytest.raises(ValueError, match="`least` must hold the same samples and levels as `most`"):
+        GainCurve.of(most, least.take(range(59)))
+    with pytest.raises(ValueError, match="`least` must hold the same samples and levels as `most`"):
+        GainCurve.of(most, dataclasses.replace(least, levels=least.levels + 0.05))
+    assert tl.RoadGain().sweeps(9) == (*tl.Road().sweeps(9), *tl.Road(order="lerf").sweeps(9))

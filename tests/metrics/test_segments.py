@@ -17,7 +17,7 @@ from twinlens.probing.ranking import Schedule, count_removed, keep_features, kep
 ZERO = tl.ConstantImputer(0.0)
 ASKED = [
     *(metric for metric in tl.METRICS.values() if metric.needs_performance),
-    tl.Soundness(estimator="rank", levels=(0.8, 0.6, 0.4, 0.2, 0.0)),
+    tl.Soundness(estimator="rank", steps=3),
 ]
 
 

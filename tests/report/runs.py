@@ -105,7 +105,7 @@ def without_control(evaluation):
     return evaluation
 
 
-def with_areas(evaluation, points):
+def with_areas(evaluation, points, metrics=("soundness_rank", "completeness_share")):
     """A run whose methods have these areas of soundness and completeness, and no control."""
     [first, *_] = evaluation.results.methods.values()
     methods = {
@@ -115,7 +115,7 @@ def with_areas(evaluation, points):
                 metric: dataclasses.replace(
                     first.metrics[metric], area=Estimate(value=area, samples=10), control=None, skill=None
                 )
-                for metric, area in zip(("soundness_rank", "completeness_share"), areas, strict=False)
+                for metric, area in zip(metrics, areas, strict=False)
             },
         )
         for name, areas in points.items()

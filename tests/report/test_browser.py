@@ -55,10 +55,10 @@ def test_a_page_opens_from_a_file_without_network_and_without_complaints(browser
     assert browser.driver.title == "twinlens: tiny on arrays"
     assert browser.one("h1").text == "tiny on arrays"
     kinds = [kind for kind, _ in browser.series()]
-    assert kinds == ["plane", *GROUPS["default"], "course"]
-    assert browser.one(".metric h3").text == "Soundness, two-sided"
+    assert kinds == ["plane", *GROUPS["all"], "course"]
+    assert browser.one(".metric h3").text == "Soundness"
     axes = browser.run("return charts[1].getOption().xAxis[0].name + '; ' + charts[1].getOption().yAxis[0].name")
-    assert axes == "predictive level: probability reached; soundness"
+    assert axes == "share of features kept; soundness of what is included"
 
 
 def test_numbers_read_back_from_the_browser_are_those_of_the_results(browser, run, page):
@@ -491,7 +491,7 @@ def test_differences_between_runs_are_shown_as_text(browser, run, tmp_path):
 def test_metrics_with_names_of_ones_own_are_drawn_by_what_they_are(browser, tmp_path):
     levels = (0.9, 0.5, 0.1)
     metrics = {
-        EVIL: tl.Soundness(estimator="rank", levels=levels, performance="probability"),
+        EVIL: tl.Soundness(levels=levels, performance="probability"),
         "lost": tl.Completeness(relative=False),
         "strict": tl.Soundness(epsilon=0.05, levels=levels),
     }

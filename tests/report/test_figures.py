@@ -74,7 +74,7 @@ def test_the_plane_and_the_curves_are_those_of_the_results(run):
     results, styles = run.results, method_styles([run])
     axes = Figure().add_subplot()
     draw_plane(axes, run, styles)
-    assert (axes.get_xlabel(), axes.get_ylabel()) == ("soundness 2-sided", "completeness")
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("soundness", "completeness")
     points = {bars.get_label(): [float(values[0]) for values in bars[0].get_data()] for bars in axes.containers}
     assert points == {name: [results.area(name, metric) for metric in results.plane] for name in METHODS}
     axes = Figure().add_subplot()
@@ -119,12 +119,12 @@ def test_the_plane_is_as_before_without_a_control(run):
     assert "white" not in {bars[0].get_markerfacecolor() for bars in axes.containers}
 
 
-def test_two_sided_curves_are_drawn_over_the_predictive_levels_that_they_reach(run):
+def test_soundness_of_the_paper_is_drawn_over_the_predictive_levels_that_it_reaches(run):
     axes = Figure().add_subplot()
-    draw_metric(axes, run, "soundness_rank", method_styles([run]))
+    draw_metric(axes, run, "soundness", method_styles([run]))
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("predictive level: probability reached", "soundness")
     [line] = [line for line in axes.get_lines() if line.get_label() == "sobel"]
-    curve = run.results.methods["sobel"].metrics["soundness_rank"]
+    curve = run.results.methods["sobel"].metrics["soundness"]
     across = list(line.get_xdata())
     assert across == sorted(across)
     assert set(across) <= set(curve.performance)
@@ -133,8 +133,8 @@ def test_two_sided_curves_are_drawn_over_the_predictive_levels_that_they_reach(r
 
 def test_panels_of_experiments_draw_the_plane_with_one_legend(judged):
     figure = Figure(layout="constrained")
-    draw_panels(figure, judged, ["soundness_rank", "completeness"], plane=True)
-    assert [axes.get_title() for axes in figure.axes] == ["Soundness, two-sided", "Completeness", "Both, as areas"]
+    draw_panels(figure, judged, ["soundness_rank", "completeness_share"], plane=True)
+    assert [axes.get_title() for axes in figure.axes] == ["Soundness", "Completeness", "Both, as areas"]
     assert len(figure.axes[2].texts) == len(METHODS)
     [legend] = figure.legends
     assert sorted(text.get_text() for text in legend.get_texts()) == sorted(METHODS)

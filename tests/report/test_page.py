@@ -36,11 +36,9 @@ def test_numbers_of_the_page_are_those_of_the_results(run, page):
             assert cell["estimate"] == to_json(stored.skill if skill else stored.area)
             assert cell["direction"] == (stored.direction if skill else None)
             assert cell["bold"] == (not skill and run.results.best(metric) == row["method"])
-    assert [column["key"] for column in columns if column["kind"] == "skill"] == [
-        "soundness_rank_skill",
-        "completeness_skill",
-    ]
-    assert shown["plane"]["metrics"] == ["soundness_rank", "completeness"]
+    sides = ["soundness_rank", "completeness_share"]
+    assert [column["key"] for column in columns if column["kind"] == "skill"] == [f"{side}_skill" for side in sides]
+    assert shown["plane"]["metrics"] == sides
     for point in shown["plane"]["points"]:
         for metric, side in zip(shown["plane"]["metrics"], point["sides"], strict=True):
             stored = run.results.methods[point["method"]].metrics[metric]

@@ -13,7 +13,7 @@ from twinlens.report.styles import method_styles
 def test_points_are_those_of_the_results(judged):
     plane = plane_of(changed(judged, front={"sobel": 0.5}).results)
     assert plane.metrics == judged.results.plane
-    assert plane.titles == ("soundness 2-sided", "completeness")
+    assert plane.titles == ("soundness", "completeness")
     assert [point.method for point in plane.points] == judged.results.best_first()
     for point in plane.points:
         areas = tuple(judged.results.area(point.method, metric) for metric in plane.metrics)

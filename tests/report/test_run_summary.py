@@ -48,10 +48,9 @@ def test_headlines_name_the_best_and_those_without_skill(judged):
     shown = describe_run(changed(judged, front={"saliency": 1.0}, rivals={}), "r")
     areas = [judged.results.area("saliency", metric) for metric in judged.results.plane]
     assert shown["headlines"] == [
-        f"Where nothing may be falsely blamed, use saliency: soundness 2-sided {areas[0]:.3f}, of which 0.210 is "
-        "skill.",
+        f"Where nothing may be falsely blamed, use saliency: soundness {areas[0]:.3f}, of which 0.210 is skill.",
         f"Where nothing may be missed, use saliency: completeness {areas[1]:.3f}, of which 0.120 is skill.",
-        "random is no better than maps from other inputs in soundness 2-sided and completeness.",
+        "random is no better than maps from other inputs in soundness and completeness.",
         "In completeness, sobel is no better than maps from other inputs.",
         "No other method beats saliency on either side.",
     ]
@@ -67,9 +66,9 @@ def test_headlines_name_the_best_and_those_without_skill(judged):
 def test_a_skill_that_is_not_defined_is_left_out(run):
     unknown = Estimate(value=None, samples=5)
     area = Estimate(value=2.0, samples=10)
-    odd = with_curve(run, "random", "completeness", area=area, control=unknown, skill=unknown)
-    odd = with_curve(odd, "saliency", "completeness", control=unknown, skill=unknown)
-    area = run.results.area("saliency", "completeness")
+    odd = with_curve(run, "random", "completeness_share", area=area, control=unknown, skill=unknown)
+    odd = with_curve(odd, "saliency", "completeness_share", control=unknown, skill=unknown)
+    area = run.results.area("saliency", "completeness_share")
     [sentence] = [
         text for text in describe_run(odd, "r")["headlines"] if text.startswith("Where nothing may be missed")
     ]
@@ -128,30 +127,29 @@ def test_methods_come_best_first_and_the_front_is_that_of_the_results(run):
 def test_metrics_with_names_of_ones_own_are_shown_by_what_they_are(tmp_path):
     metrics = {
         "strict": tl.Soundness(epsilon=0.05, levels=(0.9, 0.5, 0.1)),
-        "two": tl.Soundness(estimator="rank", levels=(0.9, 0.5, 0.1), imputer=tl.ConstantImputer(0.5)),
+        "steps": tl.Soundness(estimator="rank", steps=4, imputer=tl.ConstantImputer(0.5)),
         "lost": tl.Completeness(performance="probability"),
         "least": tl.Road(order="lerf"),
     }
     evaluation = make_run(tmp_path / "run", samples=image_samples(4), metrics=metrics)
     [shown] = content_of(write_report([evaluation], tmp_path / "r.html"))["runs"]
-    assert shown["plane"]["metrics"] == ["two", "lost"]
+    assert shown["plane"]["metrics"] == ["steps", "lost"]
     drawn = {metric["key"]: metric for metric in shown["metrics"]}
     assert [metric["title"] for metric in drawn.values()] == list(metrics)
-    assert [metric["heading"] for metric in drawn.values()] == ["strict ↑", "two ↑", "lost ↑", "least ↓"]
-    assert [metric["stairs"] for metric in drawn.values()] == [True, True, False, False]
+    assert [metric["heading"] for metric in drawn.values()] == ["strict ↑", "steps ↑", "lost ↑", "least ↓"]
+    assert [metric["stairs"] for metric in drawn.values()] == [True, False, False, False]
     assert [metric["decreasing"] for metric in drawn.values()] == [False, False, True, False]
     assert (drawn["lost"]["x"], drawn["lost"]["y"]) == ("attribution threshold", "loss of probability")
-    assert drawn["two"]["x"] == "predictive level: accuracy reached"
+    assert drawn["steps"]["x"] == "share of features kept"
     facts = dict(shown["facts"])
     assert facts["Protocol"] == (
-        "strict: paper, by accuracy, ε = 0.05; two: paper, by accuracy, ε = 0.01, two-sided; "
-        "lost: paper, by probability"
+        "strict: paper, by accuracy, ε = 0.05; steps: 4 steps, by log-odds; lost: paper, by probability"
     )
     assert facts["Imputation"].startswith("linear (noise 0.01, ")
-    assert facts["Imputation"].endswith("); two: constant (value 0.5)")
+    assert facts["Imputation"].endswith("); steps: constant (value 0.5)")
     assert facts["Identity"].endswith(", seed 0")
     assert any(
-        sentence.startswith("In two, ") or ": two 0." in sentence or " in two " in sentence
+        sentence.startswith("In steps, ") or ": steps 0." in sentence or " in steps " in sentence
         for sentence in shown["headlines"]
     )
     assert shown["explorer"]["metric"] == "strict"
@@ -203,12 +201,12 @@ def test_degenerate_maps_and_levels_that_are_not_reached_are_told(tmp_path):
     shown = describe_run(evaluation, "r")
     said = {group["line"]: group["texts"] for group in shown["warnings"]}
     assert said["Degenerate maps: nothing"][0].startswith("nothing: Of 10 maps, 10 all zero")
-    undefined = "nothing: soundness is undefined at all levels, because no kept feature has attribution."
+    undefined = "nothing: soundness (paper) is undefined at all levels, because no kept feature has attribution."
     assert said[undefined] == [undefined]
     beyond = find_warnings(changed(evaluation, soundness_up_to={"soundness": 2.0}).results)
     assert [text for text in beyond if "not reach" in text] == [
         "nothing and random do not reach accuracy 2.000, nine tenths of that on the original inputs, and have no "
-        "soundness."
+        "soundness (paper)."
     ]
     samples = describe_samples(evaluation, budget=10**6)["samples"]
     assert {sample["methods"]["nothing"]["kind"] for sample in samples} == {"zero"}
@@ -227,7 +225,7 @@ def test_metrics_by_steps_are_shown_without_epsilon(tmp_path):
     [shown] = content_of(write_report([evaluation], tmp_path / "r.html"))["runs"]
     assert shown["plane"]["metrics"] == names[:2]
     assert evaluation.results.front
-    assert "rank, completeness share, calibration: 20 steps, by log-odds" in dict(shown["facts"])["Protocol"]
+    assert "soundness, completeness, calibration: 20 steps, by log-odds" in dict(shown["facts"])["Protocol"]
     assert [metric["y"] for metric in shown["metrics"]][:2] == [
         "soundness of what is included",
         "share of predictive information",

@@ -24,11 +24,11 @@ def test_tables_hold_the_numbers_of_the_results(run):
         assert shown == [sparse.value, sparse.low, sparse.high]
     markdown = format_table([run], "markdown").splitlines()
     assert markdown[0].startswith(
-        "| method | soundness 2-sided ↑ | skill ↑ | completeness ↑ | skill ↑ | soundness ↑ | ROAD MoRF ↑ |"
+        "| method | soundness ↑ | skill ↑ | completeness ↑ | skill ↑ | calibration ↓ | soundness (paper) ↑ |"
     )
     latex = format_table([run, run], "latex")
     assert latex.startswith(
-        "\\begin{tabular}{llrrrrrrrrrr}\n\\toprule\nrun & method & soundness 2-sided $\\uparrow$ & skill $\\uparrow$"
+        "\\begin{tabular}{llrrrrrrrrrrrrr}\n\\toprule\nrun & method & soundness $\\uparrow$ & skill $\\uparrow$"
     )
 
 
@@ -46,7 +46,7 @@ def test_skill_stands_beside_both_sides_with_its_sign(judged):
 def test_only_what_is_significantly_best_is_bold_and_never_a_baseline(judged):
     methods = {**judged.results.methods, "other": judged.results.methods["saliency"]}
     for decided in (True, False):
-        odd = changed(judged, methods=methods, rivals={"completeness": () if decided else ("other",)})
+        odd = changed(judged, methods=methods, rivals={"completeness_share": () if decided else ("other",)})
         bold = [line.split(" ")[1] for line in format_table([odd], "markdown").splitlines() if "**" in line]
         assert bold == (["saliency"] if decided else [])
         assert format_table([odd], "latex").count("mathbf") == decided
@@ -113,6 +113,6 @@ def test_notebooks_show_skill_beside_both_sides_and_mark_baselines(run):
 
 def test_a_skill_without_an_interval_has_no_sign(run):
     skill = Estimate(value=0.25, samples=5)
-    bare = with_curve(with_skills(run), "saliency", "completeness", skill=skill)
+    bare = with_curve(with_skills(run), "saliency", "completeness_share", skill=skill)
     assert ">+0.250</td>" in bare._repr_html_()
-    assert bare.results.has_skill("saliency", "completeness") is None
+    assert bare.results.has_skill("saliency", "completeness_share") is None

@@ -19,7 +19,7 @@ from twinlens.support.estimate import Estimate
 LEVELS = (0.9, 0.7, 0.5, 0.3, 0.1)
 METRICS = {
     "completeness": tl.Completeness(performance="probability"),
-    "soundness": tl.Soundness(performance="probability", levels=LEVELS),
+    "soundness_rank": tl.Soundness(estimator="rank"),
 }
 OPTIONS = {
     "imputer": tl.ConstantImputer(0.0),
@@ -100,7 +100,7 @@ def test_a_planted_difference_is_found(right, other):
         else:
             skills = [run.results.skill("marks", metric).value for run in (right, other)]
             assert pair.difference.value == pytest.approx(skills[0] - skills[1])
-    assert result.verdicts[0].startswith("marks is more complete on right than on other by ")
+    assert result.verdicts[0].startswith("marks is better in completeness on right than on other by ")
     frame = result.to_frame()
     assert len(frame) == 4
     assert frame.attrs["notes"] == []
@@ -219,12 +219,15 @@ def test_three_runs_are_decided_at_once(right, other, folder):
     assert three.high - three.low > pair.high - pair.low
 
 
-def test_another_question_is_not_compared(right, other):
+def test_another_question_is_not_compared(folder):
+    soundness = tl.Soundness(performance="probability", levels=LEVELS)
+    metrics = {"completeness": METRICS["completeness"], "soundness": soundness}
+    right, other = (evaluated(folder / "judged" / name, metrics=metrics) for name in ("right", "other"))
+
     def asked(**changes):
-        metric = dataclasses.replace(METRICS["soundness"], **changes)
         shutil.rmtree(other.path.parent / "asked", ignore_errors=True)
         copy = tl.open_evaluation(shutil.copytree(other.path, other.path.parent / "asked"))
-        return copy.ask({"completeness": METRICS["completeness"], "soundness": metric})
+        return copy.ask({**metrics, "soundness": dataclasses.replace(soundness, **changes)})
 
     result = tl.compare([right, asked(epsilon=0.05)])
     assert result.notes == (

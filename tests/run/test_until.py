@@ -33,7 +33,7 @@ INPUTS = torch.randn(SAMPLES, 6, generator=torch.manual_seed(0))
 LABELS = (INPUTS @ WEIGHTS > 0).long()
 OPTIONS = {
     "metrics": {
-        "soundness_rank": tl.Soundness(estimator="rank", levels=(0.8, 0.5, 0.2)),
+        "soundness_rank": tl.Soundness(estimator="rank", steps=4),
         "completeness": tl.Completeness(thresholds=(0.8, 0.4), performance="probability"),
     },
     "imputer": tl.ConstantImputer(0.0),
@@ -77,20 +77,20 @@ def run(until, out=None, *, model=None, methods=METHODS, **options):
 def stopped(tmp_path_factory):
     """A run that has enough after its second round."""
     out = tmp_path_factory.mktemp("until") / "run"
-    return run(0.07, out)
+    return run(0.05, out)
 
 
 def test_a_run_stops_when_every_interval_of_the_headline_is_narrow_enough(stopped, capsys):
     found = stopped.results.stopping
-    assert (found.until, found.met, found.samples, found.of, found.look, found.looks) == ("0.07", True, 128, 260, 2, 4)
+    assert (found.until, found.met, found.samples, found.of, found.look, found.looks) == ("0.05", True, 128, 260, 2, 4)
     frame = stopped.summary()
     reach = np.maximum(frame["value"] - frame["low"], frame["high"] - frame["value"]).max()
     assert found.widest == pytest.approx(reach)
-    assert reach <= 0.07
+    assert reach <= 0.05
     assert stopped.results.data.samples == len(stopped.ids()) == 128
     assert 0.98 < found.confidence < 0.985
     assert 0.02 < found.spent < 0.05
-    sentence = "Stopped after 128 of 260 samples: every interval within ±0.07, 2 of 4 looks."
+    sentence = "Stopped after 128 of 260 samples: every interval within ±0.05, 2 of 4 looks."
     print_evaluation(stopped)
     assert sentence in capsys.readouterr().out
     assert sentence in stopped._repr_html_()
@@ -121,7 +121,7 @@ def test_it_has_the_numbers_of_as_many_samples_at_once_and_wider_intervals(stopp
 def test_each_round_adds_samples_to_the_last_and_leaves_its_parts_as_they_are(stopped, tmp_path):
     """The second round of one run is the same files as that of another that goes on; nothing is measured twice."""
     model = Model()
-    first = run(0.07, tmp_path / "run", model=model)
+    first = run(0.05, tmp_path / "run", model=model)
     before = contents(tmp_path / "run")
     everything = run(NEVER, tmp_path / "run", model=model)
     assert everything.results.stopping.samples == 260
@@ -139,7 +139,7 @@ def test_each_round_adds_samples_to_the_last_and_leaves_its_parts_as_they_are(st
 
 @pytest.mark.slow
 def test_whatever_the_size_of_a_shard(stopped):
-    small = run(0.07, shard_size=30)
+    small = run(0.05, shard_size=30)
     assert small.run.manifest.shards == 2 * 3  # each round of 64 by itself
     np.testing.assert_allclose(small.summary()[NUMBERS], stopped.summary()[NUMBERS], atol=1e-7)
 
@@ -172,9 +172,9 @@ def test_a_run_that_was_killed_goes_on_to_the_same_bytes(stopped, tmp_path, monk
         else:
             patch.setattr(module, "write_results", dying(module.write_results, 1))
         with pytest.raises(Killed):
-            run(0.07, out)
+            run(0.05, out)
     assert not (out / "results.json").exists()
-    run(0.07, out)
+    run(0.05, out)
     assert contents(out) == contents(stopped.path)
 
 
@@ -227,7 +227,7 @@ def test_limit_is_the_upper_end():
 
 @pytest.mark.slow
 def test_another_question_pays_for_the_same_looks(tmp_path):
-    first = run(0.07, tmp_path / "run")
+    first = run(0.05, tmp_path / "run")
     again = open_evaluation(tmp_path / "run").ask(OPTIONS["metrics"])
     assert again.results == first.results
     assert [finding for finding in verify_run(again.run) if finding.problem] == []
@@ -238,7 +238,7 @@ def test_another_question_pays_for_the_same_looks(tmp_path):
 @pytest.mark.slow
 def test_results_stay_readable_while_the_next_round_is_measured(tmp_path, monkeypatch):
     """A run that is killed on its way to more samples has what it found before; asked again, it goes back there."""
-    first = run(0.07, tmp_path / "run")
+    first = run(0.05, tmp_path / "run")
     with monkeypatch.context() as patch:
         patch.setattr(Run, "save_maps", lambda *_: (_ for _ in ()).throw(Killed))
         with pytest.raises(Killed):
@@ -250,7 +250,7 @@ def test_results_stay_readable_while_the_next_round_is_measured(tmp_path, monkey
     problems = {finding.file: finding.problem for finding in verify_run(read_run(tmp_path / "run")) if finding.problem}
     assert problems["results.json"] == "older than the last command, which has not ended"
     again = found.ask(OPTIONS["metrics"]).results.stopping
-    assert (again.until, again.met, again.samples) == ("0.07", True, 128)
+    assert (again.until, again.met, again.samples) == ("0.05", True, 128)
     never = dataclasses.replace(again, until="1e-09", met=False, widest=0.0664)
     assert describe_stopping(never) == (
         "128 of 260 samples were measured, not enough for ±1e-09: the widest interval is ±0.066, 2 looks."
@@ -260,12 +260,12 @@ def test_results_stay_readable_while_the_next_round_is_measured(tmp_path, monkey
 
 @pytest.mark.slow
 def test_a_method_joins_in_the_round_that_the_run_is_in(tmp_path):
-    run(0.07, tmp_path / "run", methods={"good": good})
+    run(0.05, tmp_path / "run", methods={"good": good})
     before = open_evaluation(tmp_path / "run").results
-    both = run(0.07, tmp_path / "run")
+    both = run(0.05, tmp_path / "run")
     assert both.results.stopping.samples >= before.stopping.samples
     assert list(both.results.methods) == list(METHODS)
-    assert contents(tmp_path / "run")["results.json"] == contents(run(0.07, tmp_path / "fresh").path)["results.json"]
+    assert contents(tmp_path / "run")["results.json"] == contents(run(0.05, tmp_path / "fresh").path)["results.json"]
 
 
 def test_a_method_that_fails_is_left_out_of_later_rounds(tmp_path):
@@ -276,31 +276,31 @@ def test_a_method_that_fails_is_left_out_of_later_rounds(tmp_path):
         raise ValueError("nothing to see")
 
     with pytest.warns(UserWarning, match="broken fails and is left out"):
-        found = run(0.07, tmp_path / "run", methods={"good": good, "broken": broken})
+        found = run(0.05, tmp_path / "run", methods={"good": good, "broken": broken})
     assert list(found.failures) == ["broken"]
     assert calls == [64]
     assert found.results.stopping.met
     with pytest.warns(UserWarning, match="fails"), pytest.raises(RunError, match="nothing to see"):
-        run(0.07, methods={"broken": broken})
+        run(0.05, methods={"broken": broken})
     assert calls == [64, 64]
 
 
 def test_a_sample_to_be_shown_may_not_have_been_drawn(stopped, tmp_path):
     ids = set(stopped.ids())
     missing = next(f"{k:05d}" for k in range(SAMPLES) if f"{k:05d}" not in ids)
-    found = run(0.07, tmp_path / "run", show=[missing, stopped.ids()[5]])
+    found = run(0.05, tmp_path / "run", show=[missing, stopped.ids()[5]])
     shown = [sample.id for sample in read_selection(found.run).samples if sample.reason == "Asked for by name"]
     assert shown == [stopped.ids()[5]]
 
 
 def test_a_run_in_rounds_and_one_at_once_are_not_mixed(stopped, tmp_path):
-    with pytest.raises(RunError, match=r"holds a run that draws its samples in rounds, until 0.07. Pass `until` again"):
+    with pytest.raises(RunError, match=r"holds a run that draws its samples in rounds, until 0.05. Pass `until` again"):
         run(None, stopped.path)
     run(None, tmp_path / "run", limit=20)
     with pytest.raises(RunError, match="measured all its samples at once, and `until` draws them in rounds"):
-        run(0.07, tmp_path / "run", limit=20)
+        run(0.05, tmp_path / "run", limit=20)
     with pytest.raises(RunError, match=r"holds another run: .*rounds"):
-        run(0.07, stopped.path, limit=200)
+        run(0.05, stopped.path, limit=200)
 
 
 @pytest.mark.parametrize("until", [0, 1, -0.1, "dcided", "decided:", "decided:2", "0.02 ", "nan", True, "inf"])
@@ -350,7 +350,7 @@ class Patient(Quiet):
 
 @pytest.mark.ray
 def test_a_cluster_gives_the_same_bytes(stopped, tmp_path):
-    run(0.07, tmp_path / "run", engine="ray", progress=Patient())
+    run(0.05, tmp_path / "run", engine="ray", progress=Patient())
     one, other = contents(stopped.path), contents(tmp_path / "run")
     assert one["results.json"] == other["results.json"]
     assert one.keys() == other.keys()

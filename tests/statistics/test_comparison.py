@@ -25,7 +25,7 @@ def measured(task):
     arguments = (task.model, task.inputs, task.labels)
     return {
         name: {
-            "soundness": tl.soundness(*arguments, m, levels=LEVELS, estimator="rank", **options),
+            "soundness_rank": tl.soundness(*arguments, m, estimator="rank", **options),
             "completeness": tl.completeness(*arguments, m, **options),
             "insertion": tl.insertion(*arguments, m, **options),
         }
@@ -37,7 +37,7 @@ def test_differences_ranks_and_words(measured):
     result = compare_curves(measured, resamples=200)
     frame = result.to_frame().set_index(["metric", "first", "second"])
     assert len(frame) == 9
-    sound = frame.loc[("soundness", "truth", "false")]
+    sound = frame.loc[("soundness_rank", "truth", "false")]
     assert sound["low"] < sound["difference"] < sound["high"]
     assert sound["difference"] > 0.1
     assert sound["wins"] == 1.0
@@ -52,11 +52,11 @@ def test_differences_ranks_and_words(measured):
     assert insertion["wins"] == 1.0
     ranks = {(row.metric, row.method): (row.rank, row.best_rank, row.worst_rank) for row in result.ranking}
     assert ranks["insertion", "truth"][0] == 1
-    assert ranks["soundness", "false"] == (3, 3, 3)
-    assert [row.rank for row in result.ranking if row.metric == "soundness"] == [1, 2, 3]
+    assert ranks["soundness_rank", "false"] == (3, 3, 3)
+    assert [row.rank for row in result.ranking if row.metric == "soundness_rank"] == [1, 2, 3]
     verdict = result.verdicts[1]
     assert verdict.startswith(f"truth is sounder than false by {sound['difference']:.3f} ")
-    assert f"[{sound['low']:.3f}, {sound['high']:.3f}]; truth is more complete than false by" in verdict
+    assert f"[{sound['low']:.3f}, {sound['high']:.3f}]; truth is better in completeness than false by" in verdict
     assert "; truth is better in insertion than false by" in verdict
 
 
@@ -69,9 +69,9 @@ def test_a_verdict_says_where_nothing_differs(measured):
 
 def test_the_worse_method_may_come_first(measured):
     pair = compare_curves(
-        {"false": measured["false"]["soundness"], "truth": measured["truth"]["soundness"]}, resamples=50
+        {"false": measured["false"]["soundness_rank"], "truth": measured["truth"]["soundness_rank"]}, resamples=50
     )
-    assert pair.pairs[0].metric == "soundness"
+    assert pair.pairs[0].metric == "soundness_rank"
     assert pair.pairs[0].difference.value < 0
     assert pair.verdicts[0].startswith("truth is sounder than false by 0.")
     assert "-" not in pair.verdicts[0]
@@ -80,12 +80,18 @@ def test_the_worse_method_may_come_first(measured):
 def test_the_pareto_front(measured):
     two = {name: measured[name] for name in ("truth", "false")}
     assert compare_curves(two, resamples=100).pareto == {"truth": 1.0}
-    without = {name: {"soundness": m["soundness"]} for name, m in measured.items()}
+    without = {name: {"soundness_rank": m["soundness_rank"]} for name, m in measured.items()}
     assert compare_curves(without, resamples=10).pareto == {}
     # The first is better in one metric, the last in the other.
     crossed = {
-        "one": {"soundness": measured["truth"]["soundness"], "completeness": measured["half"]["completeness"]},
-        "other": {"soundness": measured["false"]["soundness"], "completeness": measured["truth"]["completeness"]},
+        "one": {
+            "soundness_rank": measured["truth"]["soundness_rank"],
+            "completeness": measured["half"]["completeness"],
+        },
+        "other": {
+            "soundness_rank": measured["false"]["soundness_rank"],
+            "completeness": measured["truth"]["completeness"],
+        },
     }
     assert compare_curves(crossed, resamples=50).pareto == {"one": 1.0, "other": 1.0}
 
@@ -237,7 +243,7 @@ def test_what_cannot_be_compared_is_refused(measured):
     with pytest.raises(ValueError, match=r"completeness of 'half' has 100, the first curve 150, and 50 ids are in one"):
         compare_curves({"truth": complete["truth"], "half": few})
     with pytest.raises(ValueError, match="'half' has no completeness"):
-        compare_curves({"truth": measured["truth"], "half": {"soundness": measured["half"]["soundness"]}})
+        compare_curves({"truth": measured["truth"], "half": {"soundness_rank": measured["half"]["soundness_rank"]}})
     other = tl.completeness_from_probes(complete["half"].table)
     with pytest.raises(ValueError, match=r"completeness of 'half' was measured as completeness, accuracy.*truth"):
         compare_curves({"truth": complete["truth"], "half": other})

@@ -129,7 +129,8 @@ def test_what_is_not_defined_or_has_no_interval_is_said(shape):
 def test_words(shape):
     rng, samples = np.random.default_rng(7), np.full(SAMPLES, 0.3)
     low, high = simulated(shape, samples, rng), simulated(shape, samples, rng, shift=0.2)
-    [found] = compare_runs([contrast(low, high, paired=True, method="gradcam", runs=("small", "large"))])
+    [found] = compare_runs([contrast(low, high, paired=True, method="gradcam", runs=("small", "large"),
+                                    metric="completeness_share")])  # fmt: skip
     size = found.difference
     between = f"by {-size.value:.3f} [{-size.high:.3f}, {-size.low:.3f}]."
     assert found.verdict == f"gradcam is more complete on large than on small {between}"

@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args, get_origin
 from twinlens.attribution import METHODS, method_names
 from twinlens.errors import unknown
 from twinlens.imputation.imputers import IMPUTERS
-from twinlens.metrics.catalogue import metric_names
+from twinlens.metrics.catalogue import metric_names, metric_table
 from twinlens.models.preprocessing import Preprocessing
 from twinlens.options import ModelDataOptions, Options
 from twinlens.support.fields import Field, convert, fields_of
@@ -160,7 +160,7 @@ def read_arguments(namespace: argparse.Namespace, defaults: Mapping[str, object]
         arguments["preprocessing"] = {**(earlier if isinstance(earlier, Mapping) else {}), **preprocessing}
     for name in ("methods", "metrics"):  # names on the command line keep their settings in the file
         if name in flags and isinstance(settings := arguments.get(name), Mapping):
-            flags[name] = {each: settings.get(each, each) for each in typing.cast("list[str]", flags[name])}
+            flags[name] = {each: settings.get(each, entry) for each, entry in _as_table(flags[name], name).items()}
     if "maps" in flags and "methods" not in flags and "methods" not in arguments:
         arguments["methods"] = []
     arguments |= flags
@@ -196,11 +196,8 @@ def set_option(arguments: Arguments, text: str) -> None:
             raise ValueError(f"`option` {text!r} needs an imputer: pass --imputer.")
         arguments["imputer"] = _with(imputer, "name", key, value)
         return
-    tables = {
-        "methods": _as_table(arguments.get("methods", ())),
-        "maps": _as_table(arguments.get("maps", {})),
-        "metrics": _as_table(arguments.get("metrics", Options().metrics)),
-    }
+    usual = {"methods": (), "maps": {}, "metrics": Options().metrics}
+    tables = {each: _as_table(arguments.get(each, default), each) for each, default in usual.items()}
     for argument, kind in (("methods", "method"), ("maps", "maps"), ("metrics", "metric")):
         if name in (table := tables[argument]):
             arguments[argument] = {**table, name: _with(table[name], kind, key, value)}
@@ -213,11 +210,12 @@ def set_option(arguments: Arguments, text: str) -> None:
     raise ValueError(f"`option` {text!r}: {name!r} is not among the {argument}; add it to --{argument}.{near}")
 
 
-def _as_table(entries: object) -> dict[str, object]:
+def _as_table(entries: object, argument: str) -> dict[str, object]:
+    """Return entries by name, with the metrics of a group instead of its name."""
     if isinstance(entries, Mapping):
         return dict(entries)
-    names = [entries] if isinstance(entries, str) else typing.cast("Iterable[str]", entries)
-    return {name: name for name in names}
+    names = [entries] if isinstance(entries, str) else typing.cast("list[str]", entries)
+    return dict(metric_table(names)) if argument == "metrics" else {name: name for name in names}
 
 
 def _with(entry: object, kind: str, key: str, value: object) -> dict[str, object]:

@@ -142,6 +142,16 @@ def find_metrics(requests: MetricRequests, shared: Mapping[str, Any] | None = No
     return metrics
 
 
+def metric_table(names: Sequence[str]) -> dict[str, MetricRequest]:
+    """Return a request for each metric that names of metrics and groups stand for, by its name.
+
+    Example:
+        >>> metric_table(["headline", "deletion"])
+        {'soundness_rank': 'soundness_rank', 'completeness_share': 'completeness_share', 'deletion': 'deletion'}
+    """
+    return {str(each["metric"] if isinstance(each, Mapping) else each): each for each in _without_groups(names)}
+
+
 def _without_groups(items: Sequence[MetricRequest]) -> list[MetricRequest]:
     """Replace the name of each group by its metrics, except those that are also requested by name."""
     metrics: list[MetricRequest] = []
