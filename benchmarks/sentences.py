@@ -76,26 +76,16 @@ def main():
     arguments = parser.parse_args()
     evaluation = tl.open_evaluation(arguments.run)
     results, rng = evaluation.results, np.random.default_rng(arguments.seed)
-    print(
-        "| side | samples | clear | several | undecided | no recommendation | contradicted |\n|---|---|---|---|---|---|---|"
-    )
+    print("| side | samples | clear | several | undecided | no recommendation | contradicted |")
+    print("|---|---|---|---|---|---|---|")
     for name in results.sides:
         metric = evaluation.metric_values[name]
         tables = {}
         for exchanged in (False, True):
-            sweeps = [
-                s
-                for s in (
-                    results.settings.exchanged(metric, evaluation.reader.features)
-                    if exchanged
-                    else metric.sweeps(evaluation.reader.features)
-                )
-            ]
-            tables[exchanged] = {
-                method: [evaluation.reader.curve(method, metric, sweeps).table,
-                         evaluation.reader.curve(method, metric, sweeps).opposite]
-                for method in evaluation.methods
-            }  # fmt: skip
+            features = evaluation.reader.features
+            sweeps = results.settings.exchanged(metric, features) if exchanged else metric.sweeps(features)
+            curves = {method: evaluation.reader.curve(method, metric, sweeps) for method in evaluation.methods}
+            tables[exchanged] = {method: [curve.table, curve.opposite] for method, curve in curves.items()}
         count = results.data.samples
         arguments_of = tables[False], tables[True], metric
 

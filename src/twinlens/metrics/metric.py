@@ -219,6 +219,13 @@ class StepMetric(PerformanceMetric):
         if self.steps is not None:
             check_steps(self.steps)
 
+    def _refuse_for_steps(self, *names: str) -> None:
+        """Refuse options of the paper's estimator where steps are read, which would ignore them."""
+        defaults = {field.name: field.default for field in fields_of(type(self))}
+        for name in names:
+            if self.by_steps and getattr(self, name) != defaults[name]:
+                raise ValueError(f"`{name}` belongs to estimator 'paper'; estimators by steps take `steps` instead.")
+
     @property
     def by_steps(self) -> bool:
         """Whether it reads the effects of steps on the log-odds of the target instead of a performance measure."""

@@ -71,6 +71,7 @@ class Completeness(StepMetric):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self._refuse_for_steps("thresholds", "relative")
         object.__setattr__(self, "thresholds", check_levels("thresholds", self.thresholds, decreasing=True))
 
     @property

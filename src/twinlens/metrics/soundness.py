@@ -61,9 +61,8 @@ class Soundness(StepMetric):
         super().__post_init__()
         if not self.epsilon >= 0:
             raise ValueError(f"`epsilon` must be >= 0, such as 0.01; got {self.epsilon!r}.")
+        self._refuse_for_steps("levels", "epsilon")
         if self.levels is not None:
-            if self.by_steps:
-                raise ValueError("`levels` belongs to estimator 'paper', and `estimator` is 'rank': pass `steps`.")
             object.__setattr__(self, "levels", check_levels("levels", self.levels, decreasing=True))
 
     @property
