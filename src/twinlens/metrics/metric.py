@@ -49,6 +49,9 @@ class About:
     higher_is_better: bool = True
     """Whether a larger area is better for the map."""
 
+    chance: float | None = None
+    """The area of maps that are unrelated to the model; None where it is unknown or depends on the model."""
+
     side: Literal["soundness", "completeness"] | None = None
     """The side of the soundness–completeness plane that it measures, if any."""
 

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from twinlens.report.plane import draw_points, plane_of
+from twinlens.report.plane import Plane, draw_points, label_points, plane_of
 from twinlens.report.styles import MARKERS, MethodStyle, method_styles
+from twinlens.report.tradeoff import draw_tradeoff, tradeoff_of
 from twinlens.run.results import CurveResults
 from twinlens.run.stored_run import StoredRun, run_labels
 from twinlens.run.wording import performance_of
@@ -68,8 +69,7 @@ def write_figures(evaluations: Sequence[StoredRun], directory: str | os.PathLike
             for width, size in WIDTHS.items():
                 with styled_figure(size) as figure:
                     axes = figure.add_subplot()
-                    draw(axes)
-                    _add_legend(figure, axes)
+                    _add_legend(figure, axes, draw(axes))
                     files += save_figure(figure, folder / f"{prefix}{name}-{width}")
     return files
 
@@ -96,11 +96,13 @@ def save_figure(figure: Figure, stem: Path) -> list[Path]:
     return paths
 
 
-def _charts(evaluation: StoredRun, styles: Mapping[str, MethodStyle]) -> dict[str, Callable[[Axes], None]]:
-    """Return the drawing function of each chart, by file name."""
-    charts: dict[str, Callable[[Axes], None]] = {}
+def _charts(evaluation: StoredRun, styles: Mapping[str, MethodStyle]) -> dict[str, Callable[[Axes], list[str]]]:
+    """Return the drawing function of each chart, by file name; it returns the methods that need a legend."""
+    charts: dict[str, Callable[[Axes], list[str]]] = {}
     if evaluation.results.plane:
-        charts["plane"] = partial(draw_plane, evaluation=evaluation, styles=styles)
+        charts["plane"] = partial(_draw_labelled, evaluation=evaluation, styles=styles)
+    if tradeoff := tradeoff_of(evaluation.results):
+        charts["tradeoff"] = partial(draw_tradeoff, tradeoff=tradeoff, styles=styles)
     for metric in evaluation.metrics:
         own = _file_name(metric.replace("_", "-"))
         name = next(name for name in chain([own], (f"{own}-{k}" for k in count(2))) if name not in charts)
@@ -108,24 +110,43 @@ def _charts(evaluation: StoredRun, styles: Mapping[str, MethodStyle]) -> dict[st
     return charts
 
 
-def draw_plane(axes: Axes, evaluation: StoredRun, styles: Mapping[str, MethodStyle]) -> None:
-    """Draw the soundness–completeness plane of a run that has measured both."""
+def draw_plane(axes: Axes, evaluation: StoredRun, styles: Mapping[str, MethodStyle]) -> Plane:
+    """Draw the soundness–completeness plane of a run that has measured both, without names."""
     plane = plane_of(evaluation.results)
     if plane is None:
         raise ValueError("`metrics` must hold soundness and completeness for the plane; request both.")
     draw_points(axes, plane, styles)
+    return plane
+
+
+def _draw_labelled(axes: Axes, evaluation: StoredRun, styles: Mapping[str, MethodStyle]) -> list[str]:
+    return label_points(axes, draw_plane(axes, evaluation, styles))
 
 
 def plot_plane(evaluation: StoredRun, ax: Axes | None = None) -> Axes:
-    """Draw the plane with a legend, on new axes by default."""
+    """Draw the plane, on new axes by default; names without room beside their points are in a legend."""
     axes = new_axes(ax)
-    draw_plane(axes, evaluation, method_styles([evaluation]))
-    axes.legend()
+    missing = _draw_labelled(axes, evaluation, method_styles([evaluation]))
+    if missing:
+        axes.legend(*_legend_entries(axes, missing))
     return axes
 
 
-def draw_metric(axes: Axes, evaluation: StoredRun, metric: str, styles: Mapping[str, MethodStyle]) -> None:
-    """Draw the curves of all methods by one metric, with their bands."""
+def plot_tradeoff(evaluation: StoredRun, ax: Axes | None = None) -> Axes:
+    """Draw the trade-off of a run, on new axes by default."""
+    tradeoff = tradeoff_of(evaluation.results)
+    if tradeoff is None:
+        raise ValueError(
+            "`metrics` must hold soundness and completeness over the same steps of the map's order for the trade-off; "
+            "request soundness_rank and completeness_share."
+        )
+    axes = new_axes(ax)
+    draw_tradeoff(axes, tradeoff, method_styles([evaluation]))
+    return axes
+
+
+def draw_metric(axes: Axes, evaluation: StoredRun, metric: str, styles: Mapping[str, MethodStyle]) -> list[str]:
+    """Draw the curves of all methods by one metric, with their bands; return all of them, which need a legend."""
     results = evaluation.results
     about = results.about(metric)
     for method in results.best_first():
@@ -137,6 +158,7 @@ def draw_metric(axes: Axes, evaluation: StoredRun, metric: str, styles: Mapping[
     axes.set_ylabel(along)
     if about.decreasing:
         axes.invert_xaxis()
+    return list(results.methods)
 
 
 def _draw_curve(axes: Axes, curve: CurveResults, method: str, style: MethodStyle, *, stairs: bool) -> None:
@@ -150,14 +172,20 @@ def _draw_curve(axes: Axes, curve: CurveResults, method: str, style: MethodStyle
     [line] = axes.plot(x[chosen], values, color=style.colour, label=method)
     line.set_drawstyle("steps-pre" if stairs else "default")
     line.set_marker("" if stairs else MARKERS[style.symbol])
-    line.set_linestyle((0, tuple(0.5 * length for length in style.dash)) if style.dash else "-")
+    line.set_linestyle(style.line)
     step: Any = "pre" if stairs else None
     axes.fill_between(x[chosen], low, high, step=step, color=style.colour, alpha=0.12, linewidth=0)
 
 
-def _add_legend(figure: Figure, axes: Axes) -> None:
-    """Put the legend below the axes, and make the figure that much taller."""
-    handles, labels = axes.get_legend_handles_labels()
+def _legend_entries(axes: Axes, methods: Sequence[str]) -> tuple[list[Any], list[str]]:
+    """Return handles and labels of some methods; a name is not read as mathematics."""
+    entries = [entry for entry in zip(*axes.get_legend_handles_labels(), strict=True) if entry[1] in methods]
+    return [handle for handle, _ in entries], [label.replace("$", r"\$") for _, label in entries]
+
+
+def _add_legend(figure: Figure, axes: Axes, methods: Sequence[str]) -> None:
+    """Put a legend of some methods below the axes, and make the figure that much taller."""
+    handles, labels = _legend_entries(axes, methods)
     if not handles:
         return
     width, height = figure.get_size_inches()

@@ -13,7 +13,7 @@ from twinlens.run.results import Results
 from twinlens.run.wording import name_of
 from twinlens.support.arrays import Floats
 from twinlens.support.estimate import Estimate
-from twinlens.support.plotting import draw_arrow, marker_fill
+from twinlens.support.plotting import draw_arrow, draw_chance, marker_fill, place_label
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -58,6 +58,8 @@ class Plane:
 
     metrics: tuple[str, str]
     titles: tuple[str, str]
+    chance: tuple[float | None, float | None]
+    """Both areas by chance, where the metric knows them."""
     points: tuple[PlanePoint, ...]
 
 
@@ -78,7 +80,8 @@ def plane_of(results: Results) -> Plane | None:
             front = method in results.front
             points.append(PlanePoint(method=method, sides=(sides[0], sides[1]), front=front, baseline=own.baseline))
     titles = (name_of(results, across), name_of(results, along))
-    return Plane(metrics=(across, along), titles=titles, points=tuple(points))
+    chance = (results.about(across).chance, results.about(along).chance)
+    return Plane(metrics=(across, along), titles=titles, chance=chance, points=tuple(points))
 
 
 def draw_points(axes: Axes, plane: Plane, styles: Mapping[str, MethodStyle]) -> None:
@@ -98,8 +101,37 @@ def draw_points(axes: Axes, plane: Plane, styles: Mapping[str, MethodStyle]) -> 
         # Drawn between the methods only; lines to the axes would widen their range.
         x, y = zip(*front, strict=True)
         axes.step(x, y, where="pre", color="0.4", linestyle="--", linewidth=0.8, zorder=1)
+    draw_chance(axes, *plane.chance)
     axes.set_xlabel(plane.titles[0])
     axes.set_ylabel(plane.titles[1])
+
+
+def label_points(axes: Axes, plane: Plane) -> list[str]:
+    """Write names next to points, and "chance" where its lines cross; return the methods whose names have no room."""
+    figure = axes.figure.canvas.figure
+    figure.draw_without_rendering()  # lays it out
+    pixels, reach = axes.transData.transform, figure.dpi / 72
+    taken, lines = list[list[float]](), list[list[float]]()
+    for point in plane.points:
+        start, end = np.array(pixels([point.exchanged or point.at, point.at]))
+        taken += [[*(at - size * reach), *(at + size * reach)] for at, size in ((start, 3), (end, 5))]
+        lines += [[*at, *at] for at in np.linspace(start, end, 20)]
+        (x, y), (across, along) = point.at, (side.area.interval for side in point.sides)
+        lines += [pixels([(low, y), (high, y)]).ravel().tolist() for low, high in ([across] if across else [])]
+        lines += [pixels([(x, low), (x, high)]).ravel().tolist() for low, high in ([along] if along else [])]
+    (left, right), (bottom, top), (x_chance, y_chance) = axes.get_xlim(), axes.get_ylim(), plane.chance
+    if x_chance is not None and y_chance is not None:
+        cross = [(x_chance, bottom), (x_chance, top)], [(left, y_chance), (right, y_chance)]
+        lines += [pixels(line).ravel().tolist() for line in cross]
+    missing = []
+    for point in sorted(plane.points, key=lambda point: not point.front):
+        colour = "0.4" if point.baseline else "0.1"
+        # A name over a line is better than none.
+        if not any(place_label(axes, point.method, point.at, taken, more, colour) for more in (lines, [])):
+            missing.append(point.method)
+    if x_chance is not None and y_chance is not None:
+        place_label(axes, "chance", (x_chance, y_chance), taken, lines, "0.5")
+    return missing
 
 
 def _error_bar(area: Estimate) -> Floats | None:
