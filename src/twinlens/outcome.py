@@ -52,7 +52,7 @@ class Evaluation(StoredRun):
         """Draw soundness against completeness as features enter in the map's order, as precision and recall.
 
         Each method is a curve with marks at about 10%, 25% and 50% of the features, which ends at the whole map. The
-        dotted line is the soundness of whole maps by chance; bands are intervals of soundness.
+        dotted line is the soundness of whole random maps; bands are intervals of soundness.
         """
         return plot_tradeoff(self, ax)
 

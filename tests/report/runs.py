@@ -104,7 +104,7 @@ def without_control(evaluation):
     return evaluation
 
 
-def with_areas(evaluation, points):
+def with_areas(evaluation, points, metrics=("soundness_two_sided", "completeness")):
     """A run whose methods have these areas of soundness and completeness, and no control."""
     [first, *_] = evaluation.results.methods.values()
     methods = {
@@ -114,7 +114,7 @@ def with_areas(evaluation, points):
                 metric: dataclasses.replace(
                     first.metrics[metric], area=Estimate(value=area, samples=10), control=None, skill=None
                 )
-                for metric, area in zip(("soundness_two_sided", "completeness"), areas, strict=False)
+                for metric, area in zip(metrics, areas, strict=False)
             },
         )
         for name, areas in points.items()

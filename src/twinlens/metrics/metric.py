@@ -50,7 +50,7 @@ class About:
     """Whether a larger area is better for the map."""
 
     chance: float | None = None
-    """The area of maps that are unrelated to the model; None where it is unknown or depends on the model."""
+    """The area of random maps; None where it depends on model and data."""
 
     side: Literal["soundness", "completeness"] | None = None
     """The side of the soundness–completeness plane that it measures, if any."""

@@ -59,7 +59,7 @@ class Plane:
     metrics: tuple[str, str]
     titles: tuple[str, str]
     chance: tuple[float | None, float | None]
-    """Both areas by chance, where the metric knows them."""
+    """Both areas of random maps, where the metric knows them."""
     points: tuple[PlanePoint, ...]
 
 
@@ -110,28 +110,33 @@ def label_points(axes: Axes, plane: Plane) -> list[str]:
     """Write names next to points, and "chance" where its lines cross; return the methods whose names have no room."""
     figure = axes.figure.canvas.figure
     figure.draw_without_rendering()  # lays it out
-    pixels, reach = axes.transData.transform, figure.dpi / 72
-    taken, lines = list[list[float]](), list[list[float]]()
+    pixels, reach, limits = axes.transData.transform, figure.dpi / 72, (axes.get_xlim(), axes.get_ylim())
+    taken, lines = list[list[float]](), list[Floats]()
     for point in plane.points:
-        start, end = np.array(pixels([point.exchanged or point.at, point.at]))
-        taken += [[*(at - size * reach), *(at + size * reach)] for at, size in ((start, 3), (end, 5))]
-        lines += [[*at, *at] for at in np.linspace(start, end, 20)]
-        (x, y), (across, along) = point.at, (side.area.interval for side in point.sides)
-        lines += [pixels([(low, y), (high, y)]).ravel().tolist() for low, high in ([across] if across else [])]
-        lines += [pixels([(x, low), (x, high)]).ravel().tolist() for low, high in ([along] if along else [])]
-    (left, right), (bottom, top), (x_chance, y_chance) = axes.get_xlim(), axes.get_ylim(), plane.chance
-    if x_chance is not None and y_chance is not None:
-        cross = [(x_chance, bottom), (x_chance, top)], [(left, y_chance), (right, y_chance)]
-        lines += [pixels(line).ravel().tolist() for line in cross]
-    missing = []
-    for point in sorted(plane.points, key=lambda point: not point.front):
-        colour = "0.4" if point.baseline else "0.1"
+        ends = np.array([point.exchanged or point.at, point.at])
+        taken += [[*(at - size), *(at + size)] for at, size in zip(pixels(ends), (3 * reach, 5 * reach), strict=True)]
+        lines += [np.array([at, at]) for at in np.linspace(ends[0], ends[1], 20)]
+        lines += [_line(point.at, k, side.area.interval) for k, side in enumerate(point.sides) if side.area.interval]
+    x, y = (limit[1] if level is None else level for level, limit in zip(plane.chance, limits, strict=True))
+    lines += [_line((x, y), 1 - k, limits[1 - k]) for k, level in enumerate(plane.chance) if level is not None]
+    boxes = pixels(np.reshape(lines, (-1, 2))).reshape(-1, 4).tolist()
+
+    def write(text: str, at: tuple[float, float], colour: str) -> bool:
         # A name over a line is better than none.
-        if not any(place_label(axes, point.method, point.at, taken, more, colour) for more in (lines, [])):
-            missing.append(point.method)
-    if x_chance is not None and y_chance is not None:
-        place_label(axes, "chance", (x_chance, y_chance), taken, lines, "0.5")
+        return any(place_label(axes, text, at, taken, more, colour) for more in (boxes, []))
+
+    first = sorted(plane.points, key=lambda point: not point.front)
+    missing = [p.method for p in first if not write(p.method, p.at, "0.4" if p.baseline else "0.1")]
+    if plane.chance != (None, None):
+        write("chance", (x, y), "0.5")
     return missing
+
+
+def _line(at: tuple[float, float], axis: int, ends: tuple[float, float]) -> Floats:
+    """Return a line (2, 2) through a point along an axis."""
+    line = np.array([at, at])
+    line[:, axis] = ends
+    return line
 
 
 def _error_bar(area: Estimate) -> Floats | None:

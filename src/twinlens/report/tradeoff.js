@@ -35,17 +35,15 @@ function tradeoffOption(run) {
     const visible = tradeoffMethods(run).filter(method => !hidden.has(method.name));
     const lengths = ['chance', ...visible.map(method => method.name)].map(text => textWidth(text, colours));
     const named = chart.getWidth() - Math.max(...lengths) >= ROOM;
-    const grid = { left: 56, right: 16 + (named ? Math.max(...lengths) : lengths[0]), top: 20, bottom: 46 };
+    const grid = { left: 56, right: 18 + (named ? Math.max(...lengths) : lengths[0]), top: 20, bottom: 46 };
     const heights = visible.map(method => bothCurves(run, method).sound.values.at(-1));
     const shifts = spread(isNumber(chance) ? [...heights, chance] : heights, along, chart.getHeight() - grid.top - grid.bottom);
     const middle = method => marks.slice(0, -1).reduce((sum, k) => sum + bothCurves(run, method).sound.values[k], 0);
     const highest = visible.reduce((a, b) => (a && middle(a) >= middle(b) ? a : b), null);
-    const ends = [
-      [across.min, chance],
-      [across.max, chance],
+    const labels = [
+      ...visible.map((method, k) => [method.name, heights[k], styleOf(method.name).colour]),
+      ...(isNumber(chance) ? [['chance', chance, null]] : []),
     ];
-    const style = { align: 'left', verticalAlign: 'middle' };
-    const beside = { at: ends[1], offset: [12, named ? shifts.at(-1) : 0], style };
     return {
       ...frame(colours, `Soundness against completeness as features enter, for ${visible.length} methods.`),
       grid,
@@ -58,9 +56,10 @@ function tradeoffOption(run) {
       xAxis: axis(titles[1], across, colours),
       yAxis: axis(`${titles[0]} of what is included`, along, colours, { nameGap: 40 }),
       series: [
-        ...(isNumber(chance) ? [chanceLine(ends, colours, beside)] : []),
-        ...visible.flatMap((method, k) =>
-          tradeoffMarks(run, method, { name: named, shift: shifts[k], shares: method === highest }, colours),
+        ...(isNumber(chance) ? chanceCross([null, chance], [across, along], null, colours) : []),
+        ...visible.flatMap(method => tradeoffMarks(run, method, method === highest, colours)),
+        ...labels.flatMap(([text, height, colour], k) =>
+          named || !colour ? [endLabel(text, [1, height], named ? shifts[k] : 0, colour, colours)] : [],
         ),
         everywhere(across, along),
       ],
@@ -81,28 +80,50 @@ function spread(heights, { min, max }, length) {
   return shifts;
 }
 
-/** The curve of a method: symbols at the marked shares, a large one and perhaps its name at the end, and its band. */
-function tradeoffMarks(run, method, { name: named, shift, shares }, colours) {
-  const { colour, symbol } = styleOf(method.name);
+/** A text to the right of a point, with a line to it in the colour of a method, or quiet without one. */
+function endLabel(text, at, shift, colour, colours) {
+  const style = { text, fill: colour ? colours.text : colours.quiet, fontFamily: colours.font, fontSize: 12 };
+  return {
+    type: 'custom',
+    silent: true,
+    tooltip: { show: false },
+    data: [at],
+    clip: false,
+    encode: { x: 0, y: 1 },
+    renderItem: (_, api) => {
+      const [x, y] = api.coord(at);
+      const line = { points: [[x + 7, y], [x + 14, y + shift]] };
+      return {
+        type: 'group',
+        children: [
+          ...(colour ? [{ type: 'polyline', shape: line, style: { stroke: colour, lineWidth: 1.5, fill: 'none' } }] : []),
+          { type: 'text', style: { ...style, x: x + 17, y: y + shift, align: 'left', verticalAlign: 'middle' } },
+        ],
+      };
+    },
+  };
+}
+
+/** The curve of a method with its band: symbols at the marked shares of features, and a large one at the end. */
+function tradeoffMarks(run, method, shares, colours) {
   const { sound, complete } = bothCurves(run, method);
-  const text = { fontFamily: colours.font, textBorderColor: colours.paper, textBorderWidth: 2 };
-  const last = run.tradeoff.marks.at(-1);
-  const end = { show: named, position: 'right', offset: [0, shift], color: colour, fontSize: 12, ...text };
-  const share = { show: shares, position: 'top', color: colours.quiet, fontSize: 11, ...text };
-  const points = column =>
-    sound[column].map((value, k) => ({
-      value: [complete.values[k], value],
-      symbol: run.tradeoff.marks.includes(k) ? `path://${symbol}` : 'none',
-      symbolSize: k === last ? 11 : 7,
-      label:
-        k === last
-          ? { ...end, formatter: () => method.name }
-          : { ...share, formatter: () => (run.tradeoff.marks.includes(k) ? percent(sound.levels[k]) : '') },
-    }));
-  const curve = { values: points('values'), low: sound.low, high: sound.high };
-  const coordinates = (own, column) =>
-    column === 'values' ? own.values : own[column].map((value, k) => [complete.values[k], value]);
-  return curveMarks({ name: method.name, metrics: { both: curve } }, { key: 'both' }, coordinates);
+  const { marks } = run.tradeoff;
+  const points = sound.values.map((value, k) => ({
+    value: [complete.values[k], value],
+    symbol: marks.includes(k) ? `path://${styleOf(method.name).symbol}` : 'none',
+    symbolSize: k === marks.at(-1) ? 11 : 7,
+    label: {
+      show: shares && marks.slice(0, -1).includes(k),
+      formatter: () => percent(sound.levels[k]),
+      position: 'top',
+      color: colours.quiet,
+      fontFamily: colours.font,
+      fontSize: 11,
+    },
+  }));
+  const coordinates = (curve, column) =>
+    column === 'values' ? points : curve[column].map((value, k) => [complete.values[k], value]);
+  return curveMarks({ name: method.name, metrics: { both: sound } }, { key: 'both' }, coordinates);
 }
 
 /** For each method, soundness where its completeness reaches a value, and the share of features that takes. */
@@ -182,8 +203,8 @@ function tradeoffReading({ tradeoff, methods }) {
     `Symbols mark ${shares.join(', ')} of the features; the large one at the end is the whole map.`,
     'Bands are intervals of soundness.',
     isNumber(tradeoff.chance)
-      ? 'The dotted line is the soundness of whole maps that are unrelated to the model. It does not hold for their ' +
-        'first features: compare these with a random map.'
+      ? 'The dotted line is the soundness of a whole random map. The first features of a random map may score less or ' +
+        'more: compare those of a method with the baseline random.'
       : '',
   ].join(' ');
 }

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _MARKED = (0.1, 0.25, 0.5)  # shares of features
-_GAP = 9.0  # points between the names of two methods
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +30,7 @@ class Tradeoff:
     """Soundness and completeness."""
     titles: tuple[str, str]
     chance: float | None
-    """Soundness of a whole map by chance."""
+    """Soundness of whole random maps."""
     marks: tuple[int, ...]
     """Positions of the marked levels: about a tenth, a quarter and half of the features, and the whole map."""
     curves: Mapping[str, tuple[CurveResults, CurveResults]] = field(metadata={"stored": False})
@@ -104,11 +103,11 @@ def _label_marks(axes: Axes, tradeoff: Tradeoff) -> None:
 def _label_ends(axes: Axes, labels: Sequence[tuple[float, str, str]]) -> None:
     """Write texts in colours to the right of the axes, each at its height or as near as the others allow."""
     labels = sorted(labels)
-    heights = axes.transData.transform([(0.0, height) for height, *_ in labels])[:, 1] * 72 / axes.figure.dpi
-    gaps = _GAP * np.arange(len(labels))
+    style: Any = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "va": "center"}
+    style |= {"fontsize": "small", "parse_math": False, "annotation_clip": False}
+    texts = [axes.annotate(text, (1.0, at), (4, 0), color=colour, **style) for at, text, colour in labels]
+    heights = axes.transData.transform([(0.0, at) for at, *_ in labels])[:, 1] * 72 / axes.figure.dpi
+    gaps = 1.3 * float(texts[0].get_fontsize()) * np.arange(len(texts))
     upper, lower = np.maximum.accumulate(heights - gaps), np.minimum.accumulate((heights - gaps)[::-1])[::-1]
-    for (height, text, colour), shift in zip(labels, (upper + lower) / 2 + gaps - heights, strict=True):
-        axes.annotate(
-            text, (1.0, height), (4, shift), xycoords=("axes fraction", "data"), textcoords="offset points",
-            va="center", fontsize="small", color=colour, parse_math=False, annotation_clip=False,
-        )  # fmt: skip
+    for text, shift in zip(texts, (upper + lower) / 2 + gaps - heights, strict=True):
+        text.xyann = (4, shift)
