@@ -13,7 +13,7 @@ from PIL import Image
 
 import twinlens as tl
 from tests.report.browser import needs_browser
-from tests.report.runs import EVIL, METHODS, changed, image_samples, make_run
+from tests.report.runs import EVIL, METHODS, changed, image_samples, make_run, with_areas, with_curve
 from twinlens.metrics.catalogue import DEFAULT_METRICS
 from twinlens.report import format_table, write_report
 from twinlens.report.page import build_page
@@ -364,6 +364,13 @@ def mixed(paired):
     return changed(paired, settings=dataclasses.replace(asked, metrics=metrics))
 
 
+def test_the_limits_of_the_plane_hold_chance(browser, paired, tmp_path):
+    far = with_areas(paired, {"sobel": (0.8, 0.2), "random": (0.9, 0.3)}, metrics=paired.results.plane)
+    browser.open(write_report([far], tmp_path / "r.html"))
+    ends = browser.run(f"{CHART} return ['xAxis', 'yAxis'].map(a => chart.getOption()[a][0])", "plane")
+    assert [[end["min"], end["max"]] for end in ends] == [[0.5, 0.9], [0.2, 0.5]]
+
+
 def test_a_metric_without_a_chance_level_has_no_line(browser, mixed, tmp_path):
     browser.open(write_report([mixed], tmp_path / "r.html"))
     ids = browser.run(f"{CHART} return chart.getOption().series.map(s => s.id ?? '')", "plane")
@@ -430,7 +437,10 @@ def test_the_trade_off_tells_its_values_and_has_a_table(browser, paired, pair_pa
 
 def test_runs_side_by_side_share_the_axes_of_the_trade_off(browser, mixed, paired, tmp_path):
     evil = {EVIL: paired.results.methods["saliency"], "chance": paired.results.methods["sobel"]}
-    odd = changed(paired, methods={**paired.results.methods, **evil})
+    high = tuple(5 * value for value in evil["chance"].metrics["soundness_rank"].values)
+    odd = with_curve(
+        changed(paired, methods={**paired.results.methods, **evil}), "chance", "soundness_rank", values=high
+    )
     described = [{**describe_run(each, label), "explorer": {"note": "", "samples": []}} for each, label in (
         (paired, "one"), (odd, "two"), (mixed, "three")
     )]  # fmt: skip
@@ -443,6 +453,7 @@ def test_runs_side_by_side_share_the_axes_of_the_trade_off(browser, mixed, paire
     )
     assert len(ranges) == 2
     assert ranges[0] == ranges[1]
+    assert ranges[0][1] >= max(high) > 1
     texts = browser.run("return [...document.querySelectorAll('#tradeoff tr')].map(tr => tr.dataset.method)")
     assert EVIL in texts
     assert "This run did not measure both over the same steps." in browser.one("#tradeoff").text
