@@ -56,6 +56,16 @@ def test_methods_without_both_curves_are_left_out(paired):
     assert set(tradeoff_of(other.results).curves) == set(METHODS) - {"sobel"}
 
 
+def test_maps_of_a_single_feature_have_none(paired):
+    short = paired
+    for method in METHODS:
+        for metric in paired.results.plane:
+            curve = paired.results.methods[method].metrics[metric]
+            short = with_curve(short, method, metric, levels=curve.levels[-1:], values=curve.values[-1:])
+    assert tradeoff_of(short.results) is None
+    assert tradeoff_of(changed(paired, methods={}).results) is None
+
+
 def test_marks_are_measured_levels_where_there_are_few(tmp_path):
     metrics = [tl.Soundness(estimator="rank", steps=4), tl.Completeness(estimator="share", steps=4)]
     evaluation = make_run(tmp_path / "run", samples=image_samples(4), methods=["random"], metrics=metrics)

@@ -47,9 +47,9 @@ def tradeoff_of(results: Results) -> Tradeoff | None:
         sound, complete = (results.methods[method].metrics.get(metric) for metric in (across, along))
         if sound and complete and sound.levels == complete.levels and None not in (*sound.values, *complete.values):
             curves[method] = sound, complete
-    if not curves:
+    levels = np.array(next((sound.levels for sound, _ in curves.values()), ()), dtype=np.float64)
+    if len(levels) < 2:  # no method, or maps of a single feature
         return None
-    levels = np.array(next(iter(curves.values()))[0].levels, dtype=np.float64)
     marks = (*dict.fromkeys(int(np.abs(levels[:-1] - share).argmin()) for share in _MARKED), len(levels) - 1)
     return Tradeoff(
         metrics=(across, along),

@@ -82,13 +82,7 @@ def place_label(
 ) -> bool:
     """Write a text beside a point where it covers nothing, and add its box to `taken`; False if there is no room.
 
-    Args:
-        axes: where to write, laid out already.
-        text: the text, which is not read as mathematics.
-        at: the point.
-        taken: boxes in pixels (left, bottom, right, top) that must stay free.
-        more: further such boxes.
-        colour: colour of the text.
+    `taken` and `more` are boxes in pixels (left, bottom, right, top). The axes must be laid out already.
     """
     obstacles = np.array([*taken, *more]).reshape(-1, 4)
     for across, along in _SIDES:
