@@ -104,7 +104,7 @@ def without_control(evaluation):
     return evaluation
 
 
-def with_areas(evaluation, points, metrics=("soundness_two_sided", "completeness")):
+def with_areas(evaluation, points):
     """A run whose methods have these areas of soundness and completeness, and no control."""
     [first, *_] = evaluation.results.methods.values()
     methods = {
@@ -114,7 +114,7 @@ def with_areas(evaluation, points, metrics=("soundness_two_sided", "completeness
                 metric: dataclasses.replace(
                     first.metrics[metric], area=Estimate(value=area, samples=10), control=None, skill=None
                 )
-                for metric, area in zip(metrics, areas, strict=False)
+                for metric, area in zip(("soundness_two_sided", "completeness"), areas, strict=False)
             },
         )
         for name, areas in points.items()
@@ -129,3 +129,13 @@ def content_of(path):
 
 def decoded(uri):
     return np.asarray(Image.open(io.BytesIO(base64.b64decode(uri.partition(",")[2]))).convert("RGB"))
+
+
+def on_the_plane(evaluation, points):
+    """A run whose methods stand at these points of its plane, without control."""
+    [first, *_] = evaluation.results.methods.values()
+    made = changed(evaluation, methods=dict.fromkeys(points, first))
+    for method, areas in points.items():
+        for metric, area in zip(evaluation.results.plane, areas, strict=True):
+            made = with_curve(made, method, metric, area=Estimate(value=area, samples=10), control=None, skill=None)
+    return made

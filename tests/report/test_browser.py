@@ -54,7 +54,7 @@ def test_a_page_opens_from_a_file_without_network_and_without_complaints(browser
     assert browser.complaints() == []
     assert browser.driver.title == "twinlens: tiny on arrays"
     assert browser.one("h1").text == "tiny on arrays"
-    kinds = [kind for kind, _ in browser.series() if kind != "tradeoff"]
+    kinds = [kind for kind, _ in browser.series()]
     assert kinds == ["plane", *DEFAULT_METRICS, "course"]
     assert browser.one(".metric h3").text == "Soundness, two-sided"
     axes = browser.run("return charts[1].getOption().xAxis[0].name + '; ' + charts[1].getOption().yAxis[0].name")

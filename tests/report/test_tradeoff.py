@@ -8,8 +8,8 @@ from matplotlib.figure import Figure
 import twinlens as tl
 from tests.report.runs import METHODS, changed, image_samples, make_run, with_curve
 from twinlens.outcome import open_evaluation
+from twinlens.report.plane import tradeoff_of
 from twinlens.report.styles import method_styles
-from twinlens.report.tradeoff import tradeoff_of
 
 
 def drawn(axes):
@@ -23,11 +23,10 @@ def labels(axes):
 
 def test_both_curves_of_each_method_are_those_of_the_results(paired):
     tradeoff = tradeoff_of(paired.results)
-    assert tradeoff.metrics == ("soundness_rank", "completeness_share") == paired.results.plane
-    assert tradeoff.chance == 0.5
+    assert paired.results.plane == ("soundness_rank", "completeness_share")
     assert list(tradeoff.curves) == paired.results.best_first()
     for method, curves in tradeoff.curves.items():
-        assert curves == tuple(paired.results.methods[method].metrics[metric] for metric in tradeoff.metrics)
+        assert curves == tuple(paired.results.methods[method].metrics[metric] for metric in paired.results.plane)
     levels = curves[0].levels
     assert [levels[k] for k in tradeoff.marks] == pytest.approx([0.1, 0.25, 0.5, 1.0])
 

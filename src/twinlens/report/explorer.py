@@ -261,7 +261,7 @@ def _answers(scene: _Scene, place: int, method: str, uris: Mapping[tuple[str, ..
     columns = [place_of(level) for level in scene.schedule.levels]
     frames = [uris.get((method, "frame", str(k))) for k in range(len(columns))]
     false = np.nan if curve.false_share is None else curve.false_share[place]
-    areas = curve.area_per_sample() if curve.false_share is None else None
+    areas = curve.area_per_sample()
     return {
         "marks": _token_marks(scene, place, method) if scene.tokens and method in scene.maps else None,
         "map": uris.get((method, "map")),

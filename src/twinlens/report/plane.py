@@ -1,15 +1,15 @@
-"""The soundness–completeness plane as values, which figures, notebooks and the page draw."""
+"""The soundness–completeness plane as values, and paths through it, which figures, notebooks and the page draw."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from twinlens.report.styles import MARKERS, MethodStyle
-from twinlens.run.results import Results
+from twinlens.run.results import CurveResults, Results
 from twinlens.run.wording import name_of
 from twinlens.support.arrays import Floats
 from twinlens.support.estimate import Estimate
@@ -17,6 +17,8 @@ from twinlens.support.plotting import draw_arrow, draw_chance, marker_fill, plac
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+_MARKED = (0.1, 0.25, 0.5)  # shares of features on the trade-off
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +86,33 @@ def plane_of(results: Results) -> Plane | None:
     return Plane(metrics=(across, along), titles=titles, chance=chance, points=tuple(points))
 
 
+@dataclass(frozen=True, kw_only=True)
+class Tradeoff:
+    """The path through the plane of each method, as features enter in the order of its maps."""
+
+    marks: tuple[int, ...]
+    """Positions of the marked levels: about a tenth, a quarter and half of the features, and the whole map."""
+    curves: Mapping[str, tuple[CurveResults, CurveResults]] = field(metadata={"stored": False})
+    """Soundness and completeness over the same levels, by method, best first."""
+
+
+def tradeoff_of(results: Results) -> Tradeoff | None:
+    """Return the trade-off of a run; None where the sides of its plane were not measured over the same axis."""
+    abouts = [results.about(metric) for metric in results.plane]
+    if len({(about.across, about.stairs) for about in abouts}) != 1:
+        return None
+    curves: dict[str, tuple[CurveResults, CurveResults]] = {}
+    for method in results.best_first():
+        sound, complete = map(results.methods[method].metrics.get, results.plane)
+        if sound and complete and sound.levels == complete.levels and None not in (*sound.values, *complete.values):
+            curves[method] = sound, complete
+    levels = np.array(next((sound.levels for sound, _ in curves.values()), ()), dtype=np.float64)
+    if len(levels) < 2:  # no method, or maps of a single feature
+        return None
+    marks = dict.fromkeys(int(np.abs(levels[:-1] - share).argmin()) for share in _MARKED)
+    return Tradeoff(marks=(*marks, len(levels) - 1), curves=curves)
+
+
 def draw_points(axes: Axes, plane: Plane, styles: Mapping[str, MethodStyle]) -> None:
     """Draw completeness over soundness, with intervals, the Pareto front, and arrows from exchanged maps."""
     for point in plane.points:
@@ -106,37 +135,24 @@ def draw_points(axes: Axes, plane: Plane, styles: Mapping[str, MethodStyle]) -> 
     axes.set_ylabel(plane.titles[1])
 
 
-def label_points(axes: Axes, plane: Plane) -> list[str]:
-    """Write names next to points, and "chance" where its lines cross; return the methods whose names have no room."""
+def label_points(axes: Axes, plane: Plane) -> None:
+    """Write names next to points where they cover no other, and "chance" where its lines cross."""
     figure = axes.figure.canvas.figure
     figure.draw_without_rendering()  # lays it out
-    pixels, reach, limits = axes.transData.transform, figure.dpi / 72, (axes.get_xlim(), axes.get_ylim())
-    taken, lines = list[list[float]](), list[Floats]()
+    taken, arrows, reach = list[list[float]](), list[list[float]](), figure.dpi / 72
     for point in plane.points:
-        ends = np.array([point.exchanged or point.at, point.at])
-        taken += [[*(at - size), *(at + size)] for at, size in zip(pixels(ends), (3 * reach, 5 * reach), strict=True)]
-        lines += [np.array([at, at]) for at in np.linspace(ends[0], ends[1], 20)]
-        lines += [_line(point.at, k, side.area.interval) for k, side in enumerate(point.sides) if side.area.interval]
-    x, y = (limit[1] if level is None else level for level, limit in zip(plane.chance, limits, strict=True))
-    lines += [_line((x, y), 1 - k, limits[1 - k]) for k, level in enumerate(plane.chance) if level is not None]
-    boxes = pixels(np.reshape(lines, (-1, 2))).reshape(-1, 4).tolist()
-
-    def write(text: str, at: tuple[float, float], colour: str) -> bool:
-        # A name over a line is better than none.
-        return any(place_label(axes, text, at, taken, more, colour) for more in (boxes, []))
-
-    first = sorted(plane.points, key=lambda point: not point.front)
-    missing = [p.method for p in first if not write(p.method, p.at, "0.4" if p.baseline else "0.1")]
-    if plane.chance != (None, None):
-        write("chance", (x, y), "0.5")
-    return missing
-
-
-def _line(at: tuple[float, float], axis: int, ends: tuple[float, float]) -> Floats:
-    """Return a line (2, 2) through a point along an axis."""
-    line = np.array([at, at])
-    line[:, axis] = ends
-    return line
+        start, end = axes.transData.transform([point.exchanged or point.at, point.at])
+        taken += [[*(at - size * reach), *(at + size * reach)] for at, size in ((start, 3), (end, 5))]
+        arrows += [[*at, *at] for at in np.linspace(start, end, 20)]
+    labels = [(p.method, p.at, "0.4" if p.baseline else "0.1") for p in sorted(plane.points, key=lambda p: not p.front)]
+    x, y = plane.chance
+    if x is not None or y is not None:
+        labels.append(
+            ("chance", (axes.get_xlim()[1] if x is None else x, axes.get_ylim()[1] if y is None else y), "0.5")
+        )
+    for text, at, colour in labels:
+        # A name over an arrow is better than none.
+        any(place_label(axes, text, at, taken, more, colour) for more in (arrows, []))
 
 
 def _error_bar(area: Estimate) -> Floats | None:

@@ -7,9 +7,8 @@ import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
-from twinlens.report.plane import plane_of
+from twinlens.report.plane import plane_of, tradeoff_of
 from twinlens.report.results_table import check_table, describe_samples_of, differences_table, results_table
-from twinlens.report.tradeoff import tradeoff_of
 from twinlens.run.check_records import Check
 from twinlens.run.results import CurveResults, Results, StoppingResults
 from twinlens.run.stored_run import StoredRun

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from twinlens.support.plotting import COLOURS
 
@@ -32,11 +32,6 @@ class MethodStyle:
     symbol: str
     baseline: bool
     """Whether it is a baseline method; these are grey."""
-
-    @property
-    def line(self) -> Any:
-        """The dashes in matplotlib."""
-        return (0, tuple(0.5 * length for length in self.dash)) if self.dash else "-"
 
 
 def method_styles(evaluations: Sequence[StoredRun]) -> dict[str, MethodStyle]:

@@ -6,7 +6,7 @@ const ROOM = 340; // pixels for curves; names beside them need more
 
 /** The two curves of a method by the metrics of the trade-off; null where one is missing. */
 function bothCurves(run, method) {
-  const [sound, complete] = run.tradeoff.metrics.map(metric => method.metrics[metric]);
+  const [sound, complete] = run.plane.metrics.map(metric => method.metrics[metric]);
   const whole = curve => curve?.values.every(isNumber);
   return whole(sound) && whole(complete) ? { sound, complete } : null;
 }
@@ -18,7 +18,7 @@ function tradeoffMethods(run) {
 function tradeoffRange() {
   const runs = content.runs.filter(run => run.tradeoff);
   return range([
-    ...runs.map(run => run.tradeoff.chance),
+    ...runs.map(run => run.plane.chance[0]),
     ...runs.flatMap(run =>
       tradeoffMethods(run).flatMap(method => {
         const { sound } = bothCurves(run, method);
@@ -29,7 +29,8 @@ function tradeoffRange() {
 }
 
 function tradeoffOption(run) {
-  const { titles, chance, marks } = run.tradeoff;
+  const { titles, chance: [chance] } = run.plane;
+  const { marks } = run.tradeoff;
   const [across, along] = [{ min: 0, max: 1, interval: 0.2 }, tradeoffRange()];
   return (colours, chart) => {
     const visible = tradeoffMethods(run).filter(method => !hidden.has(method.name));
@@ -135,13 +136,14 @@ function tradeoffHover(run, visible, at) {
       ? [method.name, 'not reached', null]
       : [method.name, decimal(sound.values[k]), `${percent(sound.levels[k])} of the features`];
   });
-  const [sound, complete] = run.tradeoff.titles;
+  const [sound, complete] = run.plane.titles;
   return hoverTable(`${sound} at ${complete} ${decimal(at, 2)}`, rows);
 }
 
 /** The same numbers at the marked shares of features. */
 function tradeoffTable(run) {
-  const { titles, marks } = run.tradeoff;
+  const { titles } = run.plane;
+  const { marks } = run.tradeoff;
   const methods = tradeoffMethods(run);
   const columns = [0, 1].flatMap(side =>
     marks
@@ -196,13 +198,13 @@ function tradeoffSection() {
   );
 }
 
-function tradeoffReading({ tradeoff, methods }) {
-  const [first] = methods.map(method => method.metrics[tradeoff.metrics[0]]).filter(Boolean);
-  const shares = tradeoff.marks.slice(0, -1).map(k => percent(first.levels[k]));
+function tradeoffReading(run) {
+  const { sound: first } = bothCurves(run, tradeoffMethods(run)[0]);
+  const shares = run.tradeoff.marks.slice(0, -1).map(k => percent(first.levels[k]));
   return [
     `Symbols mark ${shares.join(', ')} of the features; the large one at the end is the whole map.`,
     'Bands are intervals of soundness.',
-    isNumber(tradeoff.chance)
+    isNumber(run.plane.chance[0])
       ? 'The dotted line is the soundness of a whole random map. The first features of a random map may score less or ' +
         'more: compare those of a method with the baseline random.'
       : '',

@@ -19,6 +19,7 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 # Where a label may be, as directions from its point and how the text is aligned, best first.
 _SIDES = ((0, 1), (0, -1), (1, 0), (-1, 0), (1, 1), (-1, 1), (1, -1), (-1, -1))
 _ACROSS, _ALONG = {-1: "right", 0: "center", 1: "left"}, {-1: "top", 0: "center", 1: "bottom"}
+_BEHIND = {"facecolor": "white", "alpha": 0.7, "linewidth": 0, "pad": 0.5}  # lines stay visible below a label
 
 _CELL = "padding:0.2em 0.7em;text-align:right"
 
@@ -88,7 +89,7 @@ def place_label(
     for across, along in _SIDES:
         label = axes.annotate(
             text, at, (6 * across, 6 * along), textcoords="offset points", color=colour, parse_math=False,
-            fontsize="small", ha=_ACROSS[across], va=_ALONG[along], zorder=4,
+            fontsize="small", ha=_ACROSS[across], va=_ALONG[along], zorder=4, bbox=_BEHIND,
         )  # fmt: skip
         left, bottom, right, top = box = label.get_window_extent().extents
         inside = axes.bbox.x0 < left and right < axes.bbox.x1 and axes.bbox.y0 < bottom and top < axes.bbox.y1
@@ -98,6 +99,19 @@ def place_label(
             return True
         label.remove()
     return False
+
+
+def label_ends(axes: Axes, labels: Sequence[tuple[float, str, str]]) -> None:
+    """Write texts in colours to the right of the axes, each at its height or as near as the others allow."""
+    labels = sorted(labels)
+    style: Any = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "va": "center"}
+    style |= {"fontsize": "small", "parse_math": False, "annotation_clip": False}
+    texts = [axes.annotate(text, (1.0, at), (4, 0), color=colour, **style) for at, text, colour in labels]
+    heights = axes.transData.transform([(0.0, at) for at, *_ in labels])[:, 1] * 72 / axes.figure.dpi
+    gaps = 1.3 * float(texts[0].get_fontsize()) * np.arange(len(texts))
+    upper, lower = np.maximum.accumulate(heights - gaps), np.minimum.accumulate((heights - gaps)[::-1])[::-1]
+    for text, shift in zip(texts, (upper + lower) / 2 + gaps - heights, strict=True):
+        text.xyann = (4, shift)
 
 
 def html_table(heads: Sequence[str], body: Sequence[Sequence[str]]) -> str:
