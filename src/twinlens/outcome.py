@@ -51,8 +51,8 @@ class Evaluation(StoredRun):
     def plot_tradeoff(self, ax: Axes | None = None) -> Axes:
         """Draw soundness against completeness as features enter in the map's order, as precision and recall.
 
-        Each method is a curve with marks at about 10%, 25% and 50% of the features, which ends at the whole map. The
-        dotted line is the soundness of whole random maps; bands are intervals of soundness.
+        Marks are about 10%, 25% and 50% of the features and the whole map. The dotted line is the soundness of whole
+        random maps; bands are intervals of soundness.
         """
         return plot_tradeoff(self, ax)
 
