@@ -12,7 +12,7 @@ import pandas as pd
 from twinlens.errors import RunError
 from twinlens.imputation.imputers import describe_imputer, restore_imputer
 from twinlens.metrics.catalogue import MetricRequests, describe_metric, find_metrics
-from twinlens.report.figures import plot_plane
+from twinlens.report.figures import plot_plane, plot_tradeoff
 from twinlens.report.results_table import side_columns
 from twinlens.report.table_formats import notebook_html
 from twinlens.run.analysis import analyse
@@ -43,10 +43,18 @@ class Evaluation(StoredRun):
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw the soundness–completeness plane.
 
-        Each method is an arrow from the areas of its exchanged maps to its own. A marker is empty towards a side on
-        which a method is no better than exchanged maps.
+        Each method is an arrow from the values of its exchanged maps to its own. A marker is empty towards a side on
+        which a method is no better than exchanged maps. Dotted lines cross at chance.
         """
         return plot_plane(self, ax)
+
+    def plot_tradeoff(self, ax: Axes | None = None) -> Axes:
+        """Draw soundness against completeness as features enter in the map's order, as precision and recall.
+
+        Marks are about 10%, 25% and 50% of the features and the whole map. The dotted line is the soundness of whole
+        random maps; bands are intervals of soundness.
+        """
+        return plot_tradeoff(self, ax)
 
     def overview(self) -> dict[str, JSON]:
         """Return the most important numbers as plain values: the accuracy, areas and skill, and what they say."""

@@ -1,13 +1,20 @@
 import pytest
 
 from tests.report.browser import Browser
-from tests.report.runs import shared_run, with_skills
+from tests.report.runs import make_run, shared_run, with_skills
 from twinlens.report import write_report
 
 
 @pytest.fixture(scope="session")
 def run(tmp_path_factory):
     return shared_run(tmp_path_factory.getbasetemp())
+
+
+@pytest.fixture(scope="session")
+def paired(tmp_path_factory):
+    """A run of the pair that has a chance level, over the same steps."""
+    metrics = ["soundness_rank", "completeness_share", "completeness"]
+    return make_run(tmp_path_factory.mktemp("paired") / "run", metrics=metrics)
 
 
 @pytest.fixture(scope="session")

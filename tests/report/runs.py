@@ -130,3 +130,13 @@ def content_of(path):
 
 def decoded(uri):
     return np.asarray(Image.open(io.BytesIO(base64.b64decode(uri.partition(",")[2]))).convert("RGB"))
+
+
+def on_the_plane(evaluation, points):
+    """A run whose methods stand at these points of its plane, without control."""
+    [first, *_] = evaluation.results.methods.values()
+    made = changed(evaluation, methods=dict.fromkeys(points, first))
+    for method, areas in points.items():
+        for metric, area in zip(evaluation.results.plane, areas, strict=True):
+            made = with_curve(made, method, metric, area=Estimate(value=area, samples=10), control=None, skill=None)
+    return made

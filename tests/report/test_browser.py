@@ -183,7 +183,7 @@ def test_every_method_on_the_plane_is_an_arrow_from_its_exchanged_maps(browser, 
     assert option["fills"]["random"] == card
     assert option["labels"] == [True] * len(METHODS)
     caption = browser.run("return document.querySelector('figcaption').textContent")
-    assert "Each arrow starts at the areas of the same maps exchanged" in caption
+    assert "Each arrow starts at the values of the same maps exchanged" in caption
     assert browser.complaints() == []
 
 
@@ -412,7 +412,7 @@ def test_names_with_markup_marks_and_emoji_show_as_text(browser, tmp_path):
     )
     browser.open(write_report([changed(run, warnings=(EVIL,))], tmp_path / "r.html"))
     assert browser.complaints() == []
-    assert browser.run("return document.scripts.length") == 8
+    assert browser.run("return document.scripts.length") == 9
     assert browser.run("return document.querySelector('h1').textContent") == f"{EVIL} on {EVIL}"
     assert EVIL in browser.run("return [...document.querySelectorAll('.warnings li')].map(li => li.textContent)")
     assert EVIL in browser.run("return document.querySelector('.verdicts').textContent")

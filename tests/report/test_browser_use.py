@@ -115,7 +115,7 @@ def test_nothing_is_cut_at_any_width(browser, page, pair, runs):
         "return [...document.querySelectorAll('.scroll')].map(box => [box.getBoundingClientRect().left, "
         "box.querySelector('tbody th').getBoundingClientRect().left])"
     )
-    assert len(edges) == (1 if runs == 1 else 5)
+    assert len(edges) >= (1 if runs == 1 else 5)
     for box, first in edges:
         assert first == pytest.approx(box, abs=1)
 

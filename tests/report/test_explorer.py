@@ -156,3 +156,12 @@ def test_absolute_thresholds_are_shown_as_they_were_asked(tmp_path):
         answers, row = sample["methods"]["random"], curve.table.ids.index(sample["id"])
         assert answers["removed"] == curve.table.removed[row, 1:].tolist()
         assert answers["removed"] == (~keep_at_levels(scene, place, "random")).flatten(1).sum(dim=1).tolist()
+
+
+def test_each_map_has_its_number_by_the_metric(paired):
+    shown = describe_samples(paired, budget=10**6)
+    assert (shown["metric"], shown["chance"], shown["note"]) == ("soundness_rank", 0.5, "")
+    for sample in shown["samples"]:
+        for method, answers in sample["methods"].items():
+            areas = dict(zip(paired.ids(), paired.curve(method, "soundness_rank").area_per_sample(), strict=True))
+            assert answers["area"] == pytest.approx(areas[sample["id"]], abs=1e-5)

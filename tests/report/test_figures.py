@@ -138,3 +138,23 @@ def test_panels_of_experiments_draw_the_plane_with_one_legend(judged):
     assert len(figure.axes[2].texts) == len(METHODS)
     [legend] = figure.legends
     assert sorted(text.get_text() for text in legend.get_texts()) == sorted(METHODS)
+
+
+def test_figures_of_the_pair_hold_the_trade_off_and_names_instead_of_a_legend(paired, tmp_path, monkeypatch):
+    monkeypatch.setattr(figures, "WIDTHS", {"two-columns": (6.9, 3.4)})
+    sizes = {}
+    monkeypatch.setattr(
+        figures,
+        "save_figure",
+        lambda figure, stem: sizes.update({stem.name: (figure.get_size_inches()[1], figure)}) or [],
+    )
+    write_figures([paired], tmp_path)
+    assert [name.removesuffix("-two-columns") for name in sizes] == [
+        *("plane", "tradeoff", "soundness-rank", "completeness-share", "completeness")
+    ]
+    for name, (height, figure) in sizes.items():
+        named = {text.get_text() for text in figure.axes[0].texts}
+        direct = name.startswith(("plane", "tradeoff"))
+        assert (set(METHODS) <= named) == direct
+        assert bool(figure.legends) == (not direct)
+        assert (height == 3.4) == direct

@@ -94,7 +94,7 @@ def test_names_of_a_run_are_data_whatever_they_hold(tmp_path):
     page = write_report([changed(evaluation, warnings=(EVIL,))], tmp_path / "r.html")
     text = page.read_text(encoding="utf-8")
     assert "alert('x')</script>" not in text
-    assert text.count("<script") == 8
+    assert text.count("<script") == 9
     [shown] = content_of(page)["runs"]
     assert (shown["model"], shown["data"], EVIL in shown["verdicts"][0]) == (EVIL, EVIL, True)
     assert [metric["title"] for metric in shown["metrics"]] == [EVIL]

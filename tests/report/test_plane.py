@@ -5,8 +5,9 @@ import dataclasses
 import pytest
 from matplotlib.figure import Figure
 
-from tests.report.runs import METHODS, SKILLS, changed, direction, with_areas, without_control
-from twinlens.report.plane import plane_of
+import twinlens as tl
+from tests.report.runs import METHODS, SKILLS, changed, direction, on_the_plane, with_areas, without_control
+from twinlens.report.plane import draw_points, label_points, plane_of
 from twinlens.report.styles import method_styles
 
 
@@ -33,13 +34,73 @@ def test_methods_without_both_areas_are_left_out(run):
     assert plane_of(changed(run, settings=one_side).results) is None
 
 
-def test_evaluations_plot_it_with_a_legend(judged):
+def drawn(axes):
+    """The points, the colours and the names of an evaluation's plot."""
+    points = {bars.get_label(): tuple(float(values[0]) for values in bars[0].get_data()) for bars in axes.containers}
+    colours = {bars.get_label(): bars[0].get_color() for bars in axes.containers}
+    return points, colours, {text.get_text(): text for text in axes.texts if text.get_text()}
+
+
+def test_evaluations_plot_it_with_names(judged):
     axes = Figure().add_subplot()
     assert judged.plot(ax=axes) is axes
-    points = {bars.get_label(): tuple(float(values[0]) for values in bars[0].get_data()) for bars in axes.containers}
+    points, colours, names = drawn(axes)
     assert points == {point.method: point.at for point in plane_of(judged.results).points}
-    colours = {bars.get_label(): bars[0].get_color() for bars in axes.containers}
     assert colours == {name: style.colour for name, style in method_styles([judged]).items()}
-    assert len(axes.texts) == len(METHODS)
-    assert {text.get_text() for text in axes.get_legend().get_texts()} == set(METHODS)
-    assert not without_control(judged).plot(ax=Figure().add_subplot()).texts
+    assert set(METHODS) <= set(names)
+    assert axes.get_legend() is None
+    assert len([text for text in axes.texts if not text.get_text()]) == len(METHODS)  # arrows
+    plain = without_control(judged).plot(ax=Figure().add_subplot())
+    assert all(text.get_text() for text in plain.texts)
+
+
+def chance_lines(axes):
+    lines = [line for line in axes.get_lines() if line.get_label() == "_chance"]
+    return [[list(values) for values in line.get_data()] for line in lines]
+
+
+def test_lines_cross_at_chance_within_the_limits(paired):
+    assert plane_of(paired.results).chance == (0.5, 0.5)
+    far = on_the_plane(paired, {"a": (0.8, 0.9), "b": (0.82, 0.93)})
+    axes = far.plot(ax=Figure().add_subplot())
+    assert chance_lines(axes) == [[[0.5, 0.5], [0, 1]], [[0, 1], [0.5, 0.5]]]
+    (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
+    assert 0.45 < left < 0.5  # no room is wasted
+    assert 0.82 < right < 0.87
+    assert 0.45 < bottom < 0.5
+    assert 0.93 < top < 0.98
+    _, _, names = drawn(axes)
+    assert names["chance"].xy == (0.5, 0.5)
+
+
+def test_metrics_without_a_chance_level_have_no_lines(paired):
+    assert tl.METRICS["completeness"].about.chance is None
+    asked = paired.results.settings.metrics
+    mixed = {name: asked[name] for name in ("soundness_rank", "completeness")}
+    half = changed(paired, settings=dataclasses.replace(paired.results.settings, metrics=mixed))
+    assert plane_of(half.results).chance == (0.5, None)
+    axes = half.plot(ax=Figure().add_subplot())
+    assert chance_lines(axes) == [[[0.5, 0.5], [0, 1]]]
+    axes = Figure().add_subplot()
+    plane = dataclasses.replace(plane_of(paired.results), chance=(None, None))
+    draw_points(axes, plane, method_styles([paired]))
+    label_points(axes, plane)
+    assert set(drawn(axes)[2]) == set(METHODS)
+    assert chance_lines(axes) == []
+    assert "chance" not in drawn(axes)[2]
+
+
+def test_names_cover_neither_points_nor_each_other_and_the_rest_is_in_the_legend(paired):
+    crowd = {f"method number {k}": (0.6 + 0.001 * k, 0.6) for k in range(12)} | {"alone": (0.9, 0.9)}
+    evaluation = on_the_plane(paired, crowd)
+    axes = evaluation.plot(ax=Figure().add_subplot())
+    _, _, names = drawn(axes)
+    boxes = [text.get_window_extent() for text in names.values()]
+    assert all(box.count_overlaps(boxes) == 1 for box in boxes)  # itself
+    points = axes.transData.transform([*crowd.values()])
+    assert not any(box.contains(*point) for box in boxes for point in points)
+    assert "alone" in names
+    missing = {text.get_text() for text in axes.get_legend().get_texts()}
+    assert len(missing) > 0
+    assert {*names, *missing} - {"chance"} == {*crowd}
+    assert not {*names} & missing

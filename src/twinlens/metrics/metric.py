@@ -52,6 +52,9 @@ class About:
     higher_is_better: bool = True
     """Whether a larger area is better for the map."""
 
+    chance: float | None = None
+    """The area of random maps; None where it depends on model and data."""
+
     side: Literal["soundness", "completeness"] | None = None
     """The side of the soundness–completeness plane that it measures, if any."""
 

@@ -47,6 +47,7 @@ _SHARE = About(
     across="share of features kept",
     along="share of predictive information",
     scale="A share, averaged over the share of features kept: 0.5 by chance, 1 where the first features hold all.",
+    chance=0.5,
     side="completeness",
 )
 

@@ -30,6 +30,7 @@ _RANK = About(
     across="share of features kept",
     along="soundness of what is included",
     scale="A probability: 0.5 by chance, 1 where all attribution lies on the features that matter most.",
+    chance=0.5,
     side="soundness",
 )
 

@@ -135,13 +135,16 @@ function shape(coordinates, style, closed) {
 const PLANE_GRID = { left: 56, right: 24, top: 20, bottom: 50 };
 
 function planeRange(side) {
-  const points = content.runs.flatMap(run => run.plane?.points ?? []);
-  return range(
-    points.flatMap(({ sides }) => {
-      const { area, control } = sides[side];
-      return [area.value, area.low, area.high, control?.value];
-    }),
-  );
+  const planes = content.runs.map(run => run.plane).filter(Boolean);
+  return range([
+    ...planes.map(plane => plane.chance[side]),
+    ...planes.flatMap(({ points }) =>
+      points.flatMap(({ sides }) => {
+        const { area, control } = sides[side];
+        return [area.value, area.low, area.high, control?.value];
+      }),
+    ),
+  ]);
 }
 
 const planeAt = point => point.sides.map(({ area }) => area.value);
@@ -157,7 +160,7 @@ function planeOption(plane) {
   const [across, along] = plane.titles;
   return (colours, chart) => {
     const visible = plane.points.filter(point => !hidden.has(point.method));
-    const places = placeLabels(visible, ranges, chart);
+    const places = placeLabels(visible, plane.chance, ranges, chart);
     return {
       ...frame(colours, `Soundness and completeness of ${plane.points.length} methods; the table has the same numbers.`),
       grid: PLANE_GRID,
@@ -165,11 +168,46 @@ function planeOption(plane) {
       xAxis: axis(`${across} →`, ranges[0], colours, { nameGap: 32 }),
       yAxis: axis(`${along} →`, ranges[1], colours, { nameGap: 40 }),
       series: [
+        ...chanceCross(plane.chance, ranges, places.get(CHANCE), colours),
         frontLine(plane, ranges, colours),
         ...visible.flatMap(point => planeMarks(point, places.get(point.method), colours)),
       ],
     };
   };
+}
+
+const CHANCE = Symbol('chance'); // among the names of methods, any of which may be "chance"
+
+/** A dotted line, with an optional label beside a point. */
+function chanceLine(line, colours, label = null) {
+  const style = { stroke: colours.quiet, lineWidth: 1, lineDash: [1, 3], fill: 'none' };
+  return {
+    type: 'custom',
+    id: `chance ${line.join(' ')}`,
+    silent: true,
+    tooltip: { show: false },
+    data: [line[0]],
+    z: 1,
+    encode: { x: 0, y: 1 },
+    renderItem: (_, api) => {
+      const children = [{ type: 'polyline', shape: { points: line.map(point => api.coord(point)) }, style }];
+      if (label) {
+        const [x, y] = api.coord(label.at);
+        const text = { text: 'chance', fill: colours.quiet, fontFamily: colours.font, fontSize: 12 };
+        children.push({ type: 'text', style: { ...text, ...label.style, x: x + label.offset[0], y: y + label.offset[1] } });
+      }
+      return { type: 'group', children };
+    },
+  };
+}
+
+/** Lines at what chance alone gives, on the axes whose metric has such a level. */
+function chanceCross([across, along], [x, y], place, colours) {
+  const up = isNumber(across) ? [[across, y.min], [across, y.max]] : null;
+  const aside = isNumber(along) ? [[x.min, along], [x.max, along]] : null;
+  const lines = [up, aside].filter(Boolean);
+  const label = place ? { at: [across ?? x.max, along ?? y.max], ...place } : null;
+  return lines.map((line, k) => chanceLine(line, colours, k ? null : label));
 }
 
 function frontLine(plane, ranges, colours) {
@@ -213,8 +251,7 @@ function planeMarks(point, place, colours) {
       label: {
         show: Boolean(place),
         formatter: () => point.method,
-        ...place,
-        distance: 6,
+        ...place?.label,
         color: point.baseline ? colours.quiet : colours.text,
         fontSize: 12,
         fontFamily: colours.font,
@@ -275,8 +312,8 @@ function planeArrow(method, from, to, colour, colours) {
   };
 }
 
-/** Finds a side of each point where its name covers nothing else; names without room are left out. */
-function placeLabels(visible, ranges, chart) {
+/** Finds a side of each point where its name covers nothing else, "chance" last; names without room are left out. */
+function placeLabels(visible, chance, ranges, chart) {
   const width = chart.getWidth() - PLANE_GRID.left - PLANE_GRID.right;
   const height = chart.getHeight() - PLANE_GRID.top - PLANE_GRID.bottom;
   const pixel = (value, { min, max }, length) => (length * (value - min)) / (max - min);
@@ -287,7 +324,7 @@ function placeLabels(visible, ranges, chart) {
   });
   const around = ([x, y], reach) => [x - reach, y - reach, x + reach, y + reach];
   const taken = points.map(({ x, y }) => around([x, y], 8));
-  const arrows = visible.flatMap((point, k) => {
+  const lines = visible.flatMap((point, k) => {
     const from = exchangedAt(point);
     if (!from) return [];
     const start = onScreen(from);
@@ -296,37 +333,67 @@ function placeLabels(visible, ranges, chart) {
       around([start[0] + (step * (points[k].x - start[0])) / 20, start[1] + (step * (points[k].y - start[1])) / 20], 2),
     );
   });
+  points.sort((a, b) => b.front - a.front);
+  if (chance.some(isNumber)) {
+    const [x, y] = onScreen([chance[0] ?? ranges[0].max, chance[1] ?? ranges[1].max]);
+    if (isNumber(chance[0])) lines.push([x, 0, x, height]);
+    if (isNumber(chance[1])) lines.push([0, y, width, y]);
+    points.push({ method: CHANCE, x, y });
+  }
   const places = new Map();
-  for (const { method, x, y } of points.sort((a, b) => b.front - a.front)) {
-    const half = 3.7 * method.length;
-    const above = (from, to, align) => ({ position: 'top', align, box: [from, y - 26, to, y - 11] });
-    const below = (from, to, align) => ({ position: 'bottom', align, box: [from, y + 11, to, y + 26] });
-    const candidates = [
-      above(x - half, x + half, 'center'),
-      below(x - half, x + half, 'center'),
-      { position: 'right', box: [x + 12, y - 8, x + 12 + 2 * half, y + 8] },
-      { position: 'left', box: [x - 12 - 2 * half, y - 8, x - 12, y + 8] },
-      above(x - 2 * half, x, 'right'),
-      below(x - 2 * half, x, 'right'),
-      above(x, x + 2 * half, 'left'),
-      below(x, x + 2 * half, 'left'),
-    ];
+  for (const { method, front, x, y } of points) {
     const free = ([left, top, right, bottom], others) =>
       left > 0 &&
       right < width + 20 &&
       top > -18 &&
       bottom < height &&
       !others.some(other => left < other[2] && right > other[0] && top < other[3] && bottom > other[1]);
-    // A name over an arrow is better than none.
-    const chosen = [[...taken, ...arrows], taken]
+    const length = textWidth(method === CHANCE ? 'chance' : method, theme(), front ? 'bold' : 'normal');
+    const candidates = labelSides(x, y, length);
+    // A name over a line is better than none.
+    const chosen = [[...taken, ...lines], taken]
       .map(others => candidates.find(({ box }) => free(box, others)))
       .find(Boolean);
     if (chosen) {
       taken.push(chosen.box);
-      places.set(method, { position: chosen.position, align: chosen.align });
+      places.set(method, chosen);
     }
   }
   return places;
+}
+
+const measuring = document.createElement('canvas').getContext('2d');
+
+/** The width of a text on one line, in pixels. */
+function textWidth(text, { font }, weight = 'normal') {
+  measuring.font = `${weight} 12px ${font}`;
+  return measuring.measureText(text).width + 6;
+}
+
+const LABEL_SIDES = [
+  ['center', 'top', 0],
+  ['center', 'bottom', 0],
+  ['left', 'right', 0],
+  ['right', 'left', 0],
+  ...[0, 14].flatMap(away =>
+    ['top', 'bottom'].flatMap(position => ['center', 'right', 'left'].map(align => [align, position, away])),
+  ),
+];
+
+/** Where a text beside a point may be, best first: how it is aligned, and its box. */
+function labelSides(x, y, length) {
+  return LABEL_SIDES.map(([align, position, away]) => {
+    const beside = position === 'left' || position === 'right';
+    const gap = beside ? 12 : 0;
+    const left = { center: x - length / 2, left: x + gap, right: x - gap - length }[align];
+    const top = { top: y - 26 - away, bottom: y + 11 + away }[position] ?? y - 8;
+    return {
+      label: { position, distance: 6 + away, ...(beside ? {} : { align }) },
+      box: [left, top, left + length, top + (beside ? 16 : 15)],
+      style: { align, verticalAlign: { top: 'bottom', bottom: 'top' }[position] ?? 'middle' },
+      offset: [{ center: 0, left: gap || 4, right: -(gap || 4) }[align], { top: -6 - away, bottom: 6 + away }[position] ?? 0],
+    };
+  });
 }
 
 function planeHover(plane, chosen) {

@@ -22,7 +22,8 @@ function explorer() {
     element(
       'p',
       { class: 'lead' },
-      'Those that tell most about this evaluation: what each method marks, what of it was judged false, ' +
+      'Those that tell most about this evaluation: what each method marks, ' +
+        `${content.runs.some(run => run.explorer.judged) ? 'what of it was judged false, ' : ''}` +
         'and what the model sees and says as features are removed.',
     ),
     several ? element('nav', { class: 'choices', 'aria-label': 'Run' }, ...links) : null,
@@ -273,8 +274,15 @@ function card(run, sample, method) {
     isNumber(shown.falseShare)
       ? element('p', { class: 'quiet' }, `${percent(shown.falseShare)} of its attribution judged false in the end.`)
       : null,
+    isNumber(shown.area) ? element('p', { class: 'quiet' }, ownNumber(run.explorer, shown.area)) : null,
     odd,
   );
+}
+
+/** What the metric says about one map. */
+function ownNumber({ title, chance }, area) {
+  const chanceText = isNumber(chance) ? `, by chance ${chance}` : '';
+  return element('span', {}, 'This map: ', name(title), ` ${decimal(area)}${chanceText}.`);
 }
 
 /** Puts the pictures and answers of one level into the cards. */

@@ -26,6 +26,7 @@ from twinlens.report.pictures import Picture, Shades, data_uri, false_picture, i
 from twinlens.run.manifest import ModelRecord
 from twinlens.run.sample_selection import SelectedSample, SelectedSamples, read_selection
 from twinlens.run.stored_run import StoredRun
+from twinlens.run.wording import name_of
 from twinlens.support.fields import JSON, to_json
 from twinlens.support.randomness import stream
 
@@ -115,6 +116,8 @@ def describe_samples(evaluation: StoredRun, *, budget: int) -> dict[str, JSON]:
         "answer": scene.answer,
         "note": _note(scene),
         "metric": scene.metric,
+        "title": name_of(evaluation.results, scene.metric),
+        "chance": evaluation.results.about(scene.metric).chance,
         "judged": scene.judged,
         "by": schedule.by,
         "order": schedule.order,
@@ -182,7 +185,7 @@ def _note(scene: _Scene) -> str:
         notes.append(f"No maps are stored for {', '.join(missing)}: only the model's answers are shown.")
     if scene.imputer is None and not scene.tokens:
         notes.append("The imputer is a custom one and not available here: removed features are shown in grey.")
-    if not scene.judged:
+    if scene.evaluation.results.first_of("soundness") is None:
         notes.append("Soundness was not measured: no features were judged false.")
     return " ".join(notes)
 
@@ -258,11 +261,13 @@ def _answers(scene: _Scene, place: int, method: str, uris: Mapping[tuple[str, ..
     columns = [place_of(level) for level in scene.schedule.levels]
     frames = [uris.get((method, "frame", str(k))) for k in range(len(columns))]
     false = np.nan if curve.false_share is None else curve.false_share[place]
+    areas = curve.area_per_sample()
     return {
         "marks": _token_marks(scene, place, method) if scene.tokens and method in scene.maps else None,
         "map": uris.get((method, "map")),
         "false": uris.get((method, "false")),
         "falseShare": _number(false),
+        "area": None if areas is None else _number(areas[place]),
         "frames": to_json(frames) if None not in frames else None,
         "kind": table.map_kinds[place],
         "predicted": [class_name(model, table.predicted[place, column]) for column in columns],

@@ -13,18 +13,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from twinlens.report.plane import draw_points, plane_of
+from twinlens.report.plane import draw_points, label_points, plane_of, tradeoff_of
 from twinlens.report.styles import MARKERS, MethodStyle, method_styles
-from twinlens.run.results import CurveResults
+from twinlens.run.results import CurveResults, Numbers
 from twinlens.run.stored_run import StoredRun, run_labels
 from twinlens.run.wording import performance_of
 from twinlens.support.arguments import checked
 from twinlens.support.files import as_path, is_local
-from twinlens.support.plotting import import_pyplot, new_axes
+from twinlens.support.plotting import draw_chance, import_pyplot, label_ends, new_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
 
 WIDTHS = {"one-column": (3.3, 2.4), "two-columns": (6.9, 3.4)}
 """Width and height in inches; the legend adds to the height."""
@@ -100,7 +101,9 @@ def _charts(evaluation: StoredRun, styles: Mapping[str, MethodStyle]) -> dict[st
     """Return the drawing function of each chart, by file name."""
     charts: dict[str, Callable[[Axes], None]] = {}
     if evaluation.results.plane:
-        charts["plane"] = partial(draw_plane, evaluation=evaluation, styles=styles)
+        charts["plane"] = partial(draw_plane, evaluation=evaluation, styles=styles, names=True)
+    if tradeoff_of(evaluation.results):
+        charts["tradeoff"] = partial(draw_tradeoff, evaluation=evaluation, styles=styles)
     for metric in evaluation.metrics:
         own = _file_name(metric.replace("_", "-"))
         name = next(name for name in chain([own], (f"{own}-{k}" for k in count(2))) if name not in charts)
@@ -108,19 +111,56 @@ def _charts(evaluation: StoredRun, styles: Mapping[str, MethodStyle]) -> dict[st
     return charts
 
 
-def draw_plane(axes: Axes, evaluation: StoredRun, styles: Mapping[str, MethodStyle]) -> None:
-    """Draw the soundness–completeness plane of a run that has measured both."""
+def draw_plane(axes: Axes, evaluation: StoredRun, styles: Mapping[str, MethodStyle], *, names: bool = False) -> None:
+    """Draw the soundness–completeness plane of a run that has measured both, with names beside its points if asked."""
     plane = plane_of(evaluation.results)
     if plane is None:
         raise ValueError("`metrics` must hold soundness and completeness for the plane; request both.")
     draw_points(axes, plane, styles)
+    if names:
+        label_points(axes, plane)
 
 
 def plot_plane(evaluation: StoredRun, ax: Axes | None = None) -> Axes:
-    """Draw the plane with a legend, on new axes by default."""
+    """Draw the plane, on new axes by default; names without room beside their points are in a legend."""
     axes = new_axes(ax)
-    draw_plane(axes, evaluation, method_styles([evaluation]))
-    axes.legend()
+    draw_plane(axes, evaluation, method_styles([evaluation]), names=True)
+    handles, labels = _legend_entries(axes)
+    if handles:
+        axes.legend(handles, labels)
+    return axes
+
+
+def draw_tradeoff(axes: Axes, evaluation: StoredRun, styles: Mapping[str, MethodStyle]) -> None:
+    """Draw soundness over completeness as features enter, with marks, names at the ends of curves, and chance."""
+    plane, tradeoff = plane_of(evaluation.results), tradeoff_of(evaluation.results)
+    if plane is None or tradeoff is None:
+        raise ValueError(
+            "`metrics` must hold soundness and completeness over the same steps for the trade-off; request "
+            "soundness_rank and completeness_share."
+        )
+    chance, (*marks, last) = plane.chance[0], tradeoff.marks
+    labels = [] if chance is None else [(chance, "chance", "0.5")]
+    for method, (sound, complete) in tradeoff.curves.items():
+        line = _draw_curve(axes, complete.values, sound, method, styles[method])
+        line.set(markevery=marks, markersize=3.5)
+        end = np.array(line.get_xydata())[last]
+        axes.plot(*end, color=line.get_color(), marker=line.get_marker(), markersize=6, label="_whole")
+        labels.append((float(end[1]), method, styles[method].colour))
+    highest, along = max(tradeoff.curves.values(), key=lambda pair: sum(pair[0].values[k] or 0.0 for k in marks))
+    for k in marks:
+        style: Any = {"textcoords": "offset points", "ha": "center", "color": "0.4", "fontsize": "x-small"}
+        axes.annotate(f"{highest.levels[k]:.0%}", (along.values[k], highest.values[k]), (0, 5), **style)
+    draw_chance(axes, None, chance)
+    axes.set_xlabel(plane.titles[1])
+    axes.set_ylabel(f"{plane.titles[0]} of what is included")
+    label_ends(axes, labels)
+
+
+def plot_tradeoff(evaluation: StoredRun, ax: Axes | None = None) -> Axes:
+    """Draw the trade-off, on new axes by default."""
+    axes = new_axes(ax)
+    draw_tradeoff(axes, evaluation, method_styles([evaluation]))
     return axes
 
 
@@ -131,7 +171,8 @@ def draw_metric(axes: Axes, evaluation: StoredRun, metric: str, styles: Mapping[
     for method in results.best_first():
         curve = results.methods[method].metrics.get(metric)
         if curve is not None:
-            _draw_curve(axes, curve, method, styles[method], stairs=about.stairs)
+            x = curve.performance if about.stairs else curve.levels
+            _draw_curve(axes, x, curve, method, styles[method], stairs=about.stairs)
     across, along = about.axes(performance_of(results, metric))
     axes.set_xlabel(across)
     axes.set_ylabel(along)
@@ -139,9 +180,11 @@ def draw_metric(axes: Axes, evaluation: StoredRun, metric: str, styles: Mapping[
         axes.invert_xaxis()
 
 
-def _draw_curve(axes: Axes, curve: CurveResults, method: str, style: MethodStyle, *, stairs: bool) -> None:
+def _draw_curve(
+    axes: Axes, across: Numbers, curve: CurveResults, method: str, style: MethodStyle, *, stairs: bool = False
+) -> Line2D:
     """Draw a curve with its band, as stairs over the levels that reach a new performance or as a line."""
-    x = np.array(curve.performance if stairs else curve.levels, dtype=np.float64)
+    x = np.array(across, dtype=np.float64)
     if stairs:
         chosen = np.flatnonzero(x > np.concatenate([[-np.inf], np.maximum.accumulate(x)[:-1]]))
     else:
@@ -153,11 +196,19 @@ def _draw_curve(axes: Axes, curve: CurveResults, method: str, style: MethodStyle
     line.set_linestyle((0, tuple(0.5 * length for length in style.dash)) if style.dash else "-")
     step: Any = "pre" if stairs else None
     axes.fill_between(x[chosen], low, high, step=step, color=style.colour, alpha=0.12, linewidth=0)
+    return line
+
+
+def _legend_entries(axes: Axes) -> tuple[list[Any], list[str]]:
+    """Return handles and labels of the methods whose names are not in the axes; no name is read as mathematics."""
+    written = {text.get_text() for text in axes.texts}
+    entries = [entry for entry in zip(*axes.get_legend_handles_labels(), strict=True) if entry[1] not in written]
+    return [handle for handle, _ in entries], [label.replace("$", r"\$") for _, label in entries]
 
 
 def _add_legend(figure: Figure, axes: Axes) -> None:
     """Put the legend below the axes, and make the figure that much taller."""
-    handles, labels = axes.get_legend_handles_labels()
+    handles, labels = _legend_entries(axes)
     if not handles:
         return
     width, height = figure.get_size_inches()

@@ -108,9 +108,10 @@ function planeFigure({ plane, missing, methods }) {
   const caption = [
     'Up and to the right is better.',
     plane.points.some(exchangedAt)
-      ? 'Each arrow starts at the areas of the same maps exchanged between the samples. A symbol is empty on the right ' +
+      ? 'Each arrow starts at the values of the same maps exchanged between the samples. A symbol is empty on the right ' +
         'without skill in soundness, at the top without skill in completeness.'
       : '',
+    plane.chance.some(isNumber) ? 'Dotted: the score of random maps.' : '',
     plane.points.some(point => point.front)
       ? 'The dashed line is the Pareto front: no method beats those on it on both sides.'
       : '',
@@ -183,6 +184,7 @@ function curves() {
     element(
       'div',
       { class: several ? 'stack' : 'grid' },
+      tradeoffSection(),
       ...metrics.map(metric =>
         element(
           'section',
@@ -261,8 +263,8 @@ function footer() {
     element(
       'p',
       {},
-      `Written by twinlens ${content.version}. Areas are means over the range of a curve; results.json in the run ` +
-        'directory has every number. Charts by Apache ECharts.',
+      `Written by twinlens ${content.version}. results.json in the run directory has every number. ` +
+        'Charts by Apache ECharts.',
     ),
   );
 }

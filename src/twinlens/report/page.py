@@ -32,6 +32,7 @@ _SCRIPTS = (
     "elements.js",
     "downloads.js",
     "charts.js",
+    "tradeoff.js",
     "tables.js",
     "explorer.js",
     "page.js",

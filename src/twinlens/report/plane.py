@@ -1,22 +1,24 @@
-"""The soundness–completeness plane as values, which figures, notebooks and the page draw."""
+"""The soundness–completeness plane as values, and paths through it, which figures, notebooks and the page draw."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from twinlens.report.styles import MARKERS, MethodStyle
-from twinlens.run.results import Results
+from twinlens.run.results import CurveResults, Results
 from twinlens.run.wording import name_of
 from twinlens.support.arrays import Floats
 from twinlens.support.estimate import Estimate
-from twinlens.support.plotting import draw_arrow, marker_fill
+from twinlens.support.plotting import draw_arrow, draw_chance, marker_fill, place_label
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+_MARKED = (0.1, 0.25, 0.5)  # shares of features on the trade-off
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +60,8 @@ class Plane:
 
     metrics: tuple[str, str]
     titles: tuple[str, str]
+    chance: tuple[float | None, float | None]
+    """Both areas of random maps, where the metric knows them."""
     points: tuple[PlanePoint, ...]
 
 
@@ -78,7 +82,35 @@ def plane_of(results: Results) -> Plane | None:
             front = method in results.front
             points.append(PlanePoint(method=method, sides=(sides[0], sides[1]), front=front, baseline=own.baseline))
     titles = (name_of(results, across), name_of(results, along))
-    return Plane(metrics=(across, along), titles=titles, points=tuple(points))
+    chance = (results.about(across).chance, results.about(along).chance)
+    return Plane(metrics=(across, along), titles=titles, chance=chance, points=tuple(points))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tradeoff:
+    """The path through the plane of each method, as features enter in the order of its maps."""
+
+    marks: tuple[int, ...]
+    """Positions of the marked levels: about a tenth, a quarter and half of the features, and the whole map."""
+    curves: Mapping[str, tuple[CurveResults, CurveResults]] = field(metadata={"stored": False})
+    """Soundness and completeness over the same levels, by method, best first."""
+
+
+def tradeoff_of(results: Results) -> Tradeoff | None:
+    """Return the trade-off of a run; None where the sides of its plane were not measured over the same axis."""
+    abouts = [results.about(metric) for metric in results.plane]
+    if len({(about.across, about.stairs) for about in abouts}) != 1:
+        return None
+    curves: dict[str, tuple[CurveResults, CurveResults]] = {}
+    for method in results.best_first():
+        sound, complete = map(results.methods[method].metrics.get, results.plane)
+        if sound and complete and sound.levels == complete.levels and None not in (*sound.values, *complete.values):
+            curves[method] = sound, complete
+    levels = np.array(next((sound.levels for sound, _ in curves.values()), ()), dtype=np.float64)
+    if len(levels) < 2:  # no method, or maps of a single feature
+        return None
+    marks = dict.fromkeys(int(np.abs(levels[:-1] - share).argmin()) for share in _MARKED)
+    return Tradeoff(marks=(*marks, len(levels) - 1), curves=curves)
 
 
 def draw_points(axes: Axes, plane: Plane, styles: Mapping[str, MethodStyle]) -> None:
@@ -98,8 +130,29 @@ def draw_points(axes: Axes, plane: Plane, styles: Mapping[str, MethodStyle]) -> 
         # Drawn between the methods only; lines to the axes would widen their range.
         x, y = zip(*front, strict=True)
         axes.step(x, y, where="pre", color="0.4", linestyle="--", linewidth=0.8, zorder=1)
+    draw_chance(axes, *plane.chance)
     axes.set_xlabel(plane.titles[0])
     axes.set_ylabel(plane.titles[1])
+
+
+def label_points(axes: Axes, plane: Plane) -> None:
+    """Write names next to points where they cover no other, and "chance" where its lines cross."""
+    figure = axes.figure.canvas.figure
+    figure.draw_without_rendering()  # lays it out
+    taken, arrows, reach = list[list[float]](), list[list[float]](), figure.dpi / 72
+    for point in plane.points:
+        start, end = axes.transData.transform([point.exchanged or point.at, point.at])
+        taken += [[*(at - size * reach), *(at + size * reach)] for at, size in ((start, 3), (end, 5))]
+        arrows += [[*at, *at] for at in np.linspace(start, end, 20)]
+    labels = [(p.method, p.at, "0.4" if p.baseline else "0.1") for p in sorted(plane.points, key=lambda p: not p.front)]
+    x, y = plane.chance
+    if x is not None or y is not None:
+        labels.append(
+            ("chance", (axes.get_xlim()[1] if x is None else x, axes.get_ylim()[1] if y is None else y), "0.5")
+        )
+    for text, at, colour in labels:
+        # A name over an arrow is better than none.
+        any(place_label(axes, text, at, taken, more, colour) for more in (arrows, []))
 
 
 def _error_bar(area: Estimate) -> Floats | None:

@@ -38,6 +38,8 @@ class Column:
     """The area by a metric, the skill by the metric before it, or a number beside the metrics."""
     descending: bool = True
     """Whether sorting by it puts large values first."""
+    chance: float | None = None
+    """The area of random maps, where the metric knows it."""
 
     @property
     def title(self) -> str:
@@ -141,7 +143,7 @@ def _metric_columns(runs: Sequence[Results], metric: str) -> list[Column]:
     having = [results for results in runs if metric in results.settings.metrics]
     about = having[0].about(metric)
     better, heading = about.higher_is_better, f"{about.heading} {about.arrow}"
-    columns = [Column(key=metric, heading=heading, summary=about.summary, descending=better)]
+    columns = [Column(key=metric, heading=heading, summary=about.summary, descending=better, chance=about.chance)]
     if any(metric in results.sides and results.with_skill(metric) for results in having):
         summary = f"How much better in {name_of(having[0], metric)} than the same maps exchanged between the samples"
         columns.append(Column(key=f"{metric}_skill", heading="skill ↑", summary=summary, kind="skill"))
@@ -269,7 +271,10 @@ def describe_columns(results: Results) -> str:
         f" {name_of(results, metric)} up to {performance_of(results, metric)} {high:.2f};"
         for metric, high in results.soundness_up_to.items()
     )
-    text = f"Areas under the curves:{limits} ↑ more is better, ↓ less is better; below, 95% intervals."
+    text = f"One number for each curve:{limits} ↑ more is better, ↓ less is better; below, 95% intervals."
+    chance = {name_of(results, name): results.about(name).chance for name in results.settings.metrics}
+    levels = [f"{name} {level:g}" for name, level in chance.items() if level is not None]
+    text += f" By chance: {', '.join(levels)}." if levels else ""
     if any(map(results.with_skill, results.sides)):
         text += " Skill: how much better than the same maps exchanged between the samples; 0 means no better."
     if any(method.properties for method in results.methods.values()):

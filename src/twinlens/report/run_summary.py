@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
-from twinlens.report.plane import plane_of
+from twinlens.report.plane import plane_of, tradeoff_of
 from twinlens.report.results_table import check_table, describe_samples_of, differences_table, results_table
 from twinlens.run.check_records import Check
 from twinlens.run.results import CurveResults, Results, StoppingResults
@@ -51,7 +51,7 @@ def describe_comparison(comparison: RunComparison, evaluations: Sequence[StoredR
 
 def describe_run(evaluation: StoredRun, label: str) -> dict[str, JSON]:
     """Return the content about one run."""
-    results, compared, plane = evaluation.results, evaluation.comparison(), plane_of(evaluation.results)
+    results, compared = evaluation.results, evaluation.comparison()
     return {
         "name": label,
         "model": results.model.name,
@@ -67,7 +67,8 @@ def describe_run(evaluation: StoredRun, label: str) -> dict[str, JSON]:
         "methods": [_method(results, name) for name in results.best_first()],
         "table": to_json(results_table([evaluation], [label])),
         "terms": _terms(results),
-        "plane": None if plane is None else to_json(plane),
+        "plane": to_json(plane_of(results)),
+        "tradeoff": to_json(tradeoff_of(results)),
         "missing": [side for side in ("soundness", "completeness") if results.first_of(side) is None],
         "confidence": results.confidence,
         "resamples": results.settings.resamples,

@@ -41,10 +41,11 @@ const byColumn = (column, k) => {
 /** The heading of a column in one line. */
 const inOneLine = heading => heading.replace('-\n', '').replace('\n', ' ');
 
-function columnHead({ heading, summary, descending }, fill) {
+function columnHead({ heading, summary, descending, chance }, fill) {
   const head = element('th', { scope: 'col', title: summary || null });
   const text = inOneLine(heading).replace(/ (?=[↑↓]$)/, '\u00a0'); // an arrow stays with its word
   head.append(sortButton(head, text, descending ? 'descending' : 'ascending', fill));
+  if (isNumber(chance)) head.append(element('small', {}, `chance ${chance}`));
   return head;
 }
 

@@ -6,6 +6,8 @@ import html
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from twinlens.support.arrays import Floats
 
 if TYPE_CHECKING:
@@ -13,6 +15,11 @@ if TYPE_CHECKING:
 
 # The colour-blind safe palette of Okabe and Ito, without yellow, which is invisible on white.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+
+# Where a label may be, as directions from its point and how the text is aligned, best first.
+_SIDES = ((0, 1), (0, -1), (1, 0), (-1, 0), (1, 1), (-1, 1), (1, -1), (-1, -1))
+_ACROSS, _ALONG = {-1: "right", 0: "center", 1: "left"}, {-1: "top", 0: "center", 1: "bottom"}
+_BEHIND = {"facecolor": "white", "alpha": 0.7, "linewidth": 0, "pad": 0.5}  # lines stay visible below a label
 
 _CELL = "padding:0.2em 0.7em;text-align:right"
 
@@ -30,7 +37,7 @@ def new_axes(ax: Axes | None) -> Axes:
     """Return the axes to draw on, new ones if None."""
     if ax is not None:
         return ax
-    axes: Axes = import_pyplot().subplots()[1]
+    axes: Axes = import_pyplot().subplots(layout="constrained")[1]
     return axes
 
 
@@ -61,6 +68,50 @@ def draw_arrow(axes: Axes, start: Sequence[float], end: Sequence[float], colour:
     axes.plot(*start, "o", color=colour, markersize=3, markerfacecolor="none", markeredgewidth=0.8, label="_exchanged")
     props = {"arrowstyle": "-|>", "color": colour, "linewidth": 0.8, "shrinkA": 2, "shrinkB": 4, "mutation_scale": 7}
     axes.annotate("", xy=(end[0], end[1]), xytext=(start[0], start[1]), arrowprops=props)
+
+
+def draw_chance(axes: Axes, x: float | None, y: float | None) -> None:
+    """Draw quiet lines at what chance alone gives, which stays within the limits."""
+    style: Any = {"color": "0.6", "linestyle": ":", "linewidth": 0.9, "zorder": 0.5, "label": "_chance"}
+    for line, at in ((axes.axvline, x), (axes.axhline, y)):
+        if at is not None:
+            line(at, **style)
+
+
+def place_label(
+    axes: Axes, text: str, at: tuple[float, float], taken: list[list[float]], more: list[list[float]], colour: str
+) -> bool:
+    """Write a text beside a point where it covers nothing, and add its box to `taken`; False if there is no room.
+
+    `taken` and `more` are boxes in pixels (left, bottom, right, top). The axes must be laid out already.
+    """
+    obstacles = np.array([*taken, *more]).reshape(-1, 4)
+    for across, along in _SIDES:
+        label = axes.annotate(
+            text, at, (6 * across, 6 * along), textcoords="offset points", color=colour, parse_math=False,
+            fontsize="small", ha=_ACROSS[across], va=_ALONG[along], zorder=4, bbox=_BEHIND,
+        )  # fmt: skip
+        left, bottom, right, top = box = label.get_window_extent().extents
+        inside = axes.bbox.x0 < left and right < axes.bbox.x1 and axes.bbox.y0 < bottom and top < axes.bbox.y1
+        covers = (obstacles[:, :2] < (right, top)).all(axis=1) & (obstacles[:, 2:] > (left, bottom)).all(axis=1)
+        if inside and not covers.any():
+            taken.append([*box])
+            return True
+        label.remove()
+    return False
+
+
+def label_ends(axes: Axes, labels: Sequence[tuple[float, str, str]]) -> None:
+    """Write texts in colours to the right of the axes, each at its height or as near as the others allow."""
+    labels = sorted(labels)
+    style: Any = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "va": "center"}
+    style |= {"fontsize": "small", "parse_math": False, "annotation_clip": False}
+    texts = [axes.annotate(text, (1.0, at), (4, 0), color=colour, **style) for at, text, colour in labels]
+    heights = axes.transData.transform([(0.0, at) for at, *_ in labels])[:, 1] * 72 / axes.figure.dpi
+    gaps = 1.3 * float(texts[0].get_fontsize()) * np.arange(len(texts))
+    upper, lower = np.maximum.accumulate(heights - gaps), np.minimum.accumulate((heights - gaps)[::-1])[::-1]
+    for text, shift in zip(texts, (upper + lower) / 2 + gaps - heights, strict=True):
+        text.xyann = (4, shift)
 
 
 def html_table(heads: Sequence[str], body: Sequence[Sequence[str]]) -> str:
