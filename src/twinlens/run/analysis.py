@@ -222,7 +222,13 @@ def _skill(reader: TableReader, method: str, metric: Metric, settings: Settings,
         reader.curve(method, metric, sweeps),
     )
     looks = reader.manifest.looks
-    estimate = skill(*pair, confidence=looks.confidence(CONFIDENCE), high=high, resamples=settings.resamples)
+    estimate = skill(
+        *pair,
+        confidence=looks.confidence(CONFIDENCE),
+        high=high,
+        resamples=settings.resamples,
+        groups=reader.exchange_groups,
+    )
     return dataclasses.replace(estimate, p=None if estimate.p is None else looks.p_value(estimate.p))
 
 
