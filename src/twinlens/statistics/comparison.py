@@ -76,23 +76,15 @@ def compare_areas(
 
 
 def decide_differences(
-    values: Floats,
-    replicates: Floats,
-    *,
-    samples: int | Integers,
-    groups: int | Integers | None = None,
-    confidence: float,
-    looks: Looks,
+    values: Floats, replicates: Floats, *, samples: int | Integers, confidence: float, looks: Looks
 ) -> list[tuple[Estimate, float | None]]:
     """Test differences (K,) with replicates (R, K) together, and return each with its p-value without adjustment."""
-    many, level = len(values), looks.confidence(confidence, at_once=len(values))
+    many, counts = len(values), np.broadcast_to(samples, values.shape)
+    level = looks.confidence(confidence, at_once=many)
+    together = Estimate.of_differences(values, replicates, samples=samples, confidence=level)
     tested = []
-    for k, estimate in enumerate(
-        Estimate.of_differences(values, replicates, samples=samples, groups=groups, confidence=level)
-    ):
-        [alone] = Estimate.of_differences(
-            values[[k]], replicates[:, [k]], samples=estimate.samples, groups=estimate.groups, confidence=level
-        )
+    for k, estimate in enumerate(together):
+        [alone] = Estimate.of_differences(values[[k]], replicates[:, [k]], samples=counts[[k]], confidence=level)
         adjusted = None if estimate.p is None else looks.p_value(estimate.p, at_once=many)
         tested.append((dataclasses.replace(estimate, p=adjusted), None if alone.p is None else looks.p_value(alone.p)))
     return tested

@@ -130,16 +130,9 @@ def _compare_family(numbers: Sequence[RunValues], confidence: float, looks: Look
     values = np.array([[math.nan if run.value is None else run.value for run in each.values] for each in numbers])
     replicates = np.stack([np.stack([np.asarray(run.replicates) for run in each.values]) for each in numbers], axis=2)
     # Of two runs, the smaller one determines how much new samples would change the difference.
-    samples, groups = np.array(
-        [np.min([(run.samples, run.groups or run.samples) for run in each.values], axis=0) for each in numbers]
-    ).T
+    samples = np.array([min(run.samples for run in each.values) for each in numbers])
     tested = decide_differences(
-        values[:, 0] - values[:, 1],
-        replicates[0] - replicates[1],
-        samples=samples,
-        groups=groups,
-        confidence=confidence,
-        looks=looks,
+        values[:, 0] - values[:, 1], replicates[0] - replicates[1], samples=samples, confidence=confidence, looks=looks
     )
     return [
         RunPair(

@@ -14,7 +14,7 @@ from twinlens.metrics.curves import Curve
 from twinlens.statistics.bootstrap import bootstrap
 from twinlens.support.arguments import checked
 from twinlens.support.estimate import Estimate
-from twinlens.support.resampling import FEWEST, check_confidence
+from twinlens.support.resampling import FEWEST, check_confidence, widening
 
 
 @checked
@@ -61,20 +61,18 @@ def skill(
     """
     check_confidence(confidence)
     _refuse_others(own, exchanged)
-    if groups is not None and len(own.table) < FEWEST:  # too few groups
+    samples = len(own.table)
+    if samples < FEWEST:  # too few groups
         groups = None
     pair = (bootstrap(each.in_steps(), resamples=resamples, seed=seed, groups=groups) for each in (own, exchanged))
     (mine, my_replicates), (theirs, their_replicates) = (each.areas_up_to(high) for each in pair)
     sign = 1.0 if own.higher_is_better else -1.0
-    replicates = sign * (my_replicates - their_replicates)
+    value, replicates = sign * (mine - theirs), sign * (my_replicates - their_replicates)
+    if groups is not None:  # there are fewer groups than samples, for whose number the interval is widened
+        count = len({groups[name] for name in own.table.ids})
+        replicates = value + (replicates - value) * widening(count) / widening(samples)
     trusted = replicates if own.has_interval else np.full(len(replicates), np.nan)
-    [estimate] = Estimate.of_differences(
-        np.array([sign * (mine - theirs)]),
-        trusted[:, None],
-        samples=len(own.table),
-        groups=None if groups is None else len({groups[name] for name in own.table.ids}),
-        confidence=confidence,
-    )
+    [estimate] = Estimate.of_differences(np.array([value]), trusted[:, None], samples=samples, confidence=confidence)
     return estimate
 
 

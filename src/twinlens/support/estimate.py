@@ -56,9 +56,6 @@ class Estimate:
     confidence: float = field(default=0.95, repr=False, compare=False, metadata=_KEPT_IN_MEMORY)
     """Nominal coverage of the interval."""
 
-    groups: int | None = field(default=None, repr=False, compare=False, metadata=_KEPT_IN_MEMORY)
-    """Number of independent groups of samples; None where each sample is one."""
-
     reach: float | None = field(default=None, repr=False, compare=False, metadata=_KEPT_IN_MEMORY)
     """How far an unseen sample may differ: the size of the number before anything is subtracted from it."""
 
@@ -100,20 +97,14 @@ class Estimate:
 
     @staticmethod
     def of_differences(
-        values: Floats,
-        replicates: Floats,
-        *,
-        samples: int | Integers,
-        groups: int | Integers | None = None,
-        confidence: float = 0.95,
+        values: Floats, replicates: Floats, *, samples: int | Integers, confidence: float = 0.95
     ) -> list[Estimate]:
         """Test several differences (K,) simultaneously, by their replicates (R, K).
 
         Intervals and p-values are adjusted for all of them: p is below 1 - confidence where an interval excludes 0.
-        There is no p-value with fewer than ten samples. `groups` is the number of independent groups of samples.
+        There is no p-value with fewer than ten samples.
         """
-        counts, units = (np.broadcast_to(n, values.shape) for n in (samples, samples if groups is None else groups))
-        together = around(values, replicates, units)
+        together, counts = around(values, replicates, samples), np.broadcast_to(samples, values.shape)
         low, high = together.ends(confidence)
         return [
             Estimate(
@@ -124,7 +115,6 @@ class Estimate:
                 p=_defined(p) if counts[k] >= FEWEST else None,
                 replicates=replicates[:, k],
                 confidence=confidence,
-                groups=int(units[k]),
             )
             for k, p in enumerate(together.p_values())
         ]

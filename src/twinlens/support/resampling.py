@@ -149,12 +149,17 @@ class Around:
 def around(values: Floats, replicates: Floats, samples: int | Integers) -> Around:
     """Measure how far replicates (R, K) are from their values (K,); NaN is left out.
 
-    `samples` is the number behind all values, or (K,) behind each: resamples of few vary less than new samples would.
+    `samples` is the number behind all values, or (K,) behind each.
     """
-    distance = np.abs(replicates - values) * np.sqrt(samples / np.maximum(np.asarray(samples) - 3, 1))
+    distance = np.abs(replicates - values) * widening(samples)
     defined = np.isfinite(distance)
     distance[~defined | (distance <= 1e-12 * np.abs(values))] = 0.0  # rounding errors are not spread
     scale = np.sqrt((distance**2).sum(axis=0) / np.maximum(defined.sum(axis=0), 1))
     units = np.divide(distance, scale, out=np.zeros_like(distance), where=scale > 0)
     farthest = np.sort(units.max(axis=1)[defined.any(axis=1)])
     return Around(values=values, scale=np.where(defined.any(axis=0), scale, math.nan), farthest=farthest)
+
+
+def widening(samples: int | Integers) -> Floats:
+    """Return how much more new samples would vary than resamples of this many do."""
+    return np.asarray(np.sqrt(samples / np.maximum(np.asarray(samples) - 3, 1)))
