@@ -27,27 +27,29 @@ from twinlens.statistics.contrasts import RunValues, compare_runs
 from twinlens.support.estimate import Estimate
 
 SWEEP = tl.probing.Schedule(by="area", order="lerf", levels=tl.metrics.PROTOCOLS["paper"].levels)
-STEPS, OPPOSITE = (sweep.schedule for sweep in tl.METRICS["soundness_two_sided"].sweeps(200))
+JOINING, LEAVING = (sweep.schedule for sweep in tl.METRICS["soundness_rank"].sweeps(200))
 SCHEDULES = {
     "sweep": SWEEP,
-    "steps": STEPS,
-    "opposite": OPPOSITE,
+    "joining": JOINING,
+    "leaving": LEAVING,
     "value": tl.probing.Schedule(by="value", order="morf", levels=(1.0, *THRESHOLDS)),
     "area": tl.probing.Schedule(by="area", order="morf", levels=(0.0, *SHARES)),
 }
 METRICS = {
-    "completeness": lambda t: tl.completeness_from_probes(t["value"]),
+    "soundness": lambda t: tl.METRICS["soundness_rank"].read([t["joining"], t["leaving"]]),
+    "completeness": lambda t: tl.METRICS["completeness_share"].read([t["joining"], t["leaving"]]),
+    "calibration": lambda t: tl.METRICS["calibration"].read([t["joining"], t["leaving"]]),
     "ROAD": lambda t: tl.removal_from_probes(t["area"]),
-    "soundness, two-sided": lambda t: tl.soundness_from_probes(
-        t["steps"], estimator="two_sided", opposite=t["opposite"]
-    ),
-    "soundness, score": lambda t: tl.soundness_from_probes(t["sweep"], performance="probability"),
+    "completeness (paper)": lambda t: tl.completeness_from_probes(t["value"]),
+    "soundness (paper), score": lambda t: tl.soundness_from_probes(t["sweep"], performance="probability"),
 }
 USED = {
-    "completeness": ("value",),
+    "soundness": ("joining", "leaving"),
+    "completeness": ("joining", "leaving"),
+    "calibration": ("joining", "leaving"),
     "ROAD": ("area",),
-    "soundness, two-sided": ("steps", "opposite"),
-    "soundness, score": ("sweep",),
+    "completeness (paper)": ("value",),
+    "soundness (paper), score": ("sweep",),
 }
 
 

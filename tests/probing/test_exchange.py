@@ -1,5 +1,7 @@
 """The exchanged control: who gets whose map, and on which samples."""
 
+from collections import Counter
+
 import numpy as np
 import pytest
 import torch
@@ -7,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import twinlens as tl
-from twinlens.probing.exchange import draw_controlled, draw_partners
+from twinlens.probing.exchange import draw_controlled, draw_partners, exchange_groups
 from twinlens.support.randomness import drawn_order
 
 CLASSES = st.lists(st.integers(0, 4), min_size=2, max_size=60)
+LABELS = np.arange(100) % 7
 
 
 def names(count):
@@ -25,6 +28,25 @@ def test_everybody_gets_the_map_of_another_and_of_another_class_where_there_is_o
     largest = np.bincount(labels).max()
     met_their_own = (np.array(labels)[partners] == labels).sum()
     assert met_their_own == max(0, 2 * largest - len(labels))  # no exchange can do with fewer
+
+
+@given(labels=CLASSES, seed=st.integers(0, 3))
+def test_two_swap_their_maps_and_three_of_an_odd_number_take_turns(labels, seed):
+    ids = names(len(labels))
+    partners = draw_partners(ids, labels, seed=seed)
+    odd = np.flatnonzero(partners[partners] != np.arange(len(labels)))
+    assert len(odd) == 3 * (len(labels) % 2)
+    groups = exchange_groups(ids, labels, seed=seed)
+    assert sorted(Counter(groups.values()).values()) == [2] * ((len(labels) - len(odd)) // 2) + [3] * (len(odd) // 3)
+    assert all(groups[ids[k]] == groups[ids[partner]] for k, partner in enumerate(partners))
+
+
+def test_samples_that_exchange_maps_are_controlled_together():
+    ids, labels = names(101), np.arange(101) % 7
+    groups = exchange_groups(ids, labels, seed=3)
+    sizes = Counter(groups.values())
+    drawn = Counter(groups[ids[k]] for k in draw_controlled(ids, labels, 0.5, seed=3))
+    assert sum(drawn[name] < sizes[name] for name in drawn) <= 1
 
 
 @given(labels=CLASSES, order=st.randoms(use_true_random=False))
@@ -54,7 +76,7 @@ def test_more_samples_leave_whole_blocks_as_they_are(count):
     few, many = (draw_partners([ids[k] for k in some], labels[some], seed=1) for some in (first, np.arange(700)))
     before = {ids[k]: ids[first[partner]] for k, partner in zip(first, few, strict=True)}
     assert {name: ids[many[ids.index(name)]] for name in before} == before
-    few, many = (draw_controlled([ids[k] for k in some], 0.5, seed=1) for some in (first, np.arange(700)))
+    few, many = (draw_controlled([ids[k] for k in some], labels[some], 0.5, seed=1) for some in (first, np.arange(700)))
     controlled = {ids[first[k]] for k in few}
     assert {ids[k] for k in many} & {ids[k] for k in first} == controlled
     assert len(controlled) == count // 2
@@ -67,11 +89,11 @@ def test_another_seed_is_another_exchange():
 
 
 def test_a_larger_share_only_adds_samples():
-    half, most = (set(draw_controlled(names(100), share, seed=3).tolist()) for share in (0.5, 0.8))
+    half, most = (set(draw_controlled(names(100), LABELS, share, seed=3).tolist()) for share in (0.5, 0.8))
     assert (len(half), len(most)) == (50, 80)
     assert half < most
-    assert draw_controlled(names(100), 1.0, seed=3).tolist() == list(range(100))
-    assert len(draw_controlled(names(3), 0.01, seed=3)) == 1
+    assert draw_controlled(names(100), LABELS, 1.0, seed=3).tolist() == list(range(100))
+    assert len(draw_controlled(names(3), LABELS[:3], 0.01, seed=3)) == 1
 
 
 def test_exchange_maps():

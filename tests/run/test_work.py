@@ -27,7 +27,7 @@ def test_the_control_is_that_of_the_library(tmp_path, share):
     )  # fmt: skip
     ids = evaluation.ids()
     exchanged = tl.probing.exchange_maps(evaluation.maps("saliency"), labels, ids=ids, seed=3)
-    chosen = draw_controlled(ids, share, seed=3)
+    chosen = draw_controlled(ids, labels, share, seed=3)
     for name in GROUPS["default"]:
         metric = METRICS[name].bound(tl.ConstantImputer(0.1), neighbours=True)
         curves = [
@@ -45,7 +45,8 @@ def test_the_control_is_that_of_the_library(tmp_path, share):
         ]
         found = evaluation.results.skill("saliency", name)
         high = evaluation.results.soundness_up_to.get(name)
-        expected = tl.skill(*curves, high=high, resamples=100)
+        groups = tl.probing.exchange_groups(ids, labels, seed=3)
+        expected = tl.skill(*curves, high=high, resamples=100, groups=groups)
         assert found.value == pytest.approx(expected.value, abs=1e-6, nan_ok=True)
         if name == "soundness":  # judged by accuracy, for all samples at once
             assert (found.low, found.high, found.p) == (None, None, None)

@@ -2,9 +2,12 @@ import dataclasses
 
 import numpy as np
 import pytest
+import torch
+from scipy.stats import binom
 
 import twinlens as tl
 from twinlens.laboratory.tasks import sparse_linear
+from twinlens.probing.exchange import draw_controlled, draw_partners
 
 LEVELS = tuple(p / 100 for p in range(98, 0, -4))
 
@@ -120,3 +123,59 @@ def _mixed(first, second, index, swap, ids):
     else:
         first = dataclasses.replace(first, table=joined)
     return of_samples(first, places, ids)
+
+
+ALL = 40  # inputs and maps, each of which meets each
+TESTED = {
+    "soundness_rank": tl.METRICS["soundness_rank"],
+    "completeness": tl.Completeness(performance="probability"),
+}
+
+
+@pytest.fixture(scope="module")
+def bank():
+    """Probes of random maps on all inputs of a model to which some features matter more than others."""
+    rng, weights = np.random.default_rng(0), torch.linspace(3.0, 0.0, 20)
+    inputs = torch.as_tensor(rng.random((ALL, 20)), dtype=torch.float32)
+    maps, every = rng.random((ALL, 20)), np.repeat(np.arange(ALL), ALL)
+
+    def model(x):
+        return torch.stack([x @ weights - 4, 0 * x[:, 0]], dim=1)
+
+    schedules = {sweep.schedule: None for metric in TESTED.values() for sweep in metric.sweeps(20)}
+    return {
+        schedule: tl.probe(
+            model, inputs[every], [0] * ALL**2, np.tile(maps, (ALL, 1)), schedule=schedule,
+            imputer=tl.ConstantImputer(0.0),
+        )
+        for schedule in schedules
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("share", [0.5, 1.0])
+@pytest.mark.parametrize("name", TESTED)
+def test_false_alarms_of_random_maps(bank, name, share):
+    """A reduced version of benchmarks/false_alarms.py: 5% of 200 data sets, within the limits of chance.
+
+    With samples instead of groups drawn, completeness raises 1% of alarms: some maps are better on any input.
+    """
+    metric, alarms, labels = TESTED[name], [], np.arange(24) % 5
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        inputs, maps = (rng.permutation(ALL)[:24] for _ in range(2))
+        ids = tuple(map(str, inputs))
+        chosen = draw_controlled(ids, labels, share, seed=seed)
+        names = tuple(ids[k] for k in chosen)
+        own, exchanged = (
+            metric.read(
+                [
+                    dataclasses.replace(bank[sweep.schedule].take((ALL * inputs + each)[chosen]), ids=names)
+                    for sweep in metric.sweeps(20)
+                ]
+            )
+            for each in (maps, maps[draw_partners(ids, labels, seed=seed)])
+        )
+        groups = tl.probing.exchange_groups(ids, labels, seed=seed)
+        alarms.append(tl.skill(own, exchanged, resamples=150, groups=groups).p < 0.05)
+    least, most = binom.ppf([0.005, 0.995], 200, 0.05)
+    assert least <= sum(alarms) <= most

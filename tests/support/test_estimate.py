@@ -79,3 +79,11 @@ def test_differences_are_tested_together():
     assert (undefined.value, undefined.interval, undefined.p) == (None, None, None)
     [alone] = Estimate.of_differences(np.array([5.0]), replicates[:, [1]], samples=30)
     assert alone.high - alone.low < clear.high - clear.low
+
+
+@pytest.mark.parametrize(("samples", "shown"), [(9, False), (10, True)])
+def test_few_samples_have_no_p_value(samples, shown):
+    replicates = np.random.default_rng(0).normal(size=(200, 2)) + 5
+    for estimate in Estimate.of_differences(np.array([5.0, 5.0]), replicates, samples=np.array([samples, 20])):
+        assert (estimate.p is not None) == (shown or estimate.samples == 20)
+        assert estimate.decided  # by its interval

@@ -30,8 +30,9 @@ def exchange_maps(
 ) -> Tensor:
     """Exchange maps between samples; no sample keeps its own map.
 
-    The map comes from a sample of another class if possible, because maps of one class resemble each other. Among many
-    samples, maps are exchanged within random blocks of at least 64.
+    Two samples swap their maps; three take turns if the number is odd. They are of different classes if possible,
+    because maps of one class resemble each other. Among many samples, maps are exchanged within random blocks of at
+    least 64.
 
     Args:
         maps: (N, *S), one map per sample, at least two.
@@ -68,40 +69,54 @@ def draw_partners(ids: Sequence[str], labels: Sequence[int] | Integers, *, seed:
     return partners
 
 
+def exchange_groups(ids: Sequence[str], labels: Sequence[int] | Integers, *, seed: int) -> dict[str, str]:
+    """Return for each id the first of those that exchange maps among themselves: two, or three of an odd number.
+
+    In a group, own and exchanged maps are the same maps on the same inputs. Groups are independent of each other.
+    """
+    partners = draw_partners(ids, labels, seed=seed)
+    return {ids[k]: min(ids[k], ids[one], ids[partners[one]]) for k, one in enumerate(partners.tolist())}
+
+
 def _exchange(ids: Sequence[str], classes: Integers, seed: int) -> Integers:
-    """Draw the partners (N,) of one block."""
-    count = len(ids)
-    # Sorted by class, in a random order of classes, and shifted by the size of the largest class: as few samples as
-    # possible then meet their own class, and none unless it holds more than half of all samples.
+    """Draw the partners (N,) of one block: two samples swap their maps, and three take turns if the number is odd."""
+    # Sorted by class, in a random order of classes, and shifted by half: as few samples as possible then meet their own
+    # class, and none unless it holds more than half of all samples.
     ranks = {label: stream(seed, "class", str(label)) for label in np.unique(classes).tolist()}
     names = [(ranks[label], stream(seed, "exchange", name), name) for label, name in zip(classes, ids, strict=True)]
-    order = np.array(sorted(range(count), key=names.__getitem__))
-    largest = int(np.unique(classes, return_counts=True)[1].max())
-    partner = np.roll(order, -(largest if largest < count else 1))
-    # Then two samples at a time swap their partners, unless that adds a partner of the same class.
-    own_class, rng = classes[order].tolist(), np.random.default_rng(stream(seed, "swaps"))
-    partner_class, own = classes[partner].tolist(), order.tolist()
-    mixed = partner.tolist()
-    for a, b in rng.integers(count, size=(_SWAPS * count, 2)).tolist():
-        before = (partner_class[a] == own_class[a]) + (partner_class[b] == own_class[b])
-        after = (partner_class[b] == own_class[a]) + (partner_class[a] == own_class[b])
-        if after <= before and mixed[b] != own[a] and mixed[a] != own[b]:
-            mixed[a], mixed[b] = mixed[b], mixed[a]
-            partner_class[a], partner_class[b] = partner_class[b], partner_class[a]
-    partners = np.empty(count, dtype=np.int64)
-    partners[order] = mixed
+    order, half = sorted(range(len(ids)), key=names.__getitem__), len(ids) // 2
+    pairs, label = list(zip(order[:half], order[half:], strict=False)), classes.tolist()
+
+    def alike(pair: tuple[int, int]) -> bool:
+        return bool(label[pair[0]] == label[pair[1]])
+
+    # Then two pairs at a time change partners, unless that adds a partner of the same class.
+    rng = np.random.default_rng(stream(seed, "swaps"))
+    for a, b, turned in rng.integers([half, half, 2], size=(_SWAPS * len(ids), 3)).tolist():
+        (one, other), (third, fourth) = pairs[a], pairs[b][::-1] if turned else pairs[b]
+        changed = (one, fourth), (third, other)
+        if a != b and sum(map(alike, changed)) <= alike(pairs[a]) + alike(pairs[b]):
+            pairs[a], pairs[b] = changed
+    partners = np.empty(len(ids), dtype=np.int64)
+    for one, other in pairs:
+        partners[one], partners[other] = other, one
+    if len(ids) % 2:  # the last sample joins the pair in which it adds the fewest partners of the same class
+        last = order[-1]
+        one, other = min(pairs, key=lambda pair: sum(alike((last, each)) for each in pair) - alike(pair))
+        partners[one], partners[last], partners[other] = last, other, one
     return partners
 
 
-def draw_controlled(ids: Sequence[str], share: float, *, seed: int) -> Integers:
+def draw_controlled(ids: Sequence[str], labels: Sequence[int] | Integers, share: float, *, seed: int) -> Integers:
     """Draw the samples on which the exchanged control is measured, as increasing positions; a larger share adds some.
 
-    It is the share of each block; at least one sample is drawn.
+    It is the share of each block; at least one sample is drawn. Samples that exchange maps are drawn together, except
+    for the last of a block.
     """
-    drawn = list[int]()
+    drawn, groups = list[int](), exchange_groups(ids, labels, seed=seed) if len(ids) > 1 else {ids[0]: ids[0]}
     for block in _blocks(ids, seed):
-        order = sorted(block.tolist(), key=lambda position: (stream(seed, "control", ids[position]), ids[position]))
-        drawn += order[: max(1, round(share * len(block)))]
+        keys = {k: (stream(seed, "control", group := groups[ids[k]]), group, ids[k]) for k in block.tolist()}
+        drawn += sorted(keys, key=keys.__getitem__)[: max(1, round(share * len(block)))]
     return np.array(sorted(drawn), dtype=np.int64)
 
 

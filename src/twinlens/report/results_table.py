@@ -10,6 +10,7 @@ from twinlens.run.results import CurveResults, Results
 from twinlens.run.wording import name_of, performance_of
 from twinlens.statistics.contrasts import RunPair
 from twinlens.support.estimate import Estimate
+from twinlens.support.resampling import FEWEST
 
 if TYPE_CHECKING:
     from twinlens.run.check_records import Check
@@ -22,6 +23,7 @@ DIRECTIONS = {
     "worse": ("▼", "worse than maps from other inputs"),
 }
 """Sign and meaning of a skill."""
+_NO_P = f"no p-value with fewer than {FEWEST} samples"
 _NOT_ON_THE_PAGE = {"stored": False}
 
 
@@ -174,7 +176,7 @@ def _skill_details(curve: CurveResults) -> str | None:
         f"skill {skill.value:+z.3f}{ends}{meaning}",
         f"exchanged {format_number(control.value if control else None)}",
     ]
-    numbers += [] if skill.p is None else [f"p = {skill.p:.3f}"]
+    numbers += [f"p = {skill.p:.3f}"] if skill.p is not None else [_NO_P] if skill.interval else []
     return ", ".join([*numbers, f"{skill.samples} samples"]).replace("-", "−")
 
 
@@ -254,7 +256,8 @@ def _difference_cell(pair: RunPair | None) -> Cell:
     if pair is None:
         return Cell()
     p, alone = (format_number(p) for p in (pair.difference.p, pair.p_alone))
-    details = "without an interval" if pair.difference.p is None else f"p = {p}, by itself {alone}"
+    without = _NO_P if pair.difference.interval else "without an interval"
+    details = without if pair.difference.p is None else f"p = {p}, by itself {alone}"
     details += f", {describe_samples_of(pair)}"
     return Cell(estimate=pair.difference, signed=True, bold=pair.decided, details=details)
 

@@ -225,8 +225,9 @@ def _skill(reader: TableReader, method: str, metric: Metric, settings: Settings,
         reader.curve(method, metric, ids=reader.controlled_ids(settings.control_share)),
         reader.curve(method, metric, sweeps),
     )
-    looks = reader.manifest.looks
-    estimate = skill(*pair, confidence=looks.confidence(CONFIDENCE), high=high, resamples=settings.resamples)
+    looks, groups = reader.manifest.looks, reader.exchange_groups
+    confidence, resamples = looks.confidence(CONFIDENCE), settings.resamples
+    estimate = skill(*pair, confidence=confidence, high=high, resamples=resamples, groups=groups)
     return dataclasses.replace(estimate, p=None if estimate.p is None else looks.p_value(estimate.p))
 
 

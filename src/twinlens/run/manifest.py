@@ -28,7 +28,7 @@ from twinlens.probing.ranking import Schedule
 from twinlens.statistics.sequential import ONE_LOOK, Looks
 from twinlens.support.fields import JSON, to_json
 
-FORMAT = 5
+FORMAT = 6
 _LISTED = 6  # values that a message lists one by one
 
 

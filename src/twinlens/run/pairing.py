@@ -15,9 +15,7 @@ from twinlens.run.results import Results
 from twinlens.run.stored_run import StoredRun
 from twinlens.run.wording import listed
 from twinlens.support.fields import JSON, to_json
-
-FEWEST = 10
-"""With fewer shared samples, runs are not paired, unless one of them has no more."""
+from twinlens.support.resampling import FEWEST
 
 
 @dataclass(frozen=True, kw_only=True)

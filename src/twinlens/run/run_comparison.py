@@ -9,7 +9,7 @@ from itertools import combinations
 from typing import cast, overload
 
 from twinlens.metrics.curves import Curve
-from twinlens.run.pairing import FEWEST, Shared, shared_samples, unlike_runs, unlike_settings
+from twinlens.run.pairing import Shared, shared_samples, unlike_runs, unlike_settings
 from twinlens.run.stored_run import StoredRun, run_labels
 from twinlens.run.wording import performance_of
 from twinlens.statistics.bootstrap import bootstrap
@@ -20,7 +20,7 @@ from twinlens.statistics.verdicts import Comparison
 from twinlens.support.arguments import checked
 from twinlens.support.estimate import Estimate
 from twinlens.support.randomness import stream
-from twinlens.support.resampling import check_confidence
+from twinlens.support.resampling import FEWEST, check_confidence
 
 AnyRun = StoredRun | str | os.PathLike[str]
 Runs = Sequence[AnyRun] | Mapping[str, AnyRun]
@@ -205,7 +205,9 @@ class _Resampling:
             for quantity in quantities:
                 paired, draws = self.draw(names, quantity)
                 one, other = (
-                    self.estimate(name, quantity, method, metric, high, *draw)
+                    self.estimate(
+                        name, quantity, method, metric, high, *draw, quantity == "skill" and self.grouped(names, paired)
+                    )
                     for name, draw in zip(names, draws, strict=True)
                 )
                 numbers.append(
@@ -220,6 +222,11 @@ class _Resampling:
                     )
                 )
         return numbers
+
+    def grouped(self, names: tuple[str, str], paired: bool) -> bool:
+        """Return whether samples that exchanged their maps are drawn together: runs that are paired must agree."""
+        one, other = (self.runs[name].reader for name in names)
+        return not paired or one.exchange_groups == other.exchange_groups
 
     def _shared(self, names: tuple[str, str]) -> Shared:
         return shared_samples(names, (self.runs[names[0]], self.runs[names[1]]))
@@ -256,6 +263,7 @@ class _Resampling:
         high: float | None,
         ids: frozenset[str],
         seed: int,
+        grouped: bool,
     ) -> Estimate:
         evaluation = self.runs[run]
         reader, value = evaluation.reader, evaluation.metric_values[metric]
@@ -264,4 +272,5 @@ class _Resampling:
             return bootstrap(own, resamples=self.resamples, seed=seed).area(high=high)
         sweeps = evaluation.results.settings.exchanged(value, reader.features)
         exchanged = reader.curve(method, value, sweeps, ids=ids)
-        return skill(own, exchanged, high=high, resamples=self.resamples, seed=seed)
+        groups = reader.exchange_groups if grouped else None
+        return skill(own, exchanged, high=high, resamples=self.resamples, seed=seed, groups=groups)

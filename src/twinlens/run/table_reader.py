@@ -17,7 +17,7 @@ from twinlens.errors import RunError
 from twinlens.metrics.curves import Curve
 from twinlens.metrics.metric import Metric
 from twinlens.metrics.sweeps import Sweep
-from twinlens.probing.exchange import draw_controlled
+from twinlens.probing.exchange import draw_controlled, exchange_groups
 from twinlens.probing.probe_table import ProbeTable
 from twinlens.run.directory import Run
 from twinlens.run.manifest import SweepRecord
@@ -60,8 +60,14 @@ class TableReader:
     def controlled(self, share: float) -> Integers:
         """Return the positions of the samples probed with exchanged maps."""
         if share not in self._controlled:  # the draw sorts all samples
-            self._controlled[share] = draw_controlled(self.original.ids, share, seed=self.manifest.seed)
+            ids, labels = self.original.ids, self.original.labels
+            self._controlled[share] = draw_controlled(ids, labels, share, seed=self.manifest.seed)
         return self._controlled[share]
+
+    @cached_property
+    def exchange_groups(self) -> dict[str, str]:
+        """For each id, the group of samples that exchange their maps."""
+        return exchange_groups(self.original.ids, self.original.labels, seed=self.manifest.seed)
 
     def describe_maps(self, method: str) -> Mapping[str, Estimate]:
         """Compute the properties of a method's maps, one shard at a time."""

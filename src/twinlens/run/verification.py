@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+
 from twinlens.errors import DamagedError, first_line
 from twinlens.probing.exchange import draw_controlled
 from twinlens.probing.probe_table import ProbeTable
@@ -48,14 +50,14 @@ def verify_run(run: Run) -> list[Finding]:
     def look(path: Path, check: Callable[[], object]) -> None:
         findings.append(Finding(file=str(path.relative_to(run.path)), problem=_problem(path, check)))
 
-    samples = [_ids_of(run.original_shard(shard)) for shard in range(manifest.shards)]
-    for shard, ids in enumerate(samples):
-        original = run.original_shard(shard)
+    tables = [_load(run.original_shard(shard)) for shard in range(manifest.shards)]
+    for shard, table in enumerate(tables):
+        original, ids = run.original_shard(shard), None if table is None else table.ids
         look(original, partial(_check_table, run, original, None, None))
         for method in manifest.methods:
             look(run.maps_shard(method, shard), partial(_check_maps, run.maps_shard(method, shard), ids))
             for sweep in manifest.sweeps:
-                probed = _probed(samples, shard, sweep.exchanged, manifest)
+                probed = _probed(tables, shard, sweep.exchanged, manifest)
                 path = run.probes_shard(method, sweep.name, shard)
                 if probed != ():  # the control need not have samples in every shard
                     look(path, partial(_check_table, run, path, sweep.schedule, probed))
@@ -87,25 +89,26 @@ def _problem(path: Path, check: Callable[[], object]) -> str | None:
         return f"damaged: {first_line(error)}"
 
 
-def _ids_of(original: Path) -> tuple[str, ...] | None:
+def _load(original: Path) -> ProbeTable | None:
     try:
-        return ProbeTable.load(original).ids
+        return ProbeTable.load(original)
     except (ValueError, OSError):
         return None
 
 
 def _probed(
-    samples: Sequence[tuple[str, ...] | None], shard: int, exchanged: float, manifest: Manifest
+    tables: Sequence[ProbeTable | None], shard: int, exchanged: float, manifest: Manifest
 ) -> tuple[str, ...] | None:
     """Return the ids of a sweep in a shard: all, or those of the control; None if that is unknown."""
-    here = samples[shard]
+    here, intact = tables[shard], [table for table in tables if table is not None]
     if not exchanged or here is None:
-        return here
-    if None in samples:
+        return None if here is None else here.ids
+    if len(intact) < len(tables):
         return None
-    everybody = [name for ids in samples for name in ids or ()]
-    drawn = {everybody[position] for position in draw_controlled(everybody, exchanged, seed=manifest.seed).tolist()}
-    return tuple(name for name in here if name in drawn)
+    everybody = [name for table in intact for name in table.ids]
+    labels = np.concatenate([table.labels for table in intact])
+    drawn = {everybody[k] for k in draw_controlled(everybody, labels, exchanged, seed=manifest.seed).tolist()}
+    return tuple(name for name in here.ids if name in drawn)
 
 
 def _check_ids(ids: tuple[str, ...], expected: tuple[str, ...] | None) -> str | None:

@@ -189,8 +189,8 @@ class EvaluationWork:
     @cached_property
     def _drawn(self) -> dict[float, list[int]]:
         shares = {sweep.exchanged for sweep, _ in self.sweeps if sweep.exchanged}
-        ids, seed = self.samples.ids, self.run.manifest.seed
-        return {share: draw_controlled(ids, share, seed=seed).tolist() for share in shares}
+        ids, labels, seed = self.samples.ids, self.samples.labels, self.run.manifest.seed
+        return {share: draw_controlled(ids, labels, share, seed=seed).tolist() for share in shares}
 
     def describe(self, unit: Unit) -> str:
         """Name a unit in a message, with the ids of its samples."""

@@ -15,12 +15,10 @@ from typing import Literal
 
 from twinlens.statistics.verdicts import Contrast
 from twinlens.support.estimate import Estimate
+from twinlens.support.resampling import FEWEST
 
 MARGIN = 0.02
 """A difference or skill whose interval lies within ± this counts as none."""
-
-FEWEST = 10
-"""With fewer samples nothing is decided."""
 
 
 @dataclass(frozen=True, kw_only=True)

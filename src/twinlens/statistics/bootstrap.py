@@ -5,6 +5,7 @@ Shapes: N samples, L levels, R resamples.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -91,14 +92,18 @@ class Bootstrap:
 
 
 @checked
-def bootstrap(curve: Curve, *, resamples: int = 1000, seed: int = 0) -> Bootstrap:
+def bootstrap(
+    curve: Curve, *, resamples: int = 1000, seed: int = 0, groups: Mapping[str, str] | None = None
+) -> Bootstrap:
     """Resample the samples of a curve, from its probe table; steps are judged again in each resample.
 
     Args:
         curve: a curve of soundness, completeness or removal.
         resamples: number of resamples.
         seed: seed of the resampling; curves of the same samples are resampled alike.
+        groups: from each id to its group; samples of a group are drawn together. Each sample by itself by default.
     """
-    blocks = [curve.replicate(counts) for counts in draw_blocks(curve.table.ids, resamples, seed)]
+    ids = curve.table.ids if groups is None else [groups[name] for name in curve.table.ids]
+    blocks = [curve.replicate(counts) for counts in draw_blocks(ids, resamples, seed)]
     performance, values = (np.concatenate(each) for each in zip(*blocks, strict=True))
     return Bootstrap(curve=curve, performance=performance, values=values)

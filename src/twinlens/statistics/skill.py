@@ -6,13 +6,15 @@ of maps; own minus exchanged measures what the method says about *this* input.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from twinlens.metrics.curves import Curve
 from twinlens.statistics.bootstrap import bootstrap
 from twinlens.support.arguments import checked
 from twinlens.support.estimate import Estimate
-from twinlens.support.resampling import check_confidence
+from twinlens.support.resampling import FEWEST, check_confidence, widening
 
 
 @checked
@@ -24,6 +26,7 @@ def skill(
     high: float | None = None,
     resamples: int = 1000,
     seed: int = 0,
+    groups: Mapping[str, str] | None = None,
 ) -> Estimate:
     """Measure how much better a method's own maps are than the same maps exchanged between the samples.
 
@@ -36,6 +39,9 @@ def skill(
         high: for soundness, the predictive level up to which areas are taken; by default each curve's own area.
         resamples: number of resamples.
         seed: seed of the resampling.
+        groups: from each id to its group: samples that exchanged their maps with each other, as returned by
+            `twinlens.probing.exchange_groups`. How good a map is for any input cancels out within a group. By default
+            samples count as independent, which widens the interval.
 
     Returns:
         The difference of the areas, positive where own maps are better, with the p-value of no skill. Soundness by the
@@ -54,14 +60,18 @@ def skill(
     """
     check_confidence(confidence)
     _refuse_others(own, exchanged)
-    pair = (bootstrap(each, resamples=resamples, seed=seed) for each in (own, exchanged))
+    samples = len(own.table)
+    if samples < FEWEST:  # too few groups
+        groups = None
+    pair = (bootstrap(each, resamples=resamples, seed=seed, groups=groups) for each in (own, exchanged))
     (mine, my_replicates), (theirs, their_replicates) = (each.areas_up_to(high) for each in pair)
     sign = 1.0 if own.higher_is_better else -1.0
-    replicates = sign * (my_replicates - their_replicates)
+    value, replicates = sign * (mine - theirs), sign * (my_replicates - their_replicates)
+    if groups is not None:  # there are fewer groups than samples, for whose number the interval is widened
+        count = len({groups[name] for name in own.table.ids})
+        replicates = value + (replicates - value) * widening(count) / widening(samples)
     trusted = replicates if own.has_interval else np.full(len(replicates), np.nan)
-    [estimate] = Estimate.of_differences(
-        np.array([sign * (mine - theirs)]), trusted[:, None], samples=len(own.table), confidence=confidence
-    )
+    [estimate] = Estimate.of_differences(np.array([value]), trusted[:, None], samples=samples, confidence=confidence)
     return estimate
 
 

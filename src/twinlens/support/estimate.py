@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from twinlens.support.arrays import Floats, Integers
-from twinlens.support.resampling import around, band, resample_mean
+from twinlens.support.resampling import FEWEST, around, band, resample_mean
 
 _KEPT_IN_MEMORY = {"stored": False}
 
@@ -102,6 +102,7 @@ class Estimate:
         """Test several differences (K,) simultaneously, by their replicates (R, K).
 
         Intervals and p-values are adjusted for all of them: p is below 1 - confidence where an interval excludes 0.
+        There is no p-value with fewer than ten samples.
         """
         together, counts = around(values, replicates, samples), np.broadcast_to(samples, values.shape)
         low, high = together.ends(confidence)
@@ -111,7 +112,7 @@ class Estimate:
                 low=_defined(low[k]),
                 high=_defined(high[k]),
                 samples=int(counts[k]),
-                p=_defined(p),
+                p=_defined(p) if counts[k] >= FEWEST else None,
                 replicates=replicates[:, k],
                 confidence=confidence,
             )

@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 from twinlens.support.arrays import Floats, Integers
 from twinlens.support.randomness import stream
 
+FEWEST = 10
+"""With fewer samples, differences have no p-value, and runs that share fewer are not paired."""
 _MOST = 10**6
 _BLOCK = 16_000_000  # counts per block: 128 MB
 
@@ -27,7 +29,7 @@ def draw(ids: Sequence[str], resamples: int, seed: int) -> Floats:
     """Draw with replacement: how often each sample occurs in each resample, (R, N).
 
     Counts belong to ids and not to positions: reordering the samples reorders the columns and changes nothing else,
-    and two methods probed on the same samples are resampled alike.
+    and two methods probed on the same samples are resampled alike. Samples with the same id are drawn together.
     """
     return np.concatenate(list(draw_blocks(ids, resamples, seed)))
 
@@ -43,11 +45,11 @@ def draw_blocks(ids: Sequence[str], resamples: int, seed: int) -> Iterator[Float
         limit = "least 2" if resamples < 2 else f"most {_MOST}"
         raise ValueError(f"`resamples` must be at {limit}; got {resamples}. 1000 is a good number.")
     generator = np.random.default_rng(stream(seed, "bootstrap"))
-    rank = np.argsort(np.argsort(np.asarray(ids)))
+    names, rank = np.unique(np.asarray(ids), return_inverse=True)
     for start in range(0, resamples, size := max(1, _BLOCK // len(ids))):
         counts = np.empty((min(size, resamples - start), len(ids)))
         for row in counts:
-            row[:] = np.bincount(generator.integers(len(ids), size=len(ids)), minlength=len(ids))[rank]
+            row[:] = np.bincount(generator.integers(len(names), size=len(names)), minlength=len(names))[rank]
         yield counts
 
 
@@ -147,12 +149,17 @@ class Around:
 def around(values: Floats, replicates: Floats, samples: int | Integers) -> Around:
     """Measure how far replicates (R, K) are from their values (K,); NaN is left out.
 
-    `samples` is the number behind all values, or (K,) behind each: resamples of few vary less than new samples would.
+    `samples` is the number behind all values, or (K,) behind each.
     """
-    distance = np.abs(replicates - values) * np.sqrt(samples / np.maximum(np.asarray(samples) - 3, 1))
+    distance = np.abs(replicates - values) * widening(samples)
     defined = np.isfinite(distance)
     distance[~defined | (distance <= 1e-12 * np.abs(values))] = 0.0  # rounding errors are not spread
     scale = np.sqrt((distance**2).sum(axis=0) / np.maximum(defined.sum(axis=0), 1))
     units = np.divide(distance, scale, out=np.zeros_like(distance), where=scale > 0)
     farthest = np.sort(units.max(axis=1)[defined.any(axis=1)])
     return Around(values=values, scale=np.where(defined.any(axis=0), scale, math.nan), farthest=farthest)
+
+
+def widening(samples: int | Integers) -> Floats:
+    """Return how much more new samples would vary than resamples of this many do."""
+    return np.asarray(np.sqrt(samples / np.maximum(np.asarray(samples) - 3, 1)))
