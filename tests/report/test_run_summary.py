@@ -44,16 +44,8 @@ def test_statistics_are_shown_where_they_are_there(run):
     assert cell["details"].startswith("2.0, rank 1 to 2")
 
 
-def test_headlines_name_the_best_and_those_without_skill(judged):
-    shown = describe_run(changed(judged, front={"saliency": 1.0}, rivals={}), "r")
-    areas = [judged.results.area("saliency", metric) for metric in judged.results.plane]
-    assert shown["headlines"] == [
-        f"Where nothing may be falsely blamed, use saliency: soundness {areas[0]:.3f}, of which 0.210 is skill.",
-        f"Where nothing may be missed, use saliency: completeness {areas[1]:.3f}, of which 0.120 is skill.",
-        "random is no better than maps from other inputs in soundness and completeness.",
-        "In completeness, sobel is no better than maps from other inputs.",
-        "No other method beats saliency on either side.",
-    ]
+def test_skill_decides_the_order_and_the_arrows(judged):
+    shown = describe_run(judged, "r")
     assert shown["methods"][0]["name"] == "saliency"
     said = {point["method"]: [side["direction"] for side in point["sides"]] for point in shown["plane"]["points"]}
     assert said == {
@@ -61,24 +53,6 @@ def test_headlines_name_the_best_and_those_without_skill(judged):
         "sobel": ["better", "undecided"],
         "random": ["undecided", "worse"],
     }
-
-
-def test_a_skill_that_is_not_defined_is_left_out(run):
-    unknown = Estimate(value=None, samples=5)
-    area = Estimate(value=2.0, samples=10)
-    odd = with_curve(run, "random", "completeness_share", area=area, control=unknown, skill=unknown)
-    odd = with_curve(odd, "saliency", "completeness_share", control=unknown, skill=unknown)
-    area = run.results.area("saliency", "completeness_share")
-    [sentence] = [
-        text for text in describe_run(odd, "r")["headlines"] if text.startswith("Where nothing may be missed")
-    ]
-    assert sentence.startswith(f"Where nothing may be missed, use saliency: completeness {area:z.3f}")
-    assert "above" not in sentence
-    assert any(
-        text.startswith("The baseline random has the highest completeness (2.000), although")
-        for text in find_warnings(odd.results)
-    )
-    assert "–" in odd._repr_html_()
 
 
 def test_baselines_come_last_and_are_never_on_the_front_nor_best(run):
@@ -115,12 +89,13 @@ def test_the_page_compares_the_best_methods_in_words(run):
 
 
 def test_methods_come_best_first_and_the_front_is_that_of_the_results(run):
-    shown = describe_run(changed(with_areas(run, POINTS), front={"a": 1.0, "b": 0.5, "e": 0.5, "f": 1.0}), "r")
+    shown = describe_run(
+        changed(with_areas(run, POINTS), advice={}, front={"a": 1.0, "b": 0.5, "e": 0.5, "f": 1.0}), "r"
+    )
     assert shown["methods"][0]["name"] == "b"
     assert [m["name"] for m in shown["methods"]].index("c") > [m["name"] for m in shown["methods"]].index("e")
     assert set(front_of(shown)) == {"a", "b", "e", "f"}
-    assert "On the Pareto front: a, b, e and f. No method beats them on both sides." in shown["headlines"]
-    alone = describe_run(changed(with_areas(run, {"a": (0.5,), "b": (0.4,)}), front={}), "r")
+    alone = describe_run(changed(with_areas(run, {"a": (0.5,), "b": (0.4,)}), advice={}, front={}), "r")
     assert front_of(alone) == {}
 
 
@@ -148,10 +123,6 @@ def test_metrics_with_names_of_ones_own_are_shown_by_what_they_are(tmp_path):
     assert facts["Imputation"].startswith("linear (noise 0.01, ")
     assert facts["Imputation"].endswith("); steps: constant (value 0.5)")
     assert facts["Identity"].endswith(", seed 0")
-    assert any(
-        sentence.startswith("In steps, ") or ": steps 0." in sentence or " in steps " in sentence
-        for sentence in shown["headlines"]
-    )
     assert shown["explorer"]["metric"] == "strict"
     assert shown["explorer"]["judged"]
 
@@ -186,7 +157,7 @@ def test_maps_alone_say_so(tmp_path):
 
 
 def test_one_side_alone_is_told_without_the_other(tmp_path):
-    shown = describe_run(make_run(tmp_path / "run", samples=image_samples(4), metrics=["completeness"]), "r")
+    shown = describe_run(make_run(tmp_path / "run", metrics=["completeness"]), "r")
     assert (shown["plane"], shown["missing"]) == (None, ["soundness"])
     assert shown["headlines"]
     assert all("completeness" in sentence and "soundness" not in sentence for sentence in shown["headlines"])

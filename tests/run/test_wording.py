@@ -1,0 +1,108 @@
+"""Every sentence that a run prints about which method to use."""
+
+import dataclasses
+
+import pytest
+
+from tests.report.runs import changed, shared_run, with_curve
+from twinlens.run.wording import find_headlines
+from twinlens.statistics.advice import Advice
+from twinlens.support.estimate import Estimate
+
+SKILLS = {"a": (0.21, 0.05), "b": (0.03, 0.06), "c": (0.001, 0.01), "random": (0.0, 0.01)}
+VALUES = {"a": 0.8, "b": 0.85, "c": 0.7, "random": 0.5}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """Four methods, one of them a baseline, with known values and skills on 300 samples."""
+    evaluation = shared_run(tmp_path_factory.getbasetemp())
+    [first, *_] = evaluation.results.methods.values()
+    data = dataclasses.replace(evaluation.results.data, samples=300)
+    methods = {name: dataclasses.replace(first, baseline=name == "random") for name in VALUES}
+    evaluation = changed(evaluation, methods=methods, data=data)
+    for name, value in VALUES.items():
+        skill, reach = SKILLS[name]
+        for metric in ("soundness_rank", "completeness_share"):
+            estimate = Estimate(value=skill, low=skill - reach, high=skill + reach, samples=150)
+            evaluation = with_curve(evaluation, name, metric, area=Estimate(value=value, samples=300), skill=estimate)
+    return evaluation
+
+
+def said(run, outcome, methods, *, metric="soundness_rank", **entries):
+    """The sentence of one side."""
+    advice = Advice(outcome=outcome, methods=methods, **entries)
+    return find_headlines(changed(run, advice={metric: advice}).results)[0]
+
+
+def test_a_clear_choice(run):
+    assert said(run, "clear", ("a",)) == (
+        "Where nothing may be falsely blamed, use a: soundness 0.800, skill +0.210, clearly better than all other "
+        "methods and the baselines."
+    )
+    assert said(run, "clear", ("a",), metric="completeness_share").startswith(
+        "Where nothing may be missed, use a: comp"
+    )
+    names = {name: run.results.methods[name] for name in ("a", "random")}
+    assert said(changed(run, methods=names), "clear", ("a",)).endswith("clearly better than the baselines.")
+    alone = changed(run, methods={"a": run.results.methods["a"]})
+    assert said(alone, "clear", ("a",)).endswith("with no other method to compare it with.")
+    unknown = with_curve(run, "a", "soundness_rank", skill=None)
+    assert said(unknown, "clear", ("a",)).startswith(
+        "Where nothing may be falsely blamed, use a: soundness 0.800, clearly"
+    )
+
+
+def test_several_methods(run):
+    start = "Where nothing may be falsely blamed, use "
+    assert said(run, "several", ("a", "c"), samples=1200) == (
+        f"{start}a or c: soundness 0.800 and 0.700, not clearly apart with 300 samples; about 1,200 would decide."
+    )
+    assert said(run, "several", ("a", "c")) == f"{start}a or c: soundness 0.800 and 0.700, apart by less than 0.02."
+    assert said(run, "several", ("a",), against="b", samples=400) == (
+        f"{start}a: soundness 0.800; b is not clearly worse, but its skill is not decided."
+    )
+
+
+def test_nobody_can_be_recommended(run):
+    start = "Where nothing may be falsely blamed, no method can be recommended"
+    assert said(run, "baseline", ("c",), against="random") == (
+        f"{start}: c, the best method, has soundness 0.700 and is not better than the baseline random (0.500)."
+    )
+    assert said(run, "baseline", ("c",), against="random", samples=900) == (
+        f"{start} yet: with 300 samples, c (soundness 0.700) is not clearly better than the baseline random (0.500); "
+        "about 900 would decide."
+    )
+    assert said(run, "no skill", ("c", "b")) == (
+        f"{start}: in soundness, maps of c and b are no better than maps from other inputs."
+    )
+    assert said(run, "undecided", ("b",), samples=1200) == (
+        f"{start} yet: b has soundness 0.850, but with 300 samples it is not decided whether its maps are better than "
+        "maps from other inputs (skill +0.030 [-0.030, 0.090]); about 1,200 would decide."
+    )
+    assert ": b has soundness 0.850, more than a (0.800), but" in said(run, "undecided", ("b", "a"))
+    assert said(run, "no interval", ("a",)) == (
+        f"{start}: soundness has no interval here. Its best value is 0.850 (b). Add --metrics headline."
+    )
+    alone = changed(run, methods={name: run.results.methods[name] for name in ("c", "random")})
+    alone = with_curve(alone, "random", "soundness_rank", area=Estimate(value=0.9, samples=300))
+    assert "(random, a baseline)" in said(alone, "no interval", ("c",))
+
+
+def test_few_samples_give_one_sentence(run):
+    data = dataclasses.replace(run.results.data, samples=1)
+    sides = dict.fromkeys(
+        ("soundness_rank", "completeness_share"), Advice(outcome="few samples", methods=("a",), samples=10)
+    )
+    assert find_headlines(changed(run, data=data, advice=sides).results) == [
+        "1 sample: too few to recommend a method. At least 10 are needed."
+    ]
+
+
+def test_skills_that_are_none_or_not_decided(run):
+    advice = {"soundness_rank": Advice(outcome="clear", methods=("a",))}
+    assert find_headlines(changed(run, advice=advice).results)[1:] == [
+        "In soundness, maps of c are no better than maps from other inputs.",
+        "In soundness, it is not decided with 300 samples whether maps of b are better than maps from other inputs; "
+        "about 1,200 would decide.",
+    ]
