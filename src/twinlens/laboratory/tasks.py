@@ -50,11 +50,16 @@ class Task:
     labels: NDArray[np.int64]
     """(N,) classes by the sign of the model's score."""
 
-    information: Floats
-    """(N, *S) φ, the predictive information of each feature."""
+    effects: Floats
+    """(N, *S) what each feature does for the score of the label: its Shapley value, negative if it speaks against."""
 
     imputer: Imputer
     """Fills in removed features."""
+
+    @property
+    def information(self) -> Floats:
+        """(N, *S) φ, the predictive information of each feature."""
+        return np.maximum(self.effects, 0.0)
 
     @property
     def predictive(self) -> NDArray[np.bool_]:
@@ -62,7 +67,7 @@ class Task:
         return self.information > 0
 
     def __repr__(self) -> str:
-        return f"Task({self.name}, {len(self.labels)} samples, {self.information[0].size} features)"
+        return f"Task({self.name}, {len(self.labels)} samples, {self.effects[0].size} features)"
 
 
 _AGREEMENT = 0.7  # shift of a feature towards its label, in standard deviations: most evidence agrees
@@ -100,7 +105,7 @@ def _task(
         model=model,
         inputs=batch,
         labels=labels,
-        information=np.clip(towards * values, 0, None),
+        effects=towards * values,
         imputer=imputer,
     )
 

@@ -8,6 +8,11 @@ nothing to be taken from; these are seen from one side. For a regression model t
 
 Soundness, completeness and calibration are read from these effects without any threshold.
 
+Only the sum of a step's features is seen: what speaks for the target and what speaks against it cancel. How much this
+hides is estimated from pairs of neighbouring steps with opposite signs. Merged into one step, they would hide the
+smaller of both effects. Where signs are mixed at random, halving the steps reveals √2 times as much again, and this
+much is added to the information of the pair. It counts only as far as both sides see it.
+
 Shapes: N samples, K steps.
 """
 
@@ -76,6 +81,9 @@ class Steps:
     attribution: Floats
     """(N, K) share of the map's attribution on the features of a step; NaN for a map without attribution."""
 
+    information: Floats
+    """(N, K) what the features of a step that speak for the target do for it, including what others cancel."""
+
     sizes: Floats
     """(N, K) number of features of a step."""
 
@@ -100,7 +108,8 @@ class Steps:
         total = joining.kept_mass[:, -1:]
         with np.errstate(invalid="ignore"):
             attribution = joining.added_mass / total
-        return Steps(effects=effects, attribution=attribution, sizes=sizes)
+        information = np.maximum(effects, 0.0) + _hidden(np.where(defined, sides, effects), sizes)
+        return Steps(effects=effects, attribution=attribution, information=information, sizes=sizes)
 
     def ranks(self) -> Floats:
         """Return the share (N, K) of the features of other steps that matter less than those of a step; ties half."""
@@ -128,13 +137,20 @@ class Steps:
 
         NaN for a sample without a step that speaks for the target.
         """
-        information = np.maximum(self.effects, 0.0)
         with np.errstate(invalid="ignore"):
-            return np.asarray(np.cumsum(information, axis=1) / information.sum(axis=1, keepdims=True))
+            return np.asarray(np.cumsum(self.information, axis=1) / self.information.sum(axis=1, keepdims=True))
 
     def kept(self) -> Floats:
         """Return the share of features (N, K) on the first steps, up to and including each."""
         return np.asarray(np.cumsum(self.sizes, axis=1) / self.sizes.sum(axis=1, keepdims=True))
+
+
+def _hidden(sides: Floats, sizes: Floats) -> Floats:
+    """Estimate the information (N, K) that cancels within steps, from what cancels between them, (2, N, K)."""
+    one, other = sides[..., :-1], sides[..., 1:]
+    cancelled = np.where(one * other < 0, np.minimum(np.abs(one), np.abs(other)), 0.0).min(axis=0)
+    revealed = np.pad(cancelled / np.sqrt(2), ((0, 0), (1, 1)), mode="edge")  # half of √2 for each step of a pair
+    return np.where(sizes > 1, (revealed[:, :-1] + revealed[:, 1:]) / 2, 0.0)
 
 
 def evidence(table: ProbeTable) -> Floats:
