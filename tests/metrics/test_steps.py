@@ -130,16 +130,16 @@ def test_information_adds_what_cancels_between_neighbours():
     values = torch.tensor([[6.0, 2.0, -3.0, -1.0, 1.0, 1.0, 2.0, 0.0]], dtype=torch.float64)
     steps = read(linear, values, torch.arange(8.0, 0.0, -1.0)[None], steps=4)
     assert steps.effects[0] == pytest.approx([8, -4, 2, 2])
+    # The first pair hides 4, the second 2, the third nothing; each step takes half of the mean of its pairs, times √2.
     root = np.sqrt(2)
-    # The first pair hides 4, the second 2, the third nothing; each step takes half of the mean of its pairs.
-    assert steps.information[0] == pytest.approx([8 + root * 4 / 2, root * 3 / 2, 2 + root / 2, 2])
+    assert steps.information[0] == pytest.approx([8 + root, 1.5 * root, 2 + root / 2, 2])
     alone = read(linear, values, torch.arange(8.0, 0.0, -1.0)[None], steps=8)
     assert alone.information[0] == pytest.approx(np.maximum(alone.effects[0], 0))
 
 
 def test_what_cancels_counts_as_far_as_both_sides_see_it():
     sides, sizes = np.array([[[3.0, -2.0, 1.0]], [[3.0, -1.0, -4.0]]]), np.full((1, 3), 2.0)
-    assert _hidden(sides, sizes)[0] == pytest.approx([1 / np.sqrt(2), 0.5 / np.sqrt(2), 0])
+    assert _hidden(sides, sizes)[0] == pytest.approx([np.sqrt(2) / 4, np.sqrt(2) / 4, 0])
     assert not _hidden(sides, sizes / 2).any()
 
 
