@@ -1,6 +1,6 @@
 from . import tasks
-from .degradation import selftest
 from .metric_errors import metric_errors, rank_correlations
+from .mixing import describe_selftest, selftest
 from .modifications import introduce_attribution, remove_attribution
 from .tasks import (
     Task,
@@ -16,6 +16,7 @@ from .truth import true_completeness, true_soundness, true_soundness_curve, true
 
 __all__ = [
     "Task",
+    "describe_selftest",
     "interaction",
     "introduce_attribution",
     "linear",
