@@ -37,7 +37,7 @@ def task():
     return network(50, features=40, planted=6)
 
 
-def test_metrics_fall_from_own_to_exchanged_maps(task):
+def test_metrics_worsen_from_own_to_exchanged_maps(task):
     rows = selftest(
         *arguments(task), imputer=task.imputer, metrics=["soundness_rank", "completeness_share", "insertion"]
     )
@@ -118,8 +118,8 @@ def test_verdicts_name_what_counts():
            "departure": -0.02, "blurred": 0.1, "blurred_low": 0.05}  # fmt: skip
     rows = pd.DataFrame([row | {"method": "a"}, row | {"method": "b", "correlation": 0.7, "blurred_low": -0.1}])
     assert describe_selftest(rows)["m"] == (
-        "m fails: it falls steadily from own to exchanged maps for 1 of 2 methods, at most 0.020 off the straight line "
-        "on which the truth lies. Blurred copies of a score higher than the maps."
+        "m fails: it worsens steadily from own to exchanged maps for 1 of 2 methods, at most 0.020 off the straight "
+        "line on which the truth lies. Blurred copies of a score higher than the maps."
     )
     alone = pd.DataFrame([row | {"correlation": 0.2, "linear": False, "blurred": np.nan, "blurred_low": np.nan}])
-    assert describe_selftest(alone)["m"] == "m fails: it does not fall steadily from own to exchanged maps."
+    assert describe_selftest(alone)["m"] == "m fails: it does not worsen steadily from own to exchanged maps."

@@ -150,9 +150,9 @@ def print_selftest(result: pd.DataFrame, samples: int) -> None:
             )
     console.print(table)
     legend = (
-        "Spearman: 1 if the value falls steadily as exchanged maps are mixed in. Off the line: the value farthest from "
-        "the straight line between both ends, on which true soundness lies; other metrics need not follow it. Blurred: "
-        "how much better a blurred copy scores than the map. 95% intervals."
+        "Spearman: 1 if the value worsens steadily as exchanged maps are mixed in. Off the line: the value farthest "
+        "from the straight line between both ends, on which true soundness lies; other metrics need not follow it. "
+        "Blurred: how much better a blurred copy scores than the map. 95% intervals."
     )
     console.print(legend, style="dim", markup=False)
     for sentence in describe_selftest(result).values():
@@ -160,5 +160,5 @@ def print_selftest(result: pd.DataFrame, samples: int) -> None:
 
 
 def _with_ends(row: Mapping[Hashable, float], name: str) -> str:
-    value, low, high = (row[f"{name}{end}"] for end in ("", "_low", "_high"))
-    return UNDEFINED if np.isnan(value) else f"{value:+.3f}" + ("" if np.isnan(low) else f" [{low:+.3f}, {high:+.3f}]")
+    value, high = row[name], row[f"{name}_high"]
+    return UNDEFINED if np.isnan(value) else f"{value:+z.3f}" + ("" if np.isnan(high) else f" ± {high - value:.3f}")

@@ -1,4 +1,4 @@
-"""The command selftest: do the metrics of a run fall steadily when maps are mixed with those of other inputs?"""
+"""The command selftest: do the metrics of a run worsen steadily when maps are mixed with those of other inputs?"""
 
 from __future__ import annotations
 

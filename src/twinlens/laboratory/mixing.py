@@ -1,9 +1,9 @@
-"""The self-test: does a metric fall steadily when maps are mixed with maps of other inputs? It needs no ground truth.
+"""The self-test: does a metric worsen steadily when maps are mixed with maps of other inputs? It needs no ground truth.
 
 A map η is mixed with the method's own map ν of another input: (1 - λ) η/|η| + λ ν/|ν|. Soundness is linear in η by
 definition, and the true soundness of the mixture lies on the straight line from S(η) to S(ν), for any model and data.
-Other metrics are not linear, but should fall from the own map to the exchanged one. Mixtures are as smooth as the maps,
-and a metric cannot pass by preferring smooth maps; a blurred copy of the map shows whether it does.
+Other metrics are not linear, but should worsen from the own map to the exchanged one. Mixtures are as smooth as the
+maps, and a metric cannot pass by preferring smooth maps; a blurred copy of the map shows whether it does.
 
 Shapes: N samples, S = spatial shape of a map, R resamples.
 """
@@ -37,7 +37,7 @@ from twinlens.support.signatures import lists_options
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 TESTED = ("soundness_rank", "completeness_share", "calibration", "completeness", "road_morf", "road_lerf")
 STEADY = 0.9
-"""Least rank correlation with the share of a metric that falls steadily: one swap of two neighbours out of five."""
+"""Least rank correlation with the share of a metric that worsens steadily: one swap of two neighbours out of five."""
 
 _SIGMA = 0.03  # of the blur, as a share of the mean length of a map's sides; at least one position
 
@@ -178,7 +178,7 @@ def describe_selftest(rows: pd.DataFrame) -> dict[str, str]:
         >>> row = {"metric": "deletion", "correlation": 1.0, "difference": 0.2, "difference_low": 0.1, "linear": False,
         ...        "departure": 0.03, "blurred": 0.1, "blurred_low": -0.1}
         >>> describe_selftest(pd.DataFrame([row]))["deletion"]
-        'deletion passes: it falls steadily from own to exchanged maps. No blurred copy scores higher.'
+        'deletion passes: it worsens steadily from own to exchanged maps. No blurred copy scores higher.'
     """
     return {str(metric): _verdict(str(metric), own) for metric, own in rows.groupby("metric", sort=False)}
 
@@ -190,7 +190,7 @@ def _verdict(metric: str, rows: pd.DataFrame) -> str:
     steady = judged["correlation"] >= STEADY
     passes = "passes" if steady.all() else "fails"
     whom = f" for {steady.sum()} of {len(judged)} methods" if len(judged) > 1 else ""
-    falls = "falls steadily" if steady.any() else "does not fall steadily"
+    falls = "worsens steadily" if steady.any() else "does not worsen steadily"
     line = ""
     if judged["linear"].all():
         line = f", at most {judged['departure'].abs().max():.3f} off the straight line on which the truth lies"
