@@ -69,8 +69,9 @@ def draw_curves(path: Path) -> None:
             ):
                 axes.plot(curve.levels, curve.values, color=colour, label=name)
                 axes.plot(kept, np.nanmean(true, axis=0), "--", color=colour)
-        sound.set(title=f"soundness: {task.name}", xlabel="share of features kept")
-        complete.set(title=f"completeness: {task.name}", xlabel="share of features kept")
+        for axes, metric in ((sound, "soundness"), (complete, "completeness")):
+            axes.set_title(f"{metric}, {task.name}", fontsize=9)
+            axes.set_xlabel("share of features kept")
     panels[0].plot([], [], "k--", label="true")
     panels[0].legend(fontsize=7, loc="lower left")
     figure.savefig(path, dpi=110)

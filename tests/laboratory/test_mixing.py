@@ -74,13 +74,14 @@ def test_a_metric_that_never_changes_has_no_correlation(task):
     assert rows["share 0.5"][0] == pytest.approx(0.5)
 
 
-def test_soundness_by_accuracy_has_no_interval_and_is_judged_by_its_value():
+def test_soundness_by_accuracy_has_no_interval_and_is_not_judged():
     task = sparse_linear(30, features=40)
     rows = selftest(*arguments(task), imputer=task.imputer, metrics={"mine": tl.Soundness(levels=(0.9, 0.6, 0.3))},
                     **QUICK)  # fmt: skip
     assert rows["metric"].tolist() == ["mine"]
     assert np.isnan(rows["departure_low"][0])
     assert np.isfinite(rows["departure"][0])
+    assert describe_selftest(rows)["mine"] == "mine is not judged: it has no intervals."
 
 
 def test_images_use_the_imputers_of_each_metric_and_have_a_blurred_copy():

@@ -184,9 +184,11 @@ def describe_selftest(rows: pd.DataFrame) -> dict[str, str]:
 
 
 def _verdict(metric: str, rows: pd.DataFrame) -> str:
-    judged = rows[rows["difference_low"].fillna(rows["difference"]) > 0]
+    judged = rows[rows["difference_low"] > 0]
     if judged.empty:
-        return f"{metric} is not judged: own maps score no better than exchanged ones."
+        none = rows["difference_low"].isna().all()
+        reason = "it has no intervals" if none else "own maps score no better than exchanged ones"
+        return f"{metric} is not judged: {reason}."
     steady = judged["correlation"] >= STEADY
     passes = "passes" if steady.all() else "fails"
     whom = f" for {steady.sum()} of {len(judged)} methods" if len(judged) > 1 else ""
@@ -194,7 +196,7 @@ def _verdict(metric: str, rows: pd.DataFrame) -> str:
     line = ""
     if judged["linear"].all():
         line = f", at most {judged['departure'].abs().max():.3f} off the straight line on which the truth lies"
-    higher = rows[rows["blurred_low"].fillna(rows["blurred"]) > 0]
+    higher = rows[rows["blurred_low"] > 0]
     names = f" of {', '.join(higher['method'])}" if "method" in higher and len(higher) else ""
     blurred = "No blurred copy scores higher." if higher.empty else f"Blurred copies{names} score higher than the maps."
     blurred = "" if rows["blurred"].isna().all() else f" {blurred}"
