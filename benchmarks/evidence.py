@@ -1,8 +1,8 @@
-"""Which metric can be believed on real data? Degraded maps, a random map, other seeds and exchanged maps.
+"""Which metric can be believed on real data? Mixed maps, a random map, other seeds and exchanged maps.
 
-The maps of good methods are replaced by noise step by step, so their true order is known. A random map must come last,
-another seed must not change the answer, and a method must do better than its own maps exchanged between the samples,
-while a random map must not.
+The maps of good methods are mixed with maps of other inputs step by step, so their true order is known. A random map
+must come last, another seed must not change the answer, and a method must do better than its own maps exchanged between
+the samples, while a random map must not.
 
     python benchmarks/evidence.py --model mnist-cnn --data mnist --limit 300 --out runs/evidence-digits
     python benchmarks/evidence.py --model FILE.py:FUNCTION --weights FILE --data FILE.npz --limit 500 --out DIR
@@ -19,7 +19,7 @@ from scipy.stats import spearmanr
 
 import twinlens as tl
 from twinlens.data.samples import subset
-from twinlens.laboratory.degradation import DEGRADED, degrade
+from twinlens.laboratory.mixing import SHARES, mix_maps
 
 GOOD = {
     "integrated_gradients": {"method": "integrated_gradients", "steps": 16},
@@ -45,23 +45,24 @@ def metrics_of(coarse):
     }
 
 
-def stored(evaluation, method, folder):
-    """Write the maps of a method, and their degraded versions, as files; returns the files by share."""
+def stored(evaluation, method, folder, labels):
+    """Write the maps of a method, and their mixtures with exchanged maps, as files; returns the files by share."""
     folder.mkdir(parents=True, exist_ok=True)
     maps, files = evaluation.maps(method), {}
-    for share in DEGRADED:
+    others = tl.probing.exchange_maps(maps, labels, ids=evaluation.ids())
+    for share in SHARES:
         files[share] = str(folder / f"{method}-{share:g}.npy")
-        np.save(files[share], degrade(maps, share, ids=evaluation.ids()).numpy())
+        np.save(files[share], mix_maps(maps, others, share).numpy())
     return files
 
 
 def recovered(results, area, metric, method):
     """Spearman's correlation of a metric with the share of a method's maps that is left."""
     sign = 1 if results.about(metric).higher_is_better else -1
-    areas = [area(metric, method, share) for share in DEGRADED]
+    areas = [area(metric, method, share) for share in SHARES]
     if None in areas or np.ptp(areas) == 0:
         return None
-    return float(spearmanr(sign * np.array(areas), [-share for share in DEGRADED])[0])
+    return float(spearmanr(sign * np.array(areas), [-share for share in SHARES])[0])
 
 
 def skill(results, metric, method):
@@ -99,11 +100,11 @@ def main():
         model, samples, {**GOOD, "random": "random"}, control="all", control_share=1.0, out=given.out / "own", **how
     )
     how |= {"control": "none"}
-    files = {method: stored(own, method, given.out / "maps") for method in GOOD}
+    files = {method: stored(own, method, given.out / "maps", samples.labels) for method in GOOD}
     worse = {
         method: tl.evaluate(
             model, samples, {}, maps={f"{share:g}": path for share, path in of.items() if share},
-            out=given.out / f"degraded-{method}", **how,
+            out=given.out / f"mixed-{method}", **how,
         )
         for method, of in files.items()
     }  # fmt: skip

@@ -24,6 +24,17 @@ from twinlens.reproduction.order_vs_value import PAPER_DISTANCES
 HERE = Path(__file__).parent
 DATA = {"cifar10": "CIFAR-10", "imagenet": "ImageNet"}
 """Names of the data in tables, by label; others have the name in the results."""
+HEADS = {
+    "completeness": "completeness (paper)",
+    "soundness": "soundness (paper)",
+    "deletion": "deletion",
+    "road_morf": "ROAD",
+    "road_lerf": "ROAD, least relevant first",
+    "soundness_rank": "soundness",
+    "completeness_share": "completeness",
+    "calibration": "calibration",
+}
+"""Columns of the table of distances: the paper's, and ours beside them."""
 
 
 def find(directory, name):
@@ -58,15 +69,16 @@ def table(stored):
 def distances(stored, label):
     """The mean least distances of order-vs-value, of both variants."""
     results = json.loads((stored.path / "results.json").read_text(encoding="utf-8"))
-    data, metrics = DATA.get(label, results["data"]), list(PAPER_DISTANCES)
-    lines = [f"| mean least distance | {' | '.join(metrics)} |", "|---|" + "---|" * len(metrics)]
+    data = DATA.get(label, results["data"])
+    lines = [f"| mean least distance | {' | '.join(HEADS.values())} |", "|---|" + "---|" * len(HEADS)]
     rows = {"the paper: VGG16, 5,000 images": PAPER_DISTANCES}
     for variant, distances in results["distances"].items():
         name = {"ours": "our variant", "literal": "to the letter"}[variant]
         rows[f"{name}: {data}, {results['samples']:,} images"] = distances["mean"]
         rows |= {f"– {scheme}, {name}": means for scheme, means in distances["by_scheme"].items()}
     for name, means in rows.items():
-        lines.append(f"| {name} | {' | '.join(f'{means[metric]:z.3f}' for metric in metrics)} |")
+        cells = (f"{means[metric]:z.3f}" if metric in means else "–" for metric in HEADS)
+        lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

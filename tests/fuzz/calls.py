@@ -153,7 +153,7 @@ CALLS: dict[str, Callable[[Subject], Call]] = {
     # laboratory
     "selftest": lambda s: Call(
         tl.laboratory.selftest,
-        s.subject | {"shares": (0.0, 1.0), "levels": (0.9, 0.5), "metrics": ["soundness", "deletion"]},
+        s.subject | {"shares": (0.0, 0.5, 1.0), "metrics": ["soundness_rank", "deletion"], "resamples": 9},
     ),
     "model_randomisation": lambda s: Call(tl.checks.model_randomisation, s.explained | {"method": "saliency"}, repr),
     "efficient_randomisation": lambda s: Call(tl.checks.efficient_randomisation, s.explained | {"method": "saliency"}),

@@ -57,7 +57,7 @@ def base_of(fuzzer, command: str) -> list[str]:
     if command == "check":
         return ["sensitivity-n", run, "--model", fuzzer.spec, "--methods", "random", "--limit", "4", "--quiet"]
     rest = {
-        "selftest": ["--model", fuzzer.spec, "--limit", "4", "--method", "random"],
+        "selftest": ["--model", fuzzer.spec, "--limit", "4", "--methods", "random"],
         "compare": ["--out", f"{new}/page.html"],
         "ask": ["--quiet"],
     }

@@ -1,5 +1,4 @@
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 
@@ -66,18 +65,15 @@ def by_definition(task, sample, feature, rng, orders=200):
 @pytest.mark.parametrize("name", TASKS)
 def test_information_is_the_shapley_value_of_the_score(name):
     task, rng = small(name, samples=12), np.random.default_rng(0)
-    flat = task.information.reshape(12, -1)
+    flat = task.effects.reshape(12, -1)
     read = np.flatnonzero(task.predictive.any(axis=0).ravel())[:4]
     found, known = [], []
     for sample in range(3):
         for feature in read:
             mean, error = by_definition(task, sample, feature, rng)
-            if flat[sample, feature] == 0:
-                assert mean < 3 * error + 1e-9  # evidence against the label, or none
-            else:
-                found.append(mean)
-                known.append(flat[sample, feature])
-                assert mean > -3 * error
+            found.append(mean)
+            known.append(flat[sample, feature])
+            assert mean * np.sign(flat[sample, feature]) > -3 * error
     # Scores are scaled to the size that log-odds have, so that values agree up to one factor.
     assert len(found) > 3
     assert np.corrcoef(found, known)[0, 1] > 0.98
@@ -178,36 +174,3 @@ def test_true_soundness_by_sets():
     maps[0] = 0
     table = tl.probe(task.model, task.inputs, task.labels, maps, schedule=schedule, imputer=task.imputer)
     assert np.isnan(true_soundness_curve(maps, task.predictive, table)[0]).all()
-
-
-@pytest.mark.parametrize("name", ["sparse linear", "interaction"])
-def test_the_two_sided_estimator_halves_the_error(name):
-    errors = tasks.soundness_errors(TASKS[name](60))
-    assert len(errors) == 9 * len(tasks.ESTIMATORS)
-    by_estimator = errors.groupby("estimator")[["error", "error, all levels", "calls"]].mean()
-    best, usual = by_estimator.loc["two-sided"], by_estimator.loc["paper, accuracy"]
-    assert best["error"] < usual["error"] / 2
-    assert best["error, all levels"] < usual["error, all levels"] / 2
-    assert best["error"] == by_estimator["error"].min()
-    assert best["calls"] < usual["calls"] == 98
-    assert best["error, all levels"] < 0.6 * by_estimator.loc["two-sided, plain", "error, all levels"]
-    truth = errors[errors["map"] == "truth"].set_index("estimator")
-    assert truth.loc["two-sided", "truth"] == 1.0
-
-
-@pytest.mark.slow
-def test_the_error_at_fewer_calls_than_the_papers_sweep():
-    """Seeds and tasks that were not used to choose the estimator."""
-    new = [make(100, seed=20) for name, make in TASKS.items() if name != "patch"]
-    new += [tasks.network(100, depth=2, seed=20), tasks.interaction(100, groups=30, partners=3, seed=20)]
-    errors = pd.concat([tasks.soundness_errors(task, seed=20).assign(task=i) for i, task in enumerate(new)])
-    assert len(errors["task"].unique()) == 7
-    mine = errors[errors["estimator"] == "two-sided"]
-    assert mine["calls"].max() <= 98
-    assert mine.groupby("task")["error, all levels"].mean().mean() <= 0.06
-
-
-def test_completeness_follows_the_truth():
-    frame = tasks.completeness_errors(small("sparse linear", samples=100)).set_index("metric")
-    assert frame.loc["completeness, every threshold", "correlation"] > 0.9
-    assert (frame["correlation"].abs() <= 1).all()

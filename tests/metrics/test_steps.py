@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import twinlens as tl
-from twinlens.metrics.steps import STEPS, Steps, step_schedules
+from twinlens.metrics.steps import STEPS, Steps, _hidden, step_schedules
 from twinlens.probing.probe import probe
 
 INPUTS = torch.randn(12, 40, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -22,7 +22,7 @@ def linear(x):
 
 def read(model, inputs, maps, steps=STEPS):
     tables = [
-        probe(model, inputs, LABELS, maps, schedule=schedule, imputer=tl.ConstantImputer(0.0))
+        probe(model, inputs, LABELS[: len(inputs)], maps, schedule=schedule, imputer=tl.ConstantImputer(0.0))
         for schedule in step_schedules(inputs[0].numel(), steps)
     ]
     return Steps.of(*tables)
@@ -117,13 +117,30 @@ def test_the_best_map_reaches_one():
     assert steps.soundness()[:, -1] == pytest.approx(np.ones(12))
 
 
-def test_completeness_is_the_share_of_the_positive_effects():
-    steps = read(linear, INPUTS, INPUTS.clamp(min=0))
+def test_completeness_of_single_features_is_the_share_of_the_positive_effects():
+    steps = read(linear, INPUTS, INPUTS.clamp(min=0), steps=40)
     share = steps.completeness()
     assert share[:, -1] == pytest.approx(np.ones(12))
     positive = np.sort(np.maximum(steps.effects, 0), axis=1)[:, ::-1]
     # The map ranks by value, and so no other order of the same steps includes more.
-    assert share[:, 4] == pytest.approx(positive[:, :5].sum(axis=1) / positive.sum(axis=1))
+    assert share[:, 9] == pytest.approx(positive[:, :10].sum(axis=1) / positive.sum(axis=1))
+
+
+def test_information_adds_what_cancels_between_neighbours():
+    values = torch.tensor([[6.0, 2.0, -3.0, -1.0, 1.0, 1.0, 2.0, 0.0]], dtype=torch.float64)
+    steps = read(linear, values, torch.arange(8.0, 0.0, -1.0)[None], steps=4)
+    assert steps.effects[0] == pytest.approx([8, -4, 2, 2])
+    # The first pair hides 4, the second 2, the third nothing; each step takes half of the mean of its pairs, times √2.
+    root = np.sqrt(2)
+    assert steps.information[0] == pytest.approx([8 + root, 1.5 * root, 2 + root / 2, 2])
+    alone = read(linear, values, torch.arange(8.0, 0.0, -1.0)[None], steps=8)
+    assert alone.information[0] == pytest.approx(np.maximum(alone.effects[0], 0))
+
+
+def test_what_cancels_counts_as_far_as_both_sides_see_it():
+    sides, sizes = np.array([[[3.0, -2.0, 1.0]], [[3.0, -1.0, -4.0]]]), np.full((1, 3), 2.0)
+    assert _hidden(sides, sizes)[0] == pytest.approx([np.sqrt(2) / 4, np.sqrt(2) / 4, 0])
+    assert not _hidden(sides, sizes / 2).any()
 
 
 def test_chance_is_one_half_for_random_maps():

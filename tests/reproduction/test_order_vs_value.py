@@ -35,19 +35,23 @@ def test_a_small_run(tiny, monkeypatch):
         assert table["mean"]["soundness"] == pytest.approx(np.mean(least))
     for of_method in distances["ours"]["least"].values():
         for scheme in ("constant", "random"):
-            assert [of_method[scheme][m] for m in order_vs_value.ORDER_BASED] == [0, 0]
+            blind = (*order_vs_value.ORDER_BASED, "road_lerf", "completeness_share")
+            assert [of_method[scheme][metric] for metric in blind] == [0] * 4
+            assert of_method[scheme]["calibration"] > 0.02
     correlation = outcome.numbers["rank_correlation"]
     assert correlation["ours"]["constant"] == pytest.approx(1)
     assert correlation["ours"]["random"] < 1
     assert correlation["literal"]["constant"] < 1  # what is cut off is tied
-    assert len(outcome.claims) == 16
+    assert len(outcome.claims) == 18
     fixed = [claim for claim in outcome.claims if claim.verdict == "by construction"]
     assert len(fixed) == 1
     assert fixed[0].measured.endswith("ROAD 0.000, deletion 0.000")
-    assert sum(claim.ours for claim in outcome.claims) == 4
-    assert all("literal" in claim.text for claim in outcome.claims[8:])
+    assert sum(claim.ours for claim in outcome.claims) == 6
+    assert all("literal" in claim.text for claim in outcome.claims[9:])
     sound = [claim for claim in outcome.claims if claim.text.startswith("Soundness")]
     assert {claim.reason for claim in sound} == {"one of 6 samples is worth 0.167, more than ε = 0.01"}
+    areas = outcome.numbers["areas"]["ours"]["calibration"]["gradcam, constant"]
+    assert list(areas) == ["original", "remove", "introduce"]
     assert set(outcome.figures) == {"order-vs-value", "distances"}
     check_figures(outcome)
 
@@ -68,6 +72,8 @@ def test_curves_of_maps_with_the_order_of_others_are_their_own(tiny):
         own = curves["gradcam", scheme][change]
         assert np.array_equal(own["soundness"].performance, expected.performance)
         assert np.allclose(own["soundness"].values, expected.values, atol=1e-9, equal_nan=True)
+        rank = tl.soundness(*arguments, estimator="rank", ids=ids, batch_size=32)
+        assert np.allclose(own["soundness_rank"].values, rank.values, atol=1e-9)
         assert np.array_equal(own["deletion"].values, tl.deletion(*arguments, ids=ids, batch_size=32).values)
         # By hand: how many samples are recognised without what exceeds a threshold of the modified map.
         imputer, kept = tl.LinearImputer(), maps <= 0.3
@@ -104,7 +110,7 @@ def hausdorff(one, other):
 
 
 def test_distances_are_those_of_hausdorff(monkeypatch):
-    monkeypatch.setattr(order_vs_value, "METRICS", ("soundness", "road_morf"))
+    monkeypatch.setattr(order_vs_value, "COLUMNS", ("soundness", "road_morf"))
     monkeypatch.setattr(order_vs_value, "RESAMPLES", 50)
     task = sparse_linear(40)
     maps = map_grid(task)
@@ -120,7 +126,7 @@ def test_distances_are_those_of_hausdorff(monkeypatch):
     empty = curves | {"remove": {**curves["remove"], "soundness": nothing}}
     same = dict.fromkeys(curves, curves["original"])
     distances = order_vs_value.distances_of({("x", "other"): curves, ("x", "same"): same, ("x", "empty"): empty})
-    for metric in order_vs_value.METRICS:
+    for metric in order_vs_value.COLUMNS:
         expected = min(hausdorff(curves[a][metric], curves[b][metric]) for a, b in combinations(curves, 2))
         assert distances["x", "other", metric].value == pytest.approx(expected)
         assert expected > 0

@@ -263,7 +263,7 @@ def test_names_from_files_do_not_steer_the_terminal(tmp_path, whole, capsys):
     page = str(tmp_path / "page.html")
     commands = [["report", str(out), "--table", kind] for kind in ("latex", "markdown", "csv")]
     commands += [["compare", str(out), str(out), "--out", page, "--verdicts"], ["compare", str(tmp_path / EVIL)]]
-    commands += [["ask", str(out), "--metrics", EVIL], ["selftest", str(out), "--method", EVIL], [EVIL]]
+    commands += [["ask", str(out), "--metrics", EVIL], ["selftest", str(out), "--methods", EVIL], [EVIL]]
     for command in commands:
         main(command)
         shown = capsys.readouterr()

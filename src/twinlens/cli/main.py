@@ -80,7 +80,7 @@ COMMANDS = {
     "selftest": Command(
         "test the metrics on the model and data of a run",
         "RUN [options]",
-        ("twinlens selftest runs/resnet50 --method gradcam",),
+        ("twinlens selftest runs/resnet50 --methods gradcam",),
         "selftest",
     ),
     "check": Command(

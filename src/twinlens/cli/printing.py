@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from itertools import groupby
 
+import numpy as np
 import pandas as pd
 from rich import box
 from rich.console import Console
@@ -12,6 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from twinlens.errors import printable_line
+from twinlens.laboratory.mixing import describe_selftest
 from twinlens.outcome import Evaluation
 from twinlens.report.results_table import (
     UNDEFINED,
@@ -145,15 +147,36 @@ def _cell(cell: Cell) -> str:
     return (f"[{style}]{cell.text}[/]" if style else cell.text) + (f"\n[dim]{ends}[/dim]" if ends else "")
 
 
-def print_selftest(result: pd.DataFrame, method: str, samples: int) -> None:
-    """Print how well each metric ranks increasingly degraded versions of a method's maps."""
-    console = open_console()
-    print_plain(console, f"{method} on {samples} samples, with a growing share of each map replaced by noise")
+def print_selftest(result: pd.DataFrame, samples: int) -> None:
+    """Print what each metric says of mixtures of own and exchanged maps, and a verdict on each metric."""
+    console, shares = open_console(), [name for name in result.columns if str(name).startswith("share ")]
+    print_plain(console, f"{samples} samples; below, the share of exchanged maps in the mixture")
     table = new_table(space=0)
     table.add_column("metric")
-    for name in result.columns[1:]:
-        table.add_column(str(name).replace("share ", "").replace("correlation", "Spearman"), justify="right")
-    for row in result.itertuples(index=False):
-        table.add_row(escape(str(row[0])), *(f"{value:.3f}" for value in row[1:]))
+    table.add_column("method")
+    for heading in (*(str(name)[6:] for name in shares), "Spearman", "off the line", "blurred"):
+        table.add_column(heading, justify="right")
+    for metric, rows in result.groupby("metric", sort=False):
+        table.add_section()
+        for index, row in enumerate(rows.to_dict("records")):
+            numbers = [f"{row[name]:.3f}" for name in (*shares, "correlation")]
+            table.add_row(
+                plain(str(metric)) if index == 0 else "",
+                plain(row["method"]),
+                *numbers,
+                *(_with_ends(row, name) for name in ("departure", "blurred")),
+            )
     console.print(table)
-    print_plain(console, "Spearman: 1 is the true order, -1 its reverse. To the right, the area at each share.")
+    legend = (
+        "Spearman: 1 if the value worsens steadily as exchanged maps are mixed in. Off the line: the value farthest "
+        "from the straight line between both ends, on which true soundness lies; other metrics need not follow it. "
+        "Blurred: how much better a blurred copy scores than the map. 95% intervals."
+    )
+    console.print(legend, style="dim", markup=False)
+    for sentence in describe_selftest(result).values():
+        print_plain(console, f"• {sentence}")
+
+
+def _with_ends(row: Mapping[Hashable, float], name: str) -> str:
+    value, high = row[name], row[f"{name}_high"]
+    return UNDEFINED if np.isnan(value) else f"{value:+z.3f}" + ("" if np.isnan(high) else f" ± {high - value:.3f}")

@@ -1,36 +1,37 @@
 from . import tasks
-from .degradation import selftest
+from .metric_errors import metric_errors, rank_correlations
+from .mixing import describe_selftest, selftest
 from .modifications import introduce_attribution, remove_attribution
 from .tasks import (
     Task,
-    completeness_errors,
     interaction,
     linear,
     map_grid,
     network,
     patch,
-    soundness_errors,
     sparse_linear,
     suppressor,
 )
-from .truth import true_completeness, true_soundness, true_soundness_curve
+from .truth import true_completeness, true_soundness, true_soundness_curve, true_steps
 
 __all__ = [
     "Task",
-    "completeness_errors",
+    "describe_selftest",
     "interaction",
     "introduce_attribution",
     "linear",
     "map_grid",
+    "metric_errors",
     "network",
     "patch",
+    "rank_correlations",
     "remove_attribution",
     "selftest",
-    "soundness_errors",
     "sparse_linear",
     "suppressor",
     "tasks",
     "true_completeness",
     "true_soundness",
     "true_soundness_curve",
+    "true_steps",
 ]

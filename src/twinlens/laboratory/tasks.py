@@ -1,35 +1,23 @@
-"""Tasks whose predictive features are known, and the errors of the metrics on them.
+"""Tasks whose predictive features are known.
 
-The model of each task is set by hand, and the information φ of every feature is known: its Shapley value for the
-model's score of the label, with removed features set to zero, and 0 if that is negative. As in the paper's synthetic
-set, evidence against the label is not predictive information. Predictive features have φ > 0.
+The model of each task is set by hand, and the effect of every feature is known: its Shapley value for the model's score
+of the label, with removed features set to zero. The information φ is the effect, and 0 where that is negative: as in
+the paper's synthetic set, evidence against the label is not predictive information. Predictive features have φ > 0.
 
-Shapes: N samples, F features, S = spatial shape of a map, L levels.
+Shapes: N samples, F features, S = spatial shape of a map.
 """
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 import torch
 from numpy.typing import NDArray
-from scipy.stats import spearmanr
 from torch import Tensor
 
 from twinlens.imputation.imputers import ConstantImputer, Imputer, LinearImputer
-from twinlens.laboratory.truth import true_completeness, true_soundness_curve
-from twinlens.metrics.measuring import completeness, deletion, road
-from twinlens.metrics.performance import weighted_mean
-from twinlens.metrics.protocols import PROTOCOLS
-from twinlens.metrics.soundness import Soundness
-from twinlens.metrics.soundness_curve import SoundnessCurve
-from twinlens.probing.probe import Prober
-from twinlens.probing.probe_table import ProbeTable
-from twinlens.probing.ranking import Schedule
 from twinlens.support.arrays import Floats
 from twinlens.support.randomness import stream
 
@@ -50,11 +38,16 @@ class Task:
     labels: NDArray[np.int64]
     """(N,) classes by the sign of the model's score."""
 
-    information: Floats
-    """(N, *S) φ, the predictive information of each feature."""
+    effects: Floats
+    """(N, *S) what each feature does for the score of the label: its Shapley value, negative if it speaks against."""
 
     imputer: Imputer
     """Fills in removed features."""
+
+    @property
+    def information(self) -> Floats:
+        """(N, *S) φ, the predictive information of each feature."""
+        return np.maximum(self.effects, 0.0)
 
     @property
     def predictive(self) -> NDArray[np.bool_]:
@@ -62,7 +55,7 @@ class Task:
         return self.information > 0
 
     def __repr__(self) -> str:
-        return f"Task({self.name}, {len(self.labels)} samples, {self.information[0].size} features)"
+        return f"Task({self.name}, {len(self.labels)} samples, {self.effects[0].size} features)"
 
 
 _AGREEMENT = 0.7  # shift of a feature towards its label, in standard deviations: most evidence agrees
@@ -100,7 +93,7 @@ def _task(
         model=model,
         inputs=batch,
         labels=labels,
-        information=np.clip(towards * values, 0, None),
+        effects=towards * values,
         imputer=imputer,
     )
 
@@ -277,88 +270,3 @@ def map_grid(task: Task, *, seed: int = 0) -> dict[str, Floats]:
     for strength in (0.25, 0.5, 1.0):
         maps[f"introduced {strength:g}"] = truth + strength * peak * rng.random(truth.shape) * ~task.predictive
     return maps | {"random": rng.random(truth.shape), "inverted": peak - truth}
-
-
-ESTIMATORS = {
-    "paper, accuracy": Soundness(),
-    "paper, score": Soundness(performance="score"),
-    "soco, accuracy": Soundness(protocol="soco"),
-    "soco, score": Soundness(performance="score", protocol="soco"),
-}
-"""Estimators of soundness to compare."""
-
-
-def soundness_errors(
-    task: Task, *, levels: Sequence[float] | None = None, epsilon: float = 0.01, seed: int = 0
-) -> pd.DataFrame:
-    """Measure the error of each estimator of soundness, for each map of the grid.
-
-    Args:
-        task: the task.
-        levels: shares of features removed, decreasing; by default those of each estimator.
-        epsilon: threshold of all estimators.
-        seed: seed of maps, ties and noise.
-
-    Returns:
-        One row per map and estimator: the true soundness of the whole map; the mean absolute error over the levels up
-        to saturation, the first level with performance within epsilon of its maximum, and over all levels; and the
-        number of model calls per sample.
-
-    Example:
-        >>> errors = soundness_errors(sparse_linear(30, features=50), levels=(0.9, 0.8, 0.6, 0.4, 0.2))
-        >>> errors.groupby("estimator")["error"].mean().idxmin()
-        'paper, score'
-    """
-    rows, prober = [], Prober(task.model, task.inputs, task.labels, seed=seed)
-    for kind, maps in map_grid(task, seed=seed).items():
-        ranked, tables = prober.rank(maps), dict[Schedule, ProbeTable]()
-        for name, estimator in ESTIMATORS.items():
-            # Levels and counts are the paper's under "soco", too: all are measured at the same points.
-            levels = levels or PROTOCOLS["paper"].levels
-            metric = dataclasses.replace(estimator, epsilon=epsilon, levels=levels, imputer=task.imputer)
-            schedules = [dataclasses.replace(each.schedule, rounding="round") for each in metric.sweeps(maps[0].size)]
-            for schedule in schedules:
-                if schedule not in tables:
-                    tables[schedule] = prober.sweep(ranked, schedule, task.imputer)
-            curve = metric.read([tables[schedule] for schedule in schedules])
-            assert isinstance(curve, SoundnessCurve)
-            rows.append(
-                {"task": task.name, "map": kind, "estimator": name}
-                | _errors(curve, true_soundness_curve(maps, task.predictive, curve.table))
-                | {"calls": sum(len(schedule.levels) for schedule in schedules)}
-            )
-    return pd.DataFrame(rows)
-
-
-def _errors(curve: SoundnessCurve, truth: Floats) -> dict[str, float]:
-    true = weighted_mean(truth, np.ones(len(truth)))
-    off, accuracy = np.abs(curve.values - true), curve.table.correct.mean(axis=0)
-    saturation = int(np.argmax(accuracy >= accuracy.max() - curve.epsilon)) + 1
-    return {"truth": true[-1], "error": off[:saturation].mean(), "error, all levels": off.mean()}
-
-
-def completeness_errors(task: Task, *, seed: int = 0) -> pd.DataFrame:
-    """Correlate completeness, ROAD and deletion with the true completeness.
-
-    Completeness is not a share, and the correlation is Spearman's: over all maps of the grid and all thresholds, and
-    for areas over maps.
-
-    Returns:
-        One row per metric.
-    """
-    true, loss = [], []
-    areas: dict[str, list[float]] = {"completeness": [], "road": [], "deletion": []}
-    for maps in map_grid(task, seed=seed).values():
-        arguments = (task.model, task.inputs, task.labels, maps)
-        curve = completeness(*arguments, imputer=task.imputer, seed=seed)
-        true.append([true_completeness(maps, task.information, threshold).mean() for threshold in curve.levels])
-        loss.append(curve.values)
-        areas["completeness"].append(curve.area() or 0.0)
-        areas["road"].append(road(*arguments, imputer=task.imputer, seed=seed).area())
-        areas["deletion"].append(deletion(*arguments, seed=seed).area())
-    of_maps = np.mean(true, axis=1)
-    rows = [{"metric": f"{name}, area", "correlation": spearmanr(of_maps, area)[0]} for name, area in areas.items()]
-    rows.append(
-        {"metric": "completeness, every threshold", "correlation": spearmanr(np.ravel(true), np.ravel(loss))[0]}
-    )
-    return pd.DataFrame(rows).assign(task=task.name)

@@ -5,14 +5,17 @@ Shapes: N samples, S = spatial shape of a map, L levels.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from twinlens.probing.maps import normalise
+from twinlens.metrics.steps import Steps
+from twinlens.probing.maps import check_ids, normalise
 from twinlens.probing.probe_table import ProbeTable
 from twinlens.probing.ranking import rank_features
-from twinlens.support.arrays import Floats
+from twinlens.support.arrays import Floats, Integers
 
 
 def true_soundness(maps: Floats, predictive: NDArray[np.bool_]) -> Floats:
@@ -45,12 +48,10 @@ def true_soundness_curve(maps: Floats, predictive: NDArray[np.bool_], table: Pro
         The true values; NaN where no kept feature has attribution.
     """
     _check_shapes(maps, predictive, "predictive")
-    values = torch.from_numpy(maps)
-    rank = rank_features(values, ids=table.ids, seed=table.settings.seed).rank.numpy()
-    most_relevant_first = np.argsort(-rank, axis=1)
-    on_predictive = (normalise(values).numpy() * predictive).reshape(len(maps), -1)
-    sums = np.take_along_axis(on_predictive, most_relevant_first, axis=1).cumsum(axis=1)
-    right = np.take_along_axis(np.pad(sums, ((0, 0), (1, 0))), rank.shape[1] - table.removed, axis=1)
+    on_predictive = (normalise(torch.from_numpy(maps)).numpy() * predictive).reshape(len(maps), -1)
+    order = _most_relevant_first(maps, table.ids, table.settings.seed)
+    sums = np.take_along_axis(on_predictive, order, axis=1).cumsum(axis=1)
+    right = np.take_along_axis(np.pad(sums, ((0, 0), (1, 0))), order.shape[1] - table.removed, axis=1)
     return _ratio(right, table.kept_mass)
 
 
@@ -75,6 +76,41 @@ def true_completeness(maps: Floats, information: Floats, threshold: float = 0.0)
     flat, phi = (each.reshape(len(maps), -1) for each in (maps, np.broadcast_to(information, maps.shape)))
     marked = flat > threshold * flat.max(axis=1, keepdims=True)
     return _ratio((phi * marked).sum(axis=1), phi.sum(axis=1))
+
+
+def true_steps(maps: Floats, effects: Floats, *, ids: Sequence[str] | None = None, seed: int = 0) -> Steps:
+    """Return exact steps of one feature each, in the order in which the metrics rank the features of these maps.
+
+    Its `soundness()`, `completeness()` and `calibration(…)` are what the metrics without a threshold estimate.
+
+    Args:
+        maps: (N, *S), without negative values.
+        effects: (N, *S), or (*S) for all samples: Shapley values, negative for evidence against the target.
+        ids: sample ids, 0 … N-1 by default, by which ties are broken.
+        seed: seed of ties.
+
+    Example:
+        >>> exact = true_steps(np.array([[3.0, 1.0, 0.0]]), np.array([2.0, -1.0, 2.0]))
+        >>> exact.soundness()[:, -1], exact.completeness()
+        (array([0.5625]), array([[0.5, 0.5, 1. ]]))
+    """
+    _check_shapes(maps, effects, "effects")
+    order = _most_relevant_first(maps, check_ids(ids, len(maps)), seed)
+    phi, attribution = (
+        np.take_along_axis(each.reshape(len(maps), -1), order, axis=1)
+        for each in (np.broadcast_to(effects, maps.shape), maps)
+    )
+    return Steps(
+        effects=phi,
+        information=np.maximum(phi, 0.0),
+        attribution=_ratio(attribution, np.broadcast_to(attribution.sum(axis=1, keepdims=True), attribution.shape)),
+        sizes=np.ones_like(phi),
+    )
+
+
+def _most_relevant_first(maps: Floats, ids: Sequence[str], seed: int) -> Integers:
+    """Return the positions (N, F) of the features in the order of their maps; ties are broken as in the metrics."""
+    return np.argsort(-rank_features(torch.from_numpy(maps), ids=ids, seed=seed).rank.numpy(), axis=1)
 
 
 def _ratio(part: Floats, whole: Floats) -> Floats:

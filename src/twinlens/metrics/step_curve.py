@@ -155,7 +155,7 @@ def completeness_share(joining: ProbeTable, leaving: ProbeTable) -> StepCurve:
     steps = Steps.of(joining, leaving)
     values, kept = steps.completeness(), steps.kept()
     return _curve(
-        "completeness_share", joining, leaving, values, _under(kept, values), "share of predictive information"
+        "completeness_share", joining, leaving, values, area_under(kept, values), "share of predictive information"
     )
 
 
@@ -164,21 +164,15 @@ def calibration(joining: ProbeTable, leaving: ProbeTable) -> StepCurve:
 
     The area is the mean distance over the share of attribution; 0 where attribution is proportional to information.
     """
-    steps = Steps.of(joining, leaving)
     shares = np.arange(1, len(joining.levels) + 1) / len(joining.levels)
-    attribution = np.pad(np.cumsum(steps.attribution, axis=1), ((0, 0), (1, 0)))
-    information = np.pad(steps.completeness(), ((0, 0), (1, 0)))
-    distance = np.full((len(joining), len(shares)), np.nan)
-    for row, of_map, of_model in zip(distance, attribution, information, strict=True):
-        if np.isfinite(of_map[-1] + of_model[-1]):
-            row[:] = np.abs(np.interp(shares, of_map, of_model) - shares)
-    added = _under(np.broadcast_to(shares, distance.shape), distance)
+    distance = Steps.of(joining, leaving).calibration(shares)
+    added = area_under(np.broadcast_to(shares, distance.shape), distance)
     curve = _curve("calibration", joining, leaving, distance, added, "distance of shares")
     return dataclasses.replace(curve, levels=shares, axes=("share of attribution included", curve.axes[1]))
 
 
-def _under(shares: Floats, values: Floats) -> Floats:
-    """Return the area under each part of curves (N, L) over increasing shares, which start at (0, 0)."""
+def area_under(shares: Floats, values: Floats) -> Floats:
+    """Return the area under each part (N, L) of curves over increasing shares, which start at (0, 0)."""
     middle = (values + np.pad(values, ((0, 0), (1, 0)))[:, :-1]) / 2
     return np.asarray(np.diff(shares, axis=1, prepend=0.0) * middle)
 

@@ -8,6 +8,11 @@ nothing to be taken from; these are seen from one side. For a regression model t
 
 Soundness, completeness and calibration are read from these effects without any threshold.
 
+Only the sum of a step's features is seen: what speaks for the target and what speaks against it cancel. How much this
+hides is estimated from pairs of neighbouring steps with opposite signs. Merged into one step, they would hide the
+smaller of both effects. Where signs are mixed at random, steps of half the size reveal √2 times as much again, which is
+added to the information of the pair as far as both sides see it.
+
 Shapes: N samples, K steps.
 """
 
@@ -76,6 +81,9 @@ class Steps:
     attribution: Floats
     """(N, K) share of the map's attribution on the features of a step; NaN for a map without attribution."""
 
+    information: Floats
+    """(N, K) what the features of a step that speak for the target do for it, including what others cancel."""
+
     sizes: Floats
     """(N, K) number of features of a step."""
 
@@ -100,19 +108,21 @@ class Steps:
         total = joining.kept_mass[:, -1:]
         with np.errstate(invalid="ignore"):
             attribution = joining.added_mass / total
-        return Steps(effects=effects, attribution=attribution, sizes=sizes)
+        information = np.maximum(effects, 0.0) + _hidden(np.where(defined, sides, effects), sizes)
+        return Steps(effects=effects, attribution=attribution, information=information, sizes=sizes)
 
     def ranks(self) -> Floats:
         """Return the share (N, K) of the features of other steps that matter less than those of a step; ties half."""
-        each = np.full_like(self.effects, np.nan)  # as for an empty step, which does not count
-        np.divide(self.effects, self.sizes, out=each, where=self.sizes > 0)
-        difference = each[:, :, None] - each[:, None, :]
-        equal = np.abs(difference) <= _ROUNDING * np.nanmax(np.abs(each), axis=1)[:, None, None]
-        beats = np.where(equal, 0.5, (np.sign(difference) + 1) / 2)
-        weights = self.sizes[:, None, :] * (1 - np.eye(self.sizes.shape[1]))
-        share = np.where(np.isfinite(difference), beats, 0.0) * weights
-        total = np.sum(weights, axis=2)
-        return np.where(total > 0, share.sum(axis=2) / np.where(total > 0, total, 1.0), 0.5)
+        each = np.divide(self.effects, self.sizes, out=np.zeros_like(self.effects), where=self.sizes > 0)
+        ranks = np.empty_like(each)
+        for row, values, sizes in zip(ranks, each, self.sizes, strict=True):
+            order, near = np.argsort(values), _ROUNDING * np.abs(values).max()
+            below = np.concatenate([[0.0], np.cumsum(sizes[order])])
+            less = below[np.searchsorted(values[order], values - near, side="left")]
+            no_more = below[np.searchsorted(values[order], values + near, side="right")] - sizes
+            others = below[-1] - sizes
+            row[:] = np.where(others > 0, (less + no_more) / 2 / np.where(others > 0, others, 1.0), 0.5)
+        return ranks
 
     def soundness(self) -> Floats:
         """Return the mean rank (N, K) of the attribution on the first steps, up to and including each.
@@ -128,13 +138,32 @@ class Steps:
 
         NaN for a sample without a step that speaks for the target.
         """
-        information = np.maximum(self.effects, 0.0)
         with np.errstate(invalid="ignore"):
-            return np.asarray(np.cumsum(information, axis=1) / information.sum(axis=1, keepdims=True))
+            return np.asarray(np.cumsum(self.information, axis=1) / self.information.sum(axis=1, keepdims=True))
+
+    def calibration(self, shares: Floats) -> Floats:
+        """Return how far (N, L) the share of information is from each share (L,) of attribution that is included."""
+        attribution, information = (
+            np.pad(each, ((0, 0), (1, 0))) for each in (np.cumsum(self.attribution, axis=1), self.completeness())
+        )
+        distance = np.full((len(attribution), len(shares)), np.nan)
+        for row, of_map, of_model in zip(distance, attribution, information, strict=True):
+            if np.isfinite(of_map[-1] + of_model[-1]):
+                row[:] = np.abs(np.interp(shares, of_map, of_model) - shares)
+        return distance
 
     def kept(self) -> Floats:
         """Return the share of features (N, K) on the first steps, up to and including each."""
         return np.asarray(np.cumsum(self.sizes, axis=1) / self.sizes.sum(axis=1, keepdims=True))
+
+
+def _hidden(sides: Floats, sizes: Floats) -> Floats:
+    """Estimate the information (N, K) that cancels within steps, from what cancels between them, (2, N, K)."""
+    one, other = sides[..., :-1], sides[..., 1:]
+    cancelled = np.where(one * other < 0, np.minimum(np.abs(one), np.abs(other)), 0.0).min(axis=0)
+    pairs = np.pad(cancelled, ((0, 0), (1, 1)))
+    # Half for each step of a pair; a step is in two pairs, and their mean counts. One feature hides nothing.
+    return np.where(sizes > 1, np.sqrt(2) * (pairs[:, :-1] + pairs[:, 1:]) / 4, 0.0)
 
 
 def evidence(table: ProbeTable) -> Floats:

@@ -1,7 +1,8 @@
 """Runs of original and modified maps, for order-vs-value: our variant, which keeps the order, and the literal one.
 
 In our variant, several modified maps share their order with another map. Probes by area are then equal, and only
-completeness, which removes by value, is measured for each; soundness is computed from the other map's probes.
+completeness, which removes by value, is measured for each; soundness and calibration are computed from the other map's
+probes.
 
 Shapes: N samples, S = spatial shape of a map.
 """
@@ -23,9 +24,11 @@ from twinlens.laboratory.modifications import MODIFICATIONS, SCHEMES
 from twinlens.metrics.curves import Curve
 from twinlens.metrics.removal import Completeness
 from twinlens.metrics.soundness import soundness_from_probes
+from twinlens.metrics.step_curve import StepCurve, calibration, completeness_share, soundness_rank
 from twinlens.models.loading import LoadedModel
 from twinlens.outcome import Evaluation
 from twinlens.probing.maps import normalise
+from twinlens.probing.probe_table import ProbeTable
 from twinlens.probing.ranking import count_removed, kept_mass, rank_features
 from twinlens.reproduction.experiment import ExperimentOptions
 from twinlens.reproduction.method_comparison import FEW_LEVELS, compare_methods
@@ -37,6 +40,10 @@ from twinlens.support.randomness import stream
 
 METRICS = ("completeness", "soundness", "road_morf", "deletion")
 VALUE_BASED, ORDER_BASED = METRICS[:2], METRICS[2:]
+STEPS = {"soundness_rank": soundness_rank, "completeness_share": completeness_share, "calibration": calibration}
+COLUMNS = (*METRICS, *STEPS, "road_lerf")
+"""The metrics of the paper's table, and ours beside them."""
+
 OURS, LITERAL = VARIANTS = ("ours", "literal")
 ORIGINAL = "original"
 MAPS = (ORIGINAL, *MODIFICATIONS)
@@ -82,7 +89,7 @@ class Runs:
             batch_size=12 if options.embedded else 32,
             resamples=100,
         )
-        self.modified = Modified(self._compare(methods, METRICS, folder="orders"))
+        self.modified = Modified(self._compare(methods, COLUMNS, folder="orders"))
 
     def _versions(self, cases: Sequence[tuple[str, str]], variant: str) -> dict[str, Any]:
         # A version identifies them. Their content changes when the run of the originals grows, which would prevent
@@ -98,9 +105,9 @@ class Runs:
 
     def ours(self) -> dict[tuple[str, str], Versions]:
         """Measure our variant: one map of each order by area, and every map by value."""
-        orders = self._compare({**self.methods, **self._versions(_REORDERED, OURS)}, METRICS, folder="orders")
+        orders = self._compare({**self.methods, **self._versions(_REORDERED, OURS)}, COLUMNS, folder="orders")
         values = self._compare(self._versions(_CASES, OURS), {"completeness": _ABSOLUTE}, folder="values")
-        curves = {(method, *_FIRST): {m: orders.curve(method, m) for m in METRICS} for method in self.methods}
+        curves = {(method, *_FIRST): {m: orders.curve(method, m) for m in COLUMNS} for method in self.methods}
         for method, case in product(self.methods, _CASES):
             complete = values.curve(_name(method, *case), "completeness")
             curves[method, *case] = {"completeness": complete, **self._by_area(orders, method, *case)}
@@ -109,26 +116,35 @@ class Runs:
     def _by_area(self, orders: Evaluation, method: str, scheme: str, change: str) -> dict[str, Curve]:
         """Return the curves of modified maps by area, from the probes of maps with the same order if there are any."""
         name = _name(method, *_SAME_ORDER.get((scheme, change), (scheme, change)))
-        curves = {metric: orders.curve(name, metric) for metric in ("soundness", *ORDER_BASED)}
+        curves = {metric: orders.curve(name, metric) for metric in COLUMNS if metric != "completeness"}
         if (scheme, change) in _SAME_ORDER:
-            table = curves["soundness"].table
-            schedule, masses = table.settings.schedule, []
-            for start in range(0, len(table.ids), self.modified.shard_size):
-                ids = table.ids[start : start + self.modified.shard_size]
-                maps = modify(self.modified.originals(method, ids), change, scheme, OURS, ids=ids, seed=self.seed)
-                ranking = rank_features(maps, ids=ids, seed=self.seed)
-                masses.append(kept_mass(ranking, count_removed(ranking, schedule), schedule.order).numpy())
-            curves["soundness"] = soundness_from_probes(dataclasses.replace(table, kept_mass=np.concatenate(masses)))
+            sound, steps = curves["soundness"].table, curves["calibration"]
+            assert isinstance(steps, StepCurve)
+            table, joining = self._with_mass((sound, steps.table), method, scheme, change)
+            curves["soundness"] = soundness_from_probes(table)
+            curves |= {metric: read(joining, steps.opposite) for metric, read in STEPS.items()}
         return curves
+
+    def _with_mass(self, tables: Sequence[ProbeTable], method: str, scheme: str, change: str) -> list[ProbeTable]:
+        """Return probes of maps with the same order, with the attribution of modified maps."""
+        masses: list[list[Floats]] = [[] for _ in tables]
+        for start in range(0, len(tables[0]), self.modified.shard_size):
+            ids = tables[0].ids[start : start + self.modified.shard_size]
+            maps = modify(self.modified.originals(method, ids), change, scheme, OURS, ids=ids, seed=self.seed)
+            ranking = rank_features(maps, ids=ids, seed=self.seed)
+            for table, mass in zip(tables, masses, strict=True):
+                schedule = table.settings.schedule
+                mass.append(kept_mass(ranking, count_removed(ranking, schedule), schedule.order).numpy())
+        return [dataclasses.replace(t, kept_mass=np.concatenate(mass)) for t, mass in zip(tables, masses, strict=True)]
 
     def literal(self) -> dict[tuple[str, str], Versions]:
         """Measure the paper's variant, in which every version has its own order."""
-        metrics = {metric: metric for metric in METRICS} | {"completeness": _ABSOLUTE}
+        metrics = {metric: metric for metric in COLUMNS} | {"completeness": _ABSOLUTE}
         cases = (_FIRST, *_CASES)
         evaluation = self._compare(self._versions(cases, LITERAL), metrics, folder="literal")
         return self._grouped(
             {
-                (method, *case): {metric: evaluation.curve(_name(method, *case), metric) for metric in METRICS}
+                (method, *case): {metric: evaluation.curve(_name(method, *case), metric) for metric in COLUMNS}
                 for method, case in product(self.methods, cases)
             }
         )
