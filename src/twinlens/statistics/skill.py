@@ -45,7 +45,7 @@ def skill(
 
     Returns:
         The difference of the areas, positive where own maps are better, with the p-value of no skill. Soundness by the
-        paper's estimator and accuracy has no interval.
+        paper's estimator and accuracy has no interval, nor has any skill of fewer than ten samples.
 
     Example:
         >>> import torch, twinlens as tl
@@ -61,8 +61,8 @@ def skill(
     check_confidence(confidence)
     _refuse_others(own, exchanged)
     samples = len(own.table)
-    if samples < FEWEST:  # too few groups
-        groups = None
+    few = samples < FEWEST  # too few groups, too
+    groups = None if few else groups
     pair = (bootstrap(each, resamples=resamples, seed=seed, groups=groups) for each in (own, exchanged))
     (mine, my_replicates), (theirs, their_replicates) = (each.areas_up_to(high) for each in pair)
     sign = 1.0 if own.higher_is_better else -1.0
@@ -70,7 +70,7 @@ def skill(
     if groups is not None:  # there are fewer groups than samples, for whose number the interval is widened
         count = len({groups[name] for name in own.table.ids})
         replicates = value + (replicates - value) * widening(count) / widening(samples)
-    trusted = replicates if own.has_interval else np.full(len(replicates), np.nan)
+    trusted = replicates if own.has_interval and not few else np.full(len(replicates), np.nan)
     [estimate] = Estimate.of_differences(np.array([value]), trusted[:, None], samples=samples, confidence=confidence)
     return estimate
 
