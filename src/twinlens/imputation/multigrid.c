@@ -349,5 +349,7 @@ EXPORT void twinlens_solve(Workspace *w, const void *images, int wide, const uin
                                   tolerance, most_cycles, (char *)out + (size_t)n * size, cycles + n);
 }
 
+#include "noise.h"
+
 /* What setuptools exports on Windows, for it takes this for a module of Python; nobody calls it. */
 void *PyInit__multigrid(void) { return NULL; }

@@ -265,6 +265,11 @@ def _call(module: nn.Module, example: Tensor, execution: Execution) -> Any:
         return Prepared(module, execution)(example)
 
 
+def wants_channels_last(model: object) -> bool:
+    """Return whether a model is called on images whose channels come last."""
+    return isinstance(model, Prepared) and model.execution.memory_format == "channels_last"
+
+
 def wants_contiguous(error: Exception) -> bool:
     """Return whether a model failed because of the memory format, as by calling `view` on its features."""
     return "view size is not compatible" in str(error) or "contiguous" in str(error)

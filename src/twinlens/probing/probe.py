@@ -20,7 +20,7 @@ from torch import Tensor
 
 from twinlens.imputation.imputers import Imputer, LinearImputer, TokenImputer, find_imputer, takes_tokens
 from twinlens.probing.answers import Target
-from twinlens.probing.execution import choose_batch
+from twinlens.probing.execution import choose_batch, wants_channels_last
 from twinlens.probing.maps import Reading, check_maps, map_kinds, spatial_shape, warn_of_zeros
 from twinlens.probing.model_call import (
     ANSWER,
@@ -284,7 +284,9 @@ class _Sweep:
     advance: Callable[[int], object]
 
     def __post_init__(self) -> None:
-        self.respondent = self.prober.respondent
+        self.respondent, self.impute = self.prober.respondent, self.imputer
+        if isinstance(self.imputer, LinearImputer) and wants_channels_last(self.prober.model):
+            self.impute = partial(self.imputer, channels_last=True)
         shape = (len(self.prober.ids), len(self.settings.schedule.levels))
         whole = {"removed", "target_rank"} if self.respondent.regression else {"removed", "target_rank", "predicted"}
         self.columns: dict[str, NDArray[Any]] = {
@@ -347,7 +349,7 @@ class _Sweep:
         streams = [stream(settings.seed, names[a], levels[b]) for a, b in zip(sample, level, strict=True)]
         chosen = inputs.index_select(0, i)
         with blaming("imputer"):
-            imputed = self.imputer(chosen, keep, streams)
+            imputed = self.impute(chosen, keep, streams)
         if not isinstance(imputed, Tensor) or imputed.shape != chosen.shape:
             what = f"shape {tuple(imputed.shape)}" if isinstance(imputed, Tensor) else type(imputed).__name__
             raise TypeError(f"`imputer` must return inputs of shape {tuple(chosen.shape)}; it returned {what}.")
