@@ -339,13 +339,14 @@ static double solve_image(Workspace *w, const void *image, int wide, const uint8
     return estimate;
 }
 
-/* Solve images first to last of (N, C, H, W), of doubles if `wide`; write filled images, cycles and estimated errors,
-   or the code of a failure instead of the error. */
-EXPORT void twinlens_solve(Workspace *w, const void *images, int wide, const uint8_t *keep, int64_t first, int64_t last,
-                           double tolerance, int64_t most_cycles, void *out, int64_t *cycles, double *estimate) {
-    size_t pixels = (size_t)(w->grid->h * w->grid->w), size = (size_t)w->channels * pixels * (wide ? 8 : 4);
+/* Solve images first to last of (N, C, H, W), of doubles if `wide`, `stride` numbers apart; write filled images, cycles
+   and estimated errors, or the code of a failure instead of the error. */
+EXPORT void twinlens_solve(Workspace *w, const void *images, int64_t stride, int wide, const uint8_t *keep,
+                           int64_t first, int64_t last, double tolerance, int64_t most_cycles, void *out,
+                           int64_t *cycles, double *estimate) {
+    size_t pixels = (size_t)(w->grid->h * w->grid->w), item = wide ? 8 : 4, size = (size_t)w->channels * pixels * item;
     for (int64_t n = first; n < last; n++)
-        estimate[n] = solve_image(w, (const char *)images + (size_t)n * size, wide, keep + (size_t)n * pixels,
+        estimate[n] = solve_image(w, (const char *)images + n * stride * (int64_t)item, wide, keep + (size_t)n * pixels,
                                   tolerance, most_cycles, (char *)out + (size_t)n * size, cycles + n);
 }
 

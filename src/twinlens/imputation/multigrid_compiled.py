@@ -44,7 +44,7 @@ def load_library() -> CDLL | None:
         library.twinlens_free.argtypes = [c_void_p]
         library.twinlens_free.restype = None
         library.twinlens_solve.argtypes = [
-            *(c_void_p, c_void_p, c_int, c_void_p, c_int64, c_int64),  # workspace; images from first to last
+            *(c_void_p, c_void_p, c_int64, c_int, c_void_p, c_int64, c_int64),  # workspace; images from first to last
             *(c_double, c_int64, c_void_p, c_void_p, c_void_p),  # tolerance, most cycles; outputs
         ]
         library.twinlens_solve.restype = None
@@ -89,9 +89,15 @@ def solve_images(
     Returns:
         Filled images, cycles (N,) and estimated errors (N,), or the code of a failure instead of the error.
     """
-    source, kept = images.contiguous(), keep.contiguous()
-    n, *shape = source.shape
-    out, cycles, estimate = torch.empty_like(source), torch.zeros(n, dtype=torch.int64), torch.zeros(n).double()
+    n, *shape = images.shape
+    source, kept = images, keep.contiguous()
+    if n and not images[0].is_contiguous():
+        source = images.contiguous()
+    out, cycles, estimate = (
+        torch.empty(images.shape, dtype=images.dtype),
+        torch.zeros(n, dtype=torch.int64),
+        torch.zeros(n).double(),
+    )
     kind, values = tuple(shape), max(1, math.prod(shape))
     if kind not in _spare:
         _spare.clear()
@@ -106,6 +112,7 @@ def solve_images(
             library.twinlens_solve(
                 workspace.address,
                 source.data_ptr(),
+                source.stride(0),
                 source.dtype == torch.float64,
                 kept.data_ptr(),
                 *span,

@@ -19,9 +19,12 @@ from twinlens.errors import first_line
 from twinlens.probing.answers import find_logits
 from twinlens.probing.model_call import evaluating
 from twinlens.probing.tokens import are_tokens
+from twinlens.support.memory import keeps_freed_memory, second_level_cache
 
 PREDICTIONS, PROBABILITIES = 0.995, 0.02  # least agreement of a lower precision on the probes of its trial
-_CACHED_VALUES, _MOST_VALUES = 2**18, 1_200_000  # of a batch on the CPU; the second for up to 4 large inputs
+# Values of a batch of up to 16 large inputs on the CPU: without faults in the C library's own settings, or if freed
+# memory is kept.
+_MOST_VALUES, _MOST_KEPT_VALUES = 460_000, 2_500_000
 _DEVICE_VALUES = 5_000_000  # of a batch elsewhere: 32 images of 224 × 224 × 3
 _MOST_ROWS = 4096
 _TOKEN_VALUES = 256  # a token counts as this many values, because its embedding is wider than a pixel
@@ -112,22 +115,31 @@ def using_threads(threads: int | None) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def choose_batch(example: Tensor, device: torch.device | None = None) -> int:
-    """Choose how many inputs make a batch, a power of two.
+def choose_batch(example: Tensor, device: torch.device | None = None, *, kept: bool = False) -> int:
+    """Choose how many inputs make a batch: up to three, or a power of two.
 
-    On the CPU, activations should stay in the cache, in blocks small enough for the C library to reuse: larger blocks
-    are mapped and unmapped by the kernel at every layer, which takes longer than the model itself.
+    On the CPU, small inputs fill the second-level cache. Of large ones, torch calls 16 fastest on one thread: it leaves
+    1×1 convolutions of fewer to a slower library. Their layers must fit into memory that the C library reuses: the
+    kernel maps and unmaps larger blocks at every layer, which takes longer than the model itself.
+
+    Args:
+        example: one input.
+        device: where the model is; by default that of the example.
+        kept: freed memory is kept (`keep_freed_memory`), and blocks may be larger.
 
     Example:
-        >>> [choose_batch(torch.zeros(3, size, size)) for size in (32, 224, 600)]
-        [64, 4, 1]
+        >>> [choose_batch(torch.zeros(3, size, size)) for size in (224, 600)]
+        [3, 1]
+        >>> choose_batch(torch.zeros(3, 224, 224), kept=True)
+        16
     """
     values = example.numel() * (_TOKEN_VALUES if are_tokens(example) else 1)
     if (device or example.device).type == "cpu":
-        rows = max(_CACHED_VALUES // values, min(4, _MOST_VALUES // values), 1)
+        most = _MOST_KEPT_VALUES if kept else _MOST_VALUES
+        rows = max(second_level_cache() // (4 * values), min(16, most // values), 1)
     else:
         rows = max(1, _DEVICE_VALUES // values)
-    return int(min(_MOST_ROWS, 2 ** (rows.bit_length() - 1)))
+    return rows if rows < 4 else int(min(_MOST_ROWS, 2 ** (rows.bit_length() - 1)))
 
 
 def native_precisions(device: torch.device) -> tuple[str, ...]:
@@ -197,7 +209,7 @@ def choose_execution(
     """
     example = _as_called(module, example)
     plain = Execution(
-        batch_size=batch_size or choose_batch(example),
+        batch_size=batch_size or choose_batch(example, kept=keeps_freed_memory()),
         memory_format=_choose_format(module, example, memory_format),
         threads=threads or (torch.get_num_threads() if example.device.type == "cpu" else None),
     )
