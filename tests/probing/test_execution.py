@@ -211,12 +211,10 @@ def test_a_model_that_cannot_be_compiled_is_called_as_it_is(monkeypatch, caplog,
     assert f"cannot be compiled and runs unchanged: {reason}" in caplog.text
 
 
-def test_compiling_has_to_pay(monkeypatch):
+def test_a_model_is_compiled_on_request_only(monkeypatch):
     fake_compile(monkeypatch)
     monkeypatch.setattr(execution, "count_operations", lambda *_: 10**9)
-    assert not chosen(compiled="auto", rows=19_000).compiled
-    assert chosen(compiled="auto", rows=21_000).compiled
-    assert not chosen(compiled=False, rows=10**9).compiled
+    assert not chosen(rows=10**9).compiled
     assert chosen(compiled=True).compiled
 
 

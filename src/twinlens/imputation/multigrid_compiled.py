@@ -90,18 +90,15 @@ def solve_images(
         Filled images, cycles (N,) and estimated errors (N,), or the code of a failure instead of the error.
     """
     n, *shape = images.shape
-    source, kept = images, keep.contiguous()
-    if n and not images[0].is_contiguous():
-        source = images.contiguous()
-    out, cycles, estimate = (
-        torch.empty(images.shape, dtype=images.dtype),
-        torch.zeros(n, dtype=torch.int64),
-        torch.zeros(n).double(),
-    )
+    source = images if n and images[0].is_contiguous() else images.contiguous()
+    kept, out = keep.contiguous(), torch.empty(images.shape, dtype=images.dtype)
+    cycles, estimate = torch.zeros(n, dtype=torch.int64), torch.zeros(n, dtype=torch.float64)
     kind, values = tuple(shape), max(1, math.prod(shape))
     if kind not in _spare:
         _spare.clear()
     spare = _spare.setdefault(kind, []) if values <= _MOST_SPARE else []
+    inputs = (source.data_ptr(), source.stride(0), source.dtype == torch.float64, kept.data_ptr())
+    outputs = (out.data_ptr(), cycles.data_ptr(), estimate.data_ptr())
 
     def work(spans: Iterator[tuple[int, int]]) -> None:
         try:
@@ -109,19 +106,7 @@ def solve_images(
         except IndexError:
             workspace = _Workspace(library, kind)
         for span in spans:
-            library.twinlens_solve(
-                workspace.address,
-                source.data_ptr(),
-                source.stride(0),
-                source.dtype == torch.float64,
-                kept.data_ptr(),
-                *span,
-                tolerance,
-                most_cycles,
-                out.data_ptr(),
-                cycles.data_ptr(),
-                estimate.data_ptr(),
-            )
+            library.twinlens_solve(workspace.address, *inputs, *span, tolerance, most_cycles, *outputs)
         spare.append(workspace)
 
     _in_threads(work, n, values)
@@ -150,17 +135,15 @@ def add_noise(
 
     The noise is `Tensor.normal_`'s on the CPU, up to rounding. With `channels_last`, a copy in that format is returned.
     """
-    n, channels = images.shape[:2]
-    pixels, kept = math.prod(keep.shape[1:]), keep.contiguous()
-    streams = torch.tensor(seeds, dtype=torch.int64)
+    n, channels, pixels = *images.shape[:2], math.prod(images.shape[2:])
+    kept, streams = keep.contiguous(), torch.tensor(seeds, dtype=torch.int64)
     out = torch.empty_like(images, memory_format=torch.channels_last) if channels_last else images
+    inputs = (images.data_ptr(), kept.data_ptr(), streams.data_ptr())
+    output = out.data_ptr() if channels_last else None
 
     def work(spans: Iterator[tuple[int, int]]) -> None:
-        where = (images.data_ptr(), kept.data_ptr(), streams.data_ptr())
         for span in spans:
-            library.twinlens_noise(
-                *where, *span, channels, pixels, deviation, out.data_ptr() if channels_last else None
-            )
+            library.twinlens_noise(*inputs, *span, channels, pixels, deviation, output)
 
     _in_threads(work, n, max(1, channels * pixels))
     return out

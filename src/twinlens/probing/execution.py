@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -29,7 +29,6 @@ _DEVICE_VALUES = 5_000_000  # of a batch elsewhere: 32 images of 224 × 224 × 3
 _MOST_ROWS = 4096
 _TOKEN_VALUES = 256  # a token counts as this many values, because its embedding is wider than a pixel
 _WORTHWHILE = 2e7  # floating-point operations per input, below which casts cost what a lower precision gains
-_COMPILING = {"cpu": 2e13, "cuda": 1e15}  # operations of which a tenth takes longer than compiling a model
 _log = logging.getLogger(__name__)
 
 
@@ -186,7 +185,7 @@ def choose_execution(
     memory_format: str | None = None,
     threads: int | None = None,
     precision: str = "float32",
-    compiled: bool | Literal["auto"] = False,
+    compiled: bool = False,
     rows: int = 0,
     agreement: Callable[[Execution], Agreement | None] = lambda _: None,
 ) -> tuple[Execution, tuple[Agreement, ...]]:
@@ -199,8 +198,7 @@ def choose_execution(
         memory_format: fixes the memory format; by default channels come last where the model convolves images.
         threads: fixes the number of threads on the CPU.
         precision: "auto" takes the first native precision of the device whose answers agree.
-        compiled: "auto" compiles where the amount of work justifies it; a model that cannot be compiled is called
-            uncompiled, with a warning.
+        compiled: compile the model; one that cannot be compiled is called uncompiled, with a warning.
         rows: number of inputs that the model will be called on.
         agreement: compares an execution with the plain one on probes; returns None where that is not possible.
 
@@ -214,7 +212,7 @@ def choose_execution(
         threads=threads or (torch.get_num_threads() if example.device.type == "cpu" else None),
     )
     with using_threads(plain.threads):
-        work = count_operations(module, example) if rows and "auto" in (precision, compiled) else 0
+        work = count_operations(module, example) if rows and precision == "auto" else 0
         strict = precision in ("auto", "float32")
         trials: list[Agreement] = []
 
@@ -238,8 +236,7 @@ def choose_execution(
             names = native_precisions(example.device)
         lower = (replace(plain, precision=name) for name in names)
         chosen = next((execution for execution in lower if passes(execution, plain)), plain)
-        pays = compiled == "auto" and work * rows >= _COMPILING.get(example.device.type, float("inf"))
-        if (compiled is True or pays) and passes(replace(chosen, compiled=True), chosen):
+        if compiled and passes(replace(chosen, compiled=True), chosen):
             chosen = replace(chosen, compiled=True)
     return chosen, tuple(trials)
 
