@@ -295,11 +295,17 @@ KERNEL void prepare_rows(const float *removed, const float *diagonal, Index n, I
     }
 }
 
+KERNEL Index count_kept(const uint8_t *keep, Index n) {
+    int32_t kept = 0;
+    for (Index k = 0; k < n; k++) kept += keep[k] != 0;
+    return kept;
+}
+
 /* Compute gain and dip of the finest grid; return the number of removed pixels. */
 static Index prepare_finest(Workspace *w, const uint8_t *keep) {
     const Grid *g = w->grid;
     Index kept = 0;
-    for (Index k = 0; k < g->h * g->w; k++) kept += keep[k] != 0;
+    for (Index i = 0; i < g->h; i++) kept += count_kept(keep + i * g->w, g->w); /* a row fits 32 bits */
     spread(keep, 0, g->h, g->w, g->stride, w->removed);
     for (Index first = 0; first < g->h; first += w->block) {
         Index last = least(first + w->block, g->h), k = first * g->stride;
