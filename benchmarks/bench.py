@@ -277,7 +277,7 @@ def until() -> list[Row]:
     loaded, samples = tl.load_model("mnist-cnn"), tl.open_data("mnist")
     data = load_inputs(samples, loaded, workers=1), torch.as_tensor(samples.labels)
     loaded.module.register_forward_pre_hook(lambda _, given: seen.append(seen[-1] + len(given[0])))
-    methods = ["gradcam", "saliency", {"method": "integrated_gradients", "steps": 16}, "random"]
+    methods = ["gradcam", "saliency", "input_x_gradient", "random"]
 
     def evaluate(until: str | float, out: str):
         metrics = ["soundness_rank", "completeness_share"]
