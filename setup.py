@@ -9,7 +9,7 @@ setup(
         Extension(
             "twinlens.imputation._multigrid",
             [f"{FOLDER}/multigrid.c"],
-            depends=[f"{FOLDER}/multigrid_coarse.h", f"{FOLDER}/multigrid_finest.h"],
+            depends=[f"{FOLDER}/{name}.h" for name in ("multigrid_coarse", "multigrid_finest", "noise")],
             # No -march=native and no -ffast-math: wheels travel, and the solver has to see NaN.
             # No debug information: it names the folder of the build, and one source would make many wheels.
             extra_compile_args=["-O3", "-g0", "-fno-math-errno", "-fno-trapping-math", "-fvisibility=hidden"],

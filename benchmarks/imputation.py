@@ -6,7 +6,7 @@ solvers are timed on a few of the levels, evenly spread over the schedule, and s
 
     python benchmarks/imputation.py --images 4 --levels 8 --threads 2
 
-Images come from the folder --data, or are synthetic.
+Images come from the folder --data, or from the package `foolbox`.
 """
 
 from __future__ import annotations
@@ -22,10 +22,13 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from PIL import Image
 from scipy import sparse
 from scipy.sparse.linalg import spsolve
 from torch.nn.functional import interpolate
 
+import twinlens as tl
+from twinlens.data.inputs import load_inputs
 from twinlens.imputation.linear_system import assemble
 from twinlens.imputation.multigrid import solve
 
@@ -73,13 +76,13 @@ def vectorised_spsolve(image: Array, keep: NDArray[np.bool_]) -> Array:
     return filled.reshape(image.shape)
 
 
-def load_images(folder: Path, count: int, size: int) -> torch.Tensor:
-    files = sorted(folder.glob("*.jpg"))[:: max(1, 500 // count)][:count] if folder.is_dir() else []
-    if not files:
-        coarse = torch.randn(count, 3, 14, 14, generator=torch.Generator().manual_seed(0))
-        return interpolate(coarse, size=(size, size), mode="bicubic") + 0.1 * torch.randn(count, 3, size, size)
-    from PIL import Image  # noqa: PLC0415 (only with real images)
-
+def load_images(folder: Path | None, count: int, size: int) -> torch.Tensor:
+    """Images (N, 3, H, W) of a folder, or those of the package `foolbox`."""
+    if folder is None:
+        loaded = tl.load_model("efficientnet-lite0")
+        images = load_inputs(tl.open_data("imagenet20"), loaded, workers=1)[:count]
+        return interpolate(images, size=(size, size), mode="bilinear", antialias=True)
+    files = sorted(folder.glob("*.jpg"))[:: max(1, 500 // count)][:count]
     pictures = [np.asarray(Image.open(f).convert("RGB").resize((size, size)), dtype=np.float32) for f in files]
     return torch.from_numpy(np.stack(pictures)).permute(0, 3, 1, 2).contiguous() / 128 - 127 / 128
 
@@ -161,7 +164,7 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=4, help="images per size, half of them with noisy maps")
     parser.add_argument("--levels", type=int, default=7, help="levels on which the direct solvers are timed")
     parser.add_argument("--threads", type=int, default=2, help="threads for the second timing of our solver")
-    parser.add_argument("--data", type=Path, default=Path(__file__).parents[2] / "shared/data/imagenet/images")
+    parser.add_argument("--data", type=Path, help="a folder of JPEG files")
     options = parser.parse_args()
     torch.set_num_threads(1)
     small, large = load_images(options.data, options.images, 32), load_images(options.data, options.images, 224)

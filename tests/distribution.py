@@ -62,7 +62,8 @@ def faults_of_sdist(path, wanted):
     """What an sdist lacks and what it holds too much, one line each."""
     with tarfile.open(path) as archive:
         names = {member.name.partition("/")[2] for member in archive.getmembers() if member.isfile()}
-    solver = {f"src/twinlens/imputation/{name}" for name in ("multigrid.c", "multigrid_coarse.h", "multigrid_finest.h")}
+    sources = ("multigrid.c", "multigrid_coarse.h", "multigrid_finest.h", "noise.h")
+    solver = {f"src/twinlens/imputation/{name}" for name in sources}
     needed = {f"src/{name}" for name in wanted} | solver | {"LICENSE", "README.md", "pyproject.toml", "setup.py"}
     beside = {name for name in names if name.split("/")[0] in ("tests", "docs", "benchmarks", "examples")}
     return [*(f"lacks {name}" for name in sorted(needed - names)), *(f"holds {name}" for name in sorted(beside))]

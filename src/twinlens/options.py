@@ -227,8 +227,9 @@ class ExecutionOptions:
     agrees with float32 on 99.5% of the predictions and within 0.02 of every probability, and float32 otherwise and for
     short runs."""
 
-    compile: bool | Literal["auto"] = "auto"
-    """Call the model through torch.compile; "auto" does so for runs long enough to pay for compilation."""
+    compile: bool | None = None
+    """Call the model through torch.compile. That takes 10 to 15 seconds and is faster on some machines only: off by
+    default."""
 
     device: str | None = None
     """Device: cpu, cuda, cuda:1, …; a GPU if there is one by default. A module stays on its device."""

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import twinlens as tl
+from twinlens.imputation import imputers, multigrid
 from twinlens.imputation.imputers import (
     IMPUTERS,
     UnavailableImputer,
@@ -46,6 +47,60 @@ def test_kept_features_are_untouched_and_noise_is_on_the_rest():
     assert noise.ne(0).all()
     swapped = tl.LinearImputer(noise=0.1)(images.flip(0), keep.flip(0), [6, 5])
     assert torch.equal(swapped.flip(0), noisy)
+
+
+@pytest.mark.parametrize(
+    "shape", [(3, 224, 224), (1, 4, 4), (1, 17, 1), (3, 5, 3), (1, 7, 89), (1, 25, 25), (2, 40, 33), (3, 1300)]
+)
+def test_noise_is_that_of_torch(shape):
+    inputs, keep = torch.zeros(2, *shape), torch.zeros(2, *shape[1:], dtype=torch.bool)
+    streams = [5, 2**62 + 12345]
+    expected = [torch.empty(shape).normal_(generator=torch.Generator().manual_seed(seed)) for seed in streams]
+    noise = tl.LinearImputer(noise=1.0)(inputs, keep, streams)
+    torch.testing.assert_close(noise, torch.stack(expected), atol=4e-6, rtol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_noise_is_the_same_without_the_compiled_library(dtype, monkeypatch):
+    generator = torch.Generator().manual_seed(0)
+    images = torch.rand(3, 3, 20, 31, generator=generator, dtype=dtype)
+    keep = torch.rand(3, 20, 31, generator=generator) > 0.6
+    imputer = tl.LinearImputer(tolerance=1e-6)
+    compiled = imputer(images, keep, [1, 2, 3])
+    for module in (imputers, multigrid):
+        monkeypatch.setattr(module, "load_library", lambda: None)
+    torch.testing.assert_close(imputer(images, keep, [1, 2, 3]), compiled, atol=3e-6, rtol=0)
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.1])
+@pytest.mark.parametrize("channels", [1, 3, 5])
+def test_channels_last_changes_the_memory_format_only(channels, noise):
+    generator = torch.Generator().manual_seed(0)
+    images = torch.rand(2, channels, 18, 23, generator=generator)
+    keep = torch.rand(2, 18, 23, generator=generator) > 0.6
+    imputer = tl.LinearImputer(noise=noise)
+    last = imputer(images, keep, [1, 2], channels_last=True)
+    assert last.is_contiguous(memory_format=torch.channels_last)
+    assert torch.equal(last, imputer(images, keep, [1, 2]))
+
+
+def test_noise_does_not_depend_on_threads():
+    generator = torch.Generator().manual_seed(0)
+    images, keep = torch.rand(5, 3, 224, 224, generator=generator), torch.rand(5, 224, 224, generator=generator) > 0.6
+    found, before = [], torch.get_num_threads()
+    for threads in (1, 2):
+        torch.set_num_threads(threads)
+        found.append(tl.LinearImputer()(images, keep, range(5)))
+    torch.set_num_threads(before)
+    assert torch.equal(*found)
+
+
+def test_a_signal_of_which_nothing_is_kept_is_empty():
+    signals, keep = torch.rand(2, 2, 30), torch.rand(2, 30) > 0.5
+    keep[0] = False
+    filled = tl.LinearImputer(noise=0.0, empty=0.25)(signals, keep, [0, 1])
+    assert (filled[0] == 0.25).all()
+    assert torch.equal(filled[1:], tl.impute_linear(signals[1:], keep[1:]))
 
 
 def test_a_batch_of_which_nothing_at_all_is_kept_is_empty():

@@ -36,8 +36,9 @@ def chosen(model=None, **options):
     return choose_execution(model or tiny_model(), EXAMPLE, **options)[0]
 
 
-def test_the_choice_follows_a_rule():
+def test_the_choice_follows_a_rule(monkeypatch):
     """Nothing may depend on a clock: two runs of one command give the same bytes."""
+    monkeypatch.setattr(execution, "second_level_cache", lambda: 2**20)
     expected = Execution(batch_size=1024, memory_format="channels_last", threads=torch.get_num_threads())
     assert chosen() == chosen() == expected
     fixed = chosen(batch_size=5, memory_format="contiguous", threads=3)
@@ -45,16 +46,33 @@ def test_the_choice_follows_a_rule():
 
 
 @pytest.mark.parametrize(
-    ("shape", "cpu", "elsewhere"),
-    [((3, 32, 32), 64, 1024), ((3, 224, 224), 4, 32), ((3, 700, 700), 1, 2), ((30,), 4096, 4096), ((2, 10**7), 1, 1)],
+    ("shape", "cpu", "kept", "elsewhere"),
+    [
+        ((3, 32, 32), 64, 64, 1024),
+        ((3, 96, 96), 16, 16, 128),
+        ((3, 224, 224), 3, 16, 32),
+        ((3, 700, 700), 1, 1, 3),
+        ((30,), 4096, 4096, 4096),
+        ((2, 10**7), 1, 1, 1),
+    ],
 )
-def test_batches_suit_the_device(shape, cpu, elsewhere):
+def test_batches_suit_the_device(monkeypatch, shape, cpu, kept, elsewhere):
+    monkeypatch.setattr(execution, "second_level_cache", lambda: 2**20)
     example = torch.empty(shape, device="meta")
     assert choose_batch(example, torch.device("cpu")) == cpu
-    assert choose_batch(example, torch.device("cuda")) == elsewhere
+    assert choose_batch(example, torch.device("cpu"), kept=True) == kept
+    assert choose_batch(example, torch.device("cuda"), kept=True) == elsewhere
 
 
-def test_a_token_counts_as_its_embedding():
+def test_small_inputs_fill_the_cache_that_the_machine_reports(monkeypatch):
+    example = torch.empty(3, 32, 32)
+    for size, rows in ((2**18, 16), (2**20, 64), (2**21, 128)):
+        monkeypatch.setattr(execution, "second_level_cache", lambda size=size: size)
+        assert choose_batch(example) == rows
+
+
+def test_a_token_counts_as_its_embedding(monkeypatch):
+    monkeypatch.setattr(execution, "second_level_cache", lambda: 2**20)
     assert choose_batch(torch.zeros(1, 128, dtype=torch.int64)) == 8
 
 
@@ -193,12 +211,10 @@ def test_a_model_that_cannot_be_compiled_is_called_as_it_is(monkeypatch, caplog,
     assert f"cannot be compiled and runs unchanged: {reason}" in caplog.text
 
 
-def test_compiling_has_to_pay(monkeypatch):
+def test_a_model_is_compiled_on_request_only(monkeypatch):
     fake_compile(monkeypatch)
     monkeypatch.setattr(execution, "count_operations", lambda *_: 10**9)
-    assert not chosen(compiled="auto", rows=19_000).compiled
-    assert chosen(compiled="auto", rows=21_000).compiled
-    assert not chosen(compiled=False, rows=10**9).compiled
+    assert not chosen(rows=10**9).compiled
     assert chosen(compiled=True).compiled
 
 

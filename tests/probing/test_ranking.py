@@ -31,6 +31,16 @@ def keeps(maps, schedule, *, seed=0):
     return keep, removed, kept_mass(ranking, removed, schedule.order)
 
 
+@given(tied_maps, st.integers(0, 9))
+def test_the_order_is_that_of_a_stable_sort_of_shuffled_features(values, seed):
+    maps = torch.tensor([values], dtype=torch.float64)
+    shuffled = torch.randperm(len(values), generator=torch.Generator().manual_seed(stream(seed, "a")))
+    order = shuffled[maps[0, shuffled].sort(stable=True).indices]
+    ranking = rank_features(maps, ids=["a"], seed=seed)
+    assert torch.equal(ranking.rank[0].argsort(), order)
+    assert torch.equal(ranking.ascending[0] * maps.max(), maps[0, order])
+
+
 @given(tied_maps, st.sampled_from(ORDERS), st.sampled_from(["area", "value"]), st.integers(0, 9))
 def test_masks_nest_and_masses_are_those_of_the_masks(values, order, by, seed):
     levels = (0.98, 0.9, 0.5, 0.31, 0.3, 0.1, 0.0)

@@ -65,7 +65,7 @@ class RescaleRules(Rules):
 
         def slope(z: Tensor) -> Tensor:
             if activation in _SLOPES:
-                return _SLOPES[activation](z, *args, **options).to(z.dtype)
+                return _SLOPES[activation](z, *args, **options)
             with torch.enable_grad():
                 leaf = z.detach().requires_grad_()
                 return torch.autograd.grad(plain(leaf).sum(), leaf)[0]
@@ -117,7 +117,8 @@ class _Rescale(torch.autograd.Function):
         step = x - base
         secant = (out - ctx.activation(base)).div_(step)
         close = step.abs() < _CLOSE
-        return torch.where(close, ctx.slope(x - step / 2), secant).mul_(gradient), None, None, None
+        slope = ctx.slope(torch.add(x, step, alpha=-0.5))
+        return torch.where(close, slope, secant).mul_(gradient), None, None, None
 
 
 class _RescaledProduct(torch.autograd.Function):

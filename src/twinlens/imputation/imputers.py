@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
+from ctypes import CDLL
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -21,6 +22,7 @@ from torch import Tensor
 
 from twinlens.errors import RunError, short_repr, unknown
 from twinlens.imputation.multigrid import solve
+from twinlens.imputation.multigrid_compiled import add_noise, load_library
 from twinlens.support.arguments import checked
 from twinlens.support.arrays import ArrayLike, as_array
 from twinlens.support.code_digest import describe_function
@@ -104,21 +106,38 @@ class LinearImputer:
                 f"`noise` must be >= 0 and `tolerance` > 0; got noise={self.noise!r}, tolerance={self.tolerance!r}."
             )
 
-    def __call__(self, inputs: Tensor, keep: Tensor, streams: Sequence[int]) -> Tensor:
-        """Solve for the removed features, then add the noise of each row's stream to them."""
+    def __call__(self, inputs: Tensor, keep: Tensor, streams: Sequence[int], *, channels_last: bool = False) -> Tensor:
+        """Solve for the removed features, then add the noise of each row's stream to them.
+
+        With `channels_last`, images are returned in that memory format, for a model that is called with it.
+        """
         _refuse_rows(inputs, keep, "linear imputation")
-        some_kept = keep.flatten(1).any(dim=1)
-        if bool(some_kept.all()):
-            filled = solve(inputs, keep, tolerance=self.tolerance, method=self.method).values
-        else:
-            filled = torch.full_like(inputs, self.empty)
-            if bool(some_kept.any()):
-                part = solve(inputs[some_kept], keep[some_kept], tolerance=self.tolerance, method=self.method)
-                filled[some_kept] = part.values
-        if self.noise == 0:
-            return filled
-        removed = (~keep.unsqueeze(1)).to(filled.dtype)
-        return torch.addcmul(filled, _noise_like(filled, streams), removed, value=self.noise)
+        filled = solve(inputs, keep, tolerance=self.tolerance, method=self.method, empty=self.empty).values
+        channels_last = channels_last and filled.dim() == 4
+        library = _noise_library(filled) if filled.device.type == "cpu" else None
+        if library is not None and (self.noise or channels_last):
+            return add_noise(library, filled, keep, streams, self.noise, channels_last=channels_last)
+        if self.noise:
+            removed = (~keep.unsqueeze(1)).to(filled.dtype)
+            filled = filled.addcmul_(_draw_noise(filled, streams), removed, value=self.noise)
+        return filled
+
+
+def _noise_library(filled: Tensor) -> CDLL | None:
+    """Return the compiled library if it draws noise for such inputs; torch draws fewer than 16 values differently."""
+    return load_library() if filled.dtype == torch.float32 and math.prod(filled.shape[1:]) >= 16 else None
+
+
+def _draw_noise(filled: Tensor, streams: Sequence[int]) -> Tensor:
+    """Draw standard normal noise on the CPU: it is the same for every device."""
+    noise, library = torch.zeros(filled.shape, dtype=filled.dtype), _noise_library(filled)
+    if library is not None:
+        all_removed = torch.zeros(len(noise), math.prod(noise.shape[2:]), dtype=torch.bool)
+        return add_noise(library, noise, all_removed, streams, 1.0, channels_last=False).to(filled.device)
+    generator = torch.Generator()
+    for row, seed in zip(noise, streams, strict=True):
+        row.normal_(generator=generator.manual_seed(seed))
+    return noise.to(filled.device)
 
 
 def _refuse_rows(inputs: Tensor, keep: Tensor, imputation: str) -> None:
@@ -127,14 +146,6 @@ def _refuse_rows(inputs: Tensor, keep: Tensor, imputation: str) -> None:
             f"`imputer`: {imputation} needs neighbours, and inputs of shape {tuple(inputs.shape)} have none. "
             "For tabular rows pass tl.MeanImputer(mean) or tl.ConstantImputer(value)."
         )
-
-
-def _noise_like(inputs: Tensor, streams: Sequence[int]) -> Tensor:
-    noise = torch.empty_like(inputs, memory_format=torch.contiguous_format)
-    generator = torch.Generator(inputs.device)
-    for row, seed in zip(noise, streams, strict=True):
-        row.normal_(generator=generator.manual_seed(seed))
-    return noise
 
 
 @dataclass(frozen=True)

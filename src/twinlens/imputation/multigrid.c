@@ -295,11 +295,17 @@ KERNEL void prepare_rows(const float *removed, const float *diagonal, Index n, I
     }
 }
 
+KERNEL Index count_kept(const uint8_t *keep, Index n) {
+    int32_t kept = 0;
+    for (Index k = 0; k < n; k++) kept += keep[k] != 0;
+    return kept;
+}
+
 /* Compute gain and dip of the finest grid; return the number of removed pixels. */
 static Index prepare_finest(Workspace *w, const uint8_t *keep) {
     const Grid *g = w->grid;
     Index kept = 0;
-    for (Index k = 0; k < g->h * g->w; k++) kept += keep[k] != 0;
+    for (Index i = 0; i < g->h; i++) kept += count_kept(keep + i * g->w, g->w); /* a row fits 32 bits */
     spread(keep, 0, g->h, g->w, g->stride, w->removed);
     for (Index first = 0; first < g->h; first += w->block) {
         Index last = least(first + w->block, g->h), k = first * g->stride;
@@ -339,15 +345,18 @@ static double solve_image(Workspace *w, const void *image, int wide, const uint8
     return estimate;
 }
 
-/* Solve images first to last of (N, C, H, W), of doubles if `wide`; write filled images, cycles and estimated errors,
-   or the code of a failure instead of the error. */
-EXPORT void twinlens_solve(Workspace *w, const void *images, int wide, const uint8_t *keep, int64_t first, int64_t last,
-                           double tolerance, int64_t most_cycles, void *out, int64_t *cycles, double *estimate) {
-    size_t pixels = (size_t)(w->grid->h * w->grid->w), size = (size_t)w->channels * pixels * (wide ? 8 : 4);
+/* Solve images first to last of (N, C, H, W), of doubles if `wide`, `stride` numbers apart; write filled images, cycles
+   and estimated errors, or the code of a failure instead of the error. */
+EXPORT void twinlens_solve(Workspace *w, const void *images, int64_t stride, int wide, const uint8_t *keep,
+                           int64_t first, int64_t last, double tolerance, int64_t most_cycles, void *out,
+                           int64_t *cycles, double *estimate) {
+    size_t pixels = (size_t)(w->grid->h * w->grid->w), item = wide ? 8 : 4, size = (size_t)w->channels * pixels * item;
     for (int64_t n = first; n < last; n++)
-        estimate[n] = solve_image(w, (const char *)images + (size_t)n * size, wide, keep + (size_t)n * pixels,
+        estimate[n] = solve_image(w, (const char *)images + n * stride * (int64_t)item, wide, keep + (size_t)n * pixels,
                                   tolerance, most_cycles, (char *)out + (size_t)n * size, cycles + n);
 }
+
+#include "noise.h"
 
 /* What setuptools exports on Windows, for it takes this for a module of Python; nobody calls it. */
 void *PyInit__multigrid(void) { return NULL; }

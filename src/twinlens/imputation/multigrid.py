@@ -39,7 +39,9 @@ class Solution:
     """(N,): True where multigrid missed the tolerance and the direct solver was used."""
 
 
-def solve(images: Tensor, keep: Tensor, *, tolerance: float = 1e-3, method: str = "auto") -> Solution:
+def solve(
+    images: Tensor, keep: Tensor, *, tolerance: float = 1e-3, method: str = "auto", empty: float | None = None
+) -> Solution:
     """Fill in each removed value with the weighted mean of its neighbours.
 
     Each image is solved on its own, regardless of the batch and the number of threads (``torch.set_num_threads``). An
@@ -52,6 +54,7 @@ def solve(images: Tensor, keep: Tensor, *, tolerance: float = 1e-3, method: str 
         method: "auto": multigrid for images, lines for signals, the direct solver for volumes and tiny images;
             "multigrid": compiled on the CPU, torch elsewhere and where nothing was compiled; "torch": the torch
             path on any device; "direct": sparse factorisation, the equivalent of SciPy's ``spsolve``.
+        empty: fills images of which no value is kept; they are refused by default.
 
     Returns:
         The filled images, with cycles, error estimate and fallback of each.
@@ -76,6 +79,15 @@ def solve(images: Tensor, keep: Tensor, *, tolerance: float = 1e-3, method: str 
         values, cycles, estimate, missed = _nothing_solved(work, keep)
     else:
         values, cycles, estimate, missed = _solve_multigrid(work, keep, tolerance, compiled=method == "multigrid")
+    for i in (estimate == NOTHING_KEPT).nonzero().flatten().tolist():
+        if empty is None:
+            raise ValueError(
+                f"`keep` must keep at least one value of every image; image {i} keeps nothing. Leave it out, or fill "
+                "it with a constant."
+            )
+        values[i], estimate[i], missed[i] = empty, 0, False
+    for i in (estimate == NOT_FINITE).nonzero().flatten().tolist():
+        raise ValueError(f"`images` must be finite where kept; image {i} holds NaN or infinity. Clean it first.")
     for i in missed.nonzero().flatten().tolist():
         filled = torch.from_numpy(solve_direct(work[i].cpu().numpy(), keep[i].cpu().numpy()))
         values[i] = torch.where(keep[i], work[i], filled.to(work))
@@ -117,7 +129,6 @@ def _nothing_solved(work: Tensor, keep: Tensor) -> tuple[Tensor, Tensor, Tensor,
     kept = keep.flatten(1)
     finite = (work.flatten(2).isfinite() | ~kept[:, None]).all(2).all(1)
     estimate = torch.where(finite, 0.0, NOT_FINITE).masked_fill(~kept.any(1), NOTHING_KEPT).cpu()
-    _raise_for(estimate)
     values = work.clone(memory_format=torch.contiguous_format)
     return values, torch.zeros(len(work), dtype=torch.int64), estimate, ~kept.all(1).cpu()
 
@@ -125,7 +136,8 @@ def _nothing_solved(work: Tensor, keep: Tensor) -> tuple[Tensor, Tensor, Tensor,
 def _solve_lines(work: Tensor, keep: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Solve grids of which all sides but one are 1; nothing misses the tolerance."""
     _, cycles, estimate, removed = _nothing_solved(work, keep)
-    filled = interpolate(work.flatten(2), keep.flatten(1)).reshape(work.shape)
+    kept = keep.flatten(1)
+    filled = interpolate(work.flatten(2), kept | ~kept.any(1, keepdim=True)).reshape(work.shape)
     return torch.where(keep[:, None], work, filled.to(work)), cycles, estimate, torch.zeros_like(removed)
 
 
@@ -136,10 +148,8 @@ def _solve_multigrid(
     library = load_library() if compiled and work.device.type == "cpu" else None
     if library is not None:
         values, cycles, estimate = solve_images(library, work, keep, tolerance, _MOST_CYCLES)
-        _raise_for(estimate)
     else:
         values, cycles, estimate = solve_batch(work, keep, tolerance, _MOST_CYCLES)
-        _raise_for(estimate)
         missed = estimate == MISSED
         if missed.any() and work.dtype == torch.float32 and work.device.type != "mps":  # it has no float64
             rows, mask = missed.nonzero().flatten(), missed.to(work.device)
@@ -147,13 +157,3 @@ def _solve_multigrid(
             values[mask], cycles[rows], estimate[rows] = again[0].to(work.dtype), again[1], again[2]
     missed = estimate == MISSED
     return values, cycles.masked_fill(missed, 0), estimate.masked_fill(missed, 0), missed
-
-
-def _raise_for(estimate: Tensor) -> None:
-    for i in (estimate == NOTHING_KEPT).nonzero().flatten().tolist():
-        raise ValueError(
-            f"`keep` must keep at least one value of every image; image {i} keeps nothing. Leave it out, or fill it "
-            "with a constant."
-        )
-    for i in (estimate == NOT_FINITE).nonzero().flatten().tolist():
-        raise ValueError(f"`images` must be finite where kept; image {i} holds NaN or infinity. Clean it first.")

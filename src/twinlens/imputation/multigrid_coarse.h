@@ -73,6 +73,17 @@ static void ascend(Workspace *w, const Grid *g) {
     }
 }
 
+/* Eliminate one unknown, whose row of the band is `row`; `whole` is its diagonal before any elimination. */
+KERNEL void eliminate(double *restrict row, Index length, double whole) {
+    double inverse = whole > 1e-5 && row[0] > 1e-7 * whole ? 1 / row[0] : 0; /* 0: no unknown there */
+    for (Index p = 1; p < length; p++) {
+        double share = row[p] * inverse, *restrict target = row + p * length;
+        for (Index q = p; q < length; q++) target[q - p] -= share * row[q];
+    }
+    for (Index p = 1; p < length; p++) row[p] *= inverse;
+    row[0] = inverse;
+}
+
 /* Factorise the coarsest operator as L·D·L' in double: its smallest eigenvalue can be near float's precision. */
 static void factor(Workspace *w) {
     const Grid *g = w->grid + w->grids - 1;
@@ -89,16 +100,29 @@ static void factor(Workspace *w) {
             if (i + 1 < H && j + 1 < W) row[W + 1] += a[SOUTHEAST * g->plane];
             if (i + 1 < H && j > 0) row[W - 1] += a[SOUTHWEST * g->plane];
         }
-    for (Index k = 0; k < H * W; k++) {
-        double *restrict row = w->band + k * length, pivot = row[0], whole = g->a[k / W * g->stride + k % W];
-        double inverse = whole > 1e-5 && pivot > 1e-7 * whole ? 1 / pivot : 0; /* 0: no unknown there */
-        for (Index p = 1; p < length; p++) {
-            double share = row[p] * inverse, *restrict target = row + p * length;
-            for (Index q = p; q < length; q++) target[q - p] -= share * row[q];
+    for (Index k = 0; k < H * W; k++) eliminate(w->band + k * length, length, g->a[k / W * g->stride + k % W]);
+}
+
+/* Solve for `channels` columns of n unknowns by the factorised band. */
+KERNEL void substitute(const double *band, Index length, Index n, Index channels, double *columns, Index size) {
+    /* Channels inside the rows: their chains of dependent operations overlap. */
+    for (Index k = 0; k < n; k++)
+        for (Index c = 0; c < channels; c++) {
+            const double *row = band + k * length;
+            double *restrict tail = columns + c * size + k, head = tail[0];
+            for (Index p = 1; p < length; p++) tail[p] -= row[p] * head;
         }
-        for (Index p = 1; p < length; p++) row[p] *= inverse;
-        row[0] = inverse;
-    }
+    for (Index c = 0; c < channels; c++) memset(columns + c * size + n, 0, (size_t)length * sizeof(double));
+    for (Index k = n - 1; k >= 0; k--)
+        for (Index c = 0; c < channels; c++) {
+            const double *row = band + k * length;
+            double *tail = columns + c * size + k, total = tail[0] * row[0], sums[4] = {0};
+            Index p = 1;
+            for (; p + 4 <= length; p += 4)
+                for (int q = 0; q < 4; q++) sums[q] += row[p + q] * tail[p + q];
+            for (; p < length; p++) total -= row[p] * tail[p];
+            tail[0] = total - (sums[0] + sums[1] + (sums[2] + sums[3]));
+        }
 }
 
 static void solve_coarsest(Workspace *w) {
@@ -107,24 +131,11 @@ static void solve_coarsest(Workspace *w) {
     for (Index c = 0; c < w->channels; c++)
         for (Index k = 0; k < size; k++)
             w->column[c * size + k] = k < n ? g->b[c * g->plane + k / W * g->stride + k % W] : 0;
-    /* Channels inside the rows: their chains of dependent operations overlap. */
-    for (Index k = 0; k < n; k++) {
-        const double *row = w->band + k * length;
-        for (Index c = 0; c < w->channels; c++) {
-            double *restrict tail = w->column + c * size + k, head = tail[0];
-            for (Index p = 1; p < length; p++) tail[p] -= row[p] * head;
-        }
-    }
-    for (Index c = 0; c < w->channels; c++) memset(w->column + c * size + n, 0, (size_t)length * sizeof(double));
-    for (Index k = n - 1; k >= 0; k--) {
-        const double *row = w->band + k * length;
-        for (Index c = 0; c < w->channels; c++) {
-            double *tail = w->column + c * size + k, total = tail[0] * row[0];
-            for (Index p = 1; p < length; p++) total -= row[p] * tail[p];
-            tail[0] = total;
-            g->x[c * g->plane + k / W * g->stride + k % W] = (float)total;
-        }
-    }
+    substitute(w->band, length, n, w->channels, w->column, size);
+    for (Index c = 0; c < w->channels; c++)
+        for (Index i = 0; i < g->h; i++)
+            for (Index j = 0; j < W; j++)
+                g->x[c * g->plane + i * g->stride + j] = (float)w->column[c * size + i * W + j];
 }
 
 /* Run one cycle from grid 1 on, without recursion: a W-cycle between large grids, a V-cycle below.

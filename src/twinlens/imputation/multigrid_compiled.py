@@ -10,12 +10,11 @@ from __future__ import annotations
 import logging
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from ctypes import CDLL, c_double, c_int, c_int64, c_void_p
 from functools import cache
 from importlib.util import find_spec
-from itertools import count
 
 import torch
 from torch import Tensor
@@ -45,10 +44,15 @@ def load_library() -> CDLL | None:
         library.twinlens_free.argtypes = [c_void_p]
         library.twinlens_free.restype = None
         library.twinlens_solve.argtypes = [
-            *(c_void_p, c_void_p, c_int, c_void_p, c_int64, c_int64),  # workspace; images from first to last
+            *(c_void_p, c_void_p, c_int64, c_int, c_void_p, c_int64, c_int64),  # workspace; images from first to last
             *(c_double, c_int64, c_void_p, c_void_p, c_void_p),  # tolerance, most cycles; outputs
         ]
         library.twinlens_solve.restype = None
+        library.twinlens_noise.argtypes = [
+            *(c_void_p, c_void_p, c_void_p, c_int64, c_int64),  # images, keep, seeds; images from first to last
+            *(c_int64, c_int64, c_double, c_void_p),  # channels, pixels, standard deviation; output
+        ]
+        library.twinlens_noise.restype = None
     except (OSError, AttributeError) as error:
         _LOG.warning(
             "Linear imputation runs without its compiled solver, about ten times as slowly (%s). "
@@ -85,46 +89,61 @@ def solve_images(
     Returns:
         Filled images, cycles (N,) and estimated errors (N,), or the code of a failure instead of the error.
     """
-    source, kept = images.contiguous(), keep.contiguous()
-    n, *shape = source.shape
-    out, cycles, estimate = torch.empty_like(source), torch.zeros(n, dtype=torch.int64), torch.zeros(n).double()
+    n, *shape = images.shape
+    source = images if n and images[0].is_contiguous() else images.contiguous()
+    kept, out = keep.contiguous(), torch.empty(images.shape, dtype=images.dtype)
+    cycles, estimate = torch.zeros(n, dtype=torch.int64), torch.zeros(n, dtype=torch.float64)
     kind, values = tuple(shape), max(1, math.prod(shape))
-    together = max(1, _VALUES_PER_TASK // values)
-    starts = count(0, together)
     if kind not in _spare:
         _spare.clear()
     spare = _spare.setdefault(kind, []) if values <= _MOST_SPARE else []
+    inputs = (source.data_ptr(), source.stride(0), source.dtype == torch.float64, kept.data_ptr())
+    outputs = (out.data_ptr(), cycles.data_ptr(), estimate.data_ptr())
 
-    def work() -> None:
+    def work(spans: Iterator[tuple[int, int]]) -> None:
         try:
             workspace = spare.pop()
         except IndexError:
             workspace = _Workspace(library, kind)
-        for first in starts:  # shared: the next free thread takes the next images
-            if first >= n:
-                break
-            library.twinlens_solve(
-                workspace.address,
-                source.data_ptr(),
-                source.dtype == torch.float64,
-                kept.data_ptr(),
-                first,
-                min(first + together, n),
-                tolerance,
-                most_cycles,
-                out.data_ptr(),
-                cycles.data_ptr(),
-                estimate.data_ptr(),
-            )
+        for span in spans:
+            library.twinlens_solve(workspace.address, *inputs, *span, tolerance, most_cycles, *outputs)
         spare.append(workspace)
 
-    threads = min(torch.get_num_threads(), -(-n // together))
-    if threads <= 1:
-        work()
-    else:
-        with ThreadPoolExecutor(threads) as pool:
-            for task in [pool.submit(work) for _ in range(threads)]:
-                task.result()
+    _in_threads(work, n, values)
     if (estimate == _NO_MEMORY).any():
         raise _out_of_memory(kind)
     return out, cycles, estimate
+
+
+def _in_threads(work: Callable[[Iterator[tuple[int, int]]], None], n: int, values: int) -> None:
+    """Call `work` in as many threads as torch uses, on an iterator over ranges of images that they share."""
+    together = max(1, _VALUES_PER_TASK // values)
+    spans = [(first, min(first + together, n)) for first in range(0, n, together)]
+    threads, shared = min(torch.get_num_threads(), len(spans)), iter(spans)
+    if threads <= 1:
+        work(shared)
+        return
+    with ThreadPoolExecutor(threads) as pool:
+        for task in [pool.submit(work, shared) for _ in range(threads)]:
+            task.result()
+
+
+def add_noise(
+    library: CDLL, images: Tensor, keep: Tensor, seeds: Sequence[int], deviation: float, *, channels_last: bool
+) -> Tensor:
+    """Add Gaussian noise to the removed values of contiguous float32 images (N, C, *S), in place, and return them.
+
+    The noise is `Tensor.normal_`'s on the CPU, up to rounding. With `channels_last`, a copy in that format is returned.
+    """
+    n, channels, pixels = *images.shape[:2], math.prod(images.shape[2:])
+    kept, streams = keep.contiguous(), torch.tensor(seeds, dtype=torch.int64)
+    out = torch.empty_like(images, memory_format=torch.channels_last) if channels_last else images
+    inputs = (images.data_ptr(), kept.data_ptr(), streams.data_ptr())
+    output = out.data_ptr() if channels_last else None
+
+    def work(spans: Iterator[tuple[int, int]]) -> None:
+        for span in spans:
+            library.twinlens_noise(*inputs, *span, channels, pixels, deviation, output)
+
+    _in_threads(work, n, max(1, channels * pixels))
+    return out

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,14 +19,16 @@ from twinlens.errors import first_line
 from twinlens.probing.answers import find_logits
 from twinlens.probing.model_call import evaluating
 from twinlens.probing.tokens import are_tokens
+from twinlens.support.memory import keeps_freed_memory, second_level_cache
 
 PREDICTIONS, PROBABILITIES = 0.995, 0.02  # least agreement of a lower precision on the probes of its trial
-_CACHED_VALUES, _MOST_VALUES = 2**18, 1_200_000  # of a batch on the CPU; the second for up to 4 large inputs
+# Values of a batch of up to 16 large inputs on the CPU: without faults in the C library's own settings, or if freed
+# memory is kept.
+_MOST_VALUES, _MOST_KEPT_VALUES = 460_000, 2_500_000
 _DEVICE_VALUES = 5_000_000  # of a batch elsewhere: 32 images of 224 × 224 × 3
 _MOST_ROWS = 4096
 _TOKEN_VALUES = 256  # a token counts as this many values, because its embedding is wider than a pixel
 _WORTHWHILE = 2e7  # floating-point operations per input, below which casts cost what a lower precision gains
-_COMPILING = {"cpu": 2e13, "cuda": 1e15}  # operations of which a tenth takes longer than compiling a model
 _log = logging.getLogger(__name__)
 
 
@@ -112,22 +114,31 @@ def using_threads(threads: int | None) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def choose_batch(example: Tensor, device: torch.device | None = None) -> int:
-    """Choose how many inputs make a batch, a power of two.
+def choose_batch(example: Tensor, device: torch.device | None = None, *, kept: bool = False) -> int:
+    """Choose how many inputs make a batch: up to three, or a power of two.
 
-    On the CPU, activations should stay in the cache, in blocks small enough for the C library to reuse: larger blocks
-    are mapped and unmapped by the kernel at every layer, which takes longer than the model itself.
+    On the CPU, small inputs fill the second-level cache. Of large ones, torch calls 16 fastest on one thread: it leaves
+    1×1 convolutions of fewer to a slower library. Their layers must fit into memory that the C library reuses: the
+    kernel maps and unmaps larger blocks at every layer, which takes longer than the model itself.
+
+    Args:
+        example: one input.
+        device: where the model is; by default that of the example.
+        kept: freed memory is kept (`keep_freed_memory`), and blocks may be larger.
 
     Example:
-        >>> [choose_batch(torch.zeros(3, size, size)) for size in (32, 224, 600)]
-        [64, 4, 1]
+        >>> [choose_batch(torch.zeros(3, size, size)) for size in (224, 600)]
+        [3, 1]
+        >>> choose_batch(torch.zeros(3, 224, 224), kept=True)
+        16
     """
     values = example.numel() * (_TOKEN_VALUES if are_tokens(example) else 1)
     if (device or example.device).type == "cpu":
-        rows = max(_CACHED_VALUES // values, min(4, _MOST_VALUES // values), 1)
+        most = _MOST_KEPT_VALUES if kept else _MOST_VALUES
+        rows = max(second_level_cache() // (4 * values), min(16, most // values), 1)
     else:
         rows = max(1, _DEVICE_VALUES // values)
-    return int(min(_MOST_ROWS, 2 ** (rows.bit_length() - 1)))
+    return rows if rows < 4 else int(min(_MOST_ROWS, 2 ** (rows.bit_length() - 1)))
 
 
 def native_precisions(device: torch.device) -> tuple[str, ...]:
@@ -174,7 +185,7 @@ def choose_execution(
     memory_format: str | None = None,
     threads: int | None = None,
     precision: str = "float32",
-    compiled: bool | Literal["auto"] = False,
+    compiled: bool = False,
     rows: int = 0,
     agreement: Callable[[Execution], Agreement | None] = lambda _: None,
 ) -> tuple[Execution, tuple[Agreement, ...]]:
@@ -187,8 +198,7 @@ def choose_execution(
         memory_format: fixes the memory format; by default channels come last where the model convolves images.
         threads: fixes the number of threads on the CPU.
         precision: "auto" takes the first native precision of the device whose answers agree.
-        compiled: "auto" compiles where the amount of work justifies it; a model that cannot be compiled is called
-            uncompiled, with a warning.
+        compiled: compile the model; one that cannot be compiled is called uncompiled, with a warning.
         rows: number of inputs that the model will be called on.
         agreement: compares an execution with the plain one on probes; returns None where that is not possible.
 
@@ -197,12 +207,12 @@ def choose_execution(
     """
     example = _as_called(module, example)
     plain = Execution(
-        batch_size=batch_size or choose_batch(example),
+        batch_size=batch_size or choose_batch(example, kept=keeps_freed_memory()),
         memory_format=_choose_format(module, example, memory_format),
         threads=threads or (torch.get_num_threads() if example.device.type == "cpu" else None),
     )
     with using_threads(plain.threads):
-        work = count_operations(module, example) if rows and "auto" in (precision, compiled) else 0
+        work = count_operations(module, example) if rows and precision == "auto" else 0
         strict = precision in ("auto", "float32")
         trials: list[Agreement] = []
 
@@ -226,8 +236,7 @@ def choose_execution(
             names = native_precisions(example.device)
         lower = (replace(plain, precision=name) for name in names)
         chosen = next((execution for execution in lower if passes(execution, plain)), plain)
-        pays = compiled == "auto" and work * rows >= _COMPILING.get(example.device.type, float("inf"))
-        if (compiled is True or pays) and passes(replace(chosen, compiled=True), chosen):
+        if compiled and passes(replace(chosen, compiled=True), chosen):
             chosen = replace(chosen, compiled=True)
     return chosen, tuple(trials)
 
@@ -263,6 +272,11 @@ def _close(answer: Any, expected: Any) -> bool:
 def _call(module: nn.Module, example: Tensor, execution: Execution) -> Any:
     with evaluating(module), torch.inference_mode():
         return Prepared(module, execution)(example)
+
+
+def wants_channels_last(model: object) -> bool:
+    """Return whether a model is called on images whose channels come last."""
+    return isinstance(model, Prepared) and model.execution.memory_format == "channels_last"
 
 
 def wants_contiguous(error: Exception) -> bool:

@@ -35,15 +35,15 @@ _NAMED = re.compile(r"`\w+`")
 @contextmanager
 def evaluating(model: Model) -> Iterator[None]:
     """Put a module into evaluation mode, and restore the mode of each of its parts afterwards."""
-    modes = [(part, part.training) for part in model.modules()] if isinstance(model, nn.Module) else []
-    if isinstance(model, nn.Module):
+    training = [part for part in model.modules() if part.training] if isinstance(model, nn.Module) else []
+    if training and isinstance(model, nn.Module):
         with suppress(NotImplementedError):  # programs of torch.export have a fixed mode
             model.eval()
     try:
         yield
     finally:
-        for part, training in modes:
-            part.training = training
+        for part in training:
+            part.training = True
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from twinlens.imputation.imputers import Imputer, LinearImputer, TokenImputer, find_imputer, takes_tokens
 from twinlens.probing.answers import Target
-from twinlens.probing.execution import choose_batch
+from twinlens.probing.execution import choose_batch, wants_channels_last
 from twinlens.probing.maps import Reading, check_maps, map_kinds, spatial_shape, warn_of_zeros
 from twinlens.probing.model_call import (
     ANSWER,
@@ -47,6 +47,7 @@ from twinlens.probing.tokens import TokenModel, are_tokens, pack_tokens
 from twinlens.support.arguments import checked, fill_options
 from twinlens.support.arrays import ArrayLike, Floats, check_dense
 from twinlens.support.fields import Default, check_count
+from twinlens.support.memory import keeps_freed_memory, teach_allocator
 from twinlens.support.progress import Progress, shown_progress
 from twinlens.support.randomness import stream
 from twinlens.support.signatures import lists_options
@@ -204,7 +205,8 @@ class Prober:
             device=how["device"],
             target=how["target"],
         )
-        self.rows = how["batch_size"] or choose_batch(self.inputs[0], self.respondent.device)
+        self.rows = how["batch_size"] or choose_batch(self.inputs[0], self.respondent.device, kept=keeps_freed_memory())
+        teach_allocator()
 
     def take(self, rows: Sequence[int]) -> Prober:
         """Return a prober of some of the samples, which are not checked again."""
@@ -284,7 +286,9 @@ class _Sweep:
     advance: Callable[[int], object]
 
     def __post_init__(self) -> None:
-        self.respondent = self.prober.respondent
+        self.respondent, self.impute = self.prober.respondent, self.imputer
+        if isinstance(self.imputer, LinearImputer) and wants_channels_last(self.prober.model):
+            self.impute = partial(self.imputer, channels_last=True)
         shape = (len(self.prober.ids), len(self.settings.schedule.levels))
         whole = {"removed", "target_rank"} if self.respondent.regression else {"removed", "target_rank", "predicted"}
         self.columns: dict[str, NDArray[Any]] = {
@@ -340,14 +344,18 @@ class _Sweep:
         settings, names = self.settings, self.prober.ids[start:]
         levels = settings.schedule.levels
         i, m = (torch.from_numpy(index).to(inputs.device) for index in (sample, level))
-        # index_select copies rows several times as fast as rank[i] does.
+        # index_select copies rows several times as fast as rank[i] does; those of one sample are not copied.
+        rows = i[:1] if sample[0] == sample[-1] else i
         many = None if features is None else features[i]
-        keep = keep_features(rank.index_select(0, i), counts[i, m], settings.schedule.order, many)
+        keep = keep_features(rank.index_select(0, rows), counts[i, m], settings.schedule.order, many)
         keep = keep.reshape(-1, *settings.spatial)
         streams = [stream(settings.seed, names[a], levels[b]) for a, b in zip(sample, level, strict=True)]
-        chosen = inputs.index_select(0, i)
+        if isinstance(self.imputer, LinearImputer):
+            chosen = inputs.index_select(0, rows).expand(len(i), *inputs.shape[1:])
+        else:  # a custom imputer may write into its inputs
+            chosen = inputs.index_select(0, i)
         with blaming("imputer"):
-            imputed = self.imputer(chosen, keep, streams)
+            imputed = self.impute(chosen, keep, streams)
         if not isinstance(imputed, Tensor) or imputed.shape != chosen.shape:
             what = f"shape {tuple(imputed.shape)}" if isinstance(imputed, Tensor) else type(imputed).__name__
             raise TypeError(f"`imputer` must return inputs of shape {tuple(chosen.shape)}; it returned {what}.")

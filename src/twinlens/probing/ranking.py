@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -116,12 +117,25 @@ def rank_features(maps: Tensor, *, ids: Sequence[str], seed: int, segments: Tens
     peak = maps.flatten(1).amax(dim=1, keepdim=True).to(torch.float64)
     values = normalise(maps.flatten(1))
     shuffled = torch.stack([_permutation(values.shape[1], stream(seed, name)) for name in ids]).to(values.device)
-    ascending, position = torch.gather(values, 1, shuffled).sort(dim=1, stable=True)
+    ascending, position = _sort(torch.gather(values, 1, shuffled))
     order = torch.gather(shuffled, 1, position)
     ranks = torch.arange(values.shape[1], dtype=torch.int32, device=values.device).expand_as(order)
     rank = torch.empty_like(order, dtype=torch.int32).scatter_(1, order, ranks)
     features = torch.full_like(peak, values.shape[1], dtype=torch.int64)
     return Ranking(rank=rank, ascending=ascending, peak=peak, features=features)
+
+
+def _sort(values: Tensor) -> tuple[Tensor, Tensor]:
+    """Sort rows (N, F) as `values.sort(stable=True)` does, on the CPU several times as fast."""
+    if values.device.type != "cpu":
+        return values.sort(dim=1, stable=True)
+    array = values.numpy()
+    order = array.argsort(axis=1)  # vectorised, but not stable: equal values are sorted again, by position
+    ascending = np.take_along_axis(array, order, axis=1)
+    keys = np.zeros(array.shape, dtype=np.int64)
+    np.cumsum(ascending[:, 1:] != ascending[:, :-1], axis=1, out=keys[:, 1:])
+    keys = np.sort(keys << 32 | order, axis=1)
+    return torch.from_numpy(ascending), torch.from_numpy(keys & (2**32 - 1))
 
 
 def _rank_segments(maps: Tensor, segments: Tensor, ids: Sequence[str], seed: int) -> Ranking:

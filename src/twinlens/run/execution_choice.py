@@ -37,7 +37,7 @@ def choose_calls(
             before,
             batch_size=options.batch_size or before.batch_size,
             memory_format=options.memory_format or before.memory_format,
-            compiled=before.compiled if options.compile == "auto" else options.compile,
+            compiled=before.compiled if options.compile is None else options.compile,
             precision=before.precision if options.precision == "auto" else options.precision,
             threads=options.threads or before.threads,
             shard_size=options.shard_size or before.shard_size,
@@ -51,7 +51,7 @@ def choose_calls(
         memory_format=options.memory_format,
         threads=options.threads or (max(1, int(cluster.cpus_per_unit)) if cluster else None),
         precision=options.precision,
-        compiled=options.compile,
+        compiled=bool(options.compile),
         rows=rows if worth_trying(rows) else 0,
         agreement=trial if worth_trying(rows) else lambda _: None,
     )
