@@ -46,7 +46,8 @@ def test_metrics_worsen_from_own_to_exchanged_maps(task):
     for maps, column in ((task.information, "share 0"), (exchanged, "share 1")):
         curve = tl.soundness(*arguments(task, maps), imputer=task.imputer, estimator="rank")
         assert rows.loc["soundness_rank", column] == pytest.approx(curve.area())
-    assert (rows["correlation"] >= 0.9).all()
+    assert (rows.loc[["soundness_rank", "insertion"], "correlation"] >= 0.9).all()
+    assert rows.loc["completeness_share", "correlation"] >= 0.5  # a mixture may hold more than either of its parts
     assert (rows["difference_low"] > 0).all()
     assert rows.loc["insertion", "share 0"] < rows.loc["insertion", "share 1"]  # of a loss, less is better
     values = rows.loc["soundness_rank", [f"share {share:g}" for share in SHARES]].to_numpy(dtype=float)

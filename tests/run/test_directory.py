@@ -366,7 +366,7 @@ def test_a_directory_in_use_or_of_another_kind_is_refused(tmp_path):
     with pytest.raises(RunError, match=r"run.json' is damaged"):
         evaluate(tiny_model(), samples(4), out=run.path, **asked)
     (run.path / "run.json").write_text('{"format": 99}')
-    with pytest.raises(RunError, match="a run of format 99, and this twinlens reads 5"):
+    with pytest.raises(RunError, match="a run of format 99, and this twinlens reads 6"):
         read_run(run.path)
     with pytest.raises(RunError, match="holds no run"):
         open_evaluation(tmp_path / "full")

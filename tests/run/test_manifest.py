@@ -49,7 +49,7 @@ def test_a_run_of_another_format_is_refused(tmp_path):
     out.mkdir()
     (out / "run.json").write_text(json.dumps({"format": 1, "model": {}}))
     with pytest.raises(
-        RunError, match=r"holds a run of format 1, and this twinlens reads 5. Use the version that made it"
+        RunError, match=r"holds a run of format 1, and this twinlens reads 6. Use the version that made it"
     ):
         evaluate(tiny_model(), samples(), ["random"], out=out, **OPTIONS)
 

@@ -45,7 +45,7 @@ def exchange_maps(
 
     Example:
         >>> exchange_maps(np.array([[1.0], [2.0], [3.0], [4.0]]), [0, 0, 1, 1]).flatten().tolist()
-        [3.0, 4.0, 2.0, 1.0]
+        [3.0, 4.0, 1.0, 2.0]
     """
     values = as_tensor(maps, "maps")
     if values.dim() == 0 or len(values) < 2:
