@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from twinlens.probing.answers import answering_logits
 from twinlens.probing.execution import choose_batch, wants_contiguous
+from twinlens.probing.maps import SIGNS
 from twinlens.probing.model_call import Labels, Model, check_inputs, check_labels, evaluating, find_device
 from twinlens.support.arrays import ArrayLike, as_tensor
 from twinlens.support.fields import check_count
@@ -38,6 +39,8 @@ class Request:
     seed: int
     batch_size: int
     """Inputs per call of the model."""
+    sign: str = "positive"
+    """What becomes of negative values, a key of `SIGNS`."""
     arrays: bool = False
     """Whether inputs were passed as NumPy arrays; a model that is not a module gets them as such."""
 
@@ -67,6 +70,7 @@ def make_request(
     ids: Sequence[str | int] | None,
     seed: int,
     batch_size: int | None = None,
+    sign: str = "positive",
 ) -> Request:
     """Check the samples to explain and move them to the model's device and type."""
     values, names = check_inputs(inputs, ids)
@@ -83,6 +87,7 @@ def make_request(
         ids=names,
         seed=seed,
         batch_size=batch_size or choose_batch(values[0], device),
+        sign=sign,
         arrays=not isinstance(inputs, Tensor),
     )
 
@@ -159,7 +164,7 @@ def hooked(modules: Iterable[nn.Module], hook: Callable[[nn.Module, Any, Any], A
 
 
 def in_batches(model: Model, request: Request, explain: Callable[[Request], Sequence[Tensor]]) -> list[Tensor]:
-    """Return maps (N, *S) in float32, values >= 0, of each explanation that `explain` makes of one batch."""
+    """Return maps (N, *S) in float32 of each explanation that `explain` makes of one batch."""
     batches = []
     with ExitStack() as stack:
         if isinstance(model, nn.Module):
@@ -172,7 +177,7 @@ def in_batches(model: Model, request: Request, explain: Callable[[Request], Sequ
                     raise
                 stack.close()
                 explanations = explain(batch)
-            batches.append([_finite_maps(to_maps(each, batch.inputs), batch) for each in explanations])
+            batches.append([_finite_maps(to_maps(each, batch.inputs, batch.sign), batch) for each in explanations])
     return [torch.cat(maps) for maps in zip(*batches, strict=True)]
 
 
@@ -195,12 +200,12 @@ def _channels_last(_: nn.Module, arguments: tuple[object, ...]) -> tuple[object,
     return images.contiguous(memory_format=torch.channels_last), *arguments[1:]
 
 
-def to_maps(attributions: Tensor, inputs: Tensor) -> Tensor:
-    """Sum channels and drop negative values."""
+def to_maps(attributions: Tensor, inputs: Tensor, sign: str = "positive") -> Tensor:
+    """Sum channels, and drop negative values unless they are `signed`."""
     values = attributions.detach()
     if inputs.dim() > 2 and values.dim() == inputs.dim():
         values = values.sum(dim=1)
-    return values.clamp(min=0).float()
+    return SIGNS[sign](values).float()
 
 
 def target_logits(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:

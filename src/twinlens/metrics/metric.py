@@ -212,8 +212,14 @@ class StepMetric(PerformanceMetric):
     steps: int | None = None
     """Number of steps of equal size that the features are cut into; 20 by default."""
 
+    evidence: Literal["for", "against"] = "for"
+    """Of steps: "for" judges positive values as evidence for the target; "against" judges negative values as evidence
+    against it, which needs sign="signed"."""
+
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.evidence == "against" and not self.by_steps:
+            raise ValueError("`evidence` 'against' belongs to the estimators 'rank' and 'share', and this is 'paper'.")
         if self.by_steps and self.steps is None:
             object.__setattr__(self, "steps", STEPS)
         if self.steps is not None:
@@ -238,7 +244,25 @@ class StepMetric(PerformanceMetric):
 
     def _pair(self, features: int | None) -> tuple[Sweep, ...]:
         """Return the pair of sweeps for maps with this many features."""
-        return self._sweeps(*step_schedules(features, self.steps or STEPS))
+        part = "positive" if self.evidence == "for" else "negative"
+        pair = step_schedules(features, self.steps or STEPS)
+        return self._sweeps(*(dataclasses.replace(schedule, part=part) for schedule in pair))
+
+    @property
+    def _suffix(self) -> str:
+        return "_against" if self.evidence == "against" else ""
+
+    def _shown(self, about: About) -> About:
+        """Return how it is shown, by the evidence that it judges; evidence against is no side of the plane."""
+        if self.evidence == "for":
+            return about
+        return dataclasses.replace(
+            about,
+            title=f"{about.title} (against)",
+            heading=f"{about.heading}\n(against)",
+            summary=f"evidence against the target, from negative values: {about.summary}",
+            side=None,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

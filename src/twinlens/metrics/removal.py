@@ -76,12 +76,12 @@ class Completeness(StepMetric):
     @property
     def name(self) -> str:
         """Its name in `METRICS`."""
-        return "completeness_share" if self.by_steps else "completeness"
+        return f"completeness_share{self._suffix}" if self.by_steps else "completeness"
 
     @property
     def about(self) -> About:
         """How it is shown."""
-        return _SHARE if self.by_steps else _LOSS
+        return self._shown(_SHARE) if self.by_steps else _LOSS
 
     @property
     def by_steps(self) -> bool:

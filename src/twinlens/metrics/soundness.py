@@ -94,13 +94,13 @@ class Soundness(StepMetric):
     @property
     def name(self) -> str:
         """Its name in `METRICS`."""
-        return "soundness_rank" if self.by_steps else "soundness"
+        return f"soundness_rank{self._suffix}" if self.by_steps else "soundness"
 
     @property
     def about(self) -> About:
         """How it is shown."""
         if self.by_steps:
-            return _RANK
+            return self._shown(_RANK)
         return About(
             title="Soundness (paper, coarse)" if self.coarse else "Soundness (paper)",
             heading="sound-\nness\n(paper,\ncoarse)" if self.coarse else "sound-\nness\n(paper)",
