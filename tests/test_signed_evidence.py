@@ -7,10 +7,10 @@ import re
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 import twinlens as tl
 from tests.small_runs import CountingModel, contents, samples
-from tests.test_text import IMPUTER, Classifier
 from tests.tiny import image_folder, model_file, tiny_model
 from twinlens.cli.main import main
 from twinlens.probing.maps import negative_share
@@ -144,18 +144,23 @@ def test_a_regression_model():
     assert np.allclose(scores(WEIGHTS, "against", **own)[0], 1)
 
 
+class Classifier(nn.Module):
+    """Adds up what each token says for one of two classes."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(1)
+        self.embeddings, self.head = nn.Embedding(12, 6), nn.Linear(6, 2)
+
+    def forward(self, input_ids):
+        return self.head(self.embeddings(input_ids).tanh().sum(dim=1))
+
+
 def test_tokens():
-    model, ids = Classifier().eval(), torch.randint(4, 12, (10, 8), generator=torch.manual_seed(0))
-    labels = model(ids).logits.argmax(dim=1)
-    evaluation = tl.evaluate(
-        model,
-        (ids, labels),
-        ["integrated_gradients"],
-        metrics="headline",
-        sign="signed",
-        imputer=IMPUTER,
-        progress=False,
-    )
+    model, ids = Classifier().eval(), torch.randint(1, 12, (10, 8), generator=torch.manual_seed(0))
+    labels = model(ids).argmax(dim=1)
+    how = {"metrics": "headline", "sign": "signed", "imputer": tl.TokenImputer(0), "progress": False}
+    evaluation = tl.evaluate(model, (ids, labels), ["integrated_gradients"], **how)
     values = evaluation.summary().set_index("metric")["value"]
     assert list(values.index) == ["soundness_rank", "completeness_share", *AGAINST]
     assert (values > 0.55).all()

@@ -39,8 +39,6 @@ class Request:
     seed: int
     batch_size: int
     """Inputs per call of the model."""
-    sign: str = "positive"
-    """What becomes of negative values, a key of `SIGNS`."""
     arrays: bool = False
     """Whether inputs were passed as NumPy arrays; a model that is not a module gets them as such."""
 
@@ -70,7 +68,6 @@ def make_request(
     ids: Sequence[str | int] | None,
     seed: int,
     batch_size: int | None = None,
-    sign: str = "positive",
 ) -> Request:
     """Check the samples to explain and move them to the model's device and type."""
     values, names = check_inputs(inputs, ids)
@@ -87,7 +84,6 @@ def make_request(
         ids=names,
         seed=seed,
         batch_size=batch_size or choose_batch(values[0], device),
-        sign=sign,
         arrays=not isinstance(inputs, Tensor),
     )
 
@@ -163,7 +159,9 @@ def hooked(modules: Iterable[nn.Module], hook: Callable[[nn.Module, Any, Any], A
             handle.remove()
 
 
-def in_batches(model: Model, request: Request, explain: Callable[[Request], Sequence[Tensor]]) -> list[Tensor]:
+def in_batches(
+    model: Model, request: Request, explain: Callable[[Request], Sequence[Tensor]], sign: str
+) -> list[Tensor]:
     """Return maps (N, *S) in float32 of each explanation that `explain` makes of one batch."""
     batches = []
     with ExitStack() as stack:
@@ -177,7 +175,7 @@ def in_batches(model: Model, request: Request, explain: Callable[[Request], Sequ
                     raise
                 stack.close()
                 explanations = explain(batch)
-            batches.append([_finite_maps(to_maps(each, batch.inputs, batch.sign), batch) for each in explanations])
+            batches.append([_finite_maps(to_maps(each, batch.inputs, sign), batch) for each in explanations])
     return [torch.cat(maps) for maps in zip(*batches, strict=True)]
 
 

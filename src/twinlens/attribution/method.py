@@ -203,6 +203,7 @@ def _explain(
         if isinstance(model, torch.jit.ScriptModule):
             model = _Program(model)
         shared = {option.name: options.pop(option.name, option.default) for option in fields_of(SharedOptions)}
+        sign = shared.pop("sign")
         request = make_request(model, inputs, targets, **shared)
         axes, expected, remedy = _SHAPES[needs.inputs]
         if axes and request.inputs.dim() not in axes:
@@ -211,8 +212,8 @@ def _explain(
         with torch.no_grad(), undisturbed(model) if isinstance(model, nn.Module) else nullcontext():
             explain: Any = inspect.unwrap(method)(model, request, **options)
             if kinds is None:
-                return in_batches(model, request, lambda batch: [explain(batch)])
-            return in_batches(model, request, lambda batch: explain.combined(batch, kinds))
+                return in_batches(model, request, lambda batch: [explain(batch)], sign)
+            return in_batches(model, request, lambda batch: explain.combined(batch, kinds), sign)
 
 
 class _Program(nn.Module):

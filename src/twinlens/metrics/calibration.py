@@ -10,30 +10,21 @@ from twinlens.metrics.step_curve import StepCurve, calibration
 from twinlens.metrics.sweeps import Sweep
 from twinlens.probing.probe_table import ProbeTable
 
-_ABOUT = About(
-    title="Calibration",
-    heading="cali-\nbration",
-    summary="how far attribution is from proportional to the predictive information",
-    across="share of attribution included",
-    along="distance of shares",
-    scale="A mean distance of two shares: 0 where attribution is proportional to information.",
-    higher_is_better=False,
-)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Calibration(StepMetric):
     """Distance between the share of attribution and the share of predictive information."""
 
-    @property
-    def name(self) -> str:
-        """Its name in `METRICS`."""
-        return f"calibration{self._suffix}"
-
-    @property
-    def about(self) -> About:
-        """How it is shown."""
-        return self._shown(_ABOUT)
+    step_name = "calibration"
+    step_about = About(
+        title="Calibration",
+        heading="cali-\nbration",
+        summary="how far attribution is from proportional to the predictive information",
+        across="share of attribution included",
+        along="distance of shares",
+        scale="A mean distance of two shares: 0 where attribution is proportional to information.",
+        higher_is_better=False,
+    )
 
     def sweeps(self, features: int | None) -> tuple[Sweep, ...]:
         """Return the pair of sweeps that it needs of maps with this many features."""

@@ -212,6 +212,9 @@ class StepMetric(PerformanceMetric):
     steps: int | None = None
     """Number of steps of equal size that the features are cut into; 20 by default."""
 
+    step_name: ClassVar[str]
+    step_about: ClassVar[About]
+
     evidence: Literal["for", "against"] = "for"
     """Of steps: "for" judges positive values as evidence for the target; "against" judges negative values as evidence
     against it, which needs sign="signed"."""
@@ -249,13 +252,16 @@ class StepMetric(PerformanceMetric):
         return self._sweeps(*(dataclasses.replace(schedule, part=part) for schedule in pair))
 
     @property
-    def _suffix(self) -> str:
-        return "_against" if self.evidence == "against" else ""
+    def name(self) -> str:
+        """Its name in `METRICS`."""
+        return self.step_name if self.evidence == "for" else f"{self.step_name}_against"
 
-    def _shown(self, about: About) -> About:
-        """Return how it is shown, by the evidence that it judges; evidence against is no side of the plane."""
+    @property
+    def about(self) -> About:
+        """How it is shown; evidence against the target is no side of the plane."""
         if self.evidence == "for":
-            return about
+            return self.step_about
+        about = self.step_about
         return dataclasses.replace(
             about,
             title=f"{about.title} (against)",
