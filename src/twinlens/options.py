@@ -165,7 +165,9 @@ class EvaluationOptions(MapsOptions):
     metrics: MetricRequests = "default"
     """Names of metrics or groups, metrics as values, or a mapping from your own names to values; [] makes maps only.
     Groups: "headline" is soundness_rank and completeness_share; "default" adds calibration, ROAD and the paper's pair,
-    its soundness at coarse levels; "paper" is soundness and completeness at the paper's levels; "all" is everything."""
+    its soundness at coarse levels; "paper" is soundness and completeness at the paper's levels; "all" is everything.
+    With sign="signed" these groups, except "paper", bring "against": soundness_rank_against and
+    completeness_share_against."""
 
     protocol: str | FinePrint = "paper"
     """Details of metrics given by name: "paper" follows the paper's text, "soco" its authors' published code."""
@@ -346,7 +348,7 @@ class Options(DistributionOptions, ExecutionOptions, EvaluationOptions, ModelDat
     def metric_values(self) -> dict[str, Metric]:
         """The metrics by name; those given by name use the shared options."""
         shared = {name: getattr(self, name) for name in ("protocol", "levels", "epsilon", "performance")}
-        return find_metrics(self.metrics, shared)
+        return find_metrics(self.metrics, shared, signed=self.sign == "signed")
 
 
 P = ParamSpec("P")

@@ -107,9 +107,9 @@ class Evaluation(StoredRun):
     def properties(self) -> pd.DataFrame:
         """Return the properties of each method's maps, one row per method and property.
 
-        Every run has "sparseness" (the Gini index) and "entropy"; checks such as "max_sensitivity", "class_similarity"
-        and "ceiling" add theirs. Columns: `value`, a mean over samples, with its interval `low` to `high`, and
-        `samples`, the number of samples with a value.
+        Every run has "sparseness" (the Gini index), "entropy" and "negative", a share of the attribution; checks such
+        as "max_sensitivity", "class_similarity" and "ceiling" add theirs. Columns: `value`, a mean over samples, with
+        its interval `low` to `high`, and `samples`, the number of samples with a value.
         """
         numbers = [
             (method, name, estimate)

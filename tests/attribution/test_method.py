@@ -14,7 +14,7 @@ from twinlens.attribution import BASELINES, find_ensemble
 from twinlens.attribution.harness import Request
 from twinlens.attribution.method import AttributionMethod, Explain, declared, explain_copies, options_of, refuse_unknown
 
-SHARED = ["ids", "seed", "batch_size"]
+SHARED = ["ids", "seed", "batch_size", "sign"]
 
 
 @pytest.mark.parametrize("name", tl.METHODS)
@@ -22,7 +22,7 @@ def test_every_option_of_a_method_is_listed_and_explained(name):
     method = tl.METHODS[name]
     parameters = inspect.signature(method).parameters
     assert list(parameters)[:3] == ["model", "inputs", "targets"]
-    assert list(parameters)[-3:] == SHARED
+    assert list(parameters)[-4:] == SHARED
     assert not any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     documented = entries(method)
     assert list(documented) == list(parameters)
@@ -111,5 +111,5 @@ def test_ensembles_from_the_same_copies_are_those_of_each_alone(name):
 
 
 def test_an_option_that_a_method_does_not_have():
-    with pytest.raises(TypeError, match=r"window, stride, baseline, batch_size\. Did you mean 'window'\?$"):
+    with pytest.raises(TypeError, match=r"window, stride, baseline, batch_size, sign\. Did you mean 'window'\?$"):
         refuse_unknown(tl.METHODS["occlusion"], ["windw"])

@@ -33,6 +33,9 @@ CHANGES = {
     "soundness_rank": {"steps": 10},
     "completeness_share": {"steps": 10},
     "calibration": {"steps": 10},
+    "soundness_rank_against": {"steps": 10},
+    "completeness_share_against": {"steps": 10},
+    "calibration_against": {"steps": 10},
 }
 
 
@@ -56,16 +59,19 @@ def test_names_are_those_of_the_contract():
         "road_gain",
         "deletion",
         "insertion",
+        "soundness_rank_against",
+        "completeness_share_against",
+        "calibration_against",
     ]
     assert all(metric.name == name for name, metric in METRICS.items())
     better = {name for name, metric in METRICS.items() if metric.about.higher_is_better}
-    assert set(METRICS) - better == {"road_lerf", "insertion", "calibration"}
+    assert set(METRICS) - better == {"road_lerf", "insertion", "calibration", "calibration_against"}
 
 
 def test_groups_stand_for_their_metrics():
     assert list(find_metrics("headline")) == ["soundness_rank", "completeness_share"]
     assert find_metrics("paper") == {"soundness": tl.Soundness(), "completeness": tl.Completeness()}
-    assert find_metrics("all") == METRICS
+    assert find_metrics("all") == {name: metric for name, metric in METRICS.items() if "against" not in name}
     assert find_metrics("default")["soundness"] == tl.Soundness(steps=20)
     assert find_metrics("default", {"levels": (0.9, 0.5)})["soundness"] == tl.Soundness(steps=20, levels=(0.9, 0.5))
     assert list(find_metrics(["headline", "deletion", "headline"])) == [*find_metrics("headline"), "deletion"]

@@ -37,8 +37,9 @@ def test_sign_policy():
         read(maps, (2,), ids=IDS)
     assert read(maps, (2,), ids=IDS, sign="positive").tolist() == [[1, 2], [1, 0]]
     assert read(maps, (2,), ids=IDS, sign="absolute").tolist() == [[1, 2], [1, 3]]
+    assert read(maps, (2,), ids=IDS, sign="signed").tolist() == [[1, 2], [1, -3]]
     assert maps[1, 1] == -3  # the caller's array is left alone
-    with pytest.raises(ValueError, match="`sign` must be one of error, positive, absolute; got 'abs'"):
+    with pytest.raises(ValueError, match="`sign` must be one of error, positive, absolute, signed; got 'abs'"):
         read(maps, (2,), ids=IDS, sign="abs")
 
 

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from twinlens.probing.answers import answering_logits
 from twinlens.probing.execution import choose_batch, wants_contiguous
+from twinlens.probing.maps import SIGNS
 from twinlens.probing.model_call import Labels, Model, check_inputs, check_labels, evaluating, find_device
 from twinlens.support.arrays import ArrayLike, as_tensor
 from twinlens.support.fields import check_count
@@ -158,8 +159,10 @@ def hooked(modules: Iterable[nn.Module], hook: Callable[[nn.Module, Any, Any], A
             handle.remove()
 
 
-def in_batches(model: Model, request: Request, explain: Callable[[Request], Sequence[Tensor]]) -> list[Tensor]:
-    """Return maps (N, *S) in float32, values >= 0, of each explanation that `explain` makes of one batch."""
+def in_batches(
+    model: Model, request: Request, explain: Callable[[Request], Sequence[Tensor]], sign: str
+) -> list[Tensor]:
+    """Return maps (N, *S) in float32 of each explanation that `explain` makes of one batch."""
     batches = []
     with ExitStack() as stack:
         if isinstance(model, nn.Module):
@@ -172,7 +175,7 @@ def in_batches(model: Model, request: Request, explain: Callable[[Request], Sequ
                     raise
                 stack.close()
                 explanations = explain(batch)
-            batches.append([_finite_maps(to_maps(each, batch.inputs), batch) for each in explanations])
+            batches.append([_finite_maps(to_maps(each, batch.inputs, sign), batch) for each in explanations])
     return [torch.cat(maps) for maps in zip(*batches, strict=True)]
 
 
@@ -195,12 +198,12 @@ def _channels_last(_: nn.Module, arguments: tuple[object, ...]) -> tuple[object,
     return images.contiguous(memory_format=torch.channels_last), *arguments[1:]
 
 
-def to_maps(attributions: Tensor, inputs: Tensor) -> Tensor:
-    """Sum channels and drop negative values."""
+def to_maps(attributions: Tensor, inputs: Tensor, sign: str = "positive") -> Tensor:
+    """Sum channels, and drop negative values unless they are `signed`."""
     values = attributions.detach()
     if inputs.dim() > 2 and values.dim() == inputs.dim():
         values = values.sum(dim=1)
-    return values.clamp(min=0).float()
+    return SIGNS[sign](values).float()
 
 
 def target_logits(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:

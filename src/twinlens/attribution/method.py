@@ -27,7 +27,7 @@ from twinlens.support.fields import Default, fields_of
 from twinlens.support.signatures import arguments_of, with_all_arguments
 
 Explain = Callable[[Request], Tensor]
-"""From one batch to attributions (B, C, *S) or maps (B, *S); channels are summed, negative values dropped."""
+"""From one batch to attributions (B, C, *S) or maps (B, *S); channels are summed, then `sign` applies."""
 
 Inputs = Literal["any", "spatial", "images"]
 
@@ -48,6 +48,8 @@ class SharedOptions(TypedDict, total=False):
     """Random seed; a method without randomness ignores it."""
     batch_size: Annotated[int | None, Default(None)]
     """Inputs per call of the model, by default chosen for the device; maps do not depend on it."""
+    sign: Annotated[Literal["positive", "signed"], Default("positive")]
+    """What becomes of negative values: "positive" drops them, "signed" keeps them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +108,7 @@ class AttributionMethod:
         hints, written = typing.get_type_hints(function), inspect.signature(function).parameters.values()
         own = [p.replace(annotation=hints[p.name]) for p in written if p.kind is p.KEYWORD_ONLY]
         if self.options_as is not None and any(p.kind is p.VAR_KEYWORD for p in written):
-            own += [p for p in options_of(self.options_as).values() if p.name != "batch_size"]
+            own += [p for p in options_of(self.options_as).values() if p.name not in ("batch_size", "sign")]
         kinds = {"model": Model if self.any_callable else nn.Module, "inputs": ArrayLike, "targets": Labels}
         first = [
             inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=kind)
@@ -201,6 +203,7 @@ def _explain(
         if isinstance(model, torch.jit.ScriptModule):
             model = _Program(model)
         shared = {option.name: options.pop(option.name, option.default) for option in fields_of(SharedOptions)}
+        sign = shared.pop("sign")
         request = make_request(model, inputs, targets, **shared)
         axes, expected, remedy = _SHAPES[needs.inputs]
         if axes and request.inputs.dim() not in axes:
@@ -209,8 +212,8 @@ def _explain(
         with torch.no_grad(), undisturbed(model) if isinstance(model, nn.Module) else nullcontext():
             explain: Any = inspect.unwrap(method)(model, request, **options)
             if kinds is None:
-                return in_batches(model, request, lambda batch: [explain(batch)])
-            return in_batches(model, request, lambda batch: explain.combined(batch, kinds))
+                return in_batches(model, request, lambda batch: [explain(batch)], sign)
+            return in_batches(model, request, lambda batch: explain.combined(batch, kinds), sign)
 
 
 class _Program(nn.Module):

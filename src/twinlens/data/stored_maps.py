@@ -126,7 +126,7 @@ def check_stored(maps: StoredMaps, samples: Samples, spatial: tuple[int, ...], r
         if reading.sign == "error" and lowest < 0:
             raise DataError(
                 f"{maps.name} must not be negative; the map of sample '{sample}' goes down to {lowest:g}. "
-                "Choose `sign`: 'positive' drops negative values, 'absolute' takes magnitudes."
+                "Choose `sign`: 'positive' drops negative values, 'absolute' takes magnitudes, 'signed' judges both."
             )
         digest.update(json.dumps([sample, values.shape]).encode() + values.astype("<f4").tobytes())
     return digest.hexdigest()

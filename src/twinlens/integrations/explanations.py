@@ -249,7 +249,7 @@ def attribute(
             and `resize` say how maps are read, as in `evaluate`.
 
     Returns:
-        Maps (N, *S), float32, values >= 0.
+        Maps (N, *S), float32, values >= 0 unless sign="signed".
 
     Example:
         >>> import torch

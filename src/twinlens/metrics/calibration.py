@@ -15,8 +15,8 @@ from twinlens.probing.probe_table import ProbeTable
 class Calibration(StepMetric):
     """Distance between the share of attribution and the share of predictive information."""
 
-    name = "calibration"
-    about = About(
+    step_name = "calibration"
+    step_about = About(
         title="Calibration",
         heading="cali-\nbration",
         summary="how far attribution is from proportional to the predictive information",

@@ -48,19 +48,24 @@ METRICS: dict[str, Metric] = {
         RoadGain(),
         Deletion(),
         Insertion(),
+        Soundness(estimator="rank", evidence="against"),
+        Completeness(estimator="share", evidence="against"),
+        Calibration(evidence="against"),
     )
 }
-"""Our metrics by name, the headline pair first."""
+"""Our metrics by name, the headline pair first, and evidence against the target last."""
+_AGAINST = ("soundness_rank_against", "completeness_share_against", "calibration_against")
 
 GROUPS: dict[str, dict[str, MetricRequest]] = {
     "default": {
         name: {"metric": name, "steps": STEPS} if name == "soundness" else name
         for name in METRICS
-        if name not in ("deletion", "insertion")
+        if name not in ("deletion", "insertion", *_AGAINST)
     },
     "headline": {name: name for name in ("soundness_rank", "completeness_share")},
     "paper": {name: name for name in ("soundness", "completeness")},
-    "all": {name: name for name in METRICS},
+    "all": {name: name for name in METRICS if name not in _AGAINST},
+    "against": {name: name for name in _AGAINST[:2]},
 }
 """Names for several metrics at once. The default reads the paper's soundness from the probes of the headline pair."""
 
@@ -111,13 +116,16 @@ def headline(metrics: Mapping[str, Metric]) -> list[str]:
     return [name for name in sides if name in usable] or usable
 
 
-def find_metrics(requests: MetricRequests, shared: Mapping[str, Any] | None = None) -> dict[str, Metric]:
+def find_metrics(
+    requests: MetricRequests, shared: Mapping[str, Any] | None = None, *, signed: bool = False
+) -> dict[str, Metric]:
     """Return requested metrics as values, by unique names.
 
     Args:
         requests: one name of a metric or group, or one value, or several of them; or a table from custom names to a
             name, a value, or a table of a "metric" and its options.
         shared: options of the run; a metric that is requested by name takes those it shares with the run.
+        signed: whether maps are signed; the groups "default", "headline" and "all" then bring "against".
 
     Example:
         >>> find_metrics(["completeness", Soundness(epsilon=0.02)])["soundness"].epsilon
@@ -129,7 +137,9 @@ def find_metrics(requests: MetricRequests, shared: Mapping[str, Any] | None = No
     """
     if isinstance(requests, Mapping):
         return {str(name): _find(request, str(name), shared or {}) for name, request in requests.items()}
-    items = [requests] if isinstance(requests, str) or not isinstance(requests, Sequence) else requests
+    items = [requests] if isinstance(requests, str) or not isinstance(requests, Sequence) else [*requests]
+    if signed and any(isinstance(item, str) and item in ("default", "headline", "all") for item in items):
+        items.append("against")
     metrics: dict[str, Metric] = {}
     for item in _without_groups(items):
         metric = _find(item, None, shared or {})

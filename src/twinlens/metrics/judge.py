@@ -126,7 +126,7 @@ def find_false_features(
         segments: those that were probed, if any.
     """
     settings, last = table.settings, judged_false.shape[1]
-    values = check_maps(maps, settings.spatial, ids=table.ids, reading=settings.reading)
+    values = check_maps(maps, settings.spatial, ids=table.ids, reading=settings.reading).clamp(min=0)
     if settings.segmented and segments is None:
         raise ValueError("`segments` must be those that were probed; got none.")
     own = None if segments is None else check_segments(segments, settings.spatial, table.ids)

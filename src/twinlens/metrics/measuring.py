@@ -41,7 +41,7 @@ def probe_samples(
 ) -> list[ProbeTable]:
     """Return the probe tables that a metric reads, one per sweep."""
     prober = Prober(model, inputs, labels, imputer=metric.imputer, **how)
-    ranked = prober.rank(maps)
+    ranked = prober.rank(maps, part=metric.sweeps(None)[0].schedule.part)
     return [prober.sweep(ranked, sweep.schedule, sweep.imputer) for sweep in metric.sweeps(ranked.features)]
 
 

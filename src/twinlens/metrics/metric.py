@@ -215,8 +215,17 @@ class StepMetric(PerformanceMetric):
     steps: int | None = None
     """Number of steps of equal size that the features are cut into; 20 by default."""
 
+    step_name: ClassVar[str]
+    step_about: ClassVar[About]
+
+    evidence: Literal["for", "against"] = "for"
+    """Of steps: "for" judges positive values as evidence for the target; "against" judges negative values as evidence
+    against it, which needs sign="signed"."""
+
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.evidence == "against" and not self.by_steps:
+            raise ValueError("`evidence` 'against' belongs to the estimators 'rank' and 'share', and this is 'paper'.")
         if self.by_steps and self.steps is None:
             object.__setattr__(self, "steps", STEPS)
         if self.steps is not None:
@@ -248,7 +257,28 @@ class StepMetric(PerformanceMetric):
 
     def _pair(self, features: int | None) -> tuple[Sweep, ...]:
         """Return the pair of sweeps for maps with this many features."""
-        return self._sweeps(*step_schedules(features, self.steps or STEPS))
+        part = "positive" if self.evidence == "for" else "negative"
+        pair = step_schedules(features, self.steps or STEPS)
+        return self._sweeps(*(dataclasses.replace(schedule, part=part) for schedule in pair))
+
+    @property
+    def name(self) -> str:
+        """Its name in `METRICS`."""
+        return self.step_name if self.evidence == "for" else f"{self.step_name}_against"
+
+    @property
+    def about(self) -> About:
+        """How it is shown; evidence against the target is no side of the plane."""
+        if self.evidence == "for":
+            return self.step_about
+        about = self.step_about
+        return dataclasses.replace(
+            about,
+            title=f"{about.title} (against)",
+            heading=f"{about.heading}\n(against)",
+            summary=f"evidence against the target, from negative values: {about.summary}",
+            side=None,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -56,6 +56,8 @@ _SHARE = About(
 class Completeness(StepMetric):
     """How much of what is predictive a map marks: the paper's Algorithm 4, or a share of the information."""
 
+    step_name, step_about = "completeness_share", _SHARE
+
     estimator: Literal["paper", "share"] = "paper"
     """What is measured: "paper" the performance lost with the marked features; "share" the share of the predictive
     information on the first features of the map's order, from the same probes as soundness as a rank."""
@@ -78,12 +80,12 @@ class Completeness(StepMetric):
     @property
     def name(self) -> str:
         """Its name in `METRICS`."""
-        return "completeness_share" if self.by_steps else "completeness"
+        return super().name if self.by_steps else "completeness"
 
     @property
     def about(self) -> About:
         """How it is shown."""
-        return _SHARE if self.by_steps else _LOSS
+        return super().about if self.by_steps else _LOSS
 
     @property
     def by_steps(self) -> bool:

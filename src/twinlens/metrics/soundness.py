@@ -44,6 +44,8 @@ class Soundness(StepMetric):
         [20, 20]
     """
 
+    step_name, step_about = "soundness_rank", _RANK
+
     epsilon: float = 0.01
     """A step that gains less performance than this adds false attribution."""
 
@@ -94,13 +96,13 @@ class Soundness(StepMetric):
     @property
     def name(self) -> str:
         """Its name in `METRICS`."""
-        return "soundness_rank" if self.by_steps else "soundness"
+        return super().name if self.by_steps else "soundness"
 
     @property
     def about(self) -> About:
         """How it is shown."""
         if self.by_steps:
-            return _RANK
+            return super().about
         return About(
             title="Soundness (paper, coarse)" if self.coarse else "Soundness (paper)",
             heading="sound-\nness\n(paper,\ncoarse)" if self.coarse else "sound-\nness\n(paper)",

@@ -32,7 +32,7 @@ class StepCurve(Curve):
     """
 
     metric: str
-    """What it measures: "soundness_rank", "completeness_share" or "calibration"."""
+    """What it measures: "soundness_rank", "completeness_share" or "calibration"; of negative values, "…_against"."""
 
     per_sample: Floats
     """(N, L) the value of each sample; a row of NaN where the sample has none."""
@@ -62,7 +62,7 @@ class StepCurve(Curve):
     @property
     def higher_is_better(self) -> bool:
         """False for calibration, which is a distance."""
-        return self.kind != "calibration"
+        return not self.kind.startswith("calibration")
 
     @property
     def limits(self) -> tuple[float, float]:
@@ -144,7 +144,8 @@ def soundness_rank(joining: ProbeTable, leaving: ProbeTable) -> StepCurve:
     added = np.zeros_like(values)
     added[:, -1] = values[:, -1]
     curve = _curve("soundness_rank", joining, leaving, values, added, "soundness of what is included")
-    return dataclasses.replace(curve, judged_false=steps.effects <= 0)
+    against = joining.settings.schedule.part == "negative"
+    return curve if against else dataclasses.replace(curve, judged_false=steps.effects <= 0)
 
 
 def completeness_share(joining: ProbeTable, leaving: ProbeTable) -> StepCurve:
@@ -182,7 +183,7 @@ def _curve(
 ) -> StepCurve:
     ones = np.ones(len(joining))
     return StepCurve(
-        metric=metric,
+        metric=metric if joining.settings.schedule.part == "positive" else f"{metric}_against",
         levels=np.round(1 - joining.levels, 12),
         performance=weighted_mean(added, ones),
         values=weighted_mean(per_sample, ones),

@@ -6,7 +6,8 @@ features are taken from the less relevant ones. The mean of both is the step's S
 interact in pairs at most: one of two partners is in each context. The first step has nothing to join, the last one
 nothing to be taken from; these are seen from one side. For a regression model the prediction replaces the log-odds.
 
-Soundness, completeness and calibration are read from these effects without any threshold.
+Soundness, completeness and calibration are read from these effects without any threshold. Where the negative part of a
+map ranks the features, effects have the opposite sign: a step is good if its features lower the log-odds.
 
 Only the sum of a step's features is seen: what speaks for the target and what speaks against it cancel. How much this
 hides is estimated from pairs of neighbouring steps with opposite signs. Merged into one step, they would hide the
@@ -76,7 +77,7 @@ class Steps:
     """The steps of each sample's ranking, the most relevant first."""
 
     effects: Floats
-    """(N, K) what the features of a step do for the log-odds of the target."""
+    """(N, K) what the features of a step do for the log-odds of the target, or against it."""
 
     attribution: Floats
     """(N, K) share of the map's attribution on the features of a step; NaN for a map without attribution."""
@@ -102,10 +103,11 @@ class Steps:
                 np.concatenate([-np.diff(left, axis=1), missing], axis=1),
             ]
         )
+        if joining.settings.schedule.part == "negative":
+            sides = -sides
         defined = np.isfinite(sides)
-        sizes = np.diff(kept, axis=1, prepend=0).astype(float)
+        sizes, total = np.diff(kept, axis=1, prepend=0).astype(float), joining.kept_mass[:, -1:]
         effects = np.sum(sides, axis=0, where=defined) / np.maximum(defined.sum(axis=0), 1) * (sizes > 0)
-        total = joining.kept_mass[:, -1:]
         with np.errstate(invalid="ignore"):
             attribution = joining.added_mass / total
         information = np.maximum(effects, 0.0) + _hidden(np.where(defined, sides, effects), sizes)
@@ -177,8 +179,9 @@ def evidence(table: ProbeTable) -> Floats:
 def _check_pair(joining: ProbeTable, leaving: ProbeTable) -> None:
     """Refuse tables that are not the two sides of the same steps."""
     kept: Integers = joining.counts[:, None] - joining.removed
-    orders = joining.settings.schedule.order, leaving.settings.schedule.order
-    if joining.ids != leaving.ids or kept.shape != leaving.removed.shape or orders != ("lerf", "morf"):
+    first, second = joining.settings.schedule, leaving.settings.schedule
+    orders, same = (first.order, second.order), first.part == second.part and joining.ids == leaving.ids
+    if not same or kept.shape != leaving.removed.shape or orders != ("lerf", "morf"):
         raise ValueError(
             "`opposite` must hold the same samples as the table, probed by the second of `step_schedules`; got "
             f"{leaving!r}."

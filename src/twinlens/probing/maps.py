@@ -34,17 +34,25 @@ SIGNS: dict[str, Callable[[Tensor], Tensor]] = {
     "error": lambda maps: maps,
     "positive": lambda maps: maps.clamp(min=0),
     "absolute": lambda maps: maps.abs(),
+    "signed": lambda maps: maps,
 }
-"""Meanings of a negative value: a mistake, evidence against the class (dropped), or importance."""
+"""Meanings of a negative value: a mistake, evidence against the target (dropped), importance, or the same (judged)."""
+
+PARTS: dict[str, Callable[[Tensor], Tensor]] = {
+    "positive": lambda maps: maps.clamp(min=0),
+    "negative": lambda maps: (-maps).clamp(min=0),
+}
+"""The parts of a signed map: evidence for the target, and evidence against it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReadingOptions:
     """Maps."""
 
-    sign: Literal["error", "positive", "absolute"] = "error"
+    sign: Literal["error", "positive", "absolute", "signed"] = "error"
     """What a negative value of your own maps means: "error" refuses it, "positive" drops it, "absolute" takes
-    magnitudes."""
+    magnitudes. "signed" judges it as evidence against the target, also in maps of built-in methods, which drop negative
+    values otherwise; the groups of metrics then include soundness and completeness of that evidence."""
 
     channels: Literal["sum", "mean", "max", "absolute_sum", "norm"] | None = None
     """How several channels of your own maps become one value per feature."""
@@ -91,7 +99,7 @@ def check_ids(ids: Sequence[str | int] | None, count: int) -> tuple[str, ...]:
 
 
 def check_maps(maps: ArrayLike, spatial: tuple[int, ...], *, ids: Sequence[str], reading: Reading = AS_IT_IS) -> Tensor:
-    """Check attribution maps against the inputs they explain and reduce them to (N, *S), values >= 0.
+    """Check attribution maps against the inputs they explain and reduce them to (N, *S), values >= 0 unless signed.
 
     Args:
         maps: (N, *S), (N, 1, *S), or (N, C, *S) with a channel reduction.
@@ -117,12 +125,13 @@ def check_maps(maps: ArrayLike, spatial: tuple[int, ...], *, ids: Sequence[str],
         )
     values = SIGNS[reading.sign](reduced)
     negative = (values < 0).flatten(1).any(dim=1)
-    if negative.any():
+    if reading.sign != "signed" and negative.any():
         first = int(negative.nonzero()[0])
         raise ValueError(
             f"`maps` must not be negative; the map of sample {ids[first]!r} goes down to "
             f"{values[first].min().item():g}, and {int(negative.sum())} of {len(ids)} maps have negative values. "
-            "Say what they mean: sign='positive' drops them, sign='absolute' takes magnitudes."
+            "Say what they mean: sign='positive' drops them, sign='absolute' takes magnitudes, sign='signed' judges "
+            "them as evidence against the target."
         )
     return values if reading.resize is None else resize_maps(values, spatial, reading.resize)
 
@@ -161,6 +170,12 @@ def _reduce_channels(values: Tensor, spatial: tuple[int, ...], ids: Sequence[str
     return CHANNELS[reading.channels](values)
 
 
+def negative_share(maps: Tensor) -> Tensor:
+    """Return the share (N,) of each map's attribution (N, *S) that is negative; NaN for a map of zeros."""
+    parts = [PARTS[part](maps.double()).flatten(1).sum(dim=1) for part in ("negative", "positive")]
+    return parts[0] / sum(parts)
+
+
 def normalise(maps: Tensor) -> Tensor:
     """Scale each map (N, *S) to a maximum of 1, in float64; a map of zeros stays zero."""
     values = maps.to(torch.float64)
@@ -180,11 +195,12 @@ def map_kinds(maps: Tensor) -> list[str]:
     ]
 
 
-def warn_of_zeros(maps: Tensor, consequence: str) -> None:
-    """Warn the caller of a public function if all maps (N, *S) are zero everywhere."""
-    if not bool(maps.any()):
+def warn_of_zeros(maps: Tensor, consequence: str, part: str = "positive") -> None:
+    """Warn the caller of a public function if all maps (N, *S), or their negative parts, are zero everywhere."""
+    if not bool(PARTS[part](maps).any()):
+        what = "are zero everywhere" if part == "positive" else "have no negative values"
         warnings.warn(
-            f"`maps` are zero everywhere for all {len(maps)} samples: they rank no feature above another, and "
-            f"{consequence} is not defined.",
+            f"`maps` {what} for all {len(maps)} samples: they rank no feature above another, and {consequence} is not "
+            "defined.",
             stacklevel=4,
         )

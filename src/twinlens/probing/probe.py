@@ -21,7 +21,7 @@ from torch import Tensor
 from twinlens.imputation.imputers import Imputer, LinearImputer, TokenImputer, find_imputer, takes_tokens
 from twinlens.probing.answers import Target
 from twinlens.probing.execution import choose_batch, wants_channels_last
-from twinlens.probing.maps import Reading, check_maps, map_kinds, spatial_shape, warn_of_zeros
+from twinlens.probing.maps import PARTS, Reading, check_maps, map_kinds, spatial_shape, warn_of_zeros
 from twinlens.probing.model_call import (
     ANSWER,
     Labels,
@@ -60,8 +60,9 @@ _KEPT_RANKS = 5_000_000  # features whose ranks are kept from one sweep to the n
 class ProbeOptions(TypedDict, total=False):
     """How maps are read and how the model is called, for every function that probes a model."""
 
-    sign: Annotated[Literal["error", "positive", "absolute"], Default("error")]
-    """What a negative attribution means: "error" refuses it, "positive" drops it, "absolute" takes magnitudes."""
+    sign: Annotated[Literal["error", "positive", "absolute", "signed"], Default("error")]
+    """What a negative attribution means: "error" refuses it, "positive" drops it, "absolute" takes magnitudes. "signed"
+    keeps it for metrics with evidence="against"; the others drop it."""
 
     channels: Annotated[Literal["sum", "mean", "max", "absolute_sum", "norm"] | None, Default(None)]
     """How the channels of maps (N, C, *S) are reduced: "sum", "mean", "max", "absolute_sum" or "norm"."""
@@ -141,7 +142,8 @@ def probe(
     """
     imputer = find_imputer(imputer)
     prober = Prober(model, inputs, labels, imputer=imputer, **how)
-    ranked = prober.rank(maps, warn=any(schedule.levels))  # where nothing is removed, ranks do not matter
+    # Where nothing is removed, ranks do not matter.
+    ranked = prober.rank(maps, warn=any(schedule.levels), part=schedule.part)
     return prober.sweep(ranked, schedule, imputer, original=original)
 
 
@@ -150,8 +152,14 @@ class RankedMaps:
 
     def __init__(self, maps: Tensor, ids: tuple[str, ...], seed: int, segments: Tensor | None = None) -> None:
         self.maps, self.ids, self.seed, self.segments = maps, ids, seed, segments
-        self.kinds = tuple(map_kinds(maps))
         self._kept: dict[int, Ranking] = {}
+        self._parts: dict[str, RankedMaps] = {}
+
+    def part(self, name: str) -> RankedMaps:
+        """Return the positive or the negative part of the maps, ranked once."""
+        if name not in self._parts:
+            self._parts[name] = RankedMaps(PARTS[name](self.maps), self.ids, self.seed, self.segments)
+        return self._parts[name]
 
     @property
     def features(self) -> int | None:
@@ -216,11 +224,15 @@ class Prober:
         part.respondent = self.respondent.take(index)
         return part
 
-    def rank(self, maps: ArrayLike, *, warn: bool = True) -> RankedMaps:
-        """Check maps against the inputs, and rank them once for all sweeps; `warn` if all are zero everywhere."""
+    def rank(self, maps: ArrayLike, *, warn: bool = True, part: str = "positive") -> RankedMaps:
+        """Check maps against the inputs, and rank them once for all sweeps; `warn` if the part is zero everywhere."""
         values = check_maps(maps, self.spatial, ids=self.ids, reading=self.reading)
+        if part == "negative" and self.reading.sign != "signed":
+            raise ValueError(
+                f"`sign` must be 'signed' to judge evidence against the target; got {self.reading.sign!r}."
+            )
         if warn:
-            warn_of_zeros(values, "soundness")
+            warn_of_zeros(values, "soundness", part)
         return self.rank_checked(values)
 
     def rank_checked(self, maps: Tensor) -> RankedMaps:
@@ -255,7 +267,7 @@ class Prober:
         if original is not None:
             whole = original.level_without_removal(self.ids)
             answers = np.stack([getattr(original, name)[:, whole] for name in ANSWER], axis=1).astype(np.float64)
-        task = f"{schedule.order} by {schedule.by}"
+        task, ranked = f"{schedule.order} by {schedule.by}", ranked.part(schedule.part)
         with evaluating(self.model), torch.inference_mode(), shown_progress(self.how["progress"]) as shown:
             if advance is None:
                 shown.begin({task: len(self.ids) * len(schedule.levels)})
@@ -267,7 +279,7 @@ class Prober:
             settings=settings,
             ids=self.ids,
             labels=self.respondent.labels,
-            map_kinds=ranked.kinds,
+            map_kinds=tuple(map_kinds(ranked.maps)),
             features=None if self.segments is None else self.segments.flatten(1).amax(dim=1).numpy() + 1,
             **sweep.columns,
         )
@@ -308,6 +320,8 @@ class _Sweep:
         inputs = self.prober.inputs[samples].to(device)
 
         called = np.ones(removed.shape, dtype=bool) if self.original is None else removed.cpu().numpy() > 0
+        if schedule.part == "negative" and self.original is not None:  # a map without negative values is not judged
+            called &= ranking.peak.cpu().numpy() > 0
         pairs = np.argwhere(called)
         answers = [torch.empty(0, len(ANSWER), dtype=self.respondent.real, device=device)]
         done = 0

@@ -51,6 +51,13 @@ class ProbeSettings:
     segmented: bool = False
     """Whether segments joined positions of the maps into features."""
 
+    def described(self) -> dict[str, Any]:
+        """Return the settings as JSON."""
+        about = dataclasses.asdict(self)
+        if about["schedule"]["part"] == "positive":  # as in tables from before maps had parts
+            del about["schedule"]["part"]
+        return about
+
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ProbeTable:
@@ -221,7 +228,7 @@ class ProbeTable:
 
     def digest(self) -> str:
         """Hash the content: settings, samples and all answers."""
-        about = [dataclasses.asdict(self.settings), self.ids, self.map_kinds]
+        about = [self.settings.described(), self.ids, self.map_kinds]
         digest = hashlib.blake2b(json.dumps(about, sort_keys=True).encode(), digest_size=16)
         for name in ("labels", *self._segmented, *_ROWS):
             values = getattr(self, name)
@@ -232,7 +239,7 @@ class ProbeTable:
 
     def to_bytes(self) -> bytes:
         """Return the table as a Parquet file, with a digest of its content."""
-        about = {"format": FORMAT, "digest": self.digest(), **dataclasses.asdict(self.settings)}
+        about = {"format": FORMAT, "digest": self.digest(), **self.settings.described()}
         arrow = pa.Table.from_pandas(self.to_frame(), preserve_index=False)
         arrow = arrow.replace_schema_metadata({"twinlens": json.dumps(about, sort_keys=True)})
         file = io.BytesIO()

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from twinlens.errors import short_repr, unknown
-from twinlens.probing.maps import normalise
+from twinlens.probing.maps import PARTS, normalise
 from twinlens.support.arrays import ArrayLike, as_tensor
 from twinlens.support.fields import check_types
 from twinlens.support.randomness import stream
@@ -54,9 +54,12 @@ class Schedule:
     relative: bool = True
     """By value only: thresholds are relative to each map's maximum; otherwise they are compared with its values."""
 
+    part: str = "positive"
+    """The part of the map that ranks the features: "positive", or the magnitudes of its "negative" values."""
+
     def __post_init__(self) -> None:
         check_types(self)
-        for name, names in (("by", BY), ("order", ORDERS), ("rounding", ROUNDINGS)):
+        for name, names in (("by", BY), ("order", ORDERS), ("rounding", ROUNDINGS), ("part", tuple(PARTS))):
             if getattr(self, name) not in names:
                 raise unknown(name, getattr(self, name), names)
         decreasing = len(self.levels) > 1 and self.levels[0] > self.levels[-1]

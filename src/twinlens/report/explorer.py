@@ -20,6 +20,7 @@ from torch import Tensor
 from twinlens.imputation.imputers import Imputer, UnavailableImputer
 from twinlens.metrics.curves import Curve
 from twinlens.probing.answers import REGRESSION
+from twinlens.probing.maps import PARTS
 from twinlens.probing.probe_table import ProbeTable
 from twinlens.probing.ranking import Schedule, count_removed, keep_features, rank_features
 from twinlens.report.pictures import Picture, Shades, data_uri, false_picture, input_pictures, map_picture
@@ -149,7 +150,8 @@ def _set_scene(evaluation: StoredRun) -> _Scene | str:
     positions = [sample.position for sample in selected.samples]
     methods = [name for name, method in results.methods.items() if metric in method.metrics]
     curves = {method: evaluation.curve(method, metric).take(positions) for method in methods}
-    stored = {method: load_selected_maps(evaluation, method, positions) for method in methods}
+    part = next(iter(curves.values())).table.settings.schedule.part
+    stored = {method: load_selected_maps(evaluation, method, positions, part) for method in methods}
     maps = {method: values for method, values in stored.items() if values is not None}
     false = {
         method: features
@@ -168,13 +170,15 @@ def _set_scene(evaluation: StoredRun) -> _Scene | str:
     )
 
 
-def load_selected_maps(evaluation: StoredRun, method: str, positions: list[int]) -> Tensor | None:
-    """Read the maps (E, *S) of some samples, or return None where they are not stored."""
+def load_selected_maps(
+    evaluation: StoredRun, method: str, positions: list[int], part: str = "positive"
+) -> Tensor | None:
+    """Read a part of the maps (E, *S) of some samples, or return None where they are not stored."""
     run, places = evaluation.run, [evaluation.run.manifest.shard_row(position) for position in positions]
     shards = dict.fromkeys(shard for shard, _ in places)
     if not all(run.maps_shard(method, shard).exists() for shard in shards):
         return None
-    maps = {shard: run.load_maps(method, shard) for shard in shards}
+    maps = {shard: PARTS[part](run.load_maps(method, shard, signed=True)) for shard in shards}
     return torch.stack([maps[shard][row] for shard, row in places])
 
 

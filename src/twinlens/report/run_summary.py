@@ -180,6 +180,7 @@ def _facts(evaluation: StoredRun) -> list[tuple[str, str]]:
         *([("Features", f"segments, {data.segments}")] if data.segments else []),
         *([("Protocol", _protocols(results))] if results.settings.metrics else []),
         ("Imputation", _imputation(results)),
+        ("Negative values", "; ".join(f"{name}: {method.negative}" for name, method in results.methods.items())),
         ("Model calls", _calls(evaluation)),
         ("Date", f"{written.day} {written:%B %Y}, {written:%H:%M} UTC"),
         ("Versions", ", ".join(f"{package} {version}" for package, version in versions)),

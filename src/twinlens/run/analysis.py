@@ -85,7 +85,7 @@ def analyse_method(
 ) -> MethodAnalysis:
     """Analyse one method, independently of the others."""
     limits = area_limits(metrics, reader.original)
-    maps = reader.run.load_maps(method, 0)
+    maps = reader.run.load_maps(method, 0, signed=True)
     curves = {
         name: _analyse_curve(reader, method, metric, settings, limits.get(name), len(maps))
         for name, metric in metrics.items()
@@ -99,6 +99,7 @@ def analyse_method(
     return MethodAnalysis(
         results=MethodResults(
             baseline=reader.manifest.methods[method].method in BASELINES,
+            sign=reader.manifest.methods[method].sign,
             metrics={name: each.results for name, each in curves.items()},
             diagnostics=_diagnostics(judged, maps) if judged else (),
             properties=reader.describe_maps(method),

@@ -75,10 +75,11 @@ class Run:
         """Return the file of the model's answers about the original inputs of one shard."""
         return self.path / "probes" / _ORIGINAL / f"{shard:05d}.parquet"
 
-    def save_maps(self, method: str, shard: int, maps: Tensor, ids: tuple[str, ...]) -> None:
-        """Write the maps of one shard, with the ids of its samples."""
+    def save_maps(self, method: str, shard: int, maps: Tensor, ids: tuple[str, ...], negative: Tensor) -> None:
+        """Write the maps of one shard, with the ids of its samples, and the share of attribution that was negative."""
         self.check_there()
-        save_tensors(self.maps_shard(method, shard), {"maps": maps}, about={"ids": list(ids)})
+        tensors = {"maps": maps, "negative": negative}
+        save_tensors(self.maps_shard(method, shard), tensors, about={"ids": list(ids)})
 
     def save_probes(self, path: Path, table: ProbeTable) -> None:
         """Write the probe table of one shard."""
@@ -90,9 +91,15 @@ class Run:
         if not (self.path / "run.json").exists():
             raise FileNotFoundError(f"{self} was removed during the run: run.json is missing. Start it again.")
 
-    def load_maps(self, method: str, shard: int) -> Tensor:
-        """Read the maps of one shard."""
-        return load_tensors(self.maps_shard(method, shard))[0]["maps"]
+    def load_maps(self, method: str, shard: int, *, signed: bool = False) -> Tensor:
+        """Read the maps of one shard: their positive part, or signed."""
+        maps, _ = self.load_signed_maps(method, shard)
+        return maps if signed else maps.clamp(min=0)
+
+    def load_signed_maps(self, method: str, shard: int) -> tuple[Tensor, Tensor | None]:
+        """Read the maps of one shard, and the share of each (B,) that was negative before its sign was read."""
+        tensors, _ = load_tensors(self.maps_shard(method, shard))
+        return tensors["maps"], tensors.get("negative")
 
     def load_probes(self, method: str, sweep: str, shards: Iterable[int]) -> ProbeTable:
         """Read the probes of several shards as one table."""

@@ -110,6 +110,11 @@ class MethodRecord:
     options: Mapping[str, JSON] = dataclasses.field(default_factory=dict)
     """Options of the method, with hashes of arrays."""
 
+    @property
+    def sign(self) -> str:
+        """What negative values of its maps mean, a key of `SIGNS`."""
+        return str(self.options.get("sign", "positive" if self.method else "error"))
+
 
 @dataclass(frozen=True, kw_only=True)
 class SweepRecord:

@@ -80,8 +80,11 @@ def _find_method(name: str, source: Any, reading: ReadingOptions) -> Method:
         method = origin if origin in METHODS else plugin_method("methods", origin)
         if isinstance(method, str):
             refuse_unknown(METHODS[method], options)
+            if reading.sign == "signed":
+                options.setdefault("sign", "signed")
             record = MethodRecord(method=method, options=_described(options))
-            return Method(name=name, source=method, options=options, record=record)
+            own_reading = Reading(sign=options.pop("sign", "positive"))
+            return Method(name=name, source=method, options=options, reading=own_reading, record=record)
         origin = method
     try:
         adapted = adapt(origin)

@@ -104,6 +104,7 @@ def plan_sweeps(sweeps: Iterable[Sweep], existing: Sequence[SweepRecord]) -> lis
         if missing:
             imputer, schedule = describe_imputer(sweep.imputer), sweep.schedule
             kind = f"{schedule.by}-{schedule.order}-{imputer['name']}" + ("-exchanged" if sweep.exchanged else "")
+            kind += "-negative" if schedule.part == "negative" else ""
             name = next(name for name in (kind, *(f"{kind}-{k}" for k in range(2, 1000))) if name not in names)
             names.add(name)
             levels = dataclasses.replace(schedule, levels=missing)

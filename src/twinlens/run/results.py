@@ -56,11 +56,23 @@ class MethodResults:
 
     baseline: bool
     """Whether it is a baseline method, which ignores the model."""
+    sign: str = "error"
+    """What negative values of its maps mean, a key of `SIGNS`; "error" if they were refused."""
     metrics: Mapping[str, CurveResults]
     diagnostics: tuple[Finding, ...]
     """Outcomes of the diagnostics."""
     properties: Mapping[str, Estimate] = dataclasses.field(default_factory=dict)
-    """Properties of its maps, each a mean over samples: "sparseness" and "entropy"."""
+    """Properties of its maps, each a mean over samples: "sparseness", "entropy", and "negative", the share of negative
+    attribution before `sign` was applied."""
+
+    @property
+    def negative(self) -> str:
+        """What was done with negative values of its maps."""
+        share = self.properties["negative"].value if "negative" in self.properties else None
+        if share == 0.0 or self.sign == "error":
+            return "none"
+        treatment = {"positive": "dropped", "absolute": "taken as magnitudes", "signed": "judged as evidence against"}
+        return treatment[self.sign] + ("" if share is None else f", {share:.1%} of all attribution")
 
 
 @dataclass(frozen=True, kw_only=True)

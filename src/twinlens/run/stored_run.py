@@ -114,9 +114,9 @@ class StoredRun:
         """Return the ids of all samples, in the order of maps and tables."""
         return self.run.load_original(self.manifest.shards).ids
 
-    def maps(self, method: str) -> torch.Tensor:
-        """Read the maps of all samples (N, *S)."""
-        return torch.cat([self.run.load_maps(method, shard) for shard in range(self.manifest.shards)])
+    def maps(self, method: str, *, signed: bool = False) -> torch.Tensor:
+        """Read the maps of all samples (N, *S): their positive part, or signed, as with sign="signed"."""
+        return torch.cat([self.run.load_maps(method, k, signed=signed) for k in range(self.manifest.shards)])
 
     def checks(self) -> dict[str, Check]:
         """Read the checks of the run by name."""

@@ -72,11 +72,11 @@ class TableReader:
     def describe_maps(self, method: str) -> Mapping[str, Estimate]:
         """Compute the properties of a method's maps, one shard at a time."""
         if method not in self.properties:
-            parts = [_measure_maps(self.run.load_maps(method, shard)) for shard in range(self.manifest.shards)]
-            each = np.concatenate(parts, axis=1)
+            parts = [_measure_maps(*self.run.load_signed_maps(method, shard)) for shard in range(self.manifest.shards)]
+            each = np.concatenate([part[: min(map(len, parts))] for part in parts], axis=1)
             self.properties[method] = {
                 name: Estimate.of_mean(values, self.original.ids)
-                for name, values in zip(MAP_PROPERTIES, each, strict=True)
+                for name, values in zip((*MAP_PROPERTIES, "negative"), each, strict=False)
             }
         return self.properties[method]
 
@@ -164,9 +164,10 @@ class TableReader:
         return self._tables[method, sweep.name]
 
 
-def _measure_maps(maps: Tensor) -> Floats:
-    """Measure the properties of maps, one row each (P, N)."""
-    return np.stack([measure(maps) for measure in MAP_PROPERTIES.values()])
+def _measure_maps(maps: Tensor, negative: Tensor | None) -> Floats:
+    """Measure the properties of maps, one row each (P, N), the share that was negative last, if it is known."""
+    rows = [measure(maps.clamp(min=0)) for measure in MAP_PROPERTIES.values()]
+    return np.stack(rows if negative is None else [*rows, negative.double().numpy()])
 
 
 def _of_kind(records: Iterable[SweepRecord], sweep: Sweep) -> list[SweepRecord]:

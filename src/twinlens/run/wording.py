@@ -171,6 +171,11 @@ def find_warnings(results: Results) -> list[str]:
         warnings.append("No metrics were requested: the run holds maps only.")
     soundness = [name for name in results.settings.metrics if results.about(name).side == "soundness"]
     warnings += [text for metric in soundness for text in _unreached(results, metric)]
+    against = [name for name, settings in results.settings.metrics.items() if settings.get("evidence") == "against"]
+    silent = [name for name in methods if all(results.area(name, metric) is None for metric in against)]
+    if against and silent:
+        titles = listed([name_of(results, metric) for metric in against])
+        warnings.append(f"{listed(silent)}: no negative values to judge; {titles} are undefined.")
     return [*warnings, *(f"{name}: {d.message}" for name, m in methods.items() for d in m.diagnostics if d.message)]
 
 

@@ -34,7 +34,7 @@ from twinlens.models.loading import LoadedModel
 from twinlens.probing.answers import CLASSIFICATION, SINGLE, Target, answering_logits
 from twinlens.probing.exchange import draw_controlled, draw_partners
 from twinlens.probing.execution import Prepared
-from twinlens.probing.maps import check_maps
+from twinlens.probing.maps import Reading, check_maps, negative_share
 from twinlens.probing.model_call import blaming, find_device
 from twinlens.probing.probe import Prober
 from twinlens.probing.probe_table import ProbeTable
@@ -298,15 +298,16 @@ class EvaluationWorker:
         """Return the maps of one shard: read, or made and written."""
         run = self.work.run
         if run.maps_shard(method.name, shard).exists():
-            return run.load_maps(method.name, shard)
+            return run.load_maps(method.name, shard, signed=True)
         self.progress.advance(method.name, 0, "maps")
         loaded = self._shard(shard)
         start, results = time.perf_counter(), {}
         for name, maps in self._explain(method, shard).items():
-            ids = loaded.samples.ids
-            checked = check_maps(maps, loaded.prober.spatial, ids=ids, reading=method.reading)
+            ids, spatial = loaded.samples.ids, loaded.prober.spatial
+            signed = check_maps(maps, spatial, ids=ids, reading=dataclasses.replace(method.reading, sign="signed"))
+            checked = check_maps(maps, spatial, ids=ids, reading=method.reading)
             results[name] = checked.float().cpu()  # as stored: a resumed run ranks the same numbers
-            run.save_maps(name, shard, results[name], ids)
+            run.save_maps(name, shard, results[name], ids, negative_share(signed).float())
             if name != method.name:  # each counts the time that it would have taken alone
                 self._add_seconds(f"{name}/maps", start)
         return results[method.name]
@@ -329,6 +330,7 @@ class EvaluationWorker:
         with answering_logits(self.work.model.module, single=single, target=self.work.target):
             if isinstance(method.source, Explanation):
                 return {method.name: self._call(method.source, samples, inputs, **options)}
+            options["sign"] = "signed"  # negative values are measured before they are dropped
             if not (kinds := self._siblings(method, shard)):
                 return {method.name: self._call(METHODS[method.source], samples, inputs, **options)}
             options.pop("ensemble", None)
@@ -370,6 +372,8 @@ class EvaluationWorker:
             return
         run = self.work.run
         prober = copy.copy(self._shard(shard).prober)  # whose batch size shrinks if memory runs out
+        if method.reading.sign == "signed":
+            prober.reading = Reading(sign="signed")
         original = ProbeTable.load(run.original_shard(shard))
         if rows is not None:
             prober, original = prober.take(rows), original.take(rows)
@@ -398,5 +402,5 @@ class EvaluationWorker:
         maps = torch.empty(len(where), *run.manifest.data.spatial)
         for shard in {shard for shard, _ in where}:
             chosen = [k for k, (other, _) in enumerate(where) if other == shard]
-            maps[chosen] = run.load_maps(method.name, shard)[[where[k][1] for k in chosen]]
+            maps[chosen] = run.load_maps(method.name, shard, signed=True)[[where[k][1] for k in chosen]]
         return maps

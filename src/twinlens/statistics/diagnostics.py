@@ -14,7 +14,7 @@ from twinlens.metrics.curves import Curve
 from twinlens.metrics.exhaustion import exhausted_samples, find_exhaustion
 from twinlens.metrics.performance import Measured, measure
 from twinlens.metrics.protocols import find_protocol
-from twinlens.probing.maps import check_maps
+from twinlens.probing.maps import PARTS, check_maps
 from twinlens.probing.probe_table import ProbeTable
 from twinlens.probing.ranking import Schedule, count_removed, rank_features
 from twinlens.support.arguments import checked
@@ -190,7 +190,8 @@ def _exhausted(table: ProbeTable, measured: Measured, *, axis: bool) -> Finding:
 def diagnose_ties(table: ProbeTable, maps: ArrayLike) -> list[Finding]:
     """Count zeros, and in regular maps (N, *S) also equal values and the levels that separate them."""
     settings = table.settings
-    values = check_maps(maps, settings.spatial, ids=table.ids, reading=settings.reading)
+    signed = check_maps(maps, settings.spatial, ids=table.ids, reading=settings.reading)
+    values = PARTS[settings.schedule.part](signed)
     findings = [Finding(kind="zeros", value=float((values == 0).double().mean()))]
     regular = values.cpu()[[kind == "regular" for kind in table.map_kinds]]
     if not len(regular):

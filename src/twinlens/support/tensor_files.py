@@ -47,10 +47,10 @@ def load_tensors(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], Any]:
     try:
         header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
         stored = json.loads(header["__metadata__"]["twinlens"])
-        tensors, about = load(content), stored["about"]
+        tensors, about, digest = load(content), stored["about"], stored["digest"]
     except Exception as error:  # a broken file raises errors of many kinds
         raise DamagedError(path, first_line(error)) from None
-    if _digest(tensors, about) != stored["digest"]:
+    if _digest(tensors, about) != digest:
         raise DamagedError(path)
     return tensors, about
 
