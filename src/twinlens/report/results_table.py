@@ -57,7 +57,7 @@ class Cell:
     """None where it was not measured."""
     signed: bool = False
     bold: bool = False
-    """Whether it is significantly the best of its column, or a significant difference."""
+    """Whether it is clear of all others in a headline column, or a significant difference."""
     direction: str | None = None
     """For a skill, a key of `DIRECTIONS`; None without an interval."""
     details: str | None = None

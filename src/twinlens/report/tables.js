@@ -138,7 +138,7 @@ function skillNote() {
     { class: 'quiet' },
     'Skill: ',
     ...signs,
-    'decided by its interval. Bold: significantly the best of the methods with skill; baseline methods do not count.',
+    'decided by its interval. Bold: clearly better than all other methods and the baselines, with clear skill.',
   );
 }
 
