@@ -253,7 +253,9 @@ class Measurement:
                     options = dict(zip(("window", "stride"), self.setting.occlusion, strict=True))
                 values = tl.attribute(self.model, self.inputs, self.labels, method, ids=self.ids, **options)
             values = values / values.sum(dim=(1, 2), keepdim=True).clamp(min=1e-12)
-            np.save(path, values.numpy().astype(np.float32))
+            beside = path.with_suffix(f".{os.getpid()}.npy")
+            np.save(beside, values.numpy().astype(np.float32))
+            beside.replace(path)
         return torch.from_numpy(np.load(path))
 
     def version(self, cell: Cell) -> torch.Tensor:
@@ -300,7 +302,7 @@ class Measurement:
 
 def write(path: Path, content: dict) -> None:
     """Write a file under another name, and rename it when it is complete."""
-    beside = path.with_suffix(".partial")
+    beside = path.with_suffix(f".{os.getpid()}")
     beside.write_text(json.dumps(content))
     beside.replace(path)
 
