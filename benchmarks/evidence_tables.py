@@ -210,7 +210,7 @@ def measured(evidence, setting):
         for method in methods:
             own, other = (evidence.read(setting, metric, method, version) for version in ("own", "exchanged"))
             if own is None or other is None:
-                cells.append(None)
+                cells.append(own and show(own["value"]))
                 continue
             skill, error = evidence.difference(setting, metric, method, "own", "exchanged") or (None, None)
             t = f" ({show(skill / error, '.1f')})" if error else ""
@@ -221,14 +221,14 @@ def measured(evidence, setting):
 
 
 def by_method(evidence, cell, **how):
-    """One row per metric, and in each column a setting's explanations, in the order of its table."""
+    """One row per metric, and in each column a setting's explanations, without those of which nothing is known."""
     rows = []
     for metric in METRICS:
-        cells = [
-            [cell(setting, metric, method) or "–" for method in evidence.methods(setting, **how)]
-            for setting in evidence.settings
-        ]
-        rows.append([metric, *(", ".join(each) if set(each) - {"–"} else None for each in cells)])
+        columns = []
+        for setting in evidence.settings:
+            texts = {METHODS[each]: cell(setting, metric, each) for each in evidence.methods(setting, **how)}
+            columns.append(", ".join(f"{method} {text}" for method, text in texts.items() if text) or None)
+        rows.append([metric, *columns])
     return table(["metric", *(SETTINGS[name] for name in evidence.settings)], rows)
 
 
@@ -341,18 +341,19 @@ def draw_figure(evidence, path):
         height = np.arange(len(names)) + 0.12 * (number - 1.5)
         left.plot([np.nan if each is None else each for each in powers], height, marker, label=SETTINGS[setting])
     left.set_xscale("symlog", linthresh=1)
+    left.set_xticks(ticks := [-10, -1, 0, 1, 10, 100], [show(tick, ".0f") for tick in ticks])
     left.set_yticks(range(len(names)), names)
     left.invert_yaxis()
     left.axvline(0, color="grey", linewidth=0.8)
     left.set_xlabel("power: (skill / standard error)² per 1,000 model calls")
     left.grid(axis="y", alpha=0.3)
-    left.legend(frameon=False, loc="lower right")
+    left.legend(frameon=False, loc="lower left")
     right.plot([0, 1], [1, 0], color="grey", linestyle=":", label="straight line")
     for name in ("soundness", "completeness", "soundness (paper), by score", "ROAD gain", "deletion"):
         mixed = [values for _, _, values, *_ in evidence.clear_mixtures(name)]
         if mixed:
             way = [(np.array(values) - values[-1]) / (values[0] - values[-1]) for values in mixed]
-            right.plot(np.linspace(0, 1, 5), np.mean(way, axis=0), marker=".", label=f"{name} ({len(mixed)})")
+            right.plot(np.linspace(0, 1, 5), np.mean(way, axis=0), marker=".", label=f"{name} ({len(mixed)} cases)")
     right.set_xlabel("share of exchanged maps, λ")
     right.set_ylabel("from exchanged (0) to own maps (1)")
     right.legend(frameon=False, fontsize="small")
