@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from twinlens.errors import ModelError, first_line, short_repr, unknown
 from twinlens.models.mnist_cnn import trained_cnn
 from twinlens.models.preprocessing import Preprocessing
-from twinlens.probing.model_call import best_device, evaluating, find_device, refusing_exit
+from twinlens.probing.model_call import best_device, evaluating, find_device, handing_copies, refusing_exit
 from twinlens.probing.tokens import are_tokens
 from twinlens.support.arguments import checked
 from twinlens.support.arrays import check_dense
@@ -67,7 +67,7 @@ class LoadedModel:
     def call(self, inputs: Tensor) -> Any:
         """Call the network in evaluation mode, on its device and in the type of its weights."""
         device, dtype = find_device(self.module, None)
-        with evaluating(self.module), torch.no_grad():
+        with evaluating(self.module), torch.no_grad(), handing_copies(self.module):
             return self.module(inputs.to(device=device, dtype=inputs.dtype if are_tokens(inputs) else dtype))
 
     def digest(self, example: Tensor | None = None) -> str:

@@ -221,7 +221,7 @@ class _Fingerprint:
             self._text(path, code)
         fixed = isinstance(value, (torch.jit.ScriptModule, torch.fx.GraphModule))
         attributes = {} if fixed else {name: each for name, each in vars(value).items() if name not in _OWN}
-        hooks = {} if fixed else {name: list(getattr(value, name).values()) for name in _HOOKS}
+        hooks = {} if fixed else {name: [*filter(_is_foreign, getattr(value, name).values())] for name in _HOOKS}
         weights = {**dict(value.named_parameters(recurse=False)), **dict(value.named_buffers(recurse=False))}
         for name, each in {**weights, **attributes, **{name: each for name, each in hooks.items() if each}}.items():
             self._add(each, f"{path}.{name}", depth + 1, plain=True)
@@ -293,6 +293,10 @@ def _is_installed(value: Any) -> bool:
 
 def _is_library(file: str) -> bool:
     return "site-packages" in file or "dist-packages" in file or file.startswith(_LIBRARIES)
+
+
+def _is_foreign(hook: object) -> bool:
+    return not str(getattr(hook, "__module__", "")).startswith("twinlens.")
 
 
 @functools.cache

@@ -1,11 +1,19 @@
-"""Memory of a process: freed memory is kept for the next batch."""
+"""Memory of a process: whether it ran out, and how freed memory is kept for the next batch."""
 
 from __future__ import annotations
 
 import ctypes
+import errno
 import sys
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # their numbers in malloc.h
+_TEXTS = ("out of memory", "can't allocate memory", "cannot allocate memory", "bad_alloc")
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether memory ran out, on any device, as also when a file cannot be mapped."""
+    short = isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM
+    return short or any(text in str(error).lower() for text in _TEXTS)
 
 
 def keep_freed_memory() -> bool:
