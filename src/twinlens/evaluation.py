@@ -19,6 +19,7 @@ from twinlens.run.method_sources import at_rest, find_maps, find_methods, join_m
 from twinlens.run.plan import Planner, check_rounds, draw_rounds, needed_sweeps
 from twinlens.run.sample_selection import write_selection
 from twinlens.run.setup import Setup, open_setup
+from twinlens.run.stored_answers import check_answers
 from twinlens.run.stored_run import unfinished_results, write_results
 from twinlens.run.table_reader import TableReader
 from twinlens.run.units import Unit
@@ -36,7 +37,8 @@ def evaluate(  # noqa: D417 (the options are listed where they are declared)
     """Evaluate attribution methods on a model and data.
 
     Every step writes files in a run directory. An interrupted run resumes with the same call. Another method, metric or
-    imputer computes only what is missing; other settings, such as another epsilon, do not call the model at all.
+    imputer computes only what is missing; for other settings, such as another epsilon, the model is called on a few
+    inputs, to see that it is the same.
 
     Args:
         model: a spec such as "timm:resnet50" (see `twinlens.load_model`); a module or function that returns logits; a
@@ -55,7 +57,7 @@ def evaluate(  # noqa: D417 (the options are listed where they are declared)
     Raises:
         RunError: if every method failed, or any with `strict`. What is done is kept.
     """
-    named = find_methods(methods, options)
+    named = find_methods(methods, options, model)
     where = Distribution.of(options)
     out = options.out or tempfile.mkdtemp(prefix="twinlens-")
     run_directory = RunDirectory(out, shared=options.job is not None)
@@ -63,12 +65,12 @@ def evaluate(  # noqa: D417 (the options are listed where they are declared)
         # The model, ready to be called, and samples that were all read once.
         check_rounds(options.until, directory.manifest, str(directory.path))
         device = where.device if where.cluster is None or isinstance(model, str) else None
-        setup = open_setup(model, data, options, device=device, stored=directory.manifest)
+        setup = open_setup(model, data, options, device=device)
         sources = join_methods(named, find_maps(options, setup))
 
         # The metrics with their imputers, and the sweeps that they need, each once.
         planner = Planner(setup=setup, methods=sources, imputer=setup.imputer(options.imputer), distribution=where)
-        run = directory.start(planner.manifest)
+        run = directory.start(planner.manifest, lambda run: check_answers(run, setup))
         metrics = planner.metrics(run.manifest)
         probes = run.manifest.settings.sweeps(metrics, run.manifest.data.features)
 
@@ -117,13 +119,14 @@ def _measure(
             # Shard by shard, for every method: make the maps, rank them once, impute every level of every sweep, and
             # call the model; then the same with maps exchanged between samples, as a control.
             failures = where.do(work, repairs, progress)
+            work.run.damaged.clear()  # workers elsewhere have replaced them
             return _results(work, drawn, metrics, planner, where, failures), failures
         except DamagedError as error:
             unit = work.maker(error.path)
             if unit is None or unit in repairs:
                 raise
             progress.warn(f"{str(error.path)!r} is damaged ({error.reason}) and is made anew.")
-            as_path(error.path).unlink(missing_ok=True)
+            work.run.damaged.add(as_path(error.path))
             repairs.append(unit)
 
 

@@ -1,6 +1,7 @@
 """The command selftest."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -56,3 +57,18 @@ def test_selftest_of_a_run(tmp_path, run, subject):
     code, _, error = run("selftest", tmp_path / "run", *own)
     assert code == 2
     assert "no longer has sample 'ant/0.png'" in error
+
+
+@pytest.mark.parametrize("command", [("selftest",), ("check", "max-sensitivity")])
+def test_swapped_images_are_refused(tmp_path, run, subject, command):
+    out = tmp_path / "run"
+    made = ("evaluate", *subject, "--methods", "saliency", "--metrics", "completeness", "--out", out, "--quiet")
+    assert run(*made) == (0, "", "")
+    stored = json.loads((out / "run.json").read_text())["source"]
+    images = sorted(Path(stored["data"]).rglob("*.png"))
+    for image in images:
+        image.write_bytes(images[0].read_bytes())
+    arguments = (*command, out) if command == ("selftest",) else (command[0], command[1], out)
+    code, output, error = run(*arguments, "--model", stored["model"])
+    assert (code, output) == (2, "")
+    assert "is not what it was when it was first read" in error

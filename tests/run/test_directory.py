@@ -1,18 +1,21 @@
 import csv
+import errno
 import io
 import json
 import os
 import resource
 import shutil
+from functools import partial
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 from fsspec.implementations.memory import MemoryFileSystem
 
 import twinlens as tl
-from tests.small_runs import OPTIONS, PARTS, flipped, make_run, samples, unseen
+from tests.small_runs import OPTIONS, PARTS, contents, flipped, make_run, samples, unseen
 from tests.tiny import tiny_model
 from twinlens.cli.main import main
 from twinlens.errors import DamagedError, RunError
@@ -380,3 +383,69 @@ def test_an_object_store_that_cannot_be_reached(monkeypatch):
     monkeypatch.setattr(MemoryFileSystem, "exists", answer)
     with pytest.raises(tl.RunError, match="`out` 'memory://a/b' cannot be used: Unable to locate credentials"):
         tl.evaluate(tiny_model(), samples(), "random", out="memory://a/b")
+
+
+@pytest.mark.parametrize("name", ["../../outside", "/tmp/outside", "a/b", "..", "", "a\\b"])
+@pytest.mark.parametrize("kind", ["sweeps", "methods"])
+def test_names_in_run_json_cannot_leave_the_directory(tmp_path, kind, name):
+    out = tmp_path / "run"
+    make_run(out)
+    content = json.loads((out / "run.json").read_text())
+    if kind == "sweeps":
+        content["sweeps"][0]["name"] = name
+    else:
+        content["methods"] = {name: content["methods"]["random"]}
+    (out / "run.json").write_text(json.dumps(content))
+    for use in (read_run, make_run):
+        with pytest.raises(RunError, match=r"'methods and sweeps'|`methods and sweeps` must be named with letters"):
+            use(out)
+
+
+def test_names_in_results_json_cannot_leave_the_directory(tmp_path):
+    out = tmp_path / "run"
+    make_run(out)
+    content = json.loads((out / "results.json").read_text())
+    content["methods"] = {"../../outside": content["methods"]["random"]}
+    (out / "results.json").write_text(json.dumps(content))
+    with pytest.raises(RunError, match="must be named with letters"):
+        open_evaluation(out)
+
+
+@pytest.mark.parametrize("error", [MemoryError, pa.ArrowMemoryError, partial(OSError, errno.ENOMEM)])
+@pytest.mark.parametrize("reader", ["support.tensor_files.load", "probing.probe_table.pq.ParquetFile"])
+def test_short_memory_is_no_damage(tmp_path, monkeypatch, reader, error):
+    out = tmp_path / "run"
+    make_run(out, ["centre"])
+    before = contents(out)
+
+    def short(*_, **__):
+        raise error("malloc of size 1 failed")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(f"twinlens.{reader}", short)
+        patched.setattr("warnings.warn", lambda *_, **__: None)  # of the method that is left out
+        with pytest.raises((MemoryError, OSError, RunError), match="malloc of size 1 failed"):
+            make_run(out, ["centre"], metrics=["deletion", "insertion"])
+    after = contents(out)
+    assert {name: after.get(name) for name in before if name != "run.json"} == {
+        name: content for name, content in before.items() if name != "run.json"
+    }
+
+
+def test_a_damaged_file_stays_until_it_is_replaced(tmp_path, monkeypatch):
+    out = tmp_path / "run"
+    make_run(out, ["centre"])
+    whole, path = contents(out), out / PARTS[1]
+    path.write_bytes(damaged := unseen(path.read_bytes(), PARTS[1]))
+
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("twinlens.run.directory.save_tensors", full)
+        with pytest.raises(OSError, match="No space left"), pytest.warns(UserWarning, match="is made anew"):
+            make_run(out, ["centre"], metrics=["deletion", "insertion"])
+    assert path.read_bytes() == damaged
+    with pytest.warns(UserWarning, match="is made anew"):
+        make_run(out, ["centre"], metrics=["deletion", "insertion"])
+    assert path.read_bytes() == whole[PARTS[1]]

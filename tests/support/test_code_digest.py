@@ -1,6 +1,10 @@
 """Functions are told apart by their source and by whatever they read, and by nothing else."""
 
 import copy
+import importlib
+import linecache
+import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -8,7 +12,8 @@ import torch
 from sklearn.tree import DecisionTreeClassifier
 from torch import nn
 
-from twinlens.support.code_digest import describe_function
+from twinlens.support import code_digest
+from twinlens.support.code_digest import describe_function, model_digest
 
 
 def reading(value):
@@ -122,3 +127,123 @@ def test_bytes_between_the_fields_of_an_array_do_not_count():
     assert digests[0] == digests[1]
     other["left"][0] = 7
     assert describe_function(reading(other)) != digests[0]
+
+
+class Net(nn.Module):
+    """A module with one of everything that `state_dict` lacks."""
+
+    def __init__(self, factor=1.0, listed=0.0, buffer=0.0, hook=None):
+        super().__init__()
+        self.factor, self.linear = factor, nn.Linear(2, 2)
+        nn.init.constant_(self.linear.weight, 0.5)
+        nn.init.zeros_(self.linear.bias)
+        self.parts = [nn.PReLU(init=listed)]
+        self.register_buffer("hidden", torch.tensor(buffer), persistent=False)
+        if hook is not None:
+            self.linear.register_forward_hook(hook)
+
+    def forward(self, inputs):
+        return self.factor * self.parts[0](self.linear(inputs))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"factor": 2.0}, {"listed": 1.0}, {"buffer": 1.0}, {"hook": lambda _, __, answer: -answer}],
+    ids=["attribute", "list", "buffer", "hook"],
+)
+def test_a_model_is_told_apart_by_what_its_state_dict_lacks(change):
+    assert model_digest(Net()) == model_digest(Net()) != model_digest(Net(**change))
+
+
+def test_the_order_of_attributes_does_not_count():
+    one, other = Net(), Net()
+    one.left, one.right = 1, 2
+    other.right, other.left = 2, 1
+    assert model_digest(one) == model_digest(other)
+
+
+def quantised(seed):
+    torch.manual_seed(seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch announces the end of this interface
+        return torch.ao.quantization.quantize_dynamic(nn.Sequential(nn.Linear(4, 3)), {nn.Linear})
+
+
+def test_packed_weights_of_quantised_modules_count():
+    assert model_digest(quantised(0)) == model_digest(quantised(0)) != model_digest(quantised(1))
+
+
+HELPERS = "FACTOR = {factor}\n\n\ndef change(value):\n    return {sign}value\n"
+CALLER = """
+import torch
+from torch import nn
+import digest_helpers
+from digest_helpers import change
+
+class Net(nn.Module):
+    def forward(self, inputs):
+        return {body}
+
+class Callable:
+    def __call__(self, inputs):
+        return {body}
+
+def late(inputs):
+    import digest_helpers
+    return digest_helpers.change(inputs)
+"""
+
+
+@pytest.mark.parametrize("name", ["Net", "Callable", "late"])
+@pytest.mark.parametrize("body", ["change(inputs)", "digest_helpers.FACTOR * inputs", "digest_helpers.change(inputs)"])
+def test_code_in_other_files_counts(tmp_path, monkeypatch, name, body):
+    def fresh(factor=1, sign="", body=body):
+        for module in ("digest_caller", "digest_helpers"):
+            sys.modules.pop(module, None)
+        (tmp_path / "digest_helpers.py").write_text(HELPERS.format(factor=factor, sign=sign))
+        (tmp_path / "digest_caller.py").write_text(CALLER.format(body=body))
+        importlib.invalidate_caches()
+        linecache.clearcache()
+        value = getattr(importlib.import_module("digest_caller"), name)
+        return model_digest(value()) if name == "Net" else digest(value() if name == "Callable" else value)
+
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    first = fresh()
+    assert fresh() == first
+    assert fresh(factor=2, sign="-") != first
+    assert name == "late" or fresh(body="inputs") != first
+
+
+def test_what_changes_from_call_to_call_is_no_identity():
+    def model(called):
+        net = Net()
+        net.calls, net.kept = called, []
+
+        def call(rows):
+            net.calls += 1
+            net.kept.append(torch.full((rows,), float(net.calls)))
+
+        return model_digest(net, [lambda: call(1), lambda: call(2)])
+
+    assert model(0) == model(5)
+
+
+def test_the_version_of_a_package_counts(monkeypatch):
+    def function():
+        return DecisionTreeClassifier
+
+    first = digest(function)
+    monkeypatch.setattr(code_digest, "version", lambda _: "99.0")
+    code_digest._distribution.cache_clear()
+    try:
+        monkeypatch.setattr(sys.modules["sklearn"], "__version__", "99.0")
+        assert digest(function) != first
+    finally:
+        code_digest._distribution.cache_clear()
+
+
+def test_parts_of_the_model_are_not_part_of_a_method():
+    one, other = Net(factor=1.0), Net(factor=2.0)
+    alike = [describe_function(reading(net.linear), model=net) for net in (one, other)]
+    assert alike[0] == alike[1] != describe_function(reading(one.linear), model=other)

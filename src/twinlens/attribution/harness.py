@@ -18,7 +18,15 @@ from torch import Tensor, nn
 from twinlens.probing.answers import answering_logits
 from twinlens.probing.execution import choose_batch, wants_contiguous
 from twinlens.probing.maps import SIGNS
-from twinlens.probing.model_call import Labels, Model, check_inputs, check_labels, evaluating, find_device
+from twinlens.probing.model_call import (
+    Labels,
+    Model,
+    check_inputs,
+    check_labels,
+    evaluating,
+    find_device,
+    handing_copies,
+)
 from twinlens.support.arrays import ArrayLike, as_tensor
 from twinlens.support.fields import check_count
 from twinlens.support.randomness import stream
@@ -137,7 +145,7 @@ def check_numbers(options: Mapping[str, Any], kinds: Mapping[str, Any]) -> None:
 def undisturbed(model: nn.Module) -> Iterator[None]:
     """Run a model in evaluation mode without gradients of its weights; restore modes and gradients after."""
     weights = [(p, p.requires_grad, p.grad) for p in model.parameters()]
-    with evaluating(model), answering_logits(model):
+    with evaluating(model), answering_logits(model), handing_copies(model):
         for weight, _, _ in weights:
             weight.requires_grad_(False)
         try:

@@ -112,11 +112,11 @@ class DatasetInputs:
                 f"Sample '{ids[0]}' has label {label}, and `targets` of the data set has {self.labels[position]}. "
                 "Correct one of them."
             )
-        self._prints.setdefault(position, hash_array(np.ascontiguousarray(sample)))
+        self._prints[position] = hash_array(np.ascontiguousarray(sample))
         return sample if isinstance(sample, Image.Image) else ArrayInputs(sample[None], ids).reader(0)
 
     def fingerprint(self, position: int) -> bytes:
-        """Return a hash of the content of one sample, from when it was read."""
+        """Return a hash of the content of one sample, from when it was last read."""
         if position in self._prints:
             return self._prints[position]
         return hash_array(np.ascontiguousarray(self.item(position)[0]))

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from twinlens.errors import DataError
+from twinlens.support.memory import is_out_of_memory
 
 _FORMATS = ("JPEG", "PNG", "BMP", "WEBP", "TIFF", "PPM", "GIF")  # others may start programs, as PostScript does
 
@@ -28,6 +29,8 @@ def reading(name: str | os.PathLike[str], remedy: str) -> Iterator[None]:
     except UnidentifiedImageError as error:
         raise DataError(f"'{name}' cannot be read: it is not an image of a known format. {remedy}") from error
     except Exception as error:  # decoders raise almost anything on a broken file
+        if is_out_of_memory(error):
+            raise
         reason = (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
         if "pickle" in reason:  # NumPy's message also explains how to run such a file
             reason = "it holds Python objects, which are never loaded"

@@ -9,6 +9,7 @@ import dataclasses
 import hashlib
 import json
 import os
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -67,12 +68,27 @@ class Samples:
     fingerprint: Callable[[int], bytes]
     """From a position in the whole set to a hash of the sample's content."""
 
+    prints: Mapping[str, bytes] | None = None
+    """The fingerprint of each sample by its id, which it must still have when it is read."""
+
     def __len__(self) -> int:
         return len(self.ids)
 
     def read(self, index: int) -> Image.Image | NDArray[Any]:
         """Read one sample: an 8-bit image (mode "RGB" or "L"), or an input (C, *S) or (D,) as the model expects it."""
-        return self.reader(int(self.positions[index]))
+        sample = self.reader(position := int(self.positions[index]))
+        if self.prints is not None:
+            content = self.identify(index, self.fingerprint(position))
+            if hashlib.blake2b(content, digest_size=FINGERPRINT).digest() != self.prints[self.ids[index]]:
+                raise DataError(
+                    f"Sample '{self.ids[index]}' of {self.name} is not what it was when it was first read. Restore it, "
+                    "or start a new run; a data set must return the same input each time."
+                )
+        return sample
+
+    def identify(self, index: int, content: bytes) -> bytes:
+        """Return the id and label of a sample with a hash of its content."""
+        return json.dumps([self.ids[index], self.labels[index].item()]).encode() + content
 
     def take(self, indices: Sequence[int] | NDArray[np.integer]) -> Samples:
         """Return the samples at these indices, in this order."""
@@ -184,7 +200,7 @@ def check(
         The samples that can be read; those left out if `skip_bad`, otherwise the first of them is an error; a digest of
         the ids, labels and content of the former; and a fingerprint of each, the same in every data set.
     """
-    digest, good, skipped, prints = hashlib.blake2b(digest_size=32), [], [], []
+    digest, good, skipped, prints, seen = hashlib.blake2b(digest_size=32), [], [], [], set[bytes]()
     with ThreadPoolExecutor(workers) as pool:
         for start in range(0, len(samples), _WINDOW):
             window = range(start, min(start + _WINDOW, len(samples)))
@@ -192,7 +208,8 @@ def check(
                 name = samples.ids[index]
                 if isinstance(outcome, bytes):
                     good.append(index)
-                    content = json.dumps([name, samples.labels[index].item()]).encode() + outcome
+                    content = samples.identify(index, outcome)
+                    seen.add(outcome)
                     digest.update(content)
                     prints.append(hashlib.blake2b(content, digest_size=FINGERPRINT).digest())
                 elif skip_bad:
@@ -202,7 +219,15 @@ def check(
     if not good:
         reason = f"; the first: {skipped[0].reason}" if skipped else "."
         raise DataError(f"None of the {len(samples)} samples of {samples.name} can be read{reason}")
-    return samples.take(good), tuple(skipped), digest.hexdigest(), tuple(prints)
+    if copies := len(good) - len(seen):
+        warnings.warn(
+            f"{copies} of the {len(good)} samples of {samples.name} are copies of others. Intervals assume "
+            "different samples, and are too narrow. Remove the copies.",
+            stacklevel=2,
+        )
+    checked = samples.take(good)
+    checked = dataclasses.replace(checked, prints=dict(zip(checked.ids, prints, strict=True)))
+    return checked, tuple(skipped), digest.hexdigest(), tuple(prints)
 
 
 def _visit(samples: Samples, check_size: Callable[[tuple[int, int]], None] | None, index: int) -> bytes | DataError:

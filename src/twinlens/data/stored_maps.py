@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import PurePosixPath
 from typing import Any
@@ -22,7 +22,7 @@ from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
 from twinlens.data.images import opened_image, reading
-from twinlens.data.samples import Samples
+from twinlens.data.samples import Samples, hash_array
 from twinlens.data.sources import IMAGE_SUFFIXES
 from twinlens.errors import DataError
 from twinlens.probing.maps import AS_IT_IS, CHANNELS, Reading
@@ -42,6 +42,8 @@ class StoredMaps:
     """The file, key or position of each sample's map; samples without a map are absent."""
     reader: Callable[[Any], NDArray[Any]]
     """From a location to the map there."""
+    prints: dict[str, bytes] = field(default_factory=dict)
+    """A hash of each map, from when it was first read."""
 
     def read(self, samples: Samples, index: int) -> NDArray[np.float32]:
         """Read the map of one sample, in its stored shape and values, as float32; `check_stored` has checked it."""
@@ -52,7 +54,13 @@ class StoredMaps:
                 f"{self.name} must hold real numbers; that of sample '{sample}' is {values.dtype}. {_REMEDY}"
             )
         with np.errstate(over="ignore"):  # `check_stored` refuses infinite values
-            return values.astype(np.float32)
+            values = values.astype(np.float32)
+        if self.prints.setdefault(sample, content := hash_array(values)) != content:
+            raise DataError(
+                f"{self.name}: the map of sample '{sample}' is not what it was when it was first read. Restore it, or "
+                "start a new run."
+            )
+        return values
 
 
 def open_maps(path: str, samples: Samples) -> StoredMaps:

@@ -16,7 +16,6 @@ from torch import Tensor, nn
 
 from twinlens.errors import DataError
 from twinlens.models.loading import LoadedModel
-from twinlens.support.code_digest import describe_function
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -85,7 +84,7 @@ class FunctionModel(nn.Module):
     """A function as a module without weights.
 
     It gets NumPy arrays instead of tensors with `arrays`, and a data frame with `columns`, for an estimator that was
-    fitted to one. The code of `origin`, by default the function, identifies it.
+    fitted to one.
     """
 
     def __init__(
@@ -94,16 +93,9 @@ class FunctionModel(nn.Module):
         *,
         arrays: bool,
         columns: Sequence[str] | None = None,
-        origin: object = None,
     ) -> None:
         super().__init__()
         self.function, self.arrays, self.columns = function, arrays, columns
-        described = describe_function(function if origin is None else origin)  # type: ignore[arg-type]
-        self.described = f"{described['function']} {described['source']}"
-
-    def extra_repr(self) -> str:
-        """Return an identification of the function, which is part of a model's digest."""
-        return f"{self.described}, arrays={self.arrays}"
 
     def forward(self, inputs: Tensor) -> Any:
         """Call the function."""
@@ -143,7 +135,6 @@ def from_function(model: Any, *, on_arrays: bool) -> LoadedModel:
         estimator.ask,
         arrays=True,
         columns=None if columns is None else [str(name) for name in columns],
-        origin=estimator.owner,
     )
     return LoadedModel(
         name=type(estimator.owner).__qualname__, module=module, classes=estimator.class_names, scale=estimator.scale

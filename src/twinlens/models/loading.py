@@ -19,6 +19,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from types import ModuleType
@@ -30,9 +31,11 @@ from torch import Tensor, nn
 from twinlens.errors import ModelError, first_line, short_repr, unknown
 from twinlens.models.mnist_cnn import trained_cnn
 from twinlens.models.preprocessing import Preprocessing
-from twinlens.probing.model_call import best_device, refusing_exit
+from twinlens.probing.model_call import best_device, evaluating, find_device, handing_copies, refusing_exit
+from twinlens.probing.tokens import are_tokens
 from twinlens.support.arguments import checked
 from twinlens.support.arrays import check_dense
+from twinlens.support.code_digest import model_digest, source_digest
 from twinlens.support.files import check_unpacked_size
 
 PRETRAINED, RANDOM = "default", "none"
@@ -58,17 +61,23 @@ class LoadedModel:
     scale: str = "logits"
     """What the network returns: "logits", "probabilities", or "multi_label" logits, each of a class for itself."""
 
-    def digest(self) -> str:
-        """Hash the model by content: its structure, and all its weights and buffers."""
-        digest = hashlib.blake2b(repr(self.module).encode(), digest_size=16)
-        if isinstance(self.module, _Exported):
-            digest.update(self.module.program.code.encode())
-        for name, tensor in sorted(self.module.state_dict().items()):
-            if isinstance(tensor, Tensor):
-                digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-                plain = tensor.detach().cpu().contiguous().reshape(-1)
-                digest.update(plain.view(torch.uint8).numpy().tobytes())
-        return digest.hexdigest()
+    code: str = ""
+    """Hash of FILE.py and the files beside it that it imports."""
+
+    def call(self, inputs: Tensor) -> Any:
+        """Call the network in evaluation mode, on its device and in the type of its weights."""
+        device, dtype = find_device(self.module, None)
+        with evaluating(self.module), torch.no_grad(), handing_copies(self.module):
+            return self.module(inputs.to(device=device, dtype=inputs.dtype if are_tokens(inputs) else dtype))
+
+    def digest(self, example: Tensor | None = None) -> str:
+        """Hash the model by content: its code and the versions of packages, weights, buffers, attributes and hooks.
+
+        With an `example` (1, C, *S) the network is called twice. What changes then, such as a counter or stored
+        activations, is left out.
+        """
+        calls = [] if example is None else [partial(self.call, torch.cat(count * [example])) for count in (1, 2)]
+        return hashlib.blake2b(f"{self.code} {model_digest(self.module, calls)}".encode(), digest_size=16).hexdigest()
 
 
 @checked
@@ -296,6 +305,7 @@ def _from_file(spec: str, path: Path, function: str) -> LoadedModel:
         module=module,
         preprocessing=own if isinstance(own, Preprocessing) else Preprocessing().changed(own or {}),
         classes=None if classes is None else tuple(map(str, classes)),
+        code=source_digest(path),
     )
 
 

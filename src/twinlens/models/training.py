@@ -24,10 +24,10 @@ from twinlens.probing.model_call import (
     check_device,
     evaluating,
     find_device,
-    is_out_of_memory,
 )
 from twinlens.support.arrays import ArrayLike, as_tensor
 from twinlens.support.fields import check_types
+from twinlens.support.memory import is_out_of_memory
 from twinlens.support.randomness import stream
 
 Network = TypeVar("Network", bound=nn.Module)

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import copy
 import re
+import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from itertools import chain
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 import torch
@@ -22,6 +24,7 @@ from twinlens.probing.answers import REGRESSION, SINGLE, Target, as_two, find_lo
 from twinlens.probing.maps import check_ids, spatial_shape
 from twinlens.probing.tokens import are_tokens
 from twinlens.support.arrays import ArrayLike, as_array, as_tensor, check_dense
+from twinlens.support.memory import is_out_of_memory
 
 Model = nn.Module | Callable[[Any], Any]
 Labels = ArrayLike | Sequence[int] | Sequence[float]
@@ -30,6 +33,7 @@ OUTPUTS = ("auto", "logits", "probabilities", "multi_label")
 ANSWER = ("predicted", "probability", "logit", "target_rank")
 """The columns recorded for each answer."""
 _NAMED = re.compile(r"`\w+`")
+_IN_PLACE = WeakSet[nn.Module]()  # models that were warned of
 
 
 @contextmanager
@@ -44,6 +48,40 @@ def evaluating(model: Model) -> Iterator[None]:
     finally:
         for part in training:
             part.training = True
+
+
+@contextmanager
+def handing_copies(model: Model) -> Iterator[None]:
+    """Protect inputs from a model that works in place: it gets a copy of the first batch, or of all."""
+    in_place: bool | None = None
+    copies: list[Tensor] = []
+
+    def copy_input(_: nn.Module, arguments: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        if in_place is False or not arguments or not isinstance(arguments[0], Tensor):
+            return None
+        # Tensors made in inference mode count no changes.
+        with torch.inference_mode(False) if torch.is_inference_mode_enabled() else nullcontext():
+            copies[:] = [arguments[0].clone()]
+        return copies[0], *arguments[1:]
+
+    def look(module: nn.Module, arguments: Any, _: Any) -> None:
+        nonlocal in_place
+        if in_place is None and copies:  # another hook may have copied the copy
+            in_place = any(each._version > 0 for each in (copies[0], arguments[0]) if not each.is_inference())
+            if in_place and module not in _IN_PLACE:
+                _IN_PLACE.add(module)
+                warnings.warn("`model` changes its inputs in place, and is called with copies of them.", stacklevel=2)
+        copies.clear()
+
+    if not isinstance(model, nn.Module) or isinstance(model, torch.jit.ScriptModule):  # which take no hooks
+        yield
+        return
+    handles = [model.register_forward_pre_hook(copy_input), model.register_forward_hook(look)]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 @contextmanager
@@ -74,12 +112,6 @@ def blaming(argument: str) -> Iterator[None]:
             raise
         message = first_line(error).rstrip(".")
         raise ValueError(f"`{argument}` raised {type(error).__name__}: {message}.") from error
-
-
-def is_out_of_memory(error: Exception) -> bool:
-    """Return whether memory ran out, on any device."""
-    text = str(error).lower()
-    return isinstance(error, MemoryError) or "out of memory" in text or "can't allocate memory" in text
 
 
 class Respondent:
@@ -132,7 +164,7 @@ class Respondent:
                 f"`model` must return a tensor of logits, or an object that has them as `logits` or as its first item; "
                 f"got {type(answer).__name__}. Wrap it, as in lambda x: model(x).scores."
             )
-        answer = check_dense(answer, "model").to(self.real)
+        answer = check_real(check_dense(answer, "model")).to(self.real)
         if self.regression:
             return self._values(answer, len(batch))
         if where.endswith(SINGLE) and len(answer) == len(batch) and np.isin(self.labels, (0, 1)).all():
@@ -190,6 +222,13 @@ class Respondent:
                 f"`model` returned NaN or infinity for sample {names[sample]!r} at level {levels[level]:g}. Check the "
                 "normalisation of `inputs`, and the model in float32."
             )
+
+
+def check_real(answer: Tensor) -> Tensor:
+    """Refuse complex outputs of a model, of which torch would keep the real part."""
+    if answer.is_complex():
+        raise TypeError(f"`model` must return real numbers; got {answer.dtype}. Return their absolute or real values.")
+    return answer
 
 
 def best_device(device: str | None) -> str:

@@ -31,7 +31,6 @@ from twinlens.probing.model_call import (
     check_inputs,
     check_labels,
     evaluating,
-    is_out_of_memory,
 )
 from twinlens.probing.probe_table import ProbeSettings, ProbeTable
 from twinlens.probing.ranking import (
@@ -47,7 +46,7 @@ from twinlens.probing.tokens import TokenModel, are_tokens, pack_tokens
 from twinlens.support.arguments import checked, fill_options
 from twinlens.support.arrays import ArrayLike, Floats, check_dense
 from twinlens.support.fields import Default, check_count
-from twinlens.support.memory import keeps_freed_memory, teach_allocator
+from twinlens.support.memory import is_out_of_memory, keeps_freed_memory, teach_allocator
 from twinlens.support.progress import Progress, shown_progress
 from twinlens.support.randomness import stream
 from twinlens.support.signatures import lists_options

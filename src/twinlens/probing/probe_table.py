@@ -28,6 +28,7 @@ from twinlens.probing.ranking import Schedule
 from twinlens.support.arrays import Floats, Integers
 from twinlens.support.fields import from_json
 from twinlens.support.files import read_whole, written_whole
+from twinlens.support.memory import is_out_of_memory
 
 FORMAT = 4
 _ROWS = ("removed", "kept_mass", "predicted", "probability", "logit", "target_rank")
@@ -258,6 +259,8 @@ class ProbeTable:
         except DamagedError:
             raise
         except (ValueError, KeyError, TypeError, IndexError, AttributeError, OSError, pa.ArrowException) as error:
+            if is_out_of_memory(error):
+                raise
             raise DamagedError(path, first_line(error)) from None
 
     def save(self, path: str | os.PathLike[str]) -> None:

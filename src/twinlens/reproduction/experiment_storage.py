@@ -9,16 +9,19 @@ OUT/
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from twinlens.data.sources import open_data
 from twinlens.errors import RunError
 from twinlens.report.figures import save_figure, styled_figure
 from twinlens.reproduction.claims import Claim
 from twinlens.reproduction.experiment import Experiment, ExperimentOptions, Outcome
+from twinlens.support.code_digest import source_digest
 from twinlens.support.fields import fields_of, from_json, to_json
 from twinlens.support.files import write_json
 from twinlens.support.versions import environment
@@ -41,6 +44,8 @@ class StoredExperiment:
     claims: tuple[Claim, ...]
     figures: tuple[str, ...]
     seconds: float
+    content: str = ""
+    """Hash of the model's file, the weights and the data that the options name."""
     format: int = FORMAT
 
     @property
@@ -75,6 +80,7 @@ def store(
         claims=outcome.claims,
         figures=tuple(outcome.figures),
         seconds=round(seconds, 1),
+        content=_content(options),
     )
     (options.out / "figures").mkdir(parents=True, exist_ok=True)
     for figure_name, draw in outcome.figures.items():
@@ -119,4 +125,22 @@ def find_stored(name: str, options: ExperimentOptions) -> StoredExperiment | Non
             f"`out` {str(options.out)!r} holds another experiment: {command(stored.name, stored.options)!r}, not "
             f"{command(name, options)!r}. Choose another directory, or use the same options."
         )
+    if stored.content != _content(options):
+        raise RunError(
+            f"`out` {str(options.out)!r} was made with another model, weights or data. Choose another directory."
+        )
     return stored if stored.versions["twinlens"] == environment()["twinlens"] else None
+
+
+def _content(options: ExperimentOptions) -> str:
+    """Hash the files that the options name."""
+    digest = hashlib.blake2b(digest_size=16)
+    for spec in filter(None, (options.model, options.weights)):
+        path = Path(spec.rpartition(":")[0] or spec)
+        if path.is_file():
+            digest.update(source_digest(path).encode() if path.suffix == ".py" else path.read_bytes())
+    if options.data is not None:
+        samples = open_data(options.data, classes=options.classes)
+        for index, position in enumerate(samples.positions.tolist()):
+            digest.update(samples.identify(index, samples.fingerprint(position)))
+    return digest.hexdigest() if options.model or options.weights or options.data else ""

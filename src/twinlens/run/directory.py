@@ -23,7 +23,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
@@ -59,6 +59,8 @@ class Run:
 
     path: Path
     manifest: Manifest
+    damaged: set[Path] = field(default_factory=set)
+    """Damaged files, each of which stays until it is replaced."""
 
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r})"
@@ -75,16 +77,22 @@ class Run:
         """Return the file of the model's answers about the original inputs of one shard."""
         return self.path / "probes" / _ORIGINAL / f"{shard:05d}.parquet"
 
+    def has(self, path: Path) -> bool:
+        """Return whether a file exists and is not damaged."""
+        return path.exists() and path not in self.damaged
+
     def save_maps(self, method: str, shard: int, maps: Tensor, ids: tuple[str, ...], negative: Tensor) -> None:
         """Write the maps of one shard, with the ids of its samples, and the share of attribution that was negative."""
         self.check_there()
         tensors = {"maps": maps, "negative": negative}
         save_tensors(self.maps_shard(method, shard), tensors, about={"ids": list(ids)})
+        self.damaged.discard(self.maps_shard(method, shard))
 
     def save_probes(self, path: Path, table: ProbeTable) -> None:
         """Write the probe table of one shard."""
         self.check_there()
         table.save(path)
+        self.damaged.discard(path)
 
     def check_there(self) -> None:
         """Refuse to write into a run that was removed: the remains would block the next one."""
@@ -202,11 +210,14 @@ class RunDirectory:
     def __exit__(self, *error: object) -> None:
         self._locks.close()
 
-    def start(self, plan: Callable[[Manifest | None], Manifest]) -> Run:
+    def start(
+        self, plan: Callable[[Manifest | None], Manifest], check: Callable[[Run], object] = lambda _: None
+    ) -> Run:
         """Create the run, or resume the existing one.
 
         Of several processes that start at once, the first creates run.json, and the others read it. `plan` makes the
-        manifest of this call from that of the existing run, or from None; new methods and sweeps are added.
+        manifest of this call from that of the existing run, or from None; new methods and sweeps are added. `check` may
+        refuse to resume it.
         """
         created = None
         if self.manifest is None:
@@ -220,6 +231,8 @@ class RunDirectory:
         with self._starting():
             stored = read_manifest(self.path)
             run = Run(self.path, stored if stored == created else plan(stored).joined(stored, str(self.path)))
+            if stored != created:
+                check(run)
             if run.manifest != stored:
                 with self._alone():
                     run.write_manifest(run.manifest)
@@ -268,7 +281,10 @@ def read_manifest(folder: Path) -> Manifest:
             "made it, or choose another directory."
         )
     try:
-        return from_json(Manifest, stored, "run.json")
+        manifest = from_json(Manifest, stored, "run.json")
+        for name in (*manifest.methods, *(sweep.name for sweep in manifest.sweeps)):
+            check_name(name, "methods and sweeps")
+        return manifest
     except (ValueError, TypeError) as error:
         raise RunError(
             f"{str(folder / 'run.json')!r} is damaged, or of another kind of run: {error} Restore it from a copy, or "

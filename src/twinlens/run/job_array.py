@@ -102,7 +102,7 @@ def in_turn(
 def missing_units(work: EvaluationWork, units: Sequence[Unit]) -> list[Unit]:
     """Return the units that are not done."""
     files = {unit: work.files(unit) for unit in units}
-    existing = _existing({path.parent for paths in files.values() for path in paths})
+    existing = _existing({path.parent for paths in files.values() for path in paths}) - work.run.damaged
     return [unit for unit, paths in files.items() if not existing.issuperset(paths)]
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import warnings
 from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -241,7 +242,7 @@ class Manifest:
     settings: Settings
     """The last settings; not part of the identity."""
     versions: Mapping[str, str]
-    """Versions of the packages that made it."""
+    """Versions of the packages that made it; several for a run that was resumed with others."""
     rounds: RoundsRecord | None = None
     """The rounds in which samples are drawn; None if all are measured at once."""
 
@@ -288,13 +289,22 @@ class Manifest:
             self,
             methods={**stored.methods, **self.methods},
             sweeps=(*stored.sweeps, *(sweep for sweep in self.sweeps if sweep.name not in names)),
-            versions=stored.versions,
+            versions=_all_versions(stored.versions, self.versions, where),
         )
 
     def identity(self) -> dict[str, JSON]:
         """Return what two calls must agree on to share a run."""
         names = ("format", "model", "data", "seed", "execution", "rounds")
         return {name: to_json(getattr(self, name)) for name in names}
+
+
+def _all_versions(stored: Mapping[str, str], here: Mapping[str, str], where: str) -> dict[str, str]:
+    """Return stored versions, and after them the installed ones that are new, of which it warns."""
+    new = {name: number for name, number in here.items() if number not in stored.get(name, number).split(", ")}
+    if new:
+        changes = ", ".join(f"{name} {stored[name]} and now {number}" for name, number in new.items())
+        warnings.warn(f"`out` {where!r} was made with {changes}. Numbers may differ slightly.", stacklevel=2)
+    return {**here, **stored, **{name: f"{stored[name]}, {number}" for name, number in new.items()}}
 
 
 def differences(here: JSON, stored: JSON, name: str = "", *, places: tuple[str, str] = ("there", "here")) -> list[str]:

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
-from torch import Tensor
+from torch import Tensor, nn
 
 from twinlens.attribution import METHODS, find_ensemble, plugin_method
 from twinlens.attribution.method import options_of, refuse_unknown
@@ -65,15 +65,20 @@ class Method:
         return None if self.ensemble is None else (self.ensemble[0], options)
 
 
-def find_methods(methods: Methods, reading: ReadingOptions = AS_IT_IS) -> dict[str, Method]:
-    """Look up methods, and refuse unknown names, options and functions; `reading` is for maps of custom methods."""
+def find_methods(methods: Methods, reading: ReadingOptions = AS_IT_IS, model: object = None) -> dict[str, Method]:
+    """Look up methods, and refuse unknown names, options and functions; `reading` is for maps of custom methods.
+
+    Methods may hold parts of the `model`, which do not belong to their own identity.
+    """
+    model = getattr(model, "module", model)
+    module = model if isinstance(model, nn.Module) else None
     names = [methods] if isinstance(methods, str) else methods
     if not isinstance(names, Mapping):
         names = {name: name for name in convert(names, tuple[str, ...], "methods")}
-    return {name: _find_method(check_name(name), source, reading) for name, source in names.items()}
+    return {name: _find_method(check_name(name), source, reading, module) for name, source in names.items()}
 
 
-def _find_method(name: str, source: Any, reading: ReadingOptions) -> Method:
+def _find_method(name: str, source: Any, reading: ReadingOptions, model: nn.Module | None) -> Method:
     options = dict(source) if isinstance(source, Mapping) else {"method": source}
     origin = options.pop("method", name)
     if isinstance(origin, str):
@@ -92,7 +97,7 @@ def _find_method(name: str, source: Any, reading: ReadingOptions) -> Method:
         raise TypeError(f"`methods` must name a method or a function; {name!r} is {type(origin).__name__}.") from None
     version = options.pop("version", None)
     own_reading, own = adapted.split_options(options, reading)
-    described = describe_function(origin, None if version is None else str(version))
+    described = describe_function(origin, None if version is None else str(version), model)
     record = MethodRecord(**described, options=_described(own | _not_default(own_reading)))
     return Method(name=name, source=adapted, options=own, reading=own_reading, record=record)
 

@@ -12,6 +12,7 @@ import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -37,15 +38,18 @@ from twinlens.models.callables import find_estimator, from_function
 from twinlens.models.loading import LoadedModel, comes_from_a_library, load_model
 from twinlens.options import DataSource, ModelDataOptions, ModelSource, Options
 from twinlens.probing.answers import REGRESSION, SCORE, SINGLE, find_logits, score_of, task_of
-from twinlens.probing.model_call import blaming, evaluating, find_device, refusing_exit
+from twinlens.probing.model_call import blaming, check_real, find_device, refusing_exit
+from twinlens.probing.steadiness import check_steady
 from twinlens.probing.tokens import IDS, TokenModel, are_tokens
-from twinlens.run.manifest import DataRecord, Manifest, ModelRecord, RoundsRecord, SourceRecord
+from twinlens.run.fingerprints import read_fingerprints
+from twinlens.run.manifest import DataRecord, ModelRecord, RoundsRecord, SourceRecord
 from twinlens.run.stored_run import StoredRun
 from twinlens.statistics.sequential import round_sizes
 from twinlens.support.code_digest import describe_function
 from twinlens.support.fields import JSON
 from twinlens.support.randomness import drawn_order
 
+_TRIED = 4  # inputs that are asked twice, alone and in a batch, before the work
 _MEAN_SAMPLES = 64  # in memory at a time while their mean is computed
 
 
@@ -67,6 +71,8 @@ class Setup:
     """(1, C, *S): the first input, preprocessed."""
     output: str
     """Where the logits are in the model's output."""
+    unsteady: float
+    """How far answers to the same input differ; see `check_steady`."""
     segments: Segments | None
     task: str
     options: Options
@@ -92,7 +98,7 @@ class Setup:
         target = self.options.target
         return ModelRecord(
             name=self.model.name,
-            digest=self.model.digest(),
+            digest=self.model.digest(self.example),
             preprocessing=self.model.preprocessing,
             classes=self.model.classes or self.samples.classes,
             output=self.output,
@@ -151,12 +157,10 @@ class Setup:
         }
 
 
-def open_setup(
-    model: ModelSource, data: DataSource, options: Options, *, device: str | None, stored: Manifest | None
-) -> Setup:
-    """Load the model, read every sample once and call the model once, to find problems before the work starts.
+def open_setup(model: ModelSource, data: DataSource, options: Options, *, device: str | None) -> Setup:
+    """Load the model, read every sample once and call the model on a few, to find problems before the work starts.
 
-    With the manifest of an existing run the model is not called. `device` is for a model given by its spec.
+    `device` is for a model given by its spec.
     """
     everything = cached(_open_samples(data, model, options))
     arrays = isinstance(data, (tuple, list)) and not isinstance(data[0], Tensor)
@@ -178,7 +182,9 @@ def open_setup(
         raise ValueError(
             f"`show` must hold ids of samples of this run, such as {samples.ids[0]!r}; got {missing[0]!r}."
         )
-    example = load_inputs(samples.take([0]), loaded, workers=1)
+    tried = np.linspace(0, len(samples) - 1, min(options.batch_size or _TRIED, _TRIED, len(samples)))
+    inputs = load_inputs(samples.take(tried.astype(int)), loaded, workers=1)
+    output, unsteady = _check_fit(loaded, samples, inputs, options)
     return Setup(
         model=loaded,
         everything=everything,
@@ -186,8 +192,9 @@ def open_setup(
         skipped=skipped,
         digest=digest,
         fingerprints=fingerprints,
-        example=example,
-        output=stored.model.output if stored else _check_fit(loaded, samples, example, options),
+        example=inputs[:1],
+        output=output,
+        unsteady=unsteady,
         segments=_open_segments(options, everything),
         task=task,
         options=options,
@@ -259,23 +266,36 @@ def _open_segments(options: Options, everything: Samples) -> Segments | None:
     return None
 
 
-def _check_fit(model: LoadedModel, samples: Samples, example: Tensor, options: ModelDataOptions) -> str:
-    """Call the model once, refuse labels that do not fit it, and return where its logits are."""
-    device, dtype = find_device(model.module, None)
-    with evaluating(model.module), torch.inference_mode():
-        try:
-            with refusing_exit("model"):
-                cast = example.dtype if dtype is None or are_tokens(example) else dtype
-                answer = model.module(example.to(device=device, dtype=cast))
-        except Exception as error:
-            raise ValueError(
-                f"`model` {model.name} fails on an input of shape {tuple(example.shape)}: {first_line(error)} Check "
-                "the size and the channels that it expects."
-            ) from error
-        if options.target is not None:
-            with blaming("target"):
-                score_of(answer, options.target, 1)
-            return SCORE
+def _check_fit(model: LoadedModel, samples: Samples, inputs: Tensor, options: ModelDataOptions) -> tuple[str, float]:
+    """Call the model, refuse labels that do not fit it and answers that vary, and return where its logits are."""
+    try:
+        with refusing_exit("model"):
+            answer = model.call(inputs[:1])
+    except Exception as error:
+        raise ValueError(
+            f"`model` {model.name} fails on an input of shape {tuple(inputs[:1].shape)}: {first_line(error)} Check "
+            "the size and the channels that it expects."
+        ) from error
+
+    def read(answer: Any, count: int) -> Tensor:
+        with blaming("target"):
+            scores = find_logits(answer)[0] if options.target is None else score_of(answer, options.target, count)
+        return check_real(scores).double()
+
+    def ask(batch: Tensor) -> Tensor:
+        with blaming("model"):
+            answer = model.call(batch)
+        return read(answer, len(batch))
+
+    output = SCORE if options.target is not None else _check_output(answer, model, samples, options)
+    read(answer, 1)
+
+    half = find_device(model.module, None)[1] in (torch.float16, torch.bfloat16)
+    return output, check_steady(ask, inputs, coarse=half)
+
+
+def _check_output(answer: Any, model: LoadedModel, samples: Samples, options: ModelDataOptions) -> str:
+    """Refuse an output without logits, or labels that do not fit them; return where the logits are."""
     logits, output = find_logits(answer)
     single, values = output.endswith(SINGLE), task_of(samples.labels) == REGRESSION
     if not isinstance(logits, Tensor) or not (single or logits.dim() == 2):
@@ -323,14 +343,14 @@ def _check_performance(options: Options, task: str) -> None:
 def reopen(run: StoredRun, *, model: str | None = None, allow_code: bool = False) -> tuple[LoadedModel, Samples]:
     """Load the model and open the samples of a run again, if both were given by their specs.
 
-    The model must be the one that was evaluated; samples are matched by id. Code named in run.json, which may come
-    from anybody, is not loaded: pass the spec as `model`.
+    The model must be the one that was evaluated; samples are matched by id, and compared when they are read. Code
+    named in run.json, which may come from anybody, is not loaded: pass the spec as `model`.
     """
     spec, weights = model_spec(run, model), run.manifest.source.weights
-    loaded = load_again(run, spec, weights=weights, allow_code=allow_code)
-    if loaded.digest() != run.manifest.model.digest:
+    loaded, samples = load_again(run, spec, weights=weights, allow_code=allow_code), reopen_samples(run)
+    if loaded.digest(load_inputs(samples.take([0]), loaded, workers=1)) != run.manifest.model.digest:
         raise RunError(f"The model {spec!r} is not, or no longer, the one that {run.run} was made with.")
-    return loaded, reopen_samples(run)
+    return loaded, samples
 
 
 def model_spec(run: StoredRun, model: str | None) -> str:
@@ -366,7 +386,9 @@ def reopen_samples(run: StoredRun) -> Samples:
     positions, ids = {name: k for k, name in enumerate(everything.ids)}, run.ids()
     if missing := [name for name in ids if name not in positions]:
         raise DataError(f"`data` {source.data!r} no longer has sample {missing[0]!r}, which {run.run} has.")
-    return everything.take([positions[name] for name in ids])
+    prints = read_fingerprints(run.run)
+    samples = everything.take([positions[name] for name in ids])
+    return dataclasses.replace(samples, prints=None if prints is None else dict(zip(ids, prints, strict=True)))
 
 
 def _cannot_open(run: StoredRun) -> RunError:

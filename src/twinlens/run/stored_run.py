@@ -19,7 +19,7 @@ from twinlens.metrics.curves import Curve
 from twinlens.metrics.metric import Metric
 from twinlens.run.analysis import Analysis
 from twinlens.run.check_records import Check, check_files, read_check
-from twinlens.run.directory import Run, read_json, read_run
+from twinlens.run.directory import Run, check_name, read_json, read_run
 from twinlens.run.manifest import Manifest
 from twinlens.run.pairs_table import FILE as PAIRS
 from twinlens.run.pairs_table import pairs_digest, read_pairs
@@ -60,6 +60,8 @@ class StoredRun:
         try:
             results = from_json(Results, stored, "results.json")
             _check_settings(results)
+            for name in results.methods:
+                check_name(name)
         except (ValueError, TypeError) as error:
             raise RunError(f"{str(file)!r} is damaged: {error} {_REMEDY}") from None
         if run.manifest.rounds is not None:  # the current round has no results yet

@@ -26,6 +26,7 @@ from twinlens.run.sample_selection import read_selection
 from twinlens.run.stored_run import StoredRun
 from twinlens.run.table_reader import TableReader
 from twinlens.support.fields import to_json
+from twinlens.support.memory import is_out_of_memory
 from twinlens.support.tensor_files import load_tensors
 
 
@@ -86,6 +87,8 @@ def _problem(path: Path, check: Callable[[], object]) -> str | None:
     except DamagedError as error:
         return f"damaged: {error.reason}"
     except (ValueError, TypeError, KeyError, OSError) as error:
+        if is_out_of_memory(error):
+            raise
         return f"damaged: {first_line(error)}"
 
 

@@ -11,7 +11,7 @@ import os
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -28,21 +28,20 @@ from twinlens.data.samples import Samples, subset
 from twinlens.data.segments import Segments
 from twinlens.data.stored_maps import StoredMaps
 from twinlens.errors import RunError
-from twinlens.imputation.imputers import ConstantImputer, Imputer, TokenImputer
+from twinlens.imputation.imputers import Imputer
 from twinlens.integrations.explanations import Explanation
 from twinlens.models.loading import LoadedModel
 from twinlens.probing.answers import CLASSIFICATION, SINGLE, Target, answering_logits
 from twinlens.probing.exchange import draw_controlled, draw_partners
 from twinlens.probing.execution import Prepared
 from twinlens.probing.maps import Reading, check_maps, negative_share
-from twinlens.probing.model_call import blaming, find_device
+from twinlens.probing.model_call import blaming, find_device, handing_copies
 from twinlens.probing.probe import Prober
 from twinlens.probing.probe_table import ProbeTable
-from twinlens.probing.ranking import Schedule
-from twinlens.probing.tokens import are_tokens
 from twinlens.run.directory import Run
 from twinlens.run.manifest import SweepRecord
 from twinlens.run.method_sources import Method
+from twinlens.run.stored_answers import original_answers
 from twinlens.run.units import ORIGINAL, Unit
 from twinlens.support.files import as_path
 from twinlens.support.progress import Progress
@@ -93,7 +92,8 @@ class EvaluationWork:
         self.__dict__.update(state)
         if self.reload is not None:
             self.__dict__["model"] = self.reload()
-            if self.model.digest() != self.run.manifest.model.digest:
+            example = load_inputs(self.pool.take([0]), self.model, workers=1)
+            if self.model.digest(example) != self.run.manifest.model.digest:
                 raise RunError(
                     f"The model {self.model.name!r} that is loaded here differs from the one of {self.run}. Make the "
                     "same files and packages available on all nodes, or pass the module itself."
@@ -156,7 +156,7 @@ class EvaluationWork:
         """Return the methods whose maps were computed before."""
         computed = [name for name, method in self.methods.items() if not isinstance(method.source, StoredMaps)]
         shards = range(self.run.manifest.shards)
-        return [name for name in computed if all(self.run.maps_shard(name, shard).exists() for shard in shards)]
+        return [name for name in computed if all(self.run.has(self.run.maps_shard(name, shard)) for shard in shards)]
 
     def shard_samples(self, shard: int) -> Samples:
         """Return the samples of one shard."""
@@ -231,7 +231,7 @@ class EvaluationWorker:
             return
         method, missing = work.methods[unit.method], []
         for sweep, imputer in work.sweeps_of(unit):
-            if run.probes_shard(method.name, sweep.name, unit.shard).exists():
+            if run.has(run.probes_shard(method.name, sweep.name, unit.shard)):
                 rows = work.count(sweep, unit.shard) * len(sweep.schedule.levels)
                 self.progress.advance(method.name, rows, sweep.name)
             else:
@@ -242,7 +242,7 @@ class EvaluationWorker:
             if missing:
                 with self._timed(f"{method.name}/control"):
                     self._probe_exchanged(method, missing, unit.shard)
-        elif missing or not run.maps_shard(method.name, unit.shard).exists():
+        elif missing or not run.has(run.maps_shard(method.name, unit.shard)):
             with self._timed(f"{method.name}/maps"):
                 maps = self._maps(method, unit.shard)
             with self._timed(f"{method.name}/probes"):
@@ -285,19 +285,15 @@ class EvaluationWorker:
     def _make_original(self, shard: int) -> None:
         """Probe the original inputs of a shard, unless that is done."""
         path = self.work.run.original_shard(shard)
-        if path.exists():
+        if self.work.run.has(path):
             return
         with self._timed(ORIGINAL):
-            prober = self._shard(shard).prober
-            nothing = prober.rank(torch.zeros(len(prober.ids), *prober.spatial), warn=False)
-            imputer = TokenImputer(0) if are_tokens(prober.inputs) else ConstantImputer()  # nothing is removed
-            table = prober.sweep(nothing, Schedule(by="area", order="morf", levels=(0.0,)), imputer)
-            self.work.run.save_probes(path, table)
+            self.work.run.save_probes(path, original_answers(self._shard(shard).prober))
 
     def _maps(self, method: Method, shard: int) -> Tensor:
         """Return the maps of one shard: read, or made and written."""
         run = self.work.run
-        if run.maps_shard(method.name, shard).exists():
+        if run.has(run.maps_shard(method.name, shard)):
             return run.load_maps(method.name, shard, signed=True)
         self.progress.advance(method.name, 0, "maps")
         loaded = self._shard(shard)
@@ -341,7 +337,8 @@ class EvaluationWorker:
     def _call(
         self, explain: Callable[..., T], samples: Samples, inputs: Tensor, /, *more: object, **options: object
     ) -> T:
-        with blaming("method" if isinstance(explain, Explanation) else "model"):
+        own = isinstance(explain, Explanation)
+        with blaming("method" if own else "model"), handing_copies(self.work.model.module) if own else nullcontext():
             manifest = self.work.run.manifest
             # The value of a regression is its only output.
             targets = samples.labels if manifest.model.task == CLASSIFICATION else np.zeros(len(samples), np.int64)
@@ -355,7 +352,7 @@ class EvaluationWorker:
             name: other.ensemble[1]
             for name, other in self.work.methods.items()
             if other.ensemble is not None and other.shares_copies(method)
-            and (other is method or not self.work.run.maps_shard(name, shard).exists())
+            and (other is method or not self.work.run.has(self.work.run.maps_shard(name, shard)))
         }  # fmt: skip
         return kinds if len(kinds) > 1 else {}
 

@@ -1,143 +1,316 @@
-"""Digests of custom functions: of their source and of what they read from closures, globals and attributes."""
+"""Digests of models and functions by content: their source, what they read, their attributes, their packages' versions.
+
+An object becomes entries, one for the code of each function, for each value that a function reads, and for each
+attribute of a module. No entry depends on an address, on the order of a dict or on the machine.
+"""
 
 from __future__ import annotations
 
+import ast
+import dis
+import enum
 import functools
 import hashlib
+import importlib.util
 import inspect
+import logging
+import os
+import sys
+import sysconfig
 import types
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
+from importlib.metadata import PackageNotFoundError, packages_distributions, version
+from pathlib import Path, PurePath
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 _DEEPEST = 12  # levels of references that are followed; beyond them, only types count
 _MOST_ITEMS = 10_000
+_PRINTED = (torch.dtype, torch.device, torch.memory_format, np.dtype, enum.Enum, PurePath, range, slice)
+_IGNORED = (logging.Logger, RemovableHandle)  # they hold numbers and caches of this process
+_RECORDED = {"torch", "numpy", "twinlens", *sys.stdlib_module_names}  # run.json has their versions
+_LIBRARIES = (sysconfig.get_path("stdlib") + os.sep, str(Path(__file__).parents[1]) + os.sep)
+_HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+_OWN = {*vars(nn.Module()), "_is_hf_initialized"}  # what every module has; the rest are its attributes
 
 
-def describe_function(function: Callable[..., Any], version: str | None = None) -> dict[str, Any]:
+def describe_function(
+    function: Callable[..., Any], version: str | None = None, model: nn.Module | None = None
+) -> dict[str, Any]:
     """Describe a function by its name and a digest, which distinguishes functions of the same name.
 
     The digest covers its source, the values in its closure, and the globals that it reads; for an object, its class and
-    attributes; with a `version`, that alone.
+    attributes; with a `version`, that alone. Parts of `model` count by their names: it has a digest of its own.
     """
     inner = function
     while isinstance(inner, functools.partial):
         inner = inner.func
     name = getattr(inner, "__qualname__", type(inner).__qualname__)
-    digest = hashlib.blake2b(digest_size=16)
-    if version is None:
-        _Fingerprint(digest).add(function)
+    known = {} if model is None else {id(part): f"model.{path}" for path, part in model.named_modules()}
+    entries = {"version": version} if version is not None else _Fingerprint(function, known).digests()
+    return {"function": name, "source": _joined(entries)}
+
+
+def model_digest(model: nn.Module, calls: Iterable[Callable[[], object]] = ()) -> str:
+    """Hash a model: its code, parameters, buffers, attributes and hooks.
+
+    What changes between two of the `calls`, such as a counter or stored activations, is not part of it.
+    """
+    entries, first = _Fingerprint(model).digests() if not calls else {}, True
+    for call in calls:
+        call()
+        current = _Fingerprint(model).digests()
+        entries = current if first else {path: each for path, each in entries.items() if current.get(path) == each}
+        first = False
+    return _joined(entries)
+
+
+def source_digest(path: Path) -> str:
+    """Hash a Python file and the files beside it that it imports, directly or not."""
+    root, waiting, sources = path.resolve().parent, [path.resolve()], dict[str, str]()
+    while waiting:
+        file = waiting.pop()
+        name = os.path.relpath(file, root)
+        if name not in sources and file.is_file():
+            content = file.read_bytes()
+            sources[name] = hashlib.blake2b(content, digest_size=16).hexdigest()
+            waiting += [found for node in ast.walk(ast.parse(content)) for found in _imported(node, file, root)]
+    return _joined(sources)
+
+
+def _imported(node: ast.AST, file: Path, root: Path) -> list[Path]:
+    """Return the files beside `file` that an import statement may mean."""
+    if isinstance(node, ast.Import):
+        folder, names = root, [alias.name for alias in node.names]
+    elif isinstance(node, ast.ImportFrom):
+        folder, module = file.parents[node.level - 1] if node.level else root, node.module or ""
+        names = [module, *(f"{module}.{alias.name}".lstrip(".") for alias in node.names)]
     else:
-        digest.update(f"version {version}".encode())
-    return {"function": name, "source": digest.hexdigest()}
+        return []
+    paths = [folder.joinpath(*name.split(".")[:count]) for name in names for count in range(1, name.count(".") + 2)]
+    return [file for path in paths for file in (path / "__init__.py", path.with_name(f"{path.name}.py"))]
+
+
+def _joined(entries: Mapping[str, str]) -> str:
+    return hashlib.blake2b(repr(sorted(entries.items())).encode(), digest_size=16).hexdigest()
 
 
 class _Fingerprint:
-    """Feeds values to a hash, each once, by content and never by address."""
+    """The entries of an object: hashes of values by their paths, each object once."""
 
-    def __init__(self, digest: Any) -> None:
-        self._digest, self._seen = digest, dict[int, int]()
+    def __init__(self, value: Any, known: Mapping[int, str] | None = None) -> None:
+        self._hashes: dict[str, Any] = defaultdict(lambda: hashlib.blake2b(digest_size=16))
+        self._seen: dict[int, tuple[str, Any]] = {key: (path, None) for key, path in (known or {}).items()}
+        self._add(value, "")
 
-    def add(self, value: Any, depth: int = 0) -> None:
-        """Add one value, and what it refers to."""
-        self._text(type(value).__qualname__)
+    def digests(self) -> dict[str, str]:
+        """Return the digest of each entry."""
+        return {path: digest.hexdigest() for path, digest in self._hashes.items()}
+
+    def _add(self, value: Any, path: str, depth: int = 0, *, plain: bool = False) -> None:
+        """Add a value, and what it refers to, to an entry; with `plain`, no objects of other packages."""
+        self._text(path, type(value).__qualname__)
         if value is None or isinstance(value, (bool, int, float, complex, str, bytes)):
-            self._text(repr(value))
+            self._text(path, repr(value))
             return
         if id(value) in self._seen:
-            self._text(f"again {self._seen[id(value)]}")
+            self._text(path, f"again {self._seen[id(value)][0]}")
             return
-        self._seen[id(value)] = len(self._seen)
-        if depth > _DEEPEST:
+        self._seen[id(value)] = path, value  # kept, so that no other object gets its address
+        if depth > _DEEPEST or isinstance(value, _IGNORED):
             return
-        if isinstance(value, (Tensor, np.ndarray)):
-            self._array(value)
+        if isinstance(value, _PRINTED):
+            self._text(path, str(value))
+        elif isinstance(value, (Tensor, np.ndarray, np.generic)):
+            self._array(value, path)
         elif isinstance(value, types.ModuleType):
-            self._text(f"{value.__name__} {getattr(value, '__version__', '')}")
-        elif inspect.isroutine(value) or isinstance(value, type):
-            self._code(value, depth)
+            self._text(path, f"{value.__name__} {_distribution(value.__name__)}")
+            self._text(path, "" if _is_installed(value) else _source(value))
+        elif isinstance(value, type):
+            self._class(value, path, depth)
+        elif inspect.isroutine(value):
+            self._routine(value, path, depth)
+        elif isinstance(value, nn.Module):
+            self._network(value, path, depth)
         else:
-            self._object(value, depth)
+            self._object(value, path, depth, plain=plain)
 
-    def _text(self, text: str) -> None:
-        self._digest.update(f"{len(text)}:{text}".encode("utf-8", "backslashreplace"))
+    def _text(self, path: str, text: str) -> None:
+        self._hashes[path].update(f"{len(text)}:{text}".encode("utf-8", "backslashreplace"))
 
-    def _array(self, value: Any) -> None:
+    def _array(self, value: Any, path: str) -> None:
+        self._text(path, f"{value.dtype} {tuple(value.shape)}")
         try:
-            array = value.detach().cpu().contiguous() if isinstance(value, Tensor) else np.ascontiguousarray(value)
-            raw = array.view(torch.uint8).numpy() if isinstance(array, Tensor) and array.dim() else np.asarray(array)
+            if isinstance(value, Tensor):
+                if value.is_quantized:
+                    self._text(path, str(value.qscheme()))
+                    value = value.dequantize()
+                array = value.detach().cpu().contiguous()
+                raw = array.view(torch.uint8).numpy() if array.dim() else array.numpy()
+            else:
+                raw = np.ascontiguousarray(value)
         except (RuntimeError, TypeError, ValueError):  # no plain memory, as of sparse and meta tensors
             return
-        self._text(f"{value.dtype} {tuple(value.shape)}")
         if raw.dtype.names:  # the bytes between its fields, as in the trees of scikit-learn, may be anything
             for name in raw.dtype.names:
-                self._array(raw[name])
+                self._array(raw[name], path)
         elif raw.dtype != object:
-            self._digest.update(raw.tobytes())
+            self._hashes[path].update(raw.tobytes())
 
-    def _code(self, value: Any, depth: int) -> None:
+    def _class(self, kind: type, path: str, depth: int) -> None:
+        for base in kind.__mro__:
+            own = not _is_installed(base)
+            self._text(path, f"{base.__module__}.{base.__qualname__} {'' if own else _distribution(base.__module__)}")
+            for name, member in sorted(vars(base).items()) if own else ():
+                for function in [getattr(member, part, None) for part in ("__func__", "fget", "fset")] + [member]:
+                    if inspect.isroutine(function) or not name.startswith("_"):
+                        self._add(function, f"{path}/{base.__qualname__}.{name}", depth + 1)
+
+    def _routine(self, value: Any, path: str, depth: int) -> None:
         if (bound := getattr(value, "__self__", None)) is not None and not isinstance(bound, types.ModuleType):
-            self.add(bound, depth + 1)
+            self._add(bound, f"{path}/self", depth + 1)
         function = getattr(value, "__func__", value)
-        self._text(f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', '')}")
-        try:
-            self._text(inspect.getsource(function))
-        except (OSError, TypeError):  # typed at a prompt, or compiled
-            if (code := getattr(function, "__code__", None)) is not None:
-                self._digest.update(code.co_code)
-                self._text(repr([each for each in code.co_consts if not isinstance(each, types.CodeType)]))
-        if isinstance(function, types.FunctionType) and "site-packages" not in function.__code__.co_filename:
-            self._read(function, depth)
-
-    def _read(self, function: types.FunctionType, depth: int) -> None:
-        """Add what a function reads from its surroundings."""
-        self._items(function.__kwdefaults__ or {}, depth)
-        for default in function.__defaults__ or ():
-            self.add(default, depth + 1)
-        for cell in function.__closure__ or ():
+        module = str(getattr(function, "__module__", ""))
+        self._text(path, f"{module}.{getattr(function, '__qualname__', '')}")
+        if not isinstance(function, types.FunctionType) or _is_installed(function):
+            self._text(path, _distribution(module))
+            return
+        self._text(path, _source(function))
+        self._items(function.__kwdefaults__ or {}, path, depth)
+        self._items(dict(enumerate(function.__defaults__ or ())), path, depth)
+        for k, cell in enumerate(function.__closure__ or ()):
             try:
-                self.add(cell.cell_contents, depth + 1)
+                self._add(cell.cell_contents, f"{path}/{k}", depth + 1)
             except ValueError:  # not assigned yet
-                self._text("empty")
-        names = [name for name in _names(function.__code__) if name in function.__globals__]
-        self._items({name: function.__globals__[name] for name in sorted(names)}, depth)
+                self._text(path, f"{k} is empty")
+        names, imports = _names(function.__code__)
+        self._read(function.__globals__, names, path, depth)
+        for name in sorted(imports):
+            try:
+                found = importlib.util.find_spec(name)
+            except (ImportError, ValueError):
+                continue
+            if found is not None and (file := found.origin or "").endswith(".py") and not _is_library(file):
+                self._text(path, f"{name} {source_digest(Path(file))}")
 
-    def _items(self, items: Mapping[Any, Any], depth: int) -> None:
-        for k, (key, value) in enumerate(items.items()):
+    def _read(self, values: Mapping[str, Any], names: set[str], path: str, depth: int) -> None:
+        """Add the globals that a function reads, and the attributes of modules among them."""
+        for name in sorted(names & values.keys()):
+            value = values[name]
+            if isinstance(value, types.ModuleType) and not _is_installed(value) and id(value) not in self._seen:
+                self._seen[id(value)] = f"{path}/{name}", value
+                self._read(vars(value), names, f"{path}/{name}", depth + 1)
+            else:
+                self._add(value, f"{path}/{name}", depth + 1)
+
+    def _items(self, items: Mapping[Any, Any], path: str, depth: int, *, plain: bool = False) -> None:
+        for k, (key, value) in enumerate(sorted(items.items(), key=lambda item: _name(item[0]))):
             if k == _MOST_ITEMS:
                 return
-            self._text(str(key))
-            self.add(value, depth + 1)
+            self._text(path, _name(key))
+            self._add(value, path, depth + 1, plain=plain)
 
-    def _object(self, value: Any, depth: int) -> None:
-        if isinstance(value, nn.Module):
-            self._text(type(value).__module__)
-            self._items({name: each for name, each in value.state_dict().items() if isinstance(each, Tensor)}, depth)
-        elif isinstance(value, functools.partial):
-            self.add(value.func, depth + 1)
-            self._items({**dict(enumerate(value.args)), **value.keywords}, depth)
+    def _network(self, value: nn.Module, path: str, depth: int) -> None:
+        self._add(type(value), f"{path}/class", depth)
+        if isinstance(code := getattr(value, "code", None), str):  # of TorchScript or torch.fx
+            self._text(path, code)
+        fixed = isinstance(value, (torch.jit.ScriptModule, torch.fx.GraphModule))
+        attributes = {} if fixed else {name: each for name, each in vars(value).items() if name not in _OWN}
+        hooks = {} if fixed else {name: [*filter(_is_foreign, getattr(value, name).values())] for name in _HOOKS}
+        weights = {**dict(value.named_parameters(recurse=False)), **dict(value.named_buffers(recurse=False))}
+        for name, each in {**weights, **attributes, **{name: each for name, each in hooks.items() if each}}.items():
+            self._add(each, f"{path}.{name}", depth + 1, plain=True)
+        for name, part in value._modules.items():  # in order, which is that of the calls in nn.Sequential
+            self._text(path, name)
+            self._add(part, f"{path}.{name}", depth)
+
+    def _object(self, value: Any, path: str, depth: int, *, plain: bool) -> None:
+        if isinstance(value, functools.partial):
+            self._add(value.func, f"{path}/func", depth + 1)
+            self._items({**dict(enumerate(value.args)), **value.keywords}, path, depth)
         elif isinstance(value, (np.random.Generator, np.random.BitGenerator, torch.Generator)):
-            self._text(_seed(value))
+            self._text(path, _seed(value))
         elif isinstance(value, Mapping):
-            self._items(value, depth)
+            self._items(value, path, depth, plain=plain)
         elif isinstance(value, (list, tuple)):
-            self._items(dict(enumerate(value[:_MOST_ITEMS])), depth)
+            for k, each in enumerate(value[:_MOST_ITEMS]):
+                self._add(each, f"{path}/{k}" if isinstance(each, nn.Module) else path, depth + 1, plain=plain)
         elif isinstance(value, (set, frozenset)):
-            self._text(" ".join(sorted(map(str, value))))
-        else:
-            self.add(type(value), depth + 1)
-            self._items(getattr(value, "__dict__", None) or self._state(value), depth)
+            self._text(path, " ".join(sorted(map(_name, value))))
+        elif not _is_installed(type(value)):
+            self._add(type(value), f"{path}/class", depth + 1)
+            for name, each in sorted(_state(value).items()):
+                self._add(each, f"{path}.{name}", depth + 1)
+        elif not plain or isinstance(value, torch.ScriptObject):  # the latter holds the weights of quantised modules
+            self._add(type(value), path, depth + 1)
+            self._items(_state(value), path, depth)
 
-    def _state(self, value: Any) -> Mapping[Any, Any]:
-        """Return the state of a compiled object, such as a tree of scikit-learn."""
-        try:
-            state = value.__getstate__()
-        except Exception:  # code of any library
-            return {}
-        return state if isinstance(state, Mapping) else {} if state is None else {"state": state}
+
+def _state(value: Any) -> Mapping[str, Any]:
+    """Return the attributes of an object, or the state of a compiled one, such as a tree of scikit-learn."""
+    try:
+        state = getattr(value, "__dict__", None) or value.__getstate__() or {}
+    except Exception:  # code of any library
+        return {}
+    return state if isinstance(state, Mapping) else {"state": state}
+
+
+def _name(key: object) -> str:
+    """Return a key of a dict or an item of a set as text without addresses."""
+    plain = isinstance(key, (str, bytes, int, float, tuple))
+    return str(key) if plain else str(getattr(key, "__qualname__", type(key).__qualname__))
+
+
+def _source(value: Any) -> str:
+    """Return the source of a function or a module; where there is none, as at a prompt, what it was compiled to."""
+    try:
+        return inspect.getsource(value)
+    except (OSError, TypeError):
+        code = getattr(value, "__code__", None)
+        constants = [each for each in getattr(code, "co_consts", ()) if not isinstance(each, types.CodeType)]
+        return f"{getattr(code, 'co_code', b'')!r} {constants!r}"
+
+
+def _is_installed(value: Any) -> bool:
+    """Return whether a function, class or module belongs to an installed package, Python or twinlens itself."""
+    if isinstance(value, type):  # a file that was loaded as a model may share its name with another module
+        own = [each for each in vars(value).values() if isinstance(each, types.FunctionType)]
+        files = [each.__code__.co_filename for each in own if not each.__code__.co_filename.startswith("<")]
+        module = sys.modules.get(value.__module__)
+        file = files[0] if files else getattr(module, "__file__", None)
+        known = module is not None and value.__module__ != "__main__"
+    elif isinstance(value, types.FunctionType):
+        file, known = value.__code__.co_filename, False
+    else:
+        file, known = getattr(value, "__file__", None), value.__name__ != "__main__"
+    return known if file is None else _is_library(file)
+
+
+def _is_library(file: str) -> bool:
+    return "site-packages" in file or "dist-packages" in file or file.startswith(_LIBRARIES)
+
+
+def _is_foreign(hook: object) -> bool:
+    return not str(getattr(hook, "__module__", "")).startswith("twinlens.")
+
+
+@functools.cache
+def _distribution(module: str) -> str:
+    """Return the version of the package that a module belongs to, unless run.json records it anyway."""
+    package = module.partition(".")[0]
+    if package in _RECORDED or not _is_installed(sys.modules.get(package, types.ModuleType("__main__"))):
+        return ""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        own = getattr(sys.modules[package], "__version__", None)
+        names = [] if own is not None else packages_distributions().get(package, [])  # which takes a second
+        return str(own) if own is not None else " ".join(f"{name} {version(name)}" for name in sorted({*names}))
 
 
 def _seed(generator: np.random.Generator | np.random.BitGenerator | torch.Generator) -> str:
@@ -150,7 +323,10 @@ def _seed(generator: np.random.Generator | np.random.BitGenerator | torch.Genera
     return "" if drawn else f"{entropy} {getattr(bits.seed_seq, 'spawn_key', ())}"
 
 
-def _names(code: types.CodeType) -> Iterable[str]:
-    """Return the names that a function and its inner functions look up."""
-    inside = [each for each in code.co_consts if isinstance(each, types.CodeType)]
-    return {*code.co_names, *(name for each in inside for name in _names(each))}
+def _names(code: types.CodeType) -> tuple[set[str], set[str]]:
+    """Return the names that a function and its inner functions look up, and the modules that they import."""
+    names, imports = set(code.co_names), {i.argval for i in dis.get_instructions(code) if i.opname == "IMPORT_NAME"}
+    for inner in (each for each in code.co_consts if isinstance(each, types.CodeType)):
+        more, also = _names(inner)
+        names, imports = names | more, imports | also
+    return names, imports

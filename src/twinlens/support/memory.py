@@ -1,8 +1,9 @@
-"""Memory of a process: the size of its cache, and freed memory that is kept for the next batch."""
+"""Memory of a process: whether it ran out, the size of its cache, and freed memory that is kept for the next batch."""
 
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import sys
 from functools import cache
@@ -10,6 +11,13 @@ from functools import cache
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # their numbers in malloc.h
 _LARGEST_BLOCK = 31 * 2**20  # bytes; glibc never learns to keep blocks of 32 MiB and more
 _kept: list[bool] = []
+_TEXTS = ("out of memory", "can't allocate memory", "cannot allocate memory", "bad_alloc")
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether memory ran out, on any device, as also when a file cannot be mapped."""
+    short = isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM
+    return short or any(text in str(error).lower() for text in _TEXTS)
 
 
 def keep_freed_memory() -> bool:

@@ -15,6 +15,7 @@ from torch import Tensor
 from twinlens.errors import DamagedError, first_line
 from twinlens.support.fields import JSON
 from twinlens.support.files import read_whole, written_whole
+from twinlens.support.memory import is_out_of_memory
 
 
 def save_tensors(path: str | os.PathLike[str], tensors: Mapping[str, Tensor], about: JSON = None) -> None:
@@ -49,6 +50,8 @@ def load_tensors(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], Any]:
         stored = json.loads(header["__metadata__"]["twinlens"])
         tensors, about, digest = load(content), stored["about"], stored["digest"]
     except Exception as error:  # a broken file raises errors of many kinds
+        if is_out_of_memory(error):
+            raise
         raise DamagedError(path, first_line(error)) from None
     if _digest(tensors, about) != digest:
         raise DamagedError(path)
