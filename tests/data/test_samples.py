@@ -161,7 +161,7 @@ def test_check_reads_each_sample_once_and_holds_few_at_a_time(monkeypatch):
         if position == 13:
             raise DataError("bad luck.")
 
-    samples = from_arrays(np.zeros((50, 1)), np.arange(50))
+    samples = from_arrays(np.arange(50.0)[:, None], np.arange(50))
     samples = dataclasses.replace(samples, reader=slow)
     good, skipped, *_ = check(samples, skip_bad=True, workers=3)
     assert sorted(counts["read"]) == list(range(50))

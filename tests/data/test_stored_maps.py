@@ -305,3 +305,15 @@ def test_large_arrays_stay_on_disk(tmp_path, kind):
     with path.open("r+b") as file:
         file.truncate(path.stat().st_size + size)
     assert len(open_maps(str(path), samples).locations) == 4
+
+
+def test_maps_that_change_after_they_were_checked_are_refused(tmp_path):
+    samples = from_arrays(np.zeros((2, 1, 4, 4), np.float32), [0, 1])
+    path = tmp_path / "maps.npy"
+    np.save(path, np.ones((2, 4, 4), np.float32))
+    maps = open_maps(str(path), samples)
+    check_stored(maps, samples, (4, 4))
+    assert maps.read(samples, 1).sum() == 16
+    np.lib.format.open_memmap(path, mode="r+")[1] = 2
+    with pytest.raises(DataError, match="the map of sample '00001' is not what it was when it was first read"):
+        maps.read(samples, 1)

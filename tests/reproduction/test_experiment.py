@@ -2,7 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from twinlens.reproduction import ExperimentOptions
+from twinlens.errors import RunError
+from twinlens.reproduction import Experiment, ExperimentOptions, Outcome
+from twinlens.reproduction.experiment_storage import find_stored, store
 from twinlens.support.fields import fields_of
 
 
@@ -36,3 +38,15 @@ def test_every_option_has_a_help():
     ]  # fmt: skip
     assert all(field.help for field in fields)
     assert {field.name: field.default for field in fields}["device"] is None
+
+
+def test_an_experiment_with_swapped_weights_is_another_one(tmp_path):
+    weights = tmp_path / "weights.safetensors"
+    weights.write_bytes(b"one")
+    options = ExperimentOptions(out=tmp_path / "out", weights=str(weights))
+    experiment = Experiment(title="", source="", run=lambda *_: None)
+    store("benchmark", experiment, options, Outcome(numbers={}, claims=(), figures={}), 1.0)
+    assert find_stored("benchmark", options) is not None
+    weights.write_bytes(b"other")
+    with pytest.raises(RunError, match="was made with another model, weights or data"):
+        find_stored("benchmark", options)

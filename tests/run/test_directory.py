@@ -416,17 +416,18 @@ def test_names_in_results_json_cannot_leave_the_directory(tmp_path):
 def test_short_memory_is_no_damage(tmp_path, monkeypatch, reader, error):
     out = tmp_path / "run"
     make_run(out, ["centre"])
-    before = contents(out)
+    before, warned = contents(out), []
 
     def short(*_, **__):
         raise error("malloc of size 1 failed")
 
     with monkeypatch.context() as patched:
         patched.setattr(f"twinlens.{reader}", short)
-        patched.setattr("warnings.warn", lambda *_, **__: None)  # of the method that is left out
+        patched.setattr("warnings.warn", lambda message, **_: warned.append(str(message)))
         with pytest.raises((MemoryError, OSError, RunError), match="malloc of size 1 failed"):
             make_run(out, ["centre"], metrics=["deletion", "insertion"])
     after = contents(out)
+    assert not any("damaged" in message for message in warned)
     assert {name: after.get(name) for name in before if name != "run.json"} == {
         name: content for name, content in before.items() if name != "run.json"
     }

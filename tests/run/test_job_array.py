@@ -366,10 +366,10 @@ def test_jobs_that_add_to_a_run_at_once_lose_nothing(tmp_path, monkeypatch, impa
     run(tmp_path / "run", methods=["random"])
     opened = RunDirectory.start
 
-    def late(directory, planned):
+    def late(directory, *planned):
         monkeypatch.setattr(RunDirectory, "start", opened)
         run(tmp_path / "run", "1/1", methods=["sobel"])
-        return opened(directory, planned)
+        return opened(directory, *planned)
 
     monkeypatch.setattr(RunDirectory, "start", late)
     assert run(tmp_path / "run", "1/1", methods=["centre"]).methods == ["random", "sobel", "centre"]
