@@ -54,7 +54,6 @@ def time_intervals(samples, levels, resamples):
         "soundness, accuracy": tl.soundness_from_probes(table),
         "soundness, accuracy, soco": tl.soundness_from_probes(table, protocol="soco"),
         "soundness, probability": tl.soundness_from_probes(table, performance="probability"),
-        "soundness, two-sided": tl.soundness_from_probes(table, estimator="two_sided", opposite=opposite),
         "removal, accuracy": tl.removal_from_probes(opposite),
     }
     print(f"{resamples} resamples of {samples} samples × {levels} levels")
