@@ -348,7 +348,10 @@ def reopen(run: StoredRun, *, model: str | None = None, allow_code: bool = False
     """
     spec, weights = model_spec(run, model), run.manifest.source.weights
     loaded, samples = load_again(run, spec, weights=weights, allow_code=allow_code), reopen_samples(run)
-    if loaded.digest(load_inputs(samples.take([0]), loaded, workers=1)) != run.manifest.model.digest:
+    example = load_inputs(samples.take([0]), loaded, workers=1)
+    with blaming("model"):
+        digest = loaded.digest(example)
+    if digest != run.manifest.model.digest:
         raise RunError(f"The model {spec!r} is not, or no longer, the one that {run.run} was made with.")
     return loaded, samples
 
