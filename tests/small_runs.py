@@ -84,3 +84,7 @@ def script(text, *arguments):
         [sys.executable, "-c", textwrap.dedent(text), *map(str, arguments)],
         capture_output=True, text=True, check=True, env=environment, timeout=300,
     ).stdout  # fmt: skip
+
+
+CHECKED = 14  # inputs of the calls before the work
+COMPARED = 3  # and of the comparison with an existing run

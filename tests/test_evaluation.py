@@ -26,12 +26,13 @@ def test_results_are_those_of_the_library(tmp_path):
         arguments = (model, torch.from_numpy(inputs), labels, maps)
         expected = {
             "soundness_rank": tl.soundness(*arguments, estimator="rank", **same),
+            "completeness_share": tl.completeness(*arguments, estimator="share", **same),
+            "calibration": tl.metrics.measure_metric(tl.Calibration(), *arguments, **same),
+            "soundness": tl.soundness(*arguments, steps=20, **same),
             "completeness": tl.completeness(*arguments, **same),
-            "soundness": tl.soundness(*arguments, **same),
             "road_morf": tl.road(*arguments, order="morf", **same),
             "road_lerf": tl.road(*arguments, order="lerf", **same),
-            "deletion": tl.deletion(*arguments, **same),
-            "insertion": tl.insertion(*arguments, **same),
+            "road_gain": tl.metrics.measure_metric(tl.RoadGain(), *arguments, **same),
         }
         assert list(expected) == list(GROUPS["default"])
         for metric, curve in expected.items():
@@ -49,7 +50,7 @@ def test_results_are_those_of_the_library(tmp_path):
     assert frame.attrs["warnings"] == list(evaluation.results.warnings) != []
     assert list(frame["method"].unique()) == ["saliency", "random"]
     values = frame.set_index(["method", "metric"])["value"]
-    assert values["random", "deletion"] == evaluation.curve("random", "deletion").area()
+    assert values["random", "road_morf"] == evaluation.curve("random", "road_morf").area()
 
 
 def test_areas_of_the_papers_soundness_go_up_to_a_level_of_model_and_data(tmp_path):

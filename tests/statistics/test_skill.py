@@ -117,7 +117,7 @@ def _mixed(first, second, index, swap, ids):
     """The curve of samples from the first population, and of those to swap from the second."""
     joined = tl.ProbeTable.concatenate([first.table, second.table])
     places = index + len(first.table) * swap
-    if isinstance(first, tl.SoundnessCurve):
+    if isinstance(first, tl.StepCurve):
         opposite = tl.ProbeTable.concatenate([first.opposite, second.opposite])
         first = dataclasses.replace(first, table=joined, opposite=opposite)
     else:
