@@ -15,9 +15,8 @@ import tempfile
 
 import twinlens as tl
 
-LEVELS = (0.98, 0.94, 0.88, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.02)
 METRICS = {
-    "soundness_rank": tl.Soundness(estimator="rank", levels=LEVELS),
+    "soundness_rank": tl.Soundness(estimator="rank"),
     "completeness": tl.Completeness(thresholds=(0.9, 0.7, 0.5, 0.3, 0.1)),
 }
 METHODS = ["gradcam", "saliency", "random"]

@@ -120,7 +120,7 @@ def with_areas(evaluation, points, metrics=("soundness_rank", "completeness_shar
         )
         for name, areas in points.items()
     }
-    return changed(evaluation, methods=methods)
+    return changed(evaluation, methods=methods, advice={})
 
 
 def content_of(path):
@@ -135,7 +135,7 @@ def decoded(uri):
 def on_the_plane(evaluation, points):
     """A run whose methods stand at these points of its plane, without control."""
     [first, *_] = evaluation.results.methods.values()
-    made = changed(evaluation, methods=dict.fromkeys(points, first))
+    made = changed(evaluation, methods=dict.fromkeys(points, first), advice={})
     for method, areas in points.items():
         for metric, area in zip(evaluation.results.plane, areas, strict=True):
             made = with_curve(made, method, metric, area=Estimate(value=area, samples=10), control=None, skill=None)

@@ -56,7 +56,7 @@ def mixed(paired):
     """The same run with the paper's completeness, which has no chance level and other levels."""
     asked = paired.results.settings
     metrics = {name: asked.metrics[name] for name in ("soundness_rank", "completeness")}
-    return changed(paired, settings=dataclasses.replace(asked, metrics=metrics))
+    return changed(paired, settings=dataclasses.replace(asked, metrics=metrics), advice={})
 
 
 def test_the_limits_of_the_plane_hold_chance(browser, paired, tmp_path):

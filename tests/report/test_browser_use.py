@@ -151,7 +151,7 @@ def test_the_same_metric_has_the_same_ranges_in_both_runs(browser, pair):
     for kind, *ranges in axes:
         kinds.setdefault(kind, []).append(ranges)
     del kinds["course"]
-    assert {"plane", "check cascade", *GROUPS["default"]} == set(kinds)
+    assert {"plane", "tradeoff", "check cascade", *GROUPS["all"]} == set(kinds)
     for kind, (first, second) in kinds.items():
         assert first == second, kind
     assert kinds["check cascade"][0][1][1] >= 2.6
@@ -231,7 +231,7 @@ def test_charts_come_as_svg_and_png_with_their_legend(browser, page, tmp_path):
     browser.one(".legend button[data-method='sobel']").click()
     buttons = browser.all(".chart + figcaption .download")
     assert len(buttons) == 2 * len(browser.all(".chart"))
-    vector, picture = (downloaded(browser, tmp_path, button) for button in buttons[4:6])
+    vector, picture = (downloaded(browser, tmp_path, button) for button in buttons[12:14])
     assert (vector.name, picture.name) == ("twinlens-completeness.svg", "twinlens-completeness.png")
     text = vector.read_text(encoding="utf-8")
     assert re.match(r'<svg xmlns="http://www.w3.org/2000/svg" width="\d+" height="\d+"', text)
@@ -248,12 +248,12 @@ def test_charts_come_as_svg_and_png_with_their_legend(browser, page, tmp_path):
 
 def test_tables_come_as_csv_with_all_digits_and_no_formulas(browser, run, page, tmp_path):
     browser.open(page)
-    [button] = browser.all(".table .download")
+    button = browser.all(".table .download")[0]
     text = downloaded(browser, tmp_path, button).read_text(encoding="utf-8")
     rows = list(csv.DictReader(io.StringIO(text)))
     expected = {row["method"]: row for row in csv.DictReader(io.StringIO(format_table([run], "csv")))}
     assert [row["method"] for row in rows] == run.results.best_first()
-    assert {"completeness_high", "completeness_skill_low", "sparseness"} <= set(rows[0])
+    assert {"completeness_share_high", "completeness_share_skill_low", "sparseness"} <= set(rows[0])
     for row in rows:
         for column in set(row) - {"method"}:
             known = expected[row["method"]][column]
@@ -272,7 +272,7 @@ def test_every_number_says_what_it_is_on_one_click(browser, run, page):
     for metric in run.metrics:
         assert tl.METRICS[metric].about.scale.format(measure="probability") in said[run.results.about(metric).short]
     high = run.results.soundness_up_to["soundness"]
-    assert f"Here they go up to {high:.3f}, nine tenths of the probability with nothing" in said["soundness ↑"]
+    assert f"Here they go up to {high:.3f}, nine tenths of the probability with nothing" in said["soundness (paper) ↑"]
     assert said["skill"].startswith("How much better the method's own maps are than the same maps exchanged")
     assert {"exchanged control", "sparseness"} <= set(said)
 
