@@ -58,14 +58,14 @@ def test_a_page_opens_from_a_file_without_network_and_without_complaints(browser
     kinds = [kind for kind, _ in browser.series()]
     assert kinds == ["plane", "tradeoff", *GROUPS["all"], "course"]
     assert [title.text for title in browser.all(".metric h3")][:2] == ["Soundness against completeness", "Soundness"]
-    axes = browser.run("return charts[1].getOption().xAxis[0].name + '; ' + charts[1].getOption().yAxis[0].name")
+    axes = browser.run("return charts[2].getOption().xAxis[0].name + '; ' + charts[2].getOption().yAxis[0].name")
     assert axes == "share of features kept; soundness of what is included"
 
 
 def test_numbers_read_back_from_the_browser_are_those_of_the_results(browser, run, page):
     browser.open(page)
     cells = browser.run(
-        "return [...document.querySelectorAll('.ranking td[data-metric]')].map(td => [td.parentNode.dataset.method, "
+        "return [...document.querySelectorAll('.standings td[data-metric]')].map(td => [td.parentNode.dataset.method, "
         "td.dataset.metric, td.title, td.querySelector('span').textContent, td.querySelector('small').textContent])"
     )
     assert len(cells) == len(METHODS) * len(run.metrics)
@@ -101,12 +101,12 @@ def shown(number, sign=""):
 
 def test_skill_stands_beside_both_sides_with_a_sign_a_colour_and_words(browser, skilled):
     browser.open(skilled)
-    heads = browser.run("return [...document.querySelectorAll('.ranking thead th')].map(th => th.textContent)")
+    heads = browser.run("return [...document.querySelectorAll('.standings thead th')].map(th => th.textContent)")
     heads = [head.replace("\u00a0", " ") for head in heads]
     pair = ["soundness ↑chance 0.5", "skill ↑", "completeness ↑chance 0.5", "skill ↑"]
     assert heads[:6] == ["method", *pair, "calibration ↓"]
     cells = browser.run(
-        "return [...document.querySelectorAll('.ranking td[data-skill]')].map(td => [td.parentNode.dataset.method, "
+        "return [...document.querySelectorAll('.standings td[data-skill]')].map(td => [td.parentNode.dataset.method, "
         "td.dataset.skill, ...[...td.children].map(part => part.textContent), getComputedStyle(td.firstChild).color])"
     )
     assert len(cells) == 2 * len(METHODS)
@@ -127,11 +127,11 @@ def test_skill_stands_beside_both_sides_with_a_sign_a_colour_and_words(browser, 
     assert len(set.union(*colours.values())) == len(SIGNS)
     note = browser.one(".standings > .quiet").text
     assert all(f"{SIGNS[found]} {words}" in note for found, words in words_of.items())
-    title = browser.one(".ranking tr[data-method='sobel'] td[data-skill='completeness_share']").get_attribute("title")
+    title = browser.one(".standings tr[data-method='sobel'] td[data-skill='completeness_share']").get_attribute("title")
     assert title.startswith("skill −0.030")
     assert title.endswith("p = 0.250, 5 samples")
-    browser.all(".ranking thead button")[2].click()
-    rows = [row.get_attribute("data-method") for row in browser.all(".ranking tbody tr")]
+    browser.all(".standings thead button")[2].click()
+    rows = [row.get_attribute("data-method") for row in browser.all(".standings tbody tr")]
     assert rows == ["saliency", "sobel", "random"]  # controls after all methods, by their skill
     assert browser.complaints() == []
 
@@ -147,12 +147,12 @@ def test_controls_come_last_marked_and_quieter_and_bold_is_what_the_results_say(
     page.write_text(build_page("odd", to_json(method_styles([odd])), [described]), encoding="utf-8")
     browser.open(page)
     best = browser.run(
-        "return [...document.querySelectorAll('.ranking .best')].map(e => [e.parentNode.dataset.method, "
+        "return [...document.querySelectorAll('.standings .best')].map(e => [e.parentNode.dataset.method, "
         "e.dataset.metric, getComputedStyle(e.firstChild).fontWeight])"
     )
     assert best == [["saliency", "completeness_share", "700"]]
     rows = browser.run(
-        "return [...document.querySelectorAll('.ranking tbody tr')].map(tr => [tr.dataset.method, "
+        "return [...document.querySelectorAll('.standings tbody tr')].map(tr => [tr.dataset.method, "
         "tr.querySelector('.badges').textContent, getComputedStyle(tr).color])"
     )
     assert {name for name, *_ in rows[:2]} == {"saliency", "other"}
@@ -194,7 +194,7 @@ def test_the_plane_has_no_arrows_without_a_control(browser, run, tmp_path):
     browser.open(write_report([without_control(run)], tmp_path / "r.html"))
     assert browser.run("return charts[0].getOption().series.every(s => !s.id?.startsWith('exchanged'))")
     assert "arrow" not in browser.run("return document.querySelector('figcaption').textContent")
-    assert browser.all(".ranking td[data-skill]") == []
+    assert browser.all(".standings td[data-skill]") == []
     assert "✗" not in browser.run("return document.querySelector('.standings').textContent")
 
 
@@ -226,7 +226,7 @@ def test_a_method_is_switched_off_once_for_all_charts(browser, page):
     assert button.get_attribute("aria-pressed") == "false"
     assert not any("sobel" in names for _, names in browser.series())
     assert all("random" in names for _, names in browser.series())
-    assert "off" in browser.one(".ranking tr[data-method='sobel']").get_attribute("class")
+    assert "off" in browser.one(".standings tr[data-method='sobel']").get_attribute("class")
     assert not browser.one(".card[data-method='sobel']").is_displayed()
     browser.one(".legend .plain").click()
     assert all("sobel" in names for _, names in browser.series())
@@ -322,21 +322,21 @@ def test_hovering_shows_values(browser, run, page):
 def test_sorting_by_a_metric(browser, run, page):
     browser.open(page)
     orders = set()
-    heads = [head for head in browser.all(".ranking thead th")[1:] if not head.text.startswith("skill")]
+    heads = [head for head in browser.all(".standings thead th")[1:] if not head.text.startswith("skill")]
     last = heads.pop()
     assert len(heads) == len(run.metrics), [head.text for head in heads]
     for head, metric in zip(heads, run.metrics, strict=True):
         head.find_element(By.TAG_NAME, "button").click()
         direction = "ascending" if metric in ("calibration", "road_lerf", "insertion") else "descending"
         assert head.get_attribute("aria-sort") == direction
-        cells = browser.all(f".ranking td[data-metric='{metric}']")
+        cells = browser.all(f".standings td[data-metric='{metric}']")
         areas = [float(cell.get_attribute("title").split(",")[0]) for cell in cells]
         assert areas[1:] == sorted(areas[1:], reverse=direction == "descending")  # the controls; the method is before
-        orders.add(tuple(row.get_attribute("data-method") for row in browser.all(".ranking tbody tr")))
+        orders.add(tuple(row.get_attribute("data-method") for row in browser.all(".standings tbody tr")))
     assert len(orders) > 1
     assert last.text == "sparseness"
     last.find_element(By.TAG_NAME, "button").click()
-    shown = [cell.text.split("\n")[0] for cell in browser.all(".ranking td[data-side='sparseness']")]
+    shown = [cell.text.split("\n")[0] for cell in browser.all(".standings td[data-side='sparseness']")]
     known = {name: run.results.methods[name].properties["sparseness"].value for name in run.methods}
     baselines = sorted((known[name] for name in run.results.baselines), reverse=True)
     assert shown == [f"{value:.3f}" for value in (known["saliency"], *baselines)]
@@ -371,7 +371,7 @@ def test_nothing_is_cut_off_wide_or_narrow_light_or_dark(browser, page, width, s
     assert table <= 1.02 * box or width == 420  # all metrics at once
     browser.run("document.querySelector('.scroll').scrollLeft = 1000")
     left, edge = browser.run(
-        "return [document.querySelector('.ranking tbody th'), document.querySelector('.scroll')]"
+        "return [document.querySelector('.standings tbody th'), document.querySelector('.scroll')]"
         ".map(e => e.getBoundingClientRect().left)"
     )
     assert left == pytest.approx(edge, abs=1)  # the first column stays
