@@ -245,11 +245,8 @@ def loss_area(levels: Floats, values: Floats) -> Floats:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class _DropCurve(Curve):
-    """A curve whose values are the performance lost compared with the original inputs."""
-
-    baseline: float
-    """Performance on the original inputs."""
+class _MeanCurve(Curve):
+    """A curve whose area is the mean of its values over the range of the levels."""
 
     def at(self, level: float) -> float:
         """Return the value at one of the levels."""
@@ -260,9 +257,17 @@ class _DropCurve(Curve):
         return float(loss_area(self.levels, self.values))
 
     def areas(self, performance: Floats, values: Floats, high: Floats | None = None) -> Floats:
-        """Return the mean loss (R,) of each of several curves (R, L)."""
+        """Return the mean (R,) of each of several curves (R, L)."""
         del performance, high
         return loss_area(self.levels, values)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class _DropCurve(_MeanCurve):
+    """A curve whose values are the performance lost compared with the original inputs."""
+
+    baseline: float
+    """Performance on the original inputs."""
 
     def area_per_sample(self) -> Floats | None:
         """Return the mean loss (N,) of each sample, or None where the measure is one of the data set as a whole."""
@@ -318,7 +323,7 @@ class RemovalCurve(_DropCurve):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class GainCurve(Curve):
+class GainCurve(_MeanCurve):
     """How much more performance is lost with the most relevant features first than with the least relevant first."""
 
     most: RemovalCurve
@@ -352,19 +357,6 @@ class GainCurve(Curve):
     def points(self) -> tuple[Floats, Floats, tuple[str, str]]:
         """The difference over the share of features removed."""
         return self.levels, self.values, ("share of features removed", f"difference in {self.measure}")
-
-    def at(self, level: float) -> float:
-        """Return the value at one of the levels."""
-        return float(self.values[self.position(level)])
-
-    def area(self) -> float:
-        """Return the mean of the values over the range of the levels (trapezoidal rule)."""
-        return float(loss_area(self.levels, self.values))
-
-    def areas(self, performance: Floats, values: Floats, high: Floats | None = None) -> Floats:
-        """Return the mean difference (R,) of each of several curves (R, L)."""
-        del performance, high
-        return loss_area(self.levels, values)
 
     def area_per_sample(self) -> Floats | None:
         """Return the mean difference (N,) of each sample, or None where the measure is one of the data set."""

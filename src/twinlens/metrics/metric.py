@@ -251,9 +251,8 @@ class StepMetric(PerformanceMetric):
     @property
     def shared(self) -> tuple[str, ...]:  # type: ignore[override]
         """Options that it takes from the run where it is requested by name."""
-        return (
-            () if self.by_steps else tuple(n for n in _SHARED if n in {field.name for field in fields_of(type(self))})
-        )
+        names = {field.name for field in fields_of(type(self))}
+        return () if self.by_steps else tuple(name for name in _SHARED if name in names)
 
     def _pair(self, features: int | None) -> tuple[Sweep, ...]:
         """Return the pair of sweeps for maps with this many features."""

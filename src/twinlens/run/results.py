@@ -7,6 +7,7 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from twinlens.metrics.catalogue import described_metric, first_of
@@ -221,12 +222,16 @@ class Results:
         return self.sides if len(self.sides) == 2 else ()
 
     def kind(self, metric: str) -> Metric | ForeignMetric:
-        """Return the metric of this name, with default options."""
-        return described_metric(self.settings.metrics[metric])
+        """Return the metric of this name, as far as its options show."""
+        return self._kinds[metric]
+
+    @cached_property
+    def _kinds(self) -> dict[str, Metric | ForeignMetric]:
+        return {name: described_metric(settings) for name, settings in self.settings.metrics.items()}
 
     def first_of(self, side: str) -> str | None:
         """Return the first metric of a side that has an exchanged control by default, or else the first."""
-        return first_of({name: self.kind(name) for name in self.settings.metrics}, side)
+        return first_of(self._kinds, side)
 
     def best(self, metric: str) -> str | None:
         """Return the method that is clearly better than all others by a headline metric."""
