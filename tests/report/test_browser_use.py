@@ -170,6 +170,8 @@ def test_a_link_leads_to_a_sample_and_the_back_button_back(browser, page):
     ids = browser.run("return content.runs[0].explorer.samples.map(sample => sample.id)")
     assert state(browser)["thumb"] == [ids[0]]
     browser.all(".thumb")[2].click()
+    drawn = f"return document.querySelector('.subject .quiet').textContent === '{ids[2]}'"
+    browser.wait(drawn)  # the cards are those of the new sample
     browser.run("document.querySelector(\".card[data-method='sobel'] .anchor\").click()")
     browser.wait("return document.querySelector('.card[aria-current]')")
     assert browser.run("return location.hash") == f"#sample={ids[2]}&method=sobel"
