@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import twinlens as tl
-from tests.small_runs import CHECKED, COMPARED, OPTIONS, QUICK, CountingModel, samples
+from tests.small_runs import CHECKED, COMPARED, OPTIONS, QUICK, CountingModel, contents, samples
 from tests.tiny import tiny_model
 from twinlens.errors import RunError
 from twinlens.evaluation import evaluate
@@ -44,12 +44,17 @@ def test_results_say_what_maps_are_like(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_another_question_reads_the_same_probes(tmp_path):
-    """Neither another epsilon nor another measure calls the model, by `ask` or by `evaluate` in the same place."""
+    """Neither another epsilon nor another measure calls the model, by `ask` or by `evaluate` in the same place.
+
+    `ask` leaves the run as it was; `evaluate` changes its settings.
+    """
     model, data, out = CountingModel(), samples(), tmp_path / "run"
     first = evaluate(model, data, ["random", "centre"], out=out, **QUICK)
     asked, parts = model.inputs, {p: p.stat().st_mtime_ns for p in out.rglob("*.parquet")}
+    before = contents(out)
     strict = first.ask([tl.Soundness(epsilon=0.3, steps=20), "completeness"])
     assert strict.metrics == ["soundness", "completeness"]
+    assert contents(out) == before
     again = evaluate(model, data, ["random", "centre"], out=out, epsilon=0.3, **QUICK)
     for evaluation in (strict, again, open_evaluation(out)):
         curve = evaluation.curve("random", "soundness")
@@ -59,7 +64,8 @@ def test_another_question_reads_the_same_probes(tmp_path):
     assert again.results.methods["random"].metrics["soundness"] == strict.results.methods["random"].metrics["soundness"]
     probability = first.ask({"mine": tl.Soundness(performance="probability", steps=20), "road": "road_morf"})
     assert probability.metrics == ["mine", "road"]
-    assert open_evaluation(out).results.settings.metrics["mine"]["performance"] == "probability"
+    assert probability.results.settings.metrics["mine"]["performance"] == "probability"
+    assert open_evaluation(out).results == again.results
     assert model.inputs == asked + CHECKED + COMPARED  # `evaluate` compares some answers with the stored ones
     assert {p: p.stat().st_mtime_ns for p in out.rglob("*.parquet")} == parts
     back = evaluate(model, data, ["random", "centre"], out=out, metrics=["default"], **QUICK)

@@ -124,7 +124,8 @@ def test_an_installed_metric_and_method_by_their_names_on_the_command_line(tmp_p
     assert stored.maps("ones_first").sum() == 12 * 10
     code, shown, said = run(capsys, "ask", out, "--option", "comprehensiveness.performance=logit", "--quiet")
     assert (code, said) == (0, "")
-    assert tl.open_evaluation(out).curve("random", "comprehensiveness").measure == "logit"
+    asked = tl.open_evaluation(out, results="comprehensiveness-performance-logit")
+    assert asked.curve("random", "comprehensiveness").measure == "logit"
 
 
 def test_installed_plugins_are_listed_and_explained(installed, capsys):

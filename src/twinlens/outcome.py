@@ -16,9 +16,10 @@ from twinlens.report.figures import plot_plane, plot_tradeoff
 from twinlens.report.results_table import side_columns
 from twinlens.report.table_formats import notebook_html
 from twinlens.run.analysis import analyse
-from twinlens.run.directory import RunDirectory
+from twinlens.run.directory import Run, check_name, read_manifest
+from twinlens.run.queries import query_name
 from twinlens.run.results import CurveResults
-from twinlens.run.stored_run import StoredRun, write_results
+from twinlens.run.stored_run import StoredRun, store_query
 from twinlens.run.table_reader import TableReader
 from twinlens.run.wording import find_headlines
 from twinlens.support.arguments import checked
@@ -35,7 +36,8 @@ class Evaluation(StoredRun):
     def __repr__(self) -> str:
         failed = f", {len(self.failures)} failed" if self.failures else ""
         samples = self.results.data.samples
-        return f"Evaluation({len(self.methods)} methods{failed}, {samples} samples, in {str(self.path)!r})"
+        query = "" if self.query is None else f", query {self.query!r}"
+        return f"Evaluation({len(self.methods)} methods{failed}, {samples} samples, in {str(self.path)!r}{query})"
 
     def _repr_html_(self) -> str:
         return notebook_html(self)
@@ -61,6 +63,8 @@ class Evaluation(StoredRun):
         results = self.results
         return {
             "run": str(self.path),
+            "query": self.query,
+            "file": None if self.file is None else str(self.file),
             "model": results.model.name,
             "data": results.data.name,
             "samples": results.data.samples,
@@ -126,46 +130,55 @@ class Evaluation(StoredRun):
         frame = pd.DataFrame(rows, columns=["method", "property", "value", "low", "high", "samples"])
         return frame.astype(dict.fromkeys(("value", "low", "high"), float) | {"samples": int})
 
-    def ask(self, metrics: MetricRequests, *, resamples: int | None = None) -> Evaluation:
-        """Compute other metrics from the same probes; the model is not called, and results.json is replaced.
+    def ask(self, metrics: MetricRequests, *, name: str | None = None, resamples: int | None = None) -> Evaluation:
+        """Compute other metrics from the same probes: a query, which does not call the model.
+
+        The run's own results do not change. Without a name nothing is written.
 
         Args:
             metrics: names, metrics as values, or a mapping from your own names to either. Metrics without an imputer
                 use that of the run.
+            name: stores the results in RUN/results/NAME.json, for `open_evaluation(RUN, results=NAME)`,
+                `twinlens report` and the page. A name that other settings have taken is refused.
             resamples: number of bootstrap resamples; as before by default.
 
         Returns:
-            The new results.
+            The results of the query. Its `query` is the name, or one derived from the settings; None if the settings
+            are the run's own.
 
         Raises:
-            RunError: if the run lacks probes for a metric, or is in use by another process.
+            RunError: if the run lacks probes for a metric, or a name is taken; to store it, also if the run is in use
+                by another process.
         """
+        if name is not None:
+            check_name(name, "name")
         main, data = self.imputer or restore_imputer(self.results.settings.imputer), self.manifest.data
         requests = find_metrics(metrics)
-        values = {name: metric.bound(main, neighbours=data.has_neighbours) for name, metric in requests.items()}
-        for name, metric in values.items():
-            if not any(self.reader.readable(method, metric.sweeps(self.reader.features)) for method in self.methods):
+        values = {each: metric.bound(main, neighbours=data.has_neighbours) for each, metric in requests.items()}
+        self.run.check_there()
+        run, reader, stored = self.run, self.reader, read_manifest(self.path)
+        if (stored.methods, stored.sweeps) != (reader.manifest.methods, reader.manifest.sweeps):
+            # Another process has added methods or probes since this run was opened: they belong to it now.
+            run = Run(self.path, dataclasses.replace(stored, data=data))
+            reader = TableReader(run)
+        complete = [method for method in run.manifest.methods if reader.complete(method)]
+        for each, metric in values.items():
+            if not any(reader.readable(method, metric.sweeps(reader.features)) for method in complete):
                 raise RunError(
-                    f"{self.run} has no probes for {name}: it needs levels or an imputer that were not measured. Run "
+                    f"{run} has no probes for {each}: it needs levels or an imputer that were not measured. Run "
                     "evaluate with this metric on the same directory; only what is missing is computed."
                 )
         settings = dataclasses.replace(
             self.results.settings,
-            metrics={name: describe_metric(metric) for name, metric in values.items()},
+            metrics={each: describe_metric(metric) for each, metric in values.items()},
             imputer=describe_imputer(main),
             resamples=resamples or self.results.settings.resamples,
         )
-        with RunDirectory(self.path) as directory:
-            self.run.check_there()
-            stored = directory.manifest or self.manifest
-            # Another process may have added methods since this run was opened: they belong to it now.
-            grown = (stored.methods, stored.sweeps) != (self.reader.manifest.methods, self.reader.manifest.sweeps)
-            self.run.write_manifest(dataclasses.replace(stored, settings=settings, data=data))
-            reader = TableReader(self.run) if grown else self.reader
-            reader.properties |= {m: own.properties for m, own in self.results.methods.items() if own.properties}
-            analysis = analyse(reader, values, settings)
-            write_results(self.run, analysis)
-        return Evaluation(self.run, analysis.results, reader, values, main, analysis.comparison)
+        reader.properties |= {m: own.properties for m, own in self.results.methods.items() if own.properties}
+        analysis = analyse(reader, values, settings)
+        query = name or query_name(settings, stored.settings)
+        answer = Evaluation(run, analysis.results, reader, values, main, analysis.comparison, query=query)
+        return answer if name is None else store_query(answer, name)
 
 
 _NUMBERS = ("value", "low", "high", "control", "skill", "skill_low", "skill_high", "p")
@@ -179,6 +192,11 @@ def _numbers(curve: CurveResults) -> dict[str, float | None]:
 
 
 @checked
-def open_evaluation(path: str | os.PathLike[str]) -> Evaluation:
-    """Open the results of a run."""
-    return Evaluation.open(path)
+def open_evaluation(path: str | os.PathLike[str], *, results: str | os.PathLike[str] | None = None) -> Evaluation:
+    """Open the results of a run.
+
+    Args:
+        path: the run directory.
+        results: the name of a stored query (see `Evaluation.ask`), or its file; the run's own results by default.
+    """
+    return Evaluation.open(path, results)

@@ -67,7 +67,7 @@ def test_inputs_that_cannot_be_used(inputs, found):
         ([0, -1], r"class indices from 0; that of sample '00001' is -1"),
         (np.array([0, 2**63], np.uint64), "`labels` must hold numbers of 64 bits with a sign; got 9223372036854775808"),
         ([0.0, np.nan], r"`labels` must be finite; that of sample '00001' is nan"),
-        ([[1, 0], [0, 1]], r"got int64 of shape \(2, 2\)\. Of one-hot labels take argmax"),
+        ([[1, 0], [0, 1]], r"got int64 of shape \(2, 2\)\. They are one-hot: pass labels\.argmax"),
         ([0], r"one number for each of the 2 samples; got int64 of shape \(1,\)"),
     ],
 )

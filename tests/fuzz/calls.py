@@ -217,7 +217,7 @@ CALLS: dict[str, Callable[[Subject], Call]] = {
             "out": s.folder / "new",
         },
     ),
-    "open_evaluation": lambda s: Call(tl.open_evaluation, {"path": s.run}),
+    "open_evaluation": lambda s: Call(tl.open_evaluation, {"path": s.run, "results": None}),
     "format_table": lambda s: Call(tl.format_table, {"evaluations": [s.evaluation], "kind": "csv"}),
     "write_figures": lambda s: Call(
         tl.write_figures, {"evaluations": [s.evaluation], "directory": s.folder / "new" / "figures"}

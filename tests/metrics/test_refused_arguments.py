@@ -48,6 +48,34 @@ def test_arguments(changed, name):
         tl.soundness(*plain, **given)
 
 
+@pytest.mark.parametrize("performance", ["accuracy", "probability", "balanced_accuracy", "top2"])
+def test_no_share_gains_more_than_one(performance):
+    how = {"epsilon": 5, "performance": performance}
+    table = tl.soundness(tiny_model(), INPUTS, LABELS, MAPS, levels=(0.5, 0.2)).table
+    for call in (
+        lambda: tl.soundness(tiny_model(), INPUTS, LABELS, MAPS, **how),
+        lambda: tl.Soundness(**how),
+        lambda: tl.soundness_from_probes(table, **how),
+        lambda: tl.evaluate(tiny_model(), (INPUTS, LABELS), ["random"], metrics=["soundness"], **how),
+    ):
+        with pytest.raises(
+            ValueError,
+            match=rf"`epsilon` must lie within \[0, 1\].*a gain in {performance}; got 5.*points pass 0\.05\.$",
+        ):
+            call()
+    with pytest.raises(ValueError, match=r"`epsilon` must lie within \[0, 1\].*got 200\.0\.$"):
+        tl.Soundness(epsilon=200.0, performance=performance)
+    assert tl.Soundness(epsilon=1, performance=performance).epsilon == 1
+
+
+@pytest.mark.parametrize("performance", ["logit", "score", "r2", "neg_mse", lambda table: 50 * table.probability])
+def test_other_measures_may_gain_more_than_one(performance):
+    assert tl.Soundness(epsilon=5, performance=performance).epsilon == 5
+    if performance == "logit" or callable(performance):
+        how = {"levels": (0.5, 0.2), "epsilon": 5, "performance": performance}
+        assert tl.soundness(tiny_model(), INPUTS, LABELS, MAPS, **how).epsilon == 5
+
+
 @pytest.mark.parametrize("metric", [tl.soundness, tl.completeness, tl.road, tl.deletion, tl.insertion])
 def test_maps_of_zeros_are_warned_of(metric):
     with pytest.warns(UserWarning, match="`maps` are zero everywhere for all 4 samples"):

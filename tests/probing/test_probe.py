@@ -197,7 +197,7 @@ def test_half_precision_and_non_contiguous_inputs():
     [
         ({"labels": [0, 1, 4, -1]}, ValueError, r"within 0 … 3, the model's classes; sample '2' has 4, and 2 of 4"),
         ({"labels": [0, 1]}, ValueError, r"one number for each of the 4 samples; got shape \(2,\)"),
-        ({"labels": torch.eye(4)}, ValueError, r"For one-hot labels, pass labels.argmax"),
+        ({"labels": torch.eye(4)}, ValueError, r"They are one-hot: pass labels\.argmax"),
         ({"labels": [0.0, 1.0, 2.0, 3.0]}, ValueError, "one value per input, because `labels` are floating-point"),
         ({"labels": [0.0, 1.0, float("nan"), 3.0]}, ValueError, "that of sample '2' is not"),
         ({"inputs": torch.ones(4, 2, 8, 8, dtype=torch.uint8)}, TypeError, "floating-point.*got torch.uint8"),

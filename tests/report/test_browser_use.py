@@ -318,3 +318,38 @@ def test_tokens_are_shown_by_place_and_id(browser, tmp_path):
     assert browser.run(CONTRAST) == []
     assert "class " in browser.one(".subject h3").text
     assert browser.complaints() == []
+
+
+def test_the_page_switches_between_the_results_of_a_run(browser, tmp_path):
+    run = make_run(tmp_path / "run", metrics=["deletion", "completeness_share"])
+    strict = run.ask({"deletion": tl.Deletion(performance="probability")}, name="by-probability")
+    page = write_report([run], tmp_path / "r.html")
+
+    def shown():
+        current = [link.text for link in browser.all("nav[aria-label=Results] [aria-current]")]
+        first = browser.one("table tbody tr")
+        return current, [cell.text.split()[0] for cell in first.find_elements("css selector", "td")][:1]
+
+    def values(evaluation):
+        best = evaluation.results.best_first()[0]
+        return [f"{evaluation.results.area(best, evaluation.metrics[0]):.3f}"]
+
+    browser.open(page)
+    own = shown()
+    assert own == (["The run's own results"], values(run))
+    assert "Query" not in browser.one(".facts").text
+    browser.all("nav[aria-label=Results] a")[1].click()
+    browser.wait("return document.readyState === 'complete' && content.runs[0].query === 'by-probability'")
+    assert shown() == (["Query by-probability"], values(strict))
+    assert browser.run("return content.runs[0].metrics.map(metric => metric.key)") == ["deletion"]
+    assert "Query\nby-probability" in browser.one(".facts").text
+    assert "Samples are shown with the run's own results" in browser.one("#explorer").text
+    assert "this query leaves out" in browser.one("#glance .empty").text
+    assert browser.run(CONTRAST) == []
+    browser.all("nav[aria-label=Results] a")[0].click()
+    browser.wait("return document.readyState === 'complete' && content.runs[0].query === null")
+    assert shown() == own
+    browser.open(write_report([strict], tmp_path / "alone.html"))
+    assert "Results of the query by-probability" in browser.one("header").text
+    assert browser.all("#explorer .cards")
+    assert browser.complaints() == []

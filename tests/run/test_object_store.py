@@ -57,7 +57,15 @@ def test_a_run_has_the_bytes_of_one_on_this_machine(store, whole, capsys):
     assert main(["ask", out, "--metrics", "road_morf", "--quiet"]) == 2  # which needs another imputer's probes
     assert "has no probes for road_morf" in capsys.readouterr().err
     assert main(["ask", out, "--performance", "probability", "--quiet"]) == 0
-    assert open_evaluation(out).results.settings.metrics["deletion"]["performance"] == "probability"
+    [name] = open_evaluation(out).queries()
+    asked = open_evaluation(out, results=name).results.settings.metrics
+    assert asked["deletion"]["performance"] == "probability"
+    assert {file: content for file, content in contents(out).items() if file != f"results/{name}.json"} == whole
+    capsys.readouterr()
+    assert main(["verify", out]) == 0
+    assert capsys.readouterr().out == "24 of 24 files are intact.\n"
+    assert main(["report", out, "--results", name]) == 0
+    assert capsys.readouterr().out == f"{out}/report-{name}.html\n"
 
 
 def test_from_the_command_line(store, tmp_path, capsys):

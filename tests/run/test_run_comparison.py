@@ -231,17 +231,18 @@ def test_another_question_is_not_compared(folder):
 
     result = tl.compare([right, asked(epsilon=0.05)])
     assert result.notes == (
-        "soundness is not compared between right and asked: epsilon is 0.01 in right and 0.05 in asked. Use "
-        "the same settings in both, by evaluation.ask(…) or twinlens ask.",
+        "soundness is not compared between right and asked (soundness-epsilon-0.05): epsilon is 0.01 in right and 0.05 "
+        "in asked (soundness-epsilon-0.05). Ask both with the same settings: evaluation.ask(…), or twinlens ask --name "
+        "NAME and twinlens compare --results NAME.",
     )
     assert {pair.metric for pair in result.pairs} == {"completeness"}
     [note] = tl.compare([right, asked(levels=(0.7, 0.5, 0.3))]).notes
-    assert "levels is [0.9, 0.7, 0.5, 0.3, 0.1] in right and [0.7, 0.5, 0.3] in asked" in note
+    assert "levels is [0.9, 0.7, 0.5, 0.3, 0.1] in right and [0.7, 0.5, 0.3] in asked (" in note
     [note] = tl.compare([right, asked(performance="logit")]).notes
-    assert "performance is 'probability' in right and 'logit' in asked" in note
+    assert "performance is 'probability' in right and 'logit' in asked (" in note
     lenient = dataclasses.replace(tl.metrics.PROTOCOLS["paper"], name="mine", levels=(0.5,), strict=False)
     [note] = tl.compare([right, asked(protocol=lenient)]).notes
-    assert "protocol.strict is True in right and False in asked" in note
+    assert "protocol.strict is True in right and False in asked (" in note
 
 
 def test_levels_that_are_named_and_those_by_default_are_the_same_question(right, folder):

@@ -13,6 +13,7 @@ from tests.fuzz.commands import parser_of
 from tests.small_runs import contents
 from twinlens import evaluation as module
 from twinlens.cli.flags import read_arguments
+from twinlens.cli.main import main
 from twinlens.cli.printing import print_evaluation
 from twinlens.errors import RunError
 from twinlens.evaluation import evaluate
@@ -229,7 +230,7 @@ def test_limit_is_the_upper_end():
 def test_another_question_pays_for_the_same_looks(tmp_path):
     first = run(0.05, tmp_path / "run")
     again = open_evaluation(tmp_path / "run").ask(OPTIONS["metrics"])
-    assert again.results == first.results
+    assert (again.results, again.query) == (first.results, None)
     assert [finding for finding in verify_run(again.run) if finding.problem] == []
     narrower = again.ask({"completeness": OPTIONS["metrics"]["completeness"]}).results.stopping
     assert (narrower.look, narrower.confidence) == (2, first.results.stopping.confidence)
@@ -237,7 +238,7 @@ def test_another_question_pays_for_the_same_looks(tmp_path):
 
 @pytest.mark.slow
 def test_results_stay_readable_while_the_next_round_is_measured(tmp_path, monkeypatch):
-    """A run that is killed on its way to more samples has what it found before; asked again, it goes back there."""
+    """A run that is killed on its way to more samples has what it found before, and can be asked about it."""
     first = run(0.05, tmp_path / "run")
     with monkeypatch.context() as patch:
         patch.setattr(Run, "save_maps", lambda *_: (_ for _ in ()).throw(Killed))
@@ -249,12 +250,24 @@ def test_results_stay_readable_while_the_next_round_is_measured(tmp_path, monkey
     assert found.curve("good", "completeness").area() == first.results.area("good", "completeness")
     problems = {finding.file: finding.problem for finding in verify_run(read_run(tmp_path / "run")) if finding.problem}
     assert problems["results.json"] == "older than the last command, which has not ended"
-    again = found.ask(OPTIONS["metrics"]).results.stopping
+    mine = {"completeness": OPTIONS["metrics"]["completeness"]}
+    again = found.ask(mine, name="mine").results.stopping
     assert (again.until, again.met, again.samples) == ("0.05", True, 128)
     never = dataclasses.replace(again, until="1e-09", met=False, widest=0.0664)
     assert describe_stopping(never) == (
         "128 of 260 samples were measured, not enough for ±1e-09: the widest interval is ±0.066, 2 looks."
     )
+    assert open_evaluation(tmp_path / "run", results="mine").outdated is None
+    more = run(NEVER, tmp_path / "run")
+    asked = open_evaluation(tmp_path / "run", results="mine")
+    assert asked.notes == (
+        "The query mine is outdated: the run has 260 samples now, and not 128. Ask again to include them.",
+    )
+    assert asked.curve("good", "completeness").area() == first.results.area("good", "completeness")
+    problems = {finding.file: finding.problem for finding in verify_run(read_run(tmp_path / "run")) if finding.problem}
+    assert problems == {"results/mine.json": f"older than the run: {asked.outdated}. Ask again"}
+    assert main(["ask", str(more.path), "--name", "mine", "--quiet"]) == 0
+    assert open_evaluation(more.path, results="mine").results.data.samples == 260
     assert [finding for finding in verify_run(read_run(tmp_path / "run")) if finding.problem] == []
 
 

@@ -79,7 +79,7 @@ def test_results_of_before_what_a_killed_command_was_to_add(capsys, run):
     assert problems(capsys, run) == {"results.json": "older than the last command, which has not ended"}
     (run / "results.json").write_bytes(after)
     assert problems(capsys, run) == {}
-    assert main(["ask", str(run), "--performance", "probability", "--quiet"]) == 0
+    make_run(run, ["random", "centre", "saliency"], performance="probability")
     assert problems(capsys, run) == {}
     (run / "results.json").write_bytes(after)
     assert problems(capsys, run) == {"results.json": "older than the last command, which has not ended"}

@@ -95,7 +95,7 @@ class Sandbox:
             "original inputs": lambda name: name.startswith("probes/_original/"),
             "maps and probes": lambda name: name.startswith(("maps/", "probes/")) and "-exchanged/" not in name,
             "control": lambda name: "-exchanged/" in name,
-            "results": lambda name: name.startswith(("results.", "selected.")),
+            "results": lambda name: name.startswith(("results.", "results/", "selected.")),
             "page": lambda name: name == "report.html",
         }
         phase = next((stage for stage, belongs in stages.items() if any(map(belongs, missing))), "end")

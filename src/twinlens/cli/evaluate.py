@@ -148,12 +148,12 @@ def _run(arguments: Arguments, namespace: argparse.Namespace) -> None:
         raise incomplete(evaluation.run, evaluation.failures)
 
 
-def show(evaluation: Evaluation, namespace: argparse.Namespace) -> None:
-    """Print the table of an evaluation, or its summary as JSON."""
+def show(evaluation: Evaluation, namespace: argparse.Namespace, where: str | None = None) -> None:
+    """Print the table of an evaluation and where its files are, or its summary as JSON."""
     if namespace.json:
         print(json.dumps(evaluation.overview(), indent=1, ensure_ascii=False))
     elif not namespace.quiet and not evaluation.methods:  # other jobs of the run are not finished
         for warning in evaluation.results.warnings:
             print_plain(open_console(), warning)
     elif not namespace.quiet:
-        print_evaluation(evaluation)
+        print_evaluation(evaluation, where)

@@ -23,6 +23,7 @@ from twinlens.report.results_table import (
     differences_table,
     results_table,
 )
+from twinlens.run.stored_run import run_labels
 from twinlens.run.wording import describe_stopping, find_headlines, group_warnings
 from twinlens.statistics.contrasts import RunComparison
 
@@ -52,8 +53,8 @@ def print_plain(console: Console, text: str) -> None:
     console.print(printable_line(text), markup=False, highlight=False, soft_wrap=True)
 
 
-def print_evaluation(evaluation: Evaluation) -> None:
-    """Print the table of a run, its headlines and its warnings."""
+def print_evaluation(evaluation: Evaluation, where: str | None = None) -> None:
+    """Print the table of a run, its headlines, its warnings, and where it is stored."""
     console, results = open_console(), evaluation.results
     skipped = results.data.skipped
     print_plain(console, evaluation.title)
@@ -68,16 +69,17 @@ def print_evaluation(evaluation: Evaluation) -> None:
         print_plain(console, f"Note: {note}")
     for sentence in find_headlines(results):
         print_plain(console, f"• {sentence}")
+    source = "--json" if evaluation.file is None else evaluation.file.name
     for alike in group_warnings(results.warnings, evaluation.methods):
-        more = f" ({len(alike) - 1} similar, see results.json)" if len(alike) > 1 else ""
+        more = f" ({len(alike) - 1} similar, see {source})" if len(alike) > 1 else ""
         print_plain(console, f"Note: {alike[0]}{more}")
-    print_plain(console, f"All files are in {evaluation.path}")
+    print_plain(console, where or f"All files are in {evaluation.path}")
 
 
 def print_runs(evaluations: Sequence[Evaluation], *, verdicts: bool = False) -> None:
     """Print the tables of several runs as one, and on request a sentence about each pair of methods."""
     console = open_console()
-    table = results_table(evaluations, [evaluation.path.name for evaluation in evaluations])
+    table = results_table(evaluations, run_labels(evaluations))
     _print_table(console, table, groups=len(evaluations) > 1, times=True)
     for evaluation in evaluations:
         print_plain(console, f"{evaluation.path}: {describe_columns(evaluation.results)}")

@@ -7,6 +7,7 @@ import contextlib
 import json
 import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from twinlens.cli.printing import print_differences, print_runs
 from twinlens.errors import RunError, printable_line, short_repr
@@ -21,14 +22,27 @@ from twinlens.support.fields import to_json
 def add_report(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `twinlens report`."""
     parser.add_argument("runs", nargs="+", metavar="RUN", help="run directories")
-    parser.add_argument("--out", metavar="FILE", help="output page (default: report.html in the first run)")
+    _add_results(parser)
+    parser.add_argument(
+        "--out",
+        metavar="FILE",
+        help="output page (default: report.html in the first run; report-NAME.html for a query)",
+    )
     parser.add_argument("--figures", metavar="DIR", help="write every chart as PDF, SVG and PNG instead")
     parser.add_argument("--table", choices=("latex", "markdown", "csv"), help="print the table for a paper instead")
 
 
+def _add_results(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--results",
+        metavar="NAME",
+        help="results of a query that `twinlens ask` stored in each run, or its file (default: the run's own results)",
+    )
+
+
 def run_report(arguments: argparse.Namespace) -> None:
     """Write a page, figures, or a table."""
-    evaluations = [open_evaluation(path) for path in arguments.runs]
+    evaluations = [open_evaluation(path, results=arguments.results) for path in arguments.runs]
     if arguments.table:
         _print_table(evaluations, arguments.table)
     elif arguments.figures:
@@ -41,8 +55,14 @@ def run_report(arguments: argparse.Namespace) -> None:
             with contextlib.suppress(RunError), RunDirectory(evaluations[0].path):
                 pass  # removes what killed processes left, unless the run is in use
         with writing_to(arguments.out, "out"):
-            page = write_report(evaluations, arguments.out or evaluations[0].path / "report.html")
+            page = write_report(evaluations, arguments.out or _page_of(evaluations[0]))
         print(printable_line(str(page)))
+
+
+def _page_of(evaluation: Evaluation) -> Path:
+    """Return the page of a run, or of a query."""
+    name = "report.html" if evaluation.query is None else f"report-{evaluation.query}.html"
+    return evaluation.path / name
 
 
 def _print_table(evaluations: Sequence[Evaluation], kind: str) -> None:
@@ -73,6 +93,7 @@ def writing_to(path: str | None, option: str) -> Iterator[None]:
 def add_compare(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `twinlens compare`."""
     parser.add_argument("runs", nargs="+", metavar="RUN", help="run directories")
+    _add_results(parser)
     parser.add_argument("--out", metavar="FILE", default="comparison.html", help="output page (default: %(default)s)")
     parser.add_argument("--verdicts", action="store_true", help="also print each comparison as a sentence")
     parser.add_argument(
@@ -87,7 +108,7 @@ def add_compare(parser: argparse.ArgumentParser) -> None:
 
 def run_compare(arguments: argparse.Namespace) -> None:
     """Print the tables of several runs as one and the differences between the runs, and write their page."""
-    evaluations = [open_evaluation(path) for path in arguments.runs]
+    evaluations = [open_evaluation(path, results=arguments.results) for path in arguments.runs]
     runs = dict(zip(run_labels(evaluations), evaluations, strict=True))
     several = len(runs) > 1 and arguments.resamples != 0
     comparison = compare_evaluations(runs, resamples=arguments.resamples) if several else None

@@ -18,7 +18,8 @@ from torch.utils.data import DataLoader, IterableDataset, RandomSampler, Sequent
 
 from twinlens.data.images import reading
 from twinlens.data.samples import ArrayInputs, Samples, from_arrays, hash_array, make_samples
-from twinlens.errors import DataError
+from twinlens.errors import DataError, short_repr
+from twinlens.probing.label_advice import label_advice
 from twinlens.support.arrays import as_array
 
 _INPUT_KEYS = ("pixel_values", "image", "img", "inputs", "input", "x")
@@ -186,12 +187,24 @@ def _unbatched(batch: object) -> Iterator[object]:
         yield batch
 
 
+def _advice(labels: Sequence[Any]) -> str:
+    """Return what to do with labels that are not one number each."""
+    try:
+        stacked = np.stack([np.asarray(label.cpu() if isinstance(label, Tensor) else label) for label in labels])
+        return label_advice(stacked, len(labels), items=True)
+    except (ValueError, TypeError):  # of several shapes, or not numbers
+        return ""
+
+
 def _as_labels(labels: Sequence[object], ids: Sequence[str]) -> NDArray[Any]:
     """Return labels as one array of integers, or of floating-point numbers for regression."""
     numbers = []
     for name, label in zip(ids, labels, strict=True):
         array = np.asarray(label.cpu() if isinstance(label, Tensor) else label)
         if array.size != 1 or array.dtype.kind not in "iuf":
-            raise DataError(f"Labels of `data` must be one number each; that of sample '{name}' is {label!r}.")
+            raise DataError(
+                f"Labels of `data` must be one number each; that of sample '{name}' is {short_repr(label)}."
+                f"{_advice(labels)}"
+            )
         numbers.append(array.reshape(-1)[0])
     return np.asarray(numbers)

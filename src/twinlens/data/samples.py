@@ -24,6 +24,7 @@ from PIL import Image
 from twinlens.data.images import read_image, reading
 from twinlens.errors import DataError
 from twinlens.probing.answers import REGRESSION, task_of
+from twinlens.probing.label_advice import label_advice
 from twinlens.probing.maps import check_ids
 from twinlens.probing.model_call import Labels
 from twinlens.probing.tokens import pack_tokens
@@ -142,14 +143,20 @@ def from_arrays(
         raise DataError(
             "`inputs` must be images, uint8 (N, H, W) or (N, H, W, 1 or 3), or what the model expects, floating-point "
             f"(N, C, *S) or (N, D), or token ids (N, T), none of them empty; got {array.dtype} of shape {shape}. "
-            "Of uint8 images move the channels last; convert other numbers to float32 and normalise them."
+            + (
+                "Of a single sample, add the batch dimension: inputs[None]."
+                if len(shape) == 1 or (array.dtype == np.uint8 and len(shape) == 2)
+                else "Of uint8 images move the channels last; convert other numbers to float32 and normalise them."
+            )
         )
     names = [f"{i:05d}" for i in range(len(array))] if ids is None else ids
     targets = as_array(labels, "labels")
     if targets.shape not in ((len(array),), (len(array), 1)) or targets.dtype.kind not in "iuf":
+        wrong_type = targets.shape == (len(array),)
+        advice = " Convert class numbers to int64." if wrong_type else label_advice(labels, len(array))
         raise DataError(
             f"`labels` must hold one number for each of the {len(array)} samples; got {targets.dtype} of shape "
-            f"{targets.shape}. Of one-hot labels take argmax(1); convert class numbers to int64."
+            f"{targets.shape}.{advice}"
         )
     class_names = None if classes is None else tuple(str(c) for c in classes)
     return make_samples(name, names, targets.reshape(-1), class_names, ArrayInputs(array, names))
@@ -200,7 +207,7 @@ def check(
         The samples that can be read; those left out if `skip_bad`, otherwise the first of them is an error; a digest of
         the ids, labels and content of the former; and a fingerprint of each, the same in every data set.
     """
-    digest, good, skipped, prints, seen = hashlib.blake2b(digest_size=32), [], [], [], set[bytes]()
+    digest, good, skipped, prints, seen = hashlib.blake2b(digest_size=32), [], [], [], set[tuple[bytes, float]]()
     with ThreadPoolExecutor(workers) as pool:
         for start in range(0, len(samples), _WINDOW):
             window = range(start, min(start + _WINDOW, len(samples)))
@@ -209,7 +216,7 @@ def check(
                 if isinstance(outcome, bytes):
                     good.append(index)
                     content = samples.identify(index, outcome)
-                    seen.add(outcome)
+                    seen.add((outcome, samples.labels[index].item()))
                     digest.update(content)
                     prints.append(hashlib.blake2b(content, digest_size=FINGERPRINT).digest())
                 elif skip_bad:
@@ -219,10 +226,12 @@ def check(
     if not good:
         reason = f"; the first: {skipped[0].reason}" if skipped else "."
         raise DataError(f"None of the {len(samples)} samples of {samples.name} can be read{reason}")
-    if copies := len(good) - len(seen):
+    if copies := len(good) - len({content for content, _ in seen}):
+        several = len(good) == len(seen)  # one row for each class of a sample
+        what = "repeat the input of another with another label" if several else "are copies of others"
         warnings.warn(
-            f"{copies} of the {len(good)} samples of {samples.name} are copies of others. Intervals assume "
-            "different samples, and are too narrow. Remove the copies.",
+            f"{copies} of the {len(good)} samples of {samples.name} {what}. Intervals assume different samples, and "
+            f"are too narrow.{'' if several else ' Remove the copies.'}",
             stacklevel=2,
         )
     checked = samples.take(good)

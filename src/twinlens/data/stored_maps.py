@@ -150,9 +150,10 @@ def _size(shape: tuple[int, ...]) -> str:
 
 def _in_order(name: str, shape: tuple[int, ...], samples: Samples) -> dict[str, int]:
     if not shape or shape[0] != len(samples):
+        single = " Of a single map, add the batch dimension: maps[None]." if len(samples) == 1 else ""
         raise DataError(
             f"{name} must hold one map for each of the {len(samples)} samples of {samples.name}, in their order; "
-            f"its shape is {shape}. Store maps by sample id if some are missing."
+            f"its shape is {shape}.{single or ' Store maps by sample id if some are missing.'}"
         )
     return {sample: position for position, sample in enumerate(samples.ids)}
 

@@ -187,6 +187,17 @@ def check_performance(performance: Performance) -> Performance:
     return performance
 
 
+def is_share(performance: Performance) -> bool:
+    """Return whether a measure lies within [0, 1] for every model.
+
+    Example:
+        >>> is_share("top5"), is_share("logit")
+        (True, False)
+    """
+    shares = ("accuracy", "balanced_accuracy", "probability")
+    return isinstance(performance, str) and (performance in shares or re.fullmatch(_TOP, performance) is not None)
+
+
 def measure(table: ProbeTable, performance: Performance, protocol: Protocol) -> Measured:
     """Measure the performance at each level of the table.
 

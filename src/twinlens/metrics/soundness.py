@@ -13,7 +13,7 @@ import numpy as np
 
 from twinlens.metrics.judge import Judge
 from twinlens.metrics.metric import About, StepMetric
-from twinlens.metrics.performance import SCORES, Performance
+from twinlens.metrics.performance import SCORES, Performance, is_share
 from twinlens.metrics.protocols import Protocol, find_protocol
 from twinlens.metrics.soundness_curve import SoundnessCurve
 from twinlens.metrics.step_curve import StepCurve, soundness_rank
@@ -62,8 +62,7 @@ class Soundness(StepMetric):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.epsilon >= 0:
-            raise ValueError(f"`epsilon` must be >= 0, such as 0.01; got {self.epsilon!r}.")
+        _check_epsilon(self.epsilon, self.performance)
         self._refuse_for_steps("levels", "epsilon")
         if self.levels is not None:
             object.__setattr__(self, "levels", check_levels("levels", self.levels, decreasing=True))
@@ -135,6 +134,18 @@ class Soundness(StepMetric):
         )
 
 
+def _check_epsilon(epsilon: float, performance: Performance) -> None:
+    """Refuse a threshold that no gain in performance can be meant by."""
+    if not epsilon >= 0:
+        raise ValueError(f"`epsilon` must be >= 0, such as 0.01; got {epsilon!r}.")
+    if epsilon > 1 and is_share(performance):
+        points = f" For {epsilon:g} percentage points pass {epsilon / 100:g}." if epsilon <= 100 else ""
+        raise ValueError(
+            f"`epsilon` must lie within [0, 1], such as 0.01, because it is a gain in {performance}; got {epsilon!r}."
+            f"{points}"
+        )
+
+
 @checked
 def soundness_from_probes(
     table: ProbeTable,
@@ -155,8 +166,7 @@ def soundness_from_probes(
         performance: see `twinlens.metrics.performance.measure`.
         protocol: "paper", "soco", or a `Protocol`.
     """
-    if not epsilon >= 0:
-        raise ValueError(f"`epsilon` must be >= 0, such as 0.01; got {epsilon!r}.")
+    _check_epsilon(epsilon, performance)
     schedule, rules = table.settings.schedule, find_protocol(protocol)
     if (schedule.by, schedule.order) != ("area", "lerf") or schedule.levels[0] < schedule.levels[-1]:
         raise ValueError(

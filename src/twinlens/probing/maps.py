@@ -79,6 +79,7 @@ def spatial_shape(inputs_shape: Sequence[int]) -> tuple[int, ...]:
         raise ValueError(
             "`inputs` must be (samples, channels, *spatial) or (samples, features), none of them empty; "
             f"got shape {tuple(inputs_shape)}."
+            + (" Of a single sample, add the batch dimension: inputs[None]." if len(inputs_shape) == 1 else "")
         )
     return tuple(inputs_shape[2:] if len(inputs_shape) > 2 else inputs_shape[1:])
 
@@ -150,7 +151,7 @@ def _reduce_channels(values: Tensor, spatial: tuple[int, ...], ids: Sequence[str
     if not shape or shape[0] != count:
         raise ValueError(
             f"`maps` must hold one map for each of the {count} samples (ids {ids[0]!r} to {ids[-1]!r}); "
-            f"got shape {shape}."
+            f"got shape {shape}.{_batch_advice(shape, spatial, count)}"
         )
     if shape[1:] == spatial or (resizing and len(shape) == len(spatial) + 1 and 0 not in shape):
         return values
@@ -168,6 +169,19 @@ def _reduce_channels(values: Tensor, spatial: tuple[int, ...], ids: Sequence[str
             f"channels={' or '.join(map(repr, CHANNELS))}."
         )
     return CHANNELS[reading.channels](values)
+
+
+def _batch_advice(shape: tuple[int, ...], spatial: tuple[int, ...], samples: int) -> str:
+    """Return a sentence about a map without a batch dimension, with a space before it; empty for other maps."""
+    if shape == spatial:
+        return (
+            " This is a single map: add the batch dimension, maps[None]." if samples == 1 else " This is a single map."
+        )
+    if samples > 1 or shape[1:] != spatial:
+        return ""
+    if len(spatial) == 1:  # `inputs` may be an image that was taken for a signal of many channels
+        return " If these are one image and its map, add the batch dimension to both: inputs[None], maps[None]."
+    return " This is a single map with channels: add the batch dimension, maps[None]."
 
 
 def negative_share(maps: Tensor) -> Tensor:

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from twinlens.errors import first_line, unknown
 from twinlens.probing.answers import REGRESSION, SINGLE, Target, as_two, find_logits, score_of, task_of
+from twinlens.probing.label_advice import label_advice
 from twinlens.probing.maps import check_ids, spatial_shape
 from twinlens.probing.tokens import are_tokens
 from twinlens.support.arrays import ArrayLike, as_array, as_tensor, check_dense
@@ -300,10 +301,12 @@ def check_inputs(
 def check_labels(labels: Labels, ids: Sequence[str], name: str = "labels") -> NDArray[Any]:
     """Return one label per sample, as int64, or as float64 for regression; errors call them `name`."""
     targets = as_array(labels, name)
+    if targets.shape == (len(ids), 1):
+        targets = targets.reshape(-1)
     if targets.shape != (len(ids),):
         raise ValueError(
-            f"`{name}` must hold one number for each of the {len(ids)} samples; got shape {targets.shape}. "
-            "For one-hot labels, pass labels.argmax(1)."
+            f"`{name}` must hold one number for each of the {len(ids)} samples; got shape {targets.shape}."
+            f"{label_advice(labels, len(ids), name)}"
         )
     if targets.dtype.kind == "f" and not np.isfinite(targets).all():
         first = ids[int(np.flatnonzero(~np.isfinite(targets))[0])]

@@ -5,6 +5,11 @@
 const content = JSON.parse(document.getElementById('content').textContent);
 const several = content.runs.length > 1;
 
+// A query, results of the same run with other settings, takes the place of the run's own: ?results=NAME.
+const queries = content.runs[0]?.queries ?? [];
+const chosen = queries.find(query => query.name === new URLSearchParams(location.search).get('results'));
+if (chosen) content.runs[0] = { ...content.runs[0], ...chosen };
+
 /** Makes an element. Text is added as text nodes only: no name from a run can become markup. */
 function element(tag, attributes = {}, ...children) {
   const made = document.createElement(tag);

@@ -15,6 +15,24 @@ function header() {
     element('h1', {}, ...title),
     element('p', { class: 'lead' }, several ? `${content.runs.length} runs side by side. ${QUESTIONS}` : QUESTIONS),
     several ? null : element('p', { class: 'quiet' }, `${first.samples} samples, ${first.quality}`),
+    resultsSwitch(),
+  );
+}
+
+/** Links between the run's own results and its queries; on the page of a query alone, its name. */
+function resultsSwitch() {
+  const shown = several ? null : content.runs[0].query;
+  if (!queries.length) return shown ? element('p', { class: 'quiet' }, 'Results of the query ', name(shown)) : null;
+  const link = (href, query, ...inside) =>
+    element('a', { class: 'choice', href, 'aria-current': query === chosen && 'true' }, ...inside);
+  const here = queries.filter(query => query.explorer);
+  const others = queries.filter(query => !query.explorer).map(query => query.name);
+  return element(
+    'nav',
+    { class: 'choices', 'aria-label': 'Results' },
+    link('?', undefined, "The run's own results"),
+    ...here.map(query => link(`?${new URLSearchParams({ results: query.name })}`, query, 'Query ', name(query.name))),
+    others.length ? element('p', { class: 'quiet' }, name(`Not on this page: ${others.join(', ')}`)) : null,
   );
 }
 
@@ -94,13 +112,14 @@ function sentences(list) {
   return element('ul', {}, ...list.map(sentence => element('li', {}, name(sentence))));
 }
 
-function planeFigure({ plane, missing, methods }) {
+function planeFigure({ plane, missing, methods, query }) {
   if (!plane?.points.length) {
     return element(
       'p',
       { class: 'empty' },
       missing.length
-        ? `The plane needs soundness and completeness; this run did not measure ${missing.join(' and ')}.`
+        ? 'The plane needs soundness and completeness; ' +
+          `this ${query ? 'query leaves out' : 'run did not measure'} ${missing.join(' and ')}.`
         : 'No method has both a soundness and a completeness: the plane is empty.',
     );
   }
@@ -263,7 +282,8 @@ function footer() {
     element(
       'p',
       {},
-      `Written by twinlens ${content.version}. results.json in the run directory has every number. ` +
+      `Written by twinlens ${content.version}. ` +
+        (several || !content.runs[0].query ? 'results.json in the run directory has every number. ' : '') +
         'Charts by Apache ECharts.',
     ),
   );

@@ -11,11 +11,13 @@ import hashlib
 import html
 import json
 import os
-from collections.abc import Sequence
+import warnings
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from importlib.metadata import version
 from pathlib import Path
 
+from twinlens.errors import RunError
 from twinlens.report.explorer import describe_samples
 from twinlens.report.results_table import DIRECTIONS
 from twinlens.report.run_summary import describe_comparison, describe_run
@@ -37,8 +39,10 @@ _SCRIPTS = (
     "explorer.js",
     "page.js",
 )
+_NO_SAMPLES = "Samples are shown with the run's own results, and on a page of the query: twinlens report --results."
 _ESCAPED = "<>&\u2028\u2029"
 _PICTURES = 5_500_000  # bytes of pictures in a page, which keeps the page below 8 MB
+_QUERIES = 1_000_000  # bytes of queries
 
 
 @checked
@@ -68,17 +72,43 @@ def write_report(
         | {"explorer": describe_samples(evaluation, budget=_PICTURES // len(evaluations))}
         for evaluation, label in zip(evaluations, run_labels(evaluations), strict=True)
     ]
+    queries = _open_queries(evaluations[0]) if len(evaluations) == 1 else []
+    runs[0]["queries"] = _describe_queries(queries, runs[0])
     title = "; ".join(dict.fromkeys(f"{run['model']} on {run['data']}" for run in runs))
     fallback = "".join(notebook_html(evaluation) for evaluation in evaluations)
     between = None
     if comparison is not None:
         between = describe_comparison(comparison, evaluations)
         fallback += differences_html(comparison, evaluations)
-    page = build_page(title, to_json(method_styles(evaluations)), runs, fallback, between)
+    page = build_page(title, to_json(method_styles([*evaluations, *queries])), runs, fallback, between)
     target = as_path(path)
     with written_whole(target) as unfinished:
         unfinished.write_text(page, encoding="utf-8")
     return target
+
+
+def _open_queries(evaluation: StoredRun) -> list[StoredRun]:
+    """Open the queries between which and the run's own results the page switches."""
+    queries = []
+    for name in evaluation.queries() if evaluation.query is None else ():
+        try:
+            query = evaluation.open_query(name)
+            query.comparison()
+            queries.append(query)
+        except RunError as error:
+            warnings.warn(f"The query {name} is left out of the page: {error}", stacklevel=3)
+    return queries
+
+
+def _describe_queries(queries: Sequence[StoredRun], run: Mapping[str, JSON]) -> list[JSON]:
+    """Return what differs from the content about the run, of as many queries as have room; of others the name."""
+    described, room = list[JSON](), _QUERIES
+    for query in queries:
+        content = describe_run(query, str(query.query)) | {"explorer": {"note": _NO_SAMPLES, "samples": []}}
+        own: dict[str, JSON] = {key: value for key, value in content.items() if key == "name" or value != run[key]}
+        room -= len(json.dumps(own))
+        described.append(own if room >= 0 else {"name": query.query})
+    return described
 
 
 def build_page(

@@ -190,7 +190,8 @@ def side_columns(evaluation: StoredRun) -> dict[Column, Mapping[str, Estimate]]:
     Sparseness comes with every run. Other columns need more model calls and exist once `twinlens check` has run.
     """
     methods = evaluation.results.methods
-    sparse = {name: method.properties["sparseness"] for name, method in methods.items() if method.properties}
+    properties = {name: method.properties for name, method in methods.items()}
+    sparse = {name: own["sparseness"] for name, own in properties.items() if "sparseness" in own}
     columns: dict[Column, Mapping[str, Estimate]] = {}
     if sparse:
         summary = "Gini index of the maps: 0 where attribution is spread evenly, near 1 where few features have it all"

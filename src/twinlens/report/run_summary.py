@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 
 from twinlens.report.plane import plane_of, tradeoff_of
 from twinlens.report.results_table import check_table, describe_samples_of, differences_table, results_table
@@ -54,6 +55,7 @@ def describe_run(evaluation: StoredRun, label: str) -> dict[str, JSON]:
     results, compared = evaluation.results, evaluation.comparison()
     return {
         "name": label,
+        "query": evaluation.query,
         "model": results.model.name,
         "data": results.data.name,
         "samples": results.data.samples,
@@ -170,10 +172,11 @@ def _facts(evaluation: StoredRun) -> list[tuple[str, str]]:
     """Return the settings of the run, as pairs of a heading and a text."""
     results, data = evaluation.results, evaluation.results.data
     skipped = f", {len(data.skipped)} skipped" if data.skipped else ""
-    written = datetime.fromtimestamp((evaluation.path / "results.json").stat().st_mtime, UTC)
+    written = datetime.now(UTC) if evaluation.file is None else _written(evaluation.file)
     versions = evaluation.run.manifest.versions.items()
     identity = f"weights {results.model.digest[:8]}, data {data.digest[:8]}, seed {results.seed}"
     return [
+        *([] if evaluation.query is None else [("Query", evaluation.query)]),
         ("Samples", f"{data.samples:,}{skipped}"),
         *([("Until", _stopping(results.stopping))] if results.stopping else []),
         *((name.capitalize(), f"{value} with nothing removed") for name, value in results.qualities()),
@@ -186,6 +189,10 @@ def _facts(evaluation: StoredRun) -> list[tuple[str, str]]:
         ("Versions", ", ".join(f"{package} {version}" for package, version in versions)),
         ("Identity", identity),
     ]
+
+
+def _written(file: Path) -> datetime:
+    return datetime.fromtimestamp(file.stat().st_mtime, UTC)
 
 
 def _stopping(stopping: StoppingResults) -> str:

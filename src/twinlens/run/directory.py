@@ -6,6 +6,7 @@
       probes/METHOD/SWEEP/00000.parquet   the model's answers about them
       results.json   results.csv          curves and summary
       pairs.csv                           each pair of methods by each metric
+      results/NAME.json                   the same with other settings: a query
       fingerprints.safetensors            a hash of each sample, to find the samples that two runs share
       checks/NAME.json                    tests of other papers
       timings.json                        how long it took
@@ -165,9 +166,14 @@ def _read_seconds(path: Path) -> dict[str, float]:
         return {}
 
 
+def is_name(name: object) -> bool:
+    """Return whether a name can be that of a file or folder on every system."""
+    return isinstance(name, str) and _NAME.fullmatch(name) is not None
+
+
 def check_name(name: str, argument: str = "methods") -> str:
     """Refuse a name that cannot be the name of a folder on every system."""
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
+    if not is_name(name):
         raise ValueError(
             f"`{argument}` must be named with letters, digits, and . _ + - alone, beginning with a letter or digit; "
             f"got {name!r}."
@@ -329,7 +335,7 @@ def _lock_file(path: Path) -> Iterator[int]:
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
     except OSError as error:
         reason = "it is a symbolic link" if path.is_symlink() else error.strerror
-        raise RunError(f"{str(path)!r} cannot be used as a lock: {reason}. Remove it, or allow writing.") from None
+        raise RunError(f"{str(path)!r} cannot be used as a lock: {reason}. Remove it, or allow writing.") from error
     try:
         yield file
     finally:

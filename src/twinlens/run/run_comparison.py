@@ -155,7 +155,10 @@ def _refusal(names: tuple[str, str], runs: tuple[StoredRun, StoredRun], metric: 
     """Return why a metric is not compared; None where it is."""
     between = f"{metric} is not compared between {names[0]} and {names[1]}"
     if unlike := unlike_settings(names, runs, metric):
-        return f"{between}: {'; '.join(unlike)}. Use the same settings in both, by evaluation.ask(…) or twinlens ask."
+        return (
+            f"{between}: {'; '.join(unlike)}. Ask both with the same settings: evaluation.ask(…), or twinlens ask "
+            "--name NAME and twinlens compare --results NAME."
+        )
     for name, run in zip(names, runs, strict=True):
         if metric not in run.metric_values:
             return f"{between}: {name} measured it with a custom function. Pass it again: evaluation.ask(…)."

@@ -272,9 +272,10 @@ def _check_fit(model: LoadedModel, samples: Samples, inputs: Tensor, options: Mo
         with refusing_exit("model"):
             answer = model.call(inputs[:1])
     except Exception as error:
+        images = " Images are (samples, channels, height, width)." if inputs.dim() == 3 else ""
         raise ValueError(
             f"`model` {model.name} fails on an input of shape {tuple(inputs[:1].shape)}: {first_line(error)} Check "
-            "the size and the channels that it expects."
+            f"the size and the channels that it expects.{images}"
         ) from error
 
     def read(answer: Any, count: int) -> Tensor:

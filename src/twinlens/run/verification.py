@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from twinlens.errors import DamagedError, first_line
+from twinlens.errors import DamagedError, RunError, first_line
 from twinlens.probing.exchange import draw_controlled
 from twinlens.probing.probe_table import ProbeTable
 from twinlens.probing.ranking import Schedule
@@ -19,13 +20,15 @@ from twinlens.run.check_records import check_files, read_check
 from twinlens.run.directory import Run, read_json
 from twinlens.run.fingerprints import FILE as FINGERPRINTS
 from twinlens.run.fingerprints import read_fingerprints
-from twinlens.run.manifest import Manifest
+from twinlens.run.manifest import Manifest, Settings
 from twinlens.run.pairs_table import FILE as PAIRS
+from twinlens.run.queries import PAIRS as QUERY_PAIRS
+from twinlens.run.queries import query_files
 from twinlens.run.sample_selection import FILE as SELECTION
 from twinlens.run.sample_selection import read_selection
 from twinlens.run.stored_run import StoredRun
 from twinlens.run.table_reader import TableReader
-from twinlens.support.fields import to_json
+from twinlens.support.fields import JSON, to_json
 from twinlens.support.memory import is_out_of_memory
 from twinlens.support.tensor_files import load_tensors
 
@@ -70,6 +73,10 @@ def verify_run(run: Run) -> list[Finding]:
     look(run.path / "results.json", lambda: _check_results(run, recompute=intact))
     if findings[-1].problem is None and (stored := StoredRun.open(run.path)).results.pairs_digest:
         look(run.path / PAIRS, stored.comparison)
+    with contextlib.suppress(RunError):  # without results.json, queries cannot be opened either
+        stored = StoredRun.open(run.path)
+        for path in query_files(run):
+            look(path, partial(_check_query, stored, path, recompute=intact))
     for path in check_files(run):
         look(path, partial(read_check, path))
     for left in run.path.rglob(".*.unfinished"):
@@ -140,5 +147,21 @@ def _check_results(run: Run, *, recompute: bool) -> str | None:
         return "older than the last command, which has not ended"
     if not recompute or len(metrics) < len(settings.metrics):
         return None
-    again = to_json(analyse(TableReader(run), metrics, settings).results)
-    return None if json.loads(json.dumps(again)) == read_json(run.path / "results.json") else "not what its probes give"
+    return _compare_with_probes(TableReader(run), settings, read_json(run.path / "results.json"))
+
+
+def _check_query(run: StoredRun, path: Path, *, recompute: bool) -> str | None:
+    """Compare a stored query with the probes, as results.json."""
+    query = run.open_query(path)
+    query.comparison()
+    if query.outdated is not None:
+        return f"older than the run: {query.outdated}. Ask again"
+    if not recompute or len(query.metric_values) < len(query.metrics):
+        return None
+    stored = {key: value for key, value in read_json(path).items() if key != QUERY_PAIRS}
+    return _compare_with_probes(query.reader, query.results.settings, stored)
+
+
+def _compare_with_probes(reader: TableReader, settings: Settings, stored: JSON) -> str | None:
+    again = to_json(analyse(reader, settings.values(), settings).results)
+    return None if json.loads(json.dumps(again)) == stored else "not what its probes give"
