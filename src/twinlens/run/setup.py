@@ -37,7 +37,7 @@ from twinlens.metrics.performance import check_measure
 from twinlens.models.callables import find_estimator, from_function
 from twinlens.models.loading import LoadedModel, comes_from_a_library, load_model
 from twinlens.options import DataSource, ModelDataOptions, ModelSource, Options
-from twinlens.probing.answers import REGRESSION, SCORE, SINGLE, find_logits, score_of, task_of
+from twinlens.probing.answers import REGRESSION, SCORE, SINGLE, find_logits, score_of, task_of, warn_of_softmax
 from twinlens.probing.model_call import blaming, check_real, find_device, refusing_exit
 from twinlens.probing.steadiness import check_steady
 from twinlens.probing.tokens import IDS, TokenModel, are_tokens
@@ -289,6 +289,8 @@ def _check_fit(model: LoadedModel, samples: Samples, inputs: Tensor, options: Mo
 
     output = SCORE if options.target is not None else _check_output(answer, model, samples, options)
     read(answer, 1)
+    if options.output == "auto" and model.scale == "logits" and output != SCORE:
+        warn_of_softmax(ask(inputs))
 
     half = find_device(model.module, None)[1] in (torch.float16, torch.bfloat16)
     return output, check_steady(ask, inputs, coarse=half)
