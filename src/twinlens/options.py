@@ -150,7 +150,8 @@ class MapsOptions(ReadingOptions):
 
     maps: Mapping[str, Any] = field(default_factory=dict)
     """Your own maps: from a name to a folder, a .npy, .npz or .safetensors file, or in Python an array (N, *S) in the
-    order of the samples; or to a mapping of "maps" and how to read them (sign, channels, resize)."""
+    order of the samples; or to a mapping of "maps" and how to read them (sign, channels, resize, size). Maps of the
+    size of the original images are resized and cropped with them."""
 
     segments: Any = None
     """Group positions into features: "slic" or "slic:100" for superpixels, "grid:49" for equal tiles, or in Python an

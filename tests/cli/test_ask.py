@@ -5,6 +5,7 @@ import json
 import pytest
 
 from tests.tiny import read_results
+from twinlens.outcome import open_evaluation
 
 
 @pytest.mark.slow
@@ -34,6 +35,23 @@ def test_ask_another_question(tmp_path, run, monkeypatch, subject):
         code, _, error = run("ask", out, *arguments)
         assert code == 2
         assert message in error
+
+
+def test_ask_with_a_start_level(tmp_path, run, subject):
+    out = tmp_path / "run"
+    command = ("evaluate", *subject, "--methods", "random", "--metrics", "soundness", "--levels", "0.9,0.5,0.1")
+    assert run(*command, "--out", out, "--quiet")[0] == 0
+    code, _, error = run("ask", out, "--option", "soundness.start_level=0.9", "--option", "soundness.epsilon=2")
+    assert (code, error) == (0, "")
+    assert read_results(out)["settings"]["metrics"]["soundness"]["start_level"] == 0.9
+    curve = open_evaluation(out).curve("random", "soundness")
+    assert (curve.performance <= 0.9).all()
+    assert (curve.values == 1).all()  # although no step gains 2
+    assert "judged above 0.9" in (out / "report.html").read_text()
+    # `evaluate` takes it, too, and the probes serve both.
+    code, _, error = run(*command, "--out", out, "--option", "soundness.start_level=0.04", "--quiet")
+    assert (code, error) == (0, "")
+    assert read_results(out)["settings"]["metrics"]["soundness"]["start_level"] == 0.04
 
 
 def test_ask_with_another_imputer(tmp_path, run, subject):

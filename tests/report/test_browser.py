@@ -597,3 +597,17 @@ def test_no_two_scripts_share_a_name():
         for name in re.findall(r"^(?:function|const|let) (\w+)", read_part(script), re.MULTILINE)
     ]
     assert sorted(names) == sorted(set(names))
+
+
+def test_a_check_of_the_whole_run_is_one_line(browser, tmp_path):
+    run = make_run(tmp_path / "run", samples=image_samples(4))
+    methods = {"sobel": MethodCheck(values=a_check().methods["saliency"].values)}
+    store_check(run.run, a_check(line=f"All is well with {EVIL}.", steps=(), methods=methods))
+    browser.open(write_report([run], tmp_path / "r.html"))
+    assert browser.complaints() == []
+    panel = browser.one("#checks .check")
+    assert panel.find_element(By.CSS_SELECTOR, "h3 + p").get_property("textContent") == f"All is well with {EVIL}."
+    table = panel.find_element(By.CSS_SELECTOR, "details table")
+    assert not table.is_displayed()
+    panel.find_element(By.CSS_SELECTOR, "summary").click()
+    assert table.is_displayed()

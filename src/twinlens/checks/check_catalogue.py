@@ -5,6 +5,7 @@ from __future__ import annotations
 from twinlens.checks.check_definition import CheckDefinition, CheckOptions
 from twinlens.checks.checked_run import CheckedRun
 from twinlens.checks.localisation import localisation_check
+from twinlens.checks.monotonicity import monotonicity_check
 from twinlens.checks.order_ceiling import ceiling_check
 from twinlens.checks.random_sets import sensitivity_n_check
 from twinlens.checks.randomisation import (
@@ -34,6 +35,7 @@ CHECKS: dict[str, CheckDefinition] = {
     "class-similarity": class_similarity_check,
     "ceiling": ceiling_check,
     "roar": roar_check,
+    "monotonicity": monotonicity_check,
 }
 """All checks by name."""
 
@@ -86,6 +88,7 @@ def run_check(
         samples=result.samples,
         methods=result.methods,
         notes=result.notes,
+        line=result.line,
         versions=environment(),
     )
     store_check(evaluation.run, check)

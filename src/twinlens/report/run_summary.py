@@ -156,6 +156,7 @@ def _check(check: Check, results: Results) -> dict[str, JSON]:
         "question": check.question,
         "source": check.source,
         "reading": check.reading,
+        "line": check.line,
         "options": f"{check.samples} samples" + (f"; {options}" if options else ""),
         "table": to_json(check_table(check, methods)),
         "stepTitle": check.step_title,
@@ -213,6 +214,8 @@ def _protocols(results: Results) -> str:
             text = f"{metrics[name]['steps']} steps, by log-odds"
         elif "epsilon" in metrics[name]:
             text += f", ε = {metrics[name]['epsilon']:g}"
+            start = metrics[name].get("start_level")
+            text += "" if start is None else f", judged above {start:g}"
             text += "" if estimator == "paper" else f", {str(estimator).replace('_', '-')}"
         elif any(other.startswith(f"{text}, ε") for other in texts):
             continue

@@ -76,6 +76,8 @@ class Check(CheckText):
     samples: int
     methods: Mapping[str, MethodCheck]
     notes: tuple[str, ...] = ()
+    line: str | None = None
+    """The result in a sentence, for a check that is about the run as a whole."""
     versions: Mapping[str, str]
 
     def __post_init__(self) -> None:
