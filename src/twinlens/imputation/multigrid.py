@@ -1,6 +1,6 @@
 """Linear imputation by geometric multigrid: the fast solver of the system in ``linear_system``.
 
-One cycle is a Jacobi sweep, a correction from the coarser grids, and a second Jacobi sweep. Interpolation is bilinear,
+One cycle is a Jacobi sweep, a correction from the coarser grids, and a second Jacobi sweep. Interpolation is linear,
 scaled at every fine point by its *dip*: the share of its diagonal that couples it to other unknowns. Corrections fade
 towards kept pixels. This module checks, dispatches and falls back; ``multigrid_compiled`` and ``multigrid_torch``
 compute.
