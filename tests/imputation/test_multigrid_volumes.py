@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.functional import interpolate
 
@@ -109,6 +109,7 @@ def test_weights_of_volumes_are_those_of_three_binomial_kernels():
     family=st.sampled_from(FAMILIES),
     seed=st.integers(0, 2**16),
 )
+@settings(max_examples=40)
 def test_small_volumes_are_solved_like_a_sparse_direct_solve(method, shape, family, seed):
     volume, keep = draw_volume(seed, family, shape)
     solution = solve_one(volume, keep, method=method)

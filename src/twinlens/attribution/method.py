@@ -29,11 +29,16 @@ from twinlens.support.signatures import arguments_of, with_all_arguments
 Explain = Callable[[Request], Tensor]
 """From one batch to attributions (B, C, *S) or maps (B, *S); channels are summed, then `sign` applies."""
 
-Inputs = Literal["any", "spatial", "images"]
+Inputs = Literal["any", "spatial", "flat", "images"]
 
 _SHAPES: Mapping[Inputs, tuple[tuple[int, ...], str, str]] = {
     "any": ((), "(N, C, *S), or (N, D) for tabular rows", ""),
-    "spatial": ((3, 4, 5), "images (N, C, H, W) or signals (N, C, T)", " For tabular rows use occlusion or rise."),
+    "spatial": (
+        (3, 4, 5),
+        "images (N, C, H, W), signals (N, C, T) or volumes (N, C, D, H, W)",
+        " For tabular rows use occlusion or rise.",
+    ),
+    "flat": ((3, 4), "images (N, C, H, W) or signals (N, C, T)", " Use occlusion or rise."),
     "images": ((4,), "images (N, C, H, W)", ""),
 }
 """Kinds of inputs: their numbers of axes, what they are, and what to do with others."""
@@ -142,7 +147,7 @@ def describe_needs(method: Callable[..., Tensor]) -> str:
     Example:
         >>> from twinlens.attribution import METHODS
         >>> describe_needs(METHODS["gradcam"])
-        'Explains images (N, C, H, W). Reads a hidden layer.'
+        'Explains images (N, C, H, W), signals (N, C, T) or volumes (N, C, D, H, W). Reads a hidden layer.'
     """
     needs, options = declared(method), options_of(method)
     sentences = {

@@ -182,7 +182,7 @@ def _random_masks(request: Request, count: int, cells: int, probability: float) 
     return masks
 
 
-@AttributionMethod(inputs="spatial")
+@AttributionMethod(inputs="flat")
 def extremal_perturbation(
     model: nn.Module,
     request: Request,
@@ -211,10 +211,9 @@ def extremal_perturbation(
     shares = (areas,) if isinstance(areas, (int, float)) else tuple(areas)
     if not shares or not all(0 < share < 1 for share in shares):
         raise ValueError(f"`areas` must lie within (0, 1), at least one of them; got {shares}.")
-    if request.inputs.dim() == 5 or max(request.inputs.shape[2:]) < 2:
+    if max(request.inputs.shape[2:]) < 2:
         raise ValueError(
-            "`inputs` must be images (N, C, H, W) or signals (N, C, T) of at least two features for smooth masks; got "
-            f"shape {tuple(request.inputs.shape)}."
+            f"`inputs` must have at least two features for smooth masks; got shape {tuple(request.inputs.shape)}."
         )
     height, width = (1, *request.inputs.shape[2:])[-2:]  # a signal is an image of one row
     # In the paper the grid has a point every 7 features of 224, the kernel a width of 21, the strongest blur one of 20.

@@ -136,11 +136,15 @@ def check_maps(maps: ArrayLike, spatial: tuple[int, ...], *, ids: Sequence[str],
     return values if reading.resize is None else resize_maps(values, spatial, reading.resize)
 
 
+LINEAR = {1: "linear", 2: "bilinear", 3: "trilinear"}
+"""Torch's names of linear interpolation, by the number of spatial axes."""
+
+
 def resize_maps(maps: Tensor, spatial: tuple[int, ...], how: str) -> Tensor:
     """Interpolate maps (N, *S) to another spatial shape."""
     if tuple(maps.shape[1:]) == spatial:
         return maps
-    mode = how if how == "nearest" else {1: "linear", 2: "bilinear", 3: "trilinear"}[len(spatial)]
+    mode = how if how == "nearest" else LINEAR[len(spatial)]
     return torch.nn.functional.interpolate(maps[:, None], size=spatial, mode=mode)[:, 0]
 
 
