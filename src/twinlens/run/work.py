@@ -320,6 +320,8 @@ class EvaluationWorker:
         options = dict(method.options)
         if method.needs_reference:
             options["reference"] = self._reference
+        if method.asks_for_output and self.work.run.manifest.model.scale == "probabilities":
+            options["output"] = "probabilities"
         if segments is not None and method.takes_segments:
             options["segments"] = segments
         if isinstance(method.source, Explanation) and method.source.reads_answers:
