@@ -28,7 +28,7 @@ from twinlens.metrics.protocols import Protocol as FinePrint
 from twinlens.metrics.protocols import find_protocol
 from twinlens.models.loading import PRETRAINED, LoadedModel
 from twinlens.probing.answers import Target
-from twinlens.probing.maps import ReadingOptions
+from twinlens.probing.maps import Features, ReadingOptions
 from twinlens.probing.ranking import check_levels
 from twinlens.support.fields import check_count, check_types, fields_of
 from twinlens.support.progress import Progress
@@ -152,6 +152,10 @@ class MapsOptions(ReadingOptions):
     """Your own maps: from a name to a folder, a .npy, .npz or .safetensors file, or in Python an array (N, *S) in the
     order of the samples; or to a mapping of "maps" and how to read them (sign, channels, resize, size). Maps of the
     size of the original images are resized and cropped with them."""
+
+    features: Features = "positions"
+    """What a feature is: a position with all of its channels, or with "channels" one channel of a position, such as one
+    lead of an ECG at one moment. Maps are then (N, C, *S), and a value is imputed from its own channel."""
 
     segments: Any = None
     """Group positions into features: "slic" or "slic:100" for superpixels, "grid:49" for equal tiles, or in Python an

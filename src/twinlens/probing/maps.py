@@ -38,6 +38,9 @@ SIGNS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 """Meanings of a negative value: a mistake, evidence against the target (dropped), importance, or the same (judged)."""
 
+Features = Literal["positions", "channels"]
+"""What a feature is: a position with all of its channels, or one channel of a position."""
+
 PARTS: dict[str, Callable[[Tensor], Tensor]] = {
     "positive": lambda maps: maps.clamp(min=0),
     "negative": lambda maps: (-maps).clamp(min=0),
@@ -81,6 +84,26 @@ def spatial_shape(inputs_shape: Sequence[int]) -> tuple[int, ...]:
             f"got shape {tuple(inputs_shape)}."
         )
     return tuple(inputs_shape[2:] if len(inputs_shape) > 2 else inputs_shape[1:])
+
+
+def feature_shape(inputs_shape: Sequence[int], features: str) -> tuple[int, ...]:
+    """Return the shape S of one map; if each channel of a position is a feature, the channels are its first axis."""
+    spatial = spatial_shape(inputs_shape)
+    if features == "positions":
+        return spatial
+    if len(inputs_shape) < 3:
+        raise ValueError(
+            "`features` 'channels' needs inputs (samples, channels, *spatial), such as signals (N, C, T); got shape "
+            f"{tuple(inputs_shape)}, where each column is a feature already. Leave it out."
+        )
+    return tuple(inputs_shape[1:])
+
+
+def spread_over_channels(maps: Tensor, shape: Sequence[int]) -> Tensor:
+    """Share values (N, *S) equally among the channels of inputs of that shape (N, C, *S); leave other maps alone."""
+    if tuple(maps.shape[1:]) != tuple(shape[2:]):
+        return maps
+    return (maps / shape[1]).unsqueeze(1).expand(len(maps), *shape[1:])
 
 
 def check_ids(ids: Sequence[str | int] | None, count: int) -> tuple[str, ...]:
@@ -136,11 +159,15 @@ def check_maps(maps: ArrayLike, spatial: tuple[int, ...], *, ids: Sequence[str],
     return values if reading.resize is None else resize_maps(values, spatial, reading.resize)
 
 
+LINEAR = {1: "linear", 2: "bilinear", 3: "trilinear"}
+"""Torch's names of linear interpolation, by the number of spatial axes."""
+
+
 def resize_maps(maps: Tensor, spatial: tuple[int, ...], how: str) -> Tensor:
     """Interpolate maps (N, *S) to another spatial shape."""
     if tuple(maps.shape[1:]) == spatial:
         return maps
-    mode = how if how == "nearest" else {1: "linear", 2: "bilinear", 3: "trilinear"}[len(spatial)]
+    mode = how if how == "nearest" else LINEAR[len(spatial)]
     return torch.nn.functional.interpolate(maps[:, None], size=spatial, mode=mode)[:, 0]
 
 

@@ -179,6 +179,7 @@ def _facts(evaluation: StoredRun) -> list[tuple[str, str]]:
         *([("Until", _stopping(results.stopping))] if results.stopping else []),
         *((name.capitalize(), f"{value} with nothing removed") for name, value in results.qualities()),
         *([("Features", f"segments, {data.segments}")] if data.segments else []),
+        *([("Features", "channels of positions")] if data.feature_kind == "channels" and not data.segments else []),
         *([("Protocol", _protocols(results))] if results.settings.metrics else []),
         ("Imputation", _imputation(results)),
         ("Negative values", "; ".join(f"{name}: {method.negative}" for name, method in results.methods.items())),

@@ -25,6 +25,7 @@ from twinlens.models.preprocessing import Preprocessing
 from twinlens.options import EvaluationOptions
 from twinlens.probing.answers import CLASSIFICATION, PLAIN
 from twinlens.probing.execution import Agreement, Execution
+from twinlens.probing.maps import Features
 from twinlens.probing.ranking import Schedule
 from twinlens.statistics.sequential import ONE_LOOK, Looks
 from twinlens.support.fields import JSON, to_json
@@ -70,11 +71,13 @@ class DataRecord:
     """How positions are grouped into features: "slic:64", or a hash of an array; None if each is a feature."""
     tokens: bool = False
     """Whether inputs are token ids."""
+    feature_kind: Features = "positions"
+    """What a feature is: a position with all of its channels, or one channel of a position."""
 
     @property
     def spatial(self) -> tuple[int, ...]:
-        """Shape S of one map."""
-        return self.shape[1:] or self.shape
+        """Shape S of one map, (C, *S) if each channel has features of its own."""
+        return self.shape if self.feature_kind == "channels" else self.shape[1:] or self.shape
 
     @property
     def features(self) -> int | None:

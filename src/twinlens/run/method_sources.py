@@ -51,6 +51,12 @@ class Method:
         return named and "segments" not in self.options
 
     @property
+    def asks_for_output(self) -> bool:
+        """Whether the run has to say what the model returns, logits or probabilities."""
+        named = isinstance(self.source, str) and "output" in options_of(METHODS[self.source])
+        return named and "output" not in self.options
+
+    @property
     def ensemble(self) -> tuple[str, str] | None:
         """The method whose noisy copies it combines, and how."""
         return find_ensemble(self.source, self.options) if isinstance(self.source, str) else None

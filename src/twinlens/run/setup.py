@@ -38,6 +38,7 @@ from twinlens.models.callables import find_estimator, from_function
 from twinlens.models.loading import LoadedModel, comes_from_a_library, load_model
 from twinlens.options import DataSource, ModelDataOptions, ModelSource, Options
 from twinlens.probing.answers import REGRESSION, SCORE, SINGLE, find_logits, score_of, task_of, warn_of_softmax
+from twinlens.probing.maps import feature_shape
 from twinlens.probing.model_call import blaming, check_real, find_device, refusing_exit
 from twinlens.probing.steadiness import check_steady
 from twinlens.probing.tokens import IDS, TokenModel, are_tokens
@@ -118,6 +119,7 @@ class Setup:
             skipped=self.skipped,
             segments=None if self.segments is None else self.segments.identity,
             tokens=are_tokens(self.example),
+            feature_kind=self.options.features,
         )
 
     @cached_property
@@ -195,7 +197,7 @@ def open_setup(model: ModelSource, data: DataSource, options: Options, *, device
         example=inputs[:1],
         output=output,
         unsteady=unsteady,
-        segments=_open_segments(options, everything),
+        segments=_open_segments(options, everything, inputs),
         task=task,
         options=options,
         source=SourceRecord(
@@ -258,9 +260,12 @@ def _open_samples(data: DataSource, model: ModelSource, options: ModelDataOption
     return from_arrays(inputs, estimator.indices(labels), classes=estimator.class_names)
 
 
-def _open_segments(options: Options, everything: Samples) -> Segments | None:
+def _open_segments(options: Options, everything: Samples, inputs: Tensor) -> Segments | None:
+    feature_shape(inputs.shape, options.features)  # refuses channels of inputs that have none
+    if options.features == "channels" and are_tokens(inputs):
+        raise ValueError("`features` 'channels' is for signals, images and volumes; token ids have no channels.")
     if options.segments is not None:
-        return find_segments(options.segments, everything)
+        return find_segments(options.segments, everything, options.features)
     if isinstance(imputer := options.imputer, TokenImputer):
         return Segments(identity=f"tokens but {list(imputer.special)}", of=lambda _, inputs: imputer.segments(inputs))
     return None
