@@ -27,7 +27,7 @@ from twinlens.data.sources import IMAGE_SUFFIXES
 from twinlens.errors import DataError
 from twinlens.probing.maps import AS_IT_IS, CHANNELS, Reading
 from twinlens.support.arrays import ArrayLike, as_array
-from twinlens.support.files import check_unpacked_size
+from twinlens.support.files import check_regular, check_unpacked_size
 
 _REMEDY = "Save the maps as plain arrays of real numbers, such as float32."
 
@@ -188,6 +188,7 @@ def _find_files(folder: str, samples: Samples) -> dict[str, str]:
 def _read_file(path: str) -> NDArray[Any]:
     if path.endswith(".npy"):
         with reading(path, _REMEDY):
+            check_regular(path)
             return np.array(open_memmap(path, mode="r"))
     with opened_image(path, path) as image:
         # Older versions of Pillow open a 16-bit grey PNG as "I".
