@@ -25,7 +25,7 @@ from twinlens.data.images import opened_image, reading
 from twinlens.data.samples import Samples, hash_array
 from twinlens.data.sources import IMAGE_SUFFIXES
 from twinlens.errors import DataError
-from twinlens.probing.maps import AS_IT_IS, CHANNELS, Reading
+from twinlens.probing.maps import AS_IT_IS, CHANNELS, Reading, to_float32
 from twinlens.support.arrays import ArrayLike, as_array
 from twinlens.support.files import check_regular, check_unpacked_size
 
@@ -46,14 +46,16 @@ class StoredMaps:
     """A hash of each map, from when it was first read."""
 
     def read(self, samples: Samples, index: int) -> NDArray[np.float32]:
-        """Read the map of one sample, in its stored shape and values, as float32; `check_stored` has checked it."""
+        """Read the map of one sample, in its stored shape, as float32; `check_stored` has checked it."""
         sample = samples.ids[index]
         values = self.reader(self.locations[sample])
         if values.dtype.kind not in "biuf":
             raise DataError(
                 f"{self.name} must hold real numbers; that of sample '{sample}' is {values.dtype}. {_REMEDY}"
             )
-        with np.errstate(over="ignore"):  # `check_stored` refuses infinite values
+        if values.dtype.kind == "f" and values.dtype.itemsize >= 8 and values.size:
+            values = to_float32(torch.from_numpy(values.astype(np.float64))[None])[0].numpy()
+        else:
             values = values.astype(np.float32)
         if self.prints.setdefault(sample, content := hash_array(values)) != content:
             raise DataError(

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from twinlens.attribution import METHODS, plugin_method
 from twinlens.probing.answers import answering_logits
-from twinlens.probing.maps import AS_IT_IS, Reading, ReadingOptions, check_maps, spatial_shape
+from twinlens.probing.maps import AS_IT_IS, Reading, ReadingOptions, check_maps, spatial_shape, to_float32
 from twinlens.probing.model_call import Labels, Model, blaming, check_inputs, evaluating, find_device
 from twinlens.probing.tokens import TokenModel, are_tokens
 from twinlens.support.arguments import checked
@@ -249,7 +249,8 @@ def attribute(
             and `resize` say how maps are read, as in `evaluate`.
 
     Returns:
-        Maps (N, *S), float32, values >= 0 unless sign="signed".
+        Maps (N, *S), float32, values >= 0 unless sign="signed". A map beyond the range of float32 is scaled by a power
+        of two.
 
     Example:
         >>> import torch
@@ -268,6 +269,6 @@ def attribute(
     with blaming("method"):
         maps = explanation(model, values, targets, ids=names, seed=seed, **own)
     try:
-        return check_maps(maps, spatial_shape(values.shape), ids=names, reading=reading).float()
+        return to_float32(check_maps(maps, spatial_shape(values.shape), ids=names, reading=reading))
     except (ValueError, TypeError) as error:
         raise type(error)(f"`method` returned maps that cannot be used: {error}") from None
