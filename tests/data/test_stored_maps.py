@@ -253,7 +253,6 @@ def test_a_truncated_array_is_refused_when_it_is_opened(arrays, tmp_path):
             lambda v: np.where(np.arange(3)[:, None, None] == 2, np.nan, v),
             r"be finite in float32; .*'00002' contains NaN",
         ),
-        (lambda v: v.astype(float) * 1e39, r"be finite in float32; the map of sample '00000' contains NaN or infinity"),
         (lambda v: v.astype(complex), r"must hold real numbers; that of sample '00000' is complex128"),
     ],
 )

@@ -17,7 +17,7 @@ from twinlens.checks.remove_and_retrain import roar_check
 from twinlens.checks.stability import class_similarity_check, max_sensitivity_check
 from twinlens.errors import RunError, unknown
 from twinlens.outcome import Evaluation
-from twinlens.run.check_records import Check, CheckText, store_check
+from twinlens.run.check_records import Check, CheckText, check_writable, store_check
 from twinlens.support.arguments import checked
 from twinlens.support.fields import fields_of, to_json
 from twinlens.support.progress import Progress, Quiet
@@ -79,6 +79,7 @@ def run_check(
         allow_code=allow_code,
         progress=progress or Quiet(),
     )
+    check_writable(evaluation.run)
     result = definition.measure(run)
     check = Check(
         name=name,

@@ -29,6 +29,7 @@ from twinlens.probing.model_call import Labels
 from twinlens.probing.tokens import pack_tokens
 from twinlens.support.arguments import checked
 from twinlens.support.arrays import ArrayLike, Floats, as_array
+from twinlens.support.files import read_whole
 from twinlens.support.randomness import drawn_order
 
 LARGEST_LABEL = 2**63 - 1
@@ -259,7 +260,7 @@ class ImageFiles:
     def fingerprint(self, position: int) -> bytes:
         """Hash the content of one sample."""
         with reading(self.ids[position], "Replace or remove the file."):
-            return hashlib.blake2b(Path(self.root, self.names[position]).read_bytes(), digest_size=32).digest()
+            return hashlib.blake2b(read_whole(Path(self.root, self.names[position])), digest_size=32).digest()
 
 
 class ArrayInputs:

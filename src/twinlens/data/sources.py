@@ -25,7 +25,7 @@ from twinlens.data.samples import LARGEST_LABEL, ImageFiles, Samples, from_array
 from twinlens.errors import DataError
 from twinlens.models.mnist_cnn import mnist_digits
 from twinlens.support.arguments import checked
-from twinlens.support.files import check_unpacked_size
+from twinlens.support.files import check_regular, check_unpacked_size
 
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".gif"})
 
@@ -197,6 +197,7 @@ def read_table(path: str, columns: tuple[str, ...], optional: tuple[str, ...] = 
 
 
 def _read_text(path: str) -> str:
+    check_regular(path)
     return Path(path).read_text(encoding="utf-8-sig")
 
 
@@ -284,6 +285,7 @@ def cifar_images(spec: str, *, held_out: bool) -> tuple[NDArray[np.uint8], NDArr
     parts = []
     for name in files.test if held_out else files.train:
         with reading(path := os.path.join(folder, name), remedy):
+            check_regular(path)
             parts.append(np.fromfile(path, np.uint8).reshape(-1, files.labels + 3 * 32 * 32))
     with reading(names := os.path.join(folder, files.classes), remedy):
         classes = _read_text(names).split()

@@ -28,9 +28,9 @@ from twinlens.data.samples import Samples, hash_array
 from twinlens.data.sources import IMAGE_SUFFIXES
 from twinlens.errors import DataError
 from twinlens.models.preprocessing import Preprocessing
-from twinlens.probing.maps import CHANNELS, Reading
+from twinlens.probing.maps import CHANNELS, Reading, to_float32
 from twinlens.support.arrays import ArrayLike, as_array
-from twinlens.support.files import check_unpacked_size
+from twinlens.support.files import check_regular, check_unpacked_size
 
 _MAP_SUFFIXES = (".npy", ".png", ".jpg", ".jpeg")
 _REMEDY = "Save the maps as plain arrays of real numbers, such as float32."
@@ -71,14 +71,16 @@ class StoredMaps:
         return self.frames[sample](values) if sample in self.frames else values
 
     def read_stored(self, samples: Samples, index: int) -> NDArray[np.float32]:
-        """Read the map of one sample, in its stored shape and values, as float32."""
+        """Read the map of one sample, in its stored shape, as float32."""
         sample = samples.ids[index]
         values = self.reader(self.locations[sample])
         if values.dtype.kind not in "biuf":
             raise DataError(
                 f"{self.name} must hold real numbers; that of sample '{sample}' is {values.dtype}. {_REMEDY}"
             )
-        with np.errstate(over="ignore"):  # `check_stored` refuses infinite values
+        if values.dtype.kind == "f" and values.dtype.itemsize >= 8 and values.size:
+            values = to_float32(torch.from_numpy(values.astype(np.float64))[None])[0].numpy()
+        else:
             values = values.astype(np.float32)
         if self.prints.setdefault(sample, content := hash_array(values)) != content:
             raise DataError(
@@ -278,6 +280,7 @@ def _list_maps(folder: str) -> dict[str, list[str]]:
 def _read_file(path: str) -> NDArray[Any]:
     if path.lower().endswith(".npy"):
         with reading(path, _REMEDY):
+            check_regular(path)
             return np.array(open_memmap(path, mode="r"))
     with opened_image(path, path) as image:
         # Older versions of Pillow open a 16-bit grey PNG as "I".

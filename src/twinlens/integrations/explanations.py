@@ -30,6 +30,7 @@ from twinlens.probing.maps import (
     check_maps,
     feature_shape,
     spread_over_channels,
+    to_float32,
 )
 from twinlens.probing.model_call import Labels, Model, blaming, check_inputs, evaluating, find_device
 from twinlens.probing.tokens import TokenModel, are_tokens
@@ -260,7 +261,8 @@ def attribute(
             and `resize` say how maps are read, as in `evaluate`.
 
     Returns:
-        Maps (N, *S), float32, values >= 0 unless sign="signed".
+        Maps (N, *S), float32, values >= 0 unless sign="signed". A map beyond the range of float32 is scaled by a power
+        of two.
 
     Example:
         >>> import torch
@@ -281,6 +283,6 @@ def attribute(
     try:
         if features == "channels":
             maps = spread_over_channels(maps, values.shape)
-        return check_maps(maps, feature_shape(values.shape, features), ids=names, reading=reading).float()
+        return to_float32(check_maps(maps, feature_shape(values.shape, features), ids=names, reading=reading))
     except (ValueError, TypeError) as error:
         raise type(error)(f"`method` returned maps that cannot be used: {error}") from None

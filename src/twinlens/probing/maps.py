@@ -72,6 +72,8 @@ class Reading(ReadingOptions):
         check_types(self)
 
 
+_LARGEST_EXPONENT = 90  # float32 has -126 to 127; smaller values of the same map need some of them
+
 AS_IT_IS = Reading()
 """Maps are taken unchanged: one value >= 0 per feature."""
 
@@ -208,6 +210,27 @@ def normalise(maps: Tensor) -> Tensor:
     values = maps.to(torch.float64)
     peak = values.flatten(1).amax(dim=1).reshape(-1, *[1] * (values.dim() - 1))
     return values / torch.where(peak > 0, peak, 1.0)
+
+
+def to_float32(maps: Tensor) -> Tensor:
+    """Return maps (N, *S) in float32; one whose largest value is beyond its range is scaled by a power of two.
+
+    Metrics compare values within a map, and a power of two changes no digit of them.
+
+    Example:
+        >>> to_float32(torch.tensor([[1e-60, 2e-60], [1.0, 2.0]], dtype=torch.float64))
+        tensor([[0.4017, 0.8035],
+                [1.0000, 2.0000]])
+    """
+    if maps.dtype != torch.float64:
+        return maps.float()
+    peak = maps.abs().flatten(1).amax(dim=1)
+    exponent = torch.frexp(peak).exponent
+    exponent = torch.where((peak > 0) & (exponent.abs() > _LARGEST_EXPONENT), exponent, 0)
+    half = torch.div(exponent, 2, rounding_mode="floor")  # in two steps: 2 to the power of 1074 is infinite
+    for part in (half, exponent - half):
+        maps = maps * torch.pow(2.0, -part.double()).reshape(-1, *[1] * (maps.dim() - 1))
+    return maps.float()
 
 
 def map_kinds(maps: Tensor) -> list[str]:

@@ -16,7 +16,7 @@ from functools import cached_property
 from itertools import pairwise
 
 from twinlens.data.samples import Skipped
-from twinlens.errors import RunError
+from twinlens.errors import RunError, short_repr
 from twinlens.imputation.imputers import Imputer, UnavailableImputer, describe_imputer
 from twinlens.metrics.catalogue import describe_metric, rebuild_metric
 from twinlens.metrics.metric import Metric
@@ -28,9 +28,10 @@ from twinlens.probing.execution import Agreement, Execution
 from twinlens.probing.maps import Features
 from twinlens.probing.ranking import Schedule
 from twinlens.statistics.sequential import ONE_LOOK, Looks
-from twinlens.support.fields import JSON, to_json
+from twinlens.support.fields import JSON, check_count, to_json
 
 FORMAT = 6
+_MOST_SHARDS, _MOST_VALUES = 1_000_000, 2**34  # of a run, and of one input
 _LISTED = 6  # values that a message lists one by one
 
 
@@ -248,6 +249,16 @@ class Manifest:
     """Versions of the packages that made it; several for a run that was resumed with others."""
     rounds: RoundsRecord | None = None
     """The rounds in which samples are drawn; None if all are measured at once."""
+
+    def __post_init__(self) -> None:
+        data, execution = self.data, self.execution
+        check_count("execution.shard_size", execution.shard_size, 2**40)
+        check_count("execution.batch_size", execution.batch_size, 2**31)
+        check_count("data.samples", data.samples, _MOST_SHARDS * execution.shard_size)
+        check_count("data.shape", min((len(data.shape), *data.shape)), _MOST_VALUES)
+        check_count("data.shape", math.prod(data.shape), _MOST_VALUES)
+        if self.rounds and not (0, *self.rounds.sizes) == (*sorted({0, *self.rounds.sizes}),):
+            raise ValueError(f"`rounds.sizes` must be positive and increase; got {short_repr(self.rounds.sizes)}.")
 
     @property
     def shards(self) -> int:

@@ -397,8 +397,13 @@ def reopen_samples(run: StoredRun) -> Samples:
     if missing := [name for name in ids if name not in positions]:
         raise DataError(f"`data` {source.data!r} no longer has sample {missing[0]!r}, which {run.run} has.")
     prints = read_fingerprints(run.run)
+    if prints is None:
+        raise RunError(
+            f"{run.run} lacks the fingerprints of its samples, and cannot tell whether they are the same. Start it "
+            "again with the same command to write them."
+        )
     samples = everything.take([positions[name] for name in ids])
-    return dataclasses.replace(samples, prints=None if prints is None else dict(zip(ids, prints, strict=True)))
+    return dataclasses.replace(samples, prints=dict(zip(ids, prints, strict=True)))
 
 
 def _cannot_open(run: StoredRun) -> RunError:

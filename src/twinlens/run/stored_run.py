@@ -60,8 +60,10 @@ class StoredRun:
         try:
             results = from_json(Results, stored, "results.json")
             _check_settings(results)
-            for name in results.methods:
+            for name in (*results.methods, *results.incomplete):
                 check_name(name)
+                if name not in run.manifest.methods:
+                    raise unknown("methods", name, run.manifest.methods, or_else=", as in run.json")
         except (ValueError, TypeError) as error:
             raise RunError(f"{str(file)!r} is damaged: {error} {_REMEDY}") from None
         if run.manifest.rounds is not None:  # the current round has no results yet

@@ -34,7 +34,7 @@ from twinlens.models.loading import LoadedModel
 from twinlens.probing.answers import CLASSIFICATION, SINGLE, Target, answering_logits
 from twinlens.probing.exchange import draw_controlled, draw_partners
 from twinlens.probing.execution import Prepared
-from twinlens.probing.maps import Reading, check_maps, negative_share, spread_over_channels
+from twinlens.probing.maps import Reading, check_maps, negative_share, spread_over_channels, to_float32
 from twinlens.probing.model_call import blaming, find_device, handing_copies
 from twinlens.probing.probe import Prober
 from twinlens.probing.probe_table import ProbeTable
@@ -305,7 +305,7 @@ class EvaluationWorker:
                 maps = spread_over_channels(maps, loaded.inputs.shape)
             signed = check_maps(maps, spatial, ids=ids, reading=dataclasses.replace(method.reading, sign="signed"))
             checked = check_maps(maps, spatial, ids=ids, reading=method.reading)
-            results[name] = checked.float().cpu()  # as stored: a resumed run ranks the same numbers
+            results[name] = to_float32(checked).cpu()  # as stored: a resumed run ranks the same numbers
             run.save_maps(name, shard, results[name], ids, negative_share(signed).float())
             if name != method.name:  # each counts the time that it would have taken alone
                 self._add_seconds(f"{name}/maps", start)
