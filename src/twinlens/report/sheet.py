@@ -17,9 +17,9 @@ from torch import Tensor
 
 from twinlens.errors import RunError, first_line, printable_line
 from twinlens.probing.answers import REGRESSION
-from twinlens.report.explorer import class_name, load_selected_maps, original_answers, shades_of
 from twinlens.report.figures import METADATA, styled_figure
 from twinlens.report.pictures import Picture, input_pictures, map_picture
+from twinlens.report.scene import class_name, load_selected_maps, original_answers, shades_of
 from twinlens.run.sample_selection import SelectedSample, read_selection
 from twinlens.run.stored_run import StoredRun
 from twinlens.support.arguments import checked
