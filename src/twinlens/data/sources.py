@@ -171,7 +171,7 @@ def _rows(spec: str, header: Sequence[str], indices: dict[str, int] | None) -> S
                     f"'{spec}' must hold numbers; line {line} has '{text}' in the column {name}. {remedy}"
                 ) from None
     labels = values[:, -1]
-    whole = indices is not None or all(re.fullmatch("[0-9]{1,15}", cells[-2]) for _, cells in lines)
+    whole = indices is not None or all(re.fullmatch("-?[0-9]{1,15}", cells[-2]) for _, cells in lines)
     return from_arrays(
         values[:, :-1],
         labels.astype(np.int64) if whole else labels,

@@ -55,7 +55,7 @@ def view_image(scene: Scene, place: int, share: int) -> View:
 
 def view_volume(scene: Scene, place: int, share: int) -> View:
     """Draw the slices of one sample along its first axis, with each method's map over them, and the imputed slices."""
-    total = _slices(scene.overall(place))
+    total = slices(scene.density(place))
     frames = {method: _frames(scene, place, method) for method in scene.maps}
     for most, side, quality in _SLICES:
         numbers = torch.linspace(0, len(total) - 1, min(len(total), most)).round().long()
@@ -94,7 +94,7 @@ def _draw_slices(scene: Scene, place: int, frames: dict[str, Tensor], lay: Calla
     return pictures
 
 
-def _slices(values: Tensor) -> Tensor:
+def slices(values: Tensor) -> Tensor:
     """Return a volume (*S) as slices (D, H, W); of four and more axes all but the last two become one."""
     return values.reshape(-1, *values.shape[-2:])
 
@@ -108,12 +108,12 @@ def _mosaic(volume: Tensor, *, numbers: Tensor, side: int) -> Tensor:
         >>> _mosaic(torch.tensor([1.0, 2.0]).reshape(2, 1, 1), numbers=torch.arange(2), side=8)[1]
         tensor([1., 1., 1., 2., 2., 2.])
     """
-    slices, across = _slices(volume)[numbers].float(), _across(numbers)
-    height, width = (min(length, side) for length in slices.shape[1:])
-    if (height, width) != slices.shape[1:]:
-        slices = adaptive_avg_pool2d(slices, (height, width))
-    bordered = pad(slices, (1, 1, 1, 1), mode="replicate")
-    full = pad(bordered, (0, 0, 0, 0, 0, -len(slices) % across))
+    tiles, across = slices(volume)[numbers].float(), _across(numbers)
+    height, width = (min(length, side) for length in tiles.shape[1:])
+    if (height, width) != tiles.shape[1:]:
+        tiles = adaptive_avg_pool2d(tiles, (height, width))
+    bordered = pad(tiles, (1, 1, 1, 1), mode="replicate")
+    full = pad(bordered, (0, 0, 0, 0, 0, -len(tiles) % across))
     return full.reshape(-1, across, height + 2, width + 2).transpose(1, 2).reshape(-1, across * (width + 2))
 
 

@@ -9,7 +9,7 @@ Shapes: E selected samples, K levels that are shown, C channels, S = spatial sha
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -116,14 +116,31 @@ class Scene:
 
     def strength(self, place: int, method: str) -> Tensor:
         """Return a map as shares of its maximum (*S)."""
-        values = self.maps[method][place]
-        return values / values.max().clamp(min=1e-12)
+        return relative(self.maps[method][place], self.selected.segments, place)
 
-    def overall(self, place: int) -> Tensor:
-        """Return the attribution of all methods together (*S), each relative to its maximum; zero without maps."""
-        spatial = self.evaluation.results.data.spatial
+    def highest(self, place: int) -> Tensor:
+        """Return for each position the highest strength by any method (*S); zero without maps."""
         strengths = [self.strength(place, method) for method in self.maps]
-        return torch.stack(strengths).amax(dim=0) if strengths else torch.zeros(spatial)
+        return torch.stack([torch.zeros(self.evaluation.results.data.spatial), *strengths]).amax(dim=0)
+
+    def density(self, place: int) -> Tensor:
+        """Return the share of the attribution at each position (*S), summed over methods; zero without maps."""
+        strengths = [self.strength(place, method) for method in self.maps]
+        return summed_shares(strengths, self.evaluation.results.data.spatial)
+
+
+def summed_shares(maps: Iterable[Tensor], spatial: tuple[int, ...]) -> Tensor:
+    """Return the share of each map's attribution at each position (*S), summed over maps: even ones move no peak."""
+    total = torch.zeros(spatial)
+    for values in maps:
+        total += values / values.sum().clamp(min=1e-12)
+    return total
+
+
+def relative(values: Tensor, segments: Tensor | None, place: int) -> Tensor:
+    """Return the map (*S) of a sample as shares of its maximum, without positions that are no features."""
+    own = values if segments is None else values.where(segments[place] >= 0, 0.0)
+    return own / own.max().clamp(min=1e-12)
 
 
 def set_scene(evaluation: StoredRun) -> Scene | str:

@@ -5,6 +5,8 @@ Shapes: K levels, D columns, M columns that are shown.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 from torch import Tensor
 
@@ -17,7 +19,7 @@ _MOST, _FEWEST, _TOP = 200, 20, 3  # columns of a sample: shown at most, at leas
 
 def view_table(scene: Scene, place: int, share: int) -> View:
     """Return the columns of one sample with most attribution, and what each method's map says about them."""
-    values, total = scene.selected.inputs[place], scene.overall(place)
+    values, total = scene.selected.inputs[place], scene.highest(place)
     most = min(max(share // (40 + 16 * len(scene.maps)), _FEWEST), _MOST)
     shown = total.topk(min(most, len(total))).indices.sort().values
     names = column_names(scene.selected.feature_names, shown.tolist())
@@ -27,7 +29,7 @@ def view_table(scene: Scene, place: int, share: int) -> View:
     return view, {method: _marks(scene, place, method, shown) for method in scene.maps}
 
 
-def column_names(names: tuple[str, ...] | None, shown: list[int]) -> list[str]:
+def column_names(names: tuple[str, ...] | None, shown: Iterable[int]) -> list[str]:
     """Return the names of columns, or their numbers."""
     return [f"column {k}" if names is None else names[k] for k in shown]
 

@@ -16,6 +16,7 @@ from twinlens.errors import printable_line
 from twinlens.probing.tokens import token_ids
 from twinlens.report.packing import packed
 from twinlens.report.scene import Scene, View
+from twinlens.run.sample_selection import SelectedSamples
 from twinlens.support.fields import JSON
 
 _MOST, _FEWEST = 2000, 50  # tokens of a sample
@@ -29,9 +30,9 @@ JOINED, SPECIAL, FEATURE = 1, 2, 4
 def view_text(scene: Scene, place: int, share: int) -> View:
     """Return the words of one sample, and of each method's map what it says about each of them."""
     own = token_positions(scene, place)
-    window = _window(scene.overall(place)[own], share // (16 + 5 * len(scene.maps)))
+    window = _window(scene.density(place)[own], share // (16 + 5 * len(scene.maps)))
     shown = own[window]
-    words, segments = text_of(scene, place), scene.selected.segments
+    words, segments = text_of(scene.selected, place), scene.selected.segments
     pieces = [words[position] for position in shown.tolist()]
     removable = torch.ones(len(shown)) if segments is None else segments[place, shown] >= 0
     marks = join_pieces(pieces, style_of(words))
@@ -46,11 +47,11 @@ def token_positions(scene: Scene, place: int) -> Tensor:
     return torch.arange(tokens.shape[-1]) if tokens.dim() == 1 else tokens[1].nonzero().flatten()
 
 
-def text_of(scene: Scene, place: int) -> Sequence[str]:
+def text_of(selected: SelectedSamples, place: int) -> Sequence[str]:
     """Return one string per position: the words of a sample, or its token ids where nobody named them."""
-    if scene.selected.words is not None:
-        return scene.selected.words[place]
-    return [str(number) for number in token_ids(scene.selected.inputs[place : place + 1])[0].tolist()]
+    if selected.words is not None:
+        return selected.words[place]
+    return [str(number) for number in token_ids(selected.inputs[place : place + 1])[0].tolist()]
 
 
 def _window(strength: Tensor, room: int) -> slice:
