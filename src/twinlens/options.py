@@ -134,6 +134,17 @@ class ModelDataOptions:
     """Python only: a function from the model's output to one score per sample, for detection, segmentation and other
     tasks without classes. Labels are then ignored, and `performance` is "score"."""
 
+    feature_names: tuple[str, ...] | None = None
+    """Names of the columns of a table or the channels of a signal, for the report; by default those of a data frame, a
+    CSV file, or the data frame to which the estimator was fitted."""
+
+    sampling_rate: float | None = None
+    """Time steps of a signal per second, for the report."""
+
+    tokenizer: Any = None
+    """Python only: turns token ids into words for the report. A tokenizer with `convert_ids_to_tokens`, a function from
+    the ids of a sample to one string each, or a vocabulary: words by id."""
+
     limit: int | None = None
     """Number of samples, drawn by the seed; with `until`, the maximum. All samples by default."""
 

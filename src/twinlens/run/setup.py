@@ -18,8 +18,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from twinlens.data.datasets import from_dataset, is_dataset
+from twinlens.data.datasets import from_bunch, from_dataset, is_bunch, is_dataset
 from twinlens.data.inputs import load_inputs
+from twinlens.data.naming import Naming
 from twinlens.data.samples import Samples, Skipped, cached, check, from_arrays, subset
 from twinlens.data.segments import Segments, find_segments
 from twinlens.data.sources import open_data
@@ -164,10 +165,10 @@ def open_setup(model: ModelSource, data: DataSource, options: Options, *, device
 
     `device` is for a model given by its spec.
     """
-    everything = cached(_open_samples(data, model, options))
-    arrays = isinstance(data, (tuple, list)) and not isinstance(data[0], Tensor)
+    everything = _named(cached(_open_samples(data, model, options)), model, options)
+    arrays = is_bunch(data) or (isinstance(data, (tuple, list)) and not isinstance(data[0], Tensor))
     loaded = _open_model(model, options, device, on_arrays=arrays)
-    if tokens := isinstance(data, (tuple, list)) and isinstance(data[0], Mapping):
+    if everything.tokenized:
         loaded = dataclasses.replace(loaded, module=TokenModel(loaded.module))
     task = task_of(everything.labels) if options.target is None else REGRESSION
     _check_performance(options, task)
@@ -186,6 +187,7 @@ def open_setup(model: ModelSource, data: DataSource, options: Options, *, device
         )
     tried = np.linspace(0, len(samples) - 1, min(options.batch_size or _TRIED, _TRIED, len(samples)))
     inputs = load_inputs(samples.take(tried.astype(int)), loaded, workers=1)
+    samples.naming.check(inputs)
     output, unsteady = _check_fit(loaded, samples, inputs, options)
     return Setup(
         model=loaded,
@@ -207,7 +209,7 @@ def open_setup(model: ModelSource, data: DataSource, options: Options, *, device
             classes=options.classes,
         ),
         # First on the CPU; the work moves it to the worker's device.
-        reload=_loader(model, options, "cpu") if isinstance(model, str) and not tokens else None,
+        reload=_loader(model, options, "cpu") if isinstance(model, str) and not everything.tokenized else None,
     )
 
 
@@ -242,11 +244,13 @@ def _open_samples(data: DataSource, model: ModelSource, options: ModelDataOption
     if options.classes is not None:
         raise ValueError("`classes` belongs to data that is opened by its path; name the classes of your own samples.")
     estimator = find_estimator(model)
-    if isinstance(data, Samples) or is_dataset(data):
-        samples = data if isinstance(data, Samples) else from_dataset(data)
-        if estimator is None or samples.classes is not None:
+    if isinstance(data, Samples) or is_dataset(data) or is_bunch(data):
+        samples = data if isinstance(data, Samples) else from_bunch(data) if is_bunch(data) else from_dataset(data)
+        names = None if estimator is None else estimator.class_names
+        if estimator is None or (samples.classes is not None and names is None):
             return samples
-        return dataclasses.replace(samples, labels=estimator.indices(samples.labels), classes=estimator.class_names)
+        labels = samples.labels if samples.classes is None else np.array(samples.classes)[samples.labels]
+        return dataclasses.replace(samples, labels=estimator.indices(labels), classes=names)
     if not isinstance(data, (tuple, list)) or len(data) != 2:
         raise TypeError(
             "`data` must be a path, samples, a torch data set or loader, or inputs and labels as two arrays; got "
@@ -258,6 +262,14 @@ def _open_samples(data: DataSource, model: ModelSource, options: ModelDataOption
     if estimator is None or labels is None:
         return from_arrays(inputs, labels)
     return from_arrays(inputs, estimator.indices(labels), classes=estimator.class_names)
+
+
+def _named(samples: Samples, model: ModelSource, options: ModelDataOptions) -> Samples:
+    """Return samples with the names of their features: those of the options, their own, or those of the estimator."""
+    requested = Naming.of(options.feature_names, options.tokenizer, options.sampling_rate)
+    fitted = getattr(find_estimator(model), "feature_names", None)
+    naming = requested.over(samples.naming).over(Naming(feature_names=fitted))
+    return dataclasses.replace(samples, naming=naming)
 
 
 def _open_segments(options: Options, everything: Samples, inputs: Tensor) -> Segments | None:
