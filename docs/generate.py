@@ -69,7 +69,7 @@ WORDS = {
 """What an argument takes and its parser does not list, by the argument's name, or by command and name."""
 
 LISTS = ("methods", "metrics", "leave_out")
-FILES = ("config", "out", "figures", "weights", "classes", "model", "data", "boxes", "train", "sheet")
+FILES = ("config", "out", "figures", "false_features", "weights", "classes", "model", "data", "boxes", "train", "sheet")
 DIRECTORIES = ("run", "runs")
 
 

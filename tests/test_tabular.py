@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
+import torch
 from sklearn.datasets import load_breast_cancer
 from sklearn.ensemble import RandomForestClassifier
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import StandardScaler
+from torch import nn
 
 import twinlens as tl
 
@@ -66,3 +68,43 @@ def test_constant_imputation_of_rows(data):
     assert np.array_equal(loss.values, by_mean.values)
     assert loss.values[-1] > 0.5
     assert loss.baseline == pytest.approx(linear.score(test, labels))
+
+
+@pytest.mark.parametrize("method", ["occlusion", "rise"])
+def test_methods_that_only_call_the_model_explain_estimators(data, method):
+    train, train_labels, test, labels = data
+    for model in (RandomForestClassifier(10, random_state=0), LogisticRegression()):
+        fitted = model.fit(train, train_labels)
+        evaluation = tl.evaluate(
+            fitted, (test[:30], labels[:30]), [method, "random"], metrics="headline", strict=True, progress=False
+        )
+        soundness = evaluation.summary().query("metric == 'soundness_rank'").set_index("method")["value"]
+        assert soundness[method] > soundness["random"] + 0.15
+
+
+def test_rise_weighs_masks_with_the_probabilities_that_an_estimator_returns(data):
+    """Maps of an estimator are those of the same model as a module, whose logits have these probabilities."""
+    train, train_labels, test, labels = data
+    linear = LogisticRegression().fit(train, train_labels)
+    module = nn.Linear(train.shape[1], 2).double()
+    with torch.no_grad():
+        module.weight.copy_(torch.from_numpy(np.concatenate([-linear.coef_, linear.coef_]) / 2))
+        module.bias.copy_(torch.from_numpy(np.concatenate([-linear.intercept_, linear.intercept_]) / 2))
+    expected = tl.attribute(module, test[:4], labels[:4], "rise", masks=200)
+    evaluation = tl.evaluate(
+        linear, (test[:4], labels[:4]), {"rise": {"method": "rise", "masks": 200}}, metrics=[], progress=False
+    )
+    maps = evaluation.maps("rise")
+    assert np.allclose(maps, expected, atol=1e-6)
+
+
+def test_rise_and_occlusion_explain_regressions(data):
+    train, _, test, _ = data
+    linear = Ridge().fit(train, 3 * train[:, 4])
+    rows = test[np.abs(test[:, 4]) > 0.5][:20]
+    evaluation = tl.evaluate(
+        linear, (rows, 3 * rows[:, 4]), ["occlusion", "rise"], metrics="headline", performance="r2",
+        strict=True, sign="signed", progress=False,
+    )  # fmt: skip
+    for method in ("occlusion", "rise"):
+        assert (evaluation.maps(method, signed=True).abs().argmax(dim=1) == 4).all()

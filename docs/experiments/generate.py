@@ -7,7 +7,8 @@ A page holds tables between marks, `<!-- claims LABEL -->` and `<!-- end of clai
 tables with this label are made from DIRECTORY/NAME, or from DIRECTORY itself where it holds the experiment, and so are
 the figures that the page shows: FIGURE.png of the label smoke, FIGURE-LABEL.png of others. README.md counts verdicts,
 between `<!-- experiments LABEL -->` and `<!-- end of experiments -->`; experiments that DIRECTORY does not hold keep
-their rows.
+their rows. figures.md, the index of the paper's figures and tables, is made from the tables of all pages, also without
+any LABEL=DIRECTORY.
 """
 
 import json
@@ -17,7 +18,7 @@ import sys
 from pathlib import Path
 
 from twinlens.reproduction import EXPERIMENTS
-from twinlens.reproduction.claims import count_verdicts
+from twinlens.reproduction.claims import Claim, count_verdicts
 from twinlens.reproduction.experiment_storage import read_stored
 from twinlens.reproduction.order_vs_value import PAPER_DISTANCES
 
@@ -35,6 +36,86 @@ HEADS = {
     "calibration": "calibration",
 }
 """Columns of the table of distances: the paper's, and ours beside them."""
+
+
+FIGURES = {
+    "Fig. 1": ("retraining on perturbed images", "retraining", "retraining"),
+    "Fig. 2": ("Attr% on semi-natural data", "semi-natural", "semi-natural"),
+    "Fig. 3": ("ROAD on semi-natural and real data", "semi-natural-road", "semi-natural-road"),
+    "Fig. 4": ("diagram: soundness and completeness of two attributions", None, "[definitions](../concepts/theory.md)"),
+    "Fig. 5": ("diagram: how soundness is evaluated", None, "[soundness](../concepts/soundness.md)"),
+    "Fig. 6": ("exact maps, changed in a known way", "synthetic", "synthetic"),
+    "Fig. 7": ("modified maps by four metrics", "order-vs-value", "order-vs-value"),
+    "Fig. 8": ("ensembles of IG", "ensembles", "ensembles"),
+    "Fig. 9": ("all methods by both metrics", "benchmark", "benchmark"),
+    "Fig. 10": ("retraining with a mark at the edge", "spurious-edge", "spurious-edge"),
+    "Fig. 11": ("more watermarks, with maps of Rect and Pooling", "semi-natural", "semi-natural"),
+    "Fig. 12": ("ROAD on real, semi-natural and synthetic data", "semi-natural-road", "semi-natural-road"),
+    "Fig. 13": ("more modified maps", "order-vs-value", None),
+    "Fig. 14": ("more maps of IG and its ensembles", "ensembles", None),
+    "Fig. 15": ("ensembles of IG by all metrics", "ensembles", "ensembles"),
+    "Table 1": ("least Hausdorff distances", "order-vs-value", "distances"),
+    "Table 2": ("notation", None, "[theory](../concepts/theory.md#symbols)"),
+    "Table 3": ("modifications of maps", "order-vs-value", "[settings](settings.md)"),
+}
+"""The paper's figures and tables: what they show, the experiment, and our figure, or the page that replaces it."""
+SHOWN = {"cifar10": "CIFAR-10", "imagenet": "ImageNet", "imagenet-all": "ImageNet, all methods", "smoke": "smoke run"}
+"""Names of labels, in the order of the index."""
+
+
+def read_claims(page):
+    """Read the paper's claims from a page: their sources and verdicts, by label."""
+    claims = {}
+    for label, text in re.findall(r"<!-- claims (\S+) -->\n(.*?)<!-- end of claims -->", page, flags=re.DOTALL):
+        rows = [row.split(" | ") for row in text.partition("| our own claim")[0].splitlines() if row.startswith("| ")]
+        claims[label] = [
+            Claim(text="", source=row[1], measured="", verdict=re.sub(r":.*|[*|]", "", row[-1]).strip())
+            for row in rows[1:]
+        ]
+    return claims
+
+
+def index_row(name):
+    """The row of a figure or table in the index."""
+    what, experiment, shown = FIGURES[name]
+    if experiment is None:
+        return [name, what, "–", shown, "none"]
+    page = (HERE / f"{experiment}.md").read_text(encoding="utf-8")
+    figures, verdicts = [], []
+    for label, title in SHOWN.items():
+        file = f"{shown}.png" if label == "smoke" else f"{shown}-{label}.png"
+        if f"]({file})" in page:
+            figures.append(f"[{title}]({file})")
+        # A claim of the text alone goes with the first figure of its experiment.
+        first = next(each for each, (_, other, _) in FIGURES.items() if other == experiment)
+        own = [
+            claim
+            for claim in read_claims(page).get(label, ())
+            if re.search(rf"{re.escape(name)}(?![0-9])", claim.source)
+            or (name == first and not re.search(r"Fig\.|Table", claim.source))
+        ]
+        if own:
+            verdicts.append(f"{title}: {count_verdicts(own, ours=False)}")
+    if "synthetic" in experiment:  # which is the paper's own set
+        figures, verdicts = (
+            [text.replace("smoke run", "the paper's set") for text in texts] for texts in (figures, verdicts)
+        )
+    elif verdicts and not any(f"<!-- claims {label} -->" in page for label in ("cifar10", "imagenet")):
+        verdicts.append("on real images a small network only, in prose, without verdicts")
+    drawn = ", ".join(figures) or (shown if shown and shown.startswith("[") else "not drawn")
+    command = f"`twinlens reproduce {experiment}`, [page]({experiment}.md)"
+    return [name, what, command, drawn, "; ".join(verdicts) or "none"]
+
+
+def write_index():
+    """Write the index of the paper's figures and tables from the tables of the pages."""
+    page = HERE / "figures.md"
+    heads = ["| in the paper | what | command | our figure | verdicts on the paper's claims |", "|---|---|---|---|---|"]
+    rows = [f"| {' | '.join(map(cell, index_row(name)))} |" for name in FIGURES]
+    text = page.read_text(encoding="utf-8")
+    page.write_text(
+        between(text, "<!-- index -->", "<!-- end of index -->", "\n".join([*heads, *rows])), encoding="utf-8"
+    )
 
 
 def find(directory, name):
@@ -129,6 +210,7 @@ def write_pages(directories):
                     shutil.copy(stored.path / "figures" / f"{figure}.png", HERE / shown)
         counts = update_counts(counts, label, experiments)
     readme.write_text(counts, encoding="utf-8")
+    write_index()
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ from twinlens.metrics.protocols import Protocol as FinePrint
 from twinlens.metrics.protocols import find_protocol
 from twinlens.models.loading import PRETRAINED, LoadedModel
 from twinlens.probing.answers import Target
-from twinlens.probing.maps import ReadingOptions
+from twinlens.probing.maps import Features, ReadingOptions
 from twinlens.probing.ranking import check_levels
 from twinlens.support.fields import check_count, check_types, fields_of
 from twinlens.support.progress import Progress
@@ -134,6 +134,17 @@ class ModelDataOptions:
     """Python only: a function from the model's output to one score per sample, for detection, segmentation and other
     tasks without classes. Labels are then ignored, and `performance` is "score"."""
 
+    feature_names: tuple[str, ...] | None = None
+    """Names of the columns of a table or the channels of a signal, for the report; by default those of a data frame, a
+    CSV file, or the data frame to which the estimator was fitted."""
+
+    sampling_rate: float | None = None
+    """Time steps of a signal per second, for the report."""
+
+    tokenizer: Any = None
+    """Python only: turns token ids into words for the report. A tokenizer with `convert_ids_to_tokens`, a function from
+    the ids of a sample to one string each, or a vocabulary: words by id."""
+
     limit: int | None = None
     """Number of samples, drawn by the seed; with `until`, the maximum. All samples by default."""
 
@@ -150,7 +161,12 @@ class MapsOptions(ReadingOptions):
 
     maps: Mapping[str, Any] = field(default_factory=dict)
     """Your own maps: from a name to a folder, a .npy, .npz or .safetensors file, or in Python an array (N, *S) in the
-    order of the samples; or to a mapping of "maps" and how to read them (sign, channels, resize)."""
+    order of the samples; or to a mapping of "maps" and how to read them (sign, channels, resize, size). Maps of the
+    size of the original images are resized and cropped with them."""
+
+    features: Features = "positions"
+    """What a feature is: a position with all of its channels, or with "channels" one channel of a position, such as one
+    lead of an ECG at one moment. Maps are then (N, C, *S), and a value is imputed from its own channel."""
 
     segments: Any = None
     """Group positions into features: "slic" or "slic:100" for superpixels, "grid:49" for equal tiles, or in Python an

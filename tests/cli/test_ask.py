@@ -149,6 +149,26 @@ def test_a_run_without_queries(made, run):
         assert "has no queries: `ask` stores them" in error
 
 
+def test_ask_with_a_start_level(tmp_path, run, subject):
+    out = tmp_path / "run"
+    command = ("evaluate", *subject, "--methods", "random", "--metrics", "soundness", "--levels", "0.9,0.5,0.1")
+    assert run(*command, "--out", out, "--quiet")[0] == 0
+    options = ["--option", "soundness.start_level=0.9", "--option", "soundness.epsilon=1", "--name", "late"]
+    code, _, error = run("ask", out, *options)
+    assert (code, error) == (0, "")
+    asked = tl.open_evaluation(out, results="late")
+    assert asked.results.settings.metrics["soundness"]["start_level"] == 0.9
+    curve = asked.curve("random", "soundness")
+    assert (curve.performance <= 0.9).all()
+    assert (curve.values == 1).all()  # although no step gains 1
+    assert run("report", out)[0] == 0
+    assert "judged above 0.9" in (out / "report.html").read_text()
+    # `evaluate` takes it, too, and the probes serve both.
+    code, _, error = run(*command, "--out", out, "--option", "soundness.start_level=0.04", "--quiet")
+    assert (code, error) == (0, "")
+    assert read_results(out)["settings"]["metrics"]["soundness"]["start_level"] == 0.04
+
+
 def test_ask_with_another_imputer(tmp_path, run, subject):
     out = tmp_path / "run"
     command = ("evaluate", *subject, "--methods", "random", "--metrics", "road_morf,deletion", "--out", out, "--quiet")

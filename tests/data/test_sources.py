@@ -244,6 +244,36 @@ def test_a_table_that_is_missing_or_lists_a_missing_file(birds, tmp_path):
         open_data(path)
 
 
+def test_a_table_of_numbers(tmp_path):
+    text = "id,age,label,weight\na,3,1,2.5\nb,-4e1,0, 7\n"
+    samples = open_data(table(tmp_path, text))
+    assert (samples.name, samples.ids, samples.labels.tolist()) == ("csv:t.csv", ("a", "b"), [1, 0])
+    assert samples.naming.feature_names == ("age", "weight")
+    assert samples.read(1).tolist() == [-40.0, 7.0]
+    values = open_data(table(tmp_path, "x,label\n1,0.5\n2,1\n"))
+    assert (values.labels.dtype, values.ids) == (np.float64, ("00000", "00001"))
+    named = open_data(table(tmp_path, "x,label\n1,ja\n2,nein\n"), classes=table(tmp_path, "nein\nja\n", "c.txt"))
+    assert (named.labels.tolist(), named.classes) == ([1, 0], ("nein", "ja"))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("x,label\n", "must have columns of numbers beside the label, and lines below them; it has none"),
+        ("label\n1\n", "must have columns of numbers beside the label"),
+        ("x,label\n1,wren\n", "line 2 has 'wren' in the column label. Name the classes with `classes`"),
+        ("file,label\na.png,1\n", "line 2 has 'a.png' in the column file. A column of images is called path"),
+        (",x,label\n0,1,1\n", "must name each column, and each once. Write data frames with index=False"),
+        ("x,x,label\n0,1,1\n", "must name each column, and each once"),
+        ("x,label\n1,-1\n", "`labels` must be class indices"),
+    ],
+)
+def test_tables_of_numbers_that_cannot_be_used(tmp_path, text, message):
+    with pytest.raises(DataError) as raised:
+        open_data(table(tmp_path, text))
+    assert message in str(raised.value)
+
+
 @pytest.mark.parametrize("keys", [("inputs", "labels"), ("x", "y"), ("x_test", "y_test")])
 def test_an_archive_of_arrays(tmp_path, keys):
     arrays = dict(zip(keys, (np.zeros((2, 4, 4), np.uint8), np.array([[1], [0]])), strict=True))
@@ -256,6 +286,9 @@ def test_an_archive_of_arrays(tmp_path, keys):
     assert (samples.ids, samples.classes) == (("a", "b"), ("no", "yes"))
     classes = table(tmp_path, "nein\nja\n", "c.txt")
     assert open_data(str(tmp_path / "d.npz"), classes=classes).classes == ("nein", "ja")
+    np.savez(tmp_path / "rows.npz", x=np.eye(2), y=[0, 1], feature_names=["a", "b"])
+    for options in ({}, {"classes": classes}):
+        assert open_data(str(tmp_path / "rows.npz"), **options).naming.feature_names == ("a", "b")
 
 
 def test_archives_that_cannot_be_used(tmp_path):

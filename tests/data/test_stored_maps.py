@@ -12,9 +12,9 @@ from safetensors.torch import save_file
 
 from twinlens.data.samples import from_arrays, subset
 from twinlens.data.sources import open_data
-from twinlens.data.stored_maps import StoredMaps, check_stored, maps_from_array, open_maps
+from twinlens.data.stored_maps import StoredMaps, StoredReading, check_stored, maps_from_array, open_maps
 from twinlens.errors import DataError
-from twinlens.probing.maps import Reading
+from twinlens.models.preprocessing import Preprocessing
 
 VALUES = np.random.default_rng(0).random((3, 4, 6)).astype(np.float32)
 IDS = ("cat/a.jpg", "cat/deep/b.c.png", "dog/a.jpg")
@@ -237,7 +237,8 @@ def test_a_truncated_array_is_refused_when_it_is_opened(arrays, tmp_path):
     [
         (
             lambda v: v[:, :3],
-            r"maps of size 4 × 6, as the model sees its inputs; that of sample '00000' is 3 × 6\. Say how to resize",
+            r"maps of size 4 × 6, as the model sees its inputs, or of the size of their images; that of sample "
+            r"'00000' is 3 × 6\. Say how to resize",
         ),
         (
             lambda v: np.stack([v, v], axis=1),
@@ -252,7 +253,6 @@ def test_a_truncated_array_is_refused_when_it_is_opened(arrays, tmp_path):
             lambda v: np.where(np.arange(3)[:, None, None] == 2, np.nan, v),
             r"be finite in float32; .*'00002' contains NaN",
         ),
-        (lambda v: v.astype(float) * 1e39, r"be finite in float32; the map of sample '00000' contains NaN or infinity"),
         (lambda v: v.astype(complex), r"must hold real numbers; that of sample '00000' is complex128"),
     ],
 )
@@ -267,9 +267,9 @@ def test_channels_and_signs_are_accepted_where_it_is_said_what_they_mean(arrays,
         np.save(tmp_path / f"{name}.npy", values)
     one, two, signed = (open_maps(str(tmp_path / f"{name}.npy"), arrays) for name in ("one", "two", "signed"))
     check_stored(one, arrays, (4, 6))
-    check_stored(two, arrays, (4, 6), Reading(channels="sum"))
+    check_stored(two, arrays, (4, 6), StoredReading(channels="sum"))
     for sign in ("positive", "absolute"):
-        check_stored(signed, arrays, (4, 6), Reading(sign=sign))
+        check_stored(signed, arrays, (4, 6), StoredReading(sign=sign))
     with pytest.raises(DataError, match=r"goes down to .*Choose `sign`: 'positive' drops negative values, 'absolute'"):
         check_stored(signed, arrays, (4, 6))
 
@@ -317,3 +317,119 @@ def test_maps_that_change_after_they_were_checked_are_refused(tmp_path):
     np.lib.format.open_memmap(path, mode="r+")[1] = 2
     with pytest.raises(DataError, match="the map of sample '00001' is not what it was when it was first read"):
         maps.read(samples, 1)
+
+
+# A photograph of 300 × 400 pixels and its map, which is as bright as the photograph.
+CROPPED = Preprocessing(resize=64, crop=56, mean=0.0, std=1.0)
+SIZES = {"cat/wide.jpg": (400, 300), "cat/high.png": (300, 400), "dog/long.jpeg": (700, 301), "dog/small.png": (70, 66)}
+
+
+def bright_disc(width, height):
+    """A bright disc to the left of the middle and above it, on a dark ground."""
+    y, x = np.ogrid[:height, :width]
+    far = np.hypot(x / width - 0.45, y / height - 0.4)
+    return np.clip(255 * (1 - 3 * far), 0, 255).astype(np.uint8)
+
+
+def photographs(root):
+    for name, size in SIZES.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(bright_disc(*size)).save(path, quality=95)
+    return open_data(str(root))
+
+
+@pytest.mark.parametrize("kind", ["npy", "png", "jpg", "JPEG", "npz"])
+def test_maps_of_the_size_of_photographs_are_cropped_with_them(tmp_path, kind):
+    samples = photographs(tmp_path / "images")
+    values = {name: bright_disc(*SIZES[name]) for name in samples.ids}
+    path = tmp_path / "maps"
+    if kind == "npz":
+        path = tmp_path / "maps.npz"
+        np.savez(path, **values)
+    for name, value in values.items() if kind != "npz" else ():
+        file = (path / name).with_suffix(f".{kind}")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        np.save(file, value) if kind == "npy" else Image.fromarray(value).save(file)
+    maps = open_maps(str(path), samples)
+    digest = check_stored(maps, samples, (56, 56), preprocessing=CROPPED)
+    for index in range(len(samples)):
+        seen = 255 * CROPPED(samples.read(index))[0].numpy()  # the photograph as the model sees it
+        read = maps.read(samples, index)
+        assert read.shape == (56, 56)
+        assert np.abs(read - seen).max() < (12 if "J" in kind.upper() else 6)  # JPEG is lossy
+        assert np.abs(read - seen).mean() < 1
+    # Stretched onto the crop, as before, the disc would be elsewhere.
+    wide = samples.ids.index("cat/wide.jpg")
+    stretched = np.asarray(Image.fromarray(values["cat/wide.jpg"]).resize((56, 56)), float)
+    assert np.abs(stretched - 255 * CROPPED(samples.read(wide))[0].numpy()).mean() > 5
+    # The digest is of what is measured: another crop is another map.
+    again = open_maps(str(path), samples)
+    assert check_stored(again, samples, (56, 56), preprocessing=CROPPED) == digest
+    assert pickle.loads(pickle.dumps(maps)).read(samples, wide).tolist() == maps.read(samples, wide).tolist()
+    other = Preprocessing(resize=60, crop=56, mean=0.0, std=1.0)
+    assert check_stored(open_maps(str(path), samples), samples, (56, 56), preprocessing=other) != digest
+
+
+def test_channels_and_interpolation_of_cropped_maps(tmp_path):
+    samples = photographs(tmp_path / "images").take([0])
+    value = bright_disc(*SIZES[samples.ids[0]]).astype(np.float32)
+    both = np.stack([value, -value])
+    maps = maps_from_array(np.stack([both]), "mine", samples)
+    reading = StoredReading(channels="absolute_sum", resize="nearest")
+    check_stored(maps, samples, (56, 56), reading, CROPPED)
+    read = maps.read(samples, 0)
+    assert read.shape == (2, 56, 56)
+    assert np.array_equal(read[0], -read[1])
+    assert set(np.unique(read[0])) <= set(np.unique(value))  # none between two pixels
+    squashed = Preprocessing(resize=20, squash=True, mean=0.0, std=1.0)
+    check_stored(maps_from_array(np.stack([value]), "mine", samples), samples, (20, 20), preprocessing=squashed)
+
+
+def test_maps_of_the_size_of_the_input_are_taken_as_they_are(tmp_path):
+    samples = photographs(tmp_path / "images")
+    values = np.random.default_rng(0).random((4, 56, 56), dtype=np.float32)
+    maps = maps_from_array(values, "mine", samples)
+    check_stored(maps, samples, (56, 56), preprocessing=CROPPED)
+    assert not maps.frames
+    assert np.array_equal(maps.read(samples, 3), values[3])
+    # Coarse maps of another size still cover the input.
+    coarse = maps_from_array(values[:, :7, :7], "mine", samples)
+    check_stored(coarse, samples, (56, 56), StoredReading(resize="bilinear"), CROPPED)
+    assert not coarse.frames
+    with pytest.raises(
+        DataError, match=r"or of the size of their images; that of sample 'cat/high.png' is 7 × 7\. Say"
+    ):
+        check_stored(coarse, samples, (56, 56), preprocessing=CROPPED)
+
+
+def test_maps_of_photographs_that_are_as_large_as_the_input_are_ambiguous():
+    samples = from_arrays(np.full((2, 56, 56), 7, np.uint8), [0, 1])
+    values = np.random.default_rng(0).random((2, 56, 56), dtype=np.float32)
+
+    def read(reading=None, preprocessing=CROPPED):
+        maps = maps_from_array(values, "mine", samples)
+        check_stored(maps, samples, (56, 56), reading or StoredReading(), preprocessing)
+        return maps.read(samples, 0)
+
+    with pytest.raises(
+        DataError, match=r"the map of sample '00000' has 56 × 56 pixels, and so have .*Say what .*`size`"
+    ):
+        read()
+    assert np.array_equal(read(StoredReading(size="input")), values[0])
+    assert np.array_equal(read(StoredReading(size="image")), CROPPED.frame_map(values[0]))
+    # Where the image is the input, there is nothing to ask.
+    for same in (Preprocessing(), Preprocessing(resize=56, crop=56), Preprocessing(crop=56)):
+        assert np.array_equal(read(preprocessing=same), values[0])
+        assert np.array_equal(read(StoredReading(size="image"), same), values[0])
+
+
+def test_maps_that_should_have_the_size_of_their_images_and_have_not(tmp_path):
+    samples = photographs(tmp_path / "images")
+    values = np.ones((4, 100, 90), np.float32)
+    reading = StoredReading(size="image", resize="bilinear")
+    with pytest.raises(DataError, match=r"'cat/high.png' is 100 × 90, and the sample has 400 × 300\. Scale the maps"):
+        check_stored(maps_from_array(values, "mine", samples), samples, (56, 56), reading, CROPPED)
+    rows = from_arrays(np.zeros((4, 1, 56, 56), np.float32), [0, 1, 2, 3])
+    with pytest.raises(DataError, match=r"is 100 × 90, and the sample is an array"):
+        check_stored(maps_from_array(values, "mine", rows), rows, (56, 56), reading, CROPPED)

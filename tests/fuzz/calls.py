@@ -86,6 +86,14 @@ class Subject:
     def evaluation(self):
         return tl.open_evaluation(self.run)
 
+    @cached_property
+    def judged(self):
+        """A run with a measure of soundness."""
+        options = {"batch_size": 4, "memory_format": "contiguous", "resamples": 9, "progress": False}
+        metrics = [tl.Soundness(estimator="rank", steps=4)]
+        return tl.evaluate(self.model, (self.inputs, self.labels), ["random"], metrics=metrics,
+                           out=self.folder / "judged", **options)  # fmt: skip
+
     def fresh_run(self) -> Path:
         """Copy the run to where a case may write."""
         shutil.rmtree(self.folder / "new", ignore_errors=True)
@@ -173,6 +181,10 @@ CALLS: dict[str, Callable[[Subject], Call]] = {
     "max_sensitivity": lambda s: Call(
         tl.checks.max_sensitivity, s.explained | {"method": "saliency", "radius": 0.01, "perturbations": 2}
     ),
+    "monotonicity": lambda s: Call(tl.checks.monotonicity, {"tables": [s.table], "resamples": 50}, repr),
+    "Monotonicity": lambda s: Call(
+        tl.checks.Monotonicity, _fields(tl.checks.monotonicity([s.table], resamples=50)), lambda made: made.shares
+    ),
     "class_similarity": lambda s: Call(tl.checks.class_similarity, s.explained | {"method": "saliency"}),
     "run_check": lambda s: Call(
         tl.checks.run_check,
@@ -221,6 +233,9 @@ CALLS: dict[str, Callable[[Subject], Call]] = {
     "format_table": lambda s: Call(tl.format_table, {"evaluations": [s.evaluation], "kind": "csv"}),
     "write_figures": lambda s: Call(
         tl.write_figures, {"evaluations": [s.evaluation], "directory": s.folder / "new" / "figures"}
+    ),
+    "write_false_features": lambda s: Call(
+        tl.report.write_false_features, {"evaluation": s.judged, "directory": s.folder / "new" / "false"}
     ),
     "write_sheet": lambda s: Call(
         tl.report.write_sheet, {"evaluation": s.evaluation, "path": s.folder / "new" / "sheet.png", "samples": 1}

@@ -309,9 +309,9 @@ def test_views_and_half_precision(method):
     assert (half - expected).abs().max() < 1e-2
 
 
-def test_signals_and_volumes_are_solved_exactly():
+def test_signals_and_tiny_volumes_are_solved_exactly():
     rng = np.random.default_rng(0)
-    for shape in [(31,), (1, 31), (31, 1), (1, 31, 1), (6, 7, 8)]:
+    for shape in [(31,), (1, 31), (31, 1), (1, 31, 1), (6, 6, 7)]:
         images, keep = rng.normal(size=(2, 2, *shape)), rng.random((2, *shape)) < 0.4
         solution = solve(torch.from_numpy(images), torch.from_numpy(keep))
         for i in range(2):

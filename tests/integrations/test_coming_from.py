@@ -162,12 +162,53 @@ def test_soco(tmp_path, monkeypatch, capsys, model, images, labels, maps):
         smap = Path("smaps", *path.parts[1:])
         smap.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(np.random.default_rng(0).integers(0, 255, (10, 10), dtype=np.uint8)).save(smap)
-    [command] = re.findall(r"```sh\ntwinlens (.*?)```", section("soco"), flags=re.DOTALL)
+    [command] = re.findall(r"```sh\ntwinlens (evaluate.*?)```", section("soco"), flags=re.DOTALL)
     words = shlex.split(command.replace("\\\n", " ").replace("torchvision:vgg16", model_file(tmp_path)))
     assert main([*words, "--quiet", "--resamples", "100"]) == 0
     found = tl.open_evaluation("runs/gradcam")
     assert set(found.summary()["metric"]) == {"soundness", "completeness", "road_morf", "road_lerf", "deletion"}
     assert found.curve("gradcam", "soundness").protocol.name == "soco"
+
+
+def soco_layout(root):
+    """Photographs of several sizes and their maps, as soco wants them: a map is as large as its photograph."""
+    for folder, size in {"ant": (400, 300), "bee": (300, 400), "cow": (500, 333)}.items():
+        for k in range(2):
+            y, x = np.ogrid[: size[1], : size[0]]
+            far = np.hypot(x / size[0] - 0.4 - 0.1 * k, y / size[1] - 0.45)
+            grey = Image.fromarray(np.clip(255 * (1 - 3 * far), 0, 255).astype(np.uint8))
+            for kind, image in (("images", grey.convert("RGB")), ("smaps", grey)):
+                path = Path(root, kind, folder, f"{k}.{'jpg' if kind == 'images' else 'jpeg'}")
+                path.parent.mkdir(parents=True, exist_ok=True)
+                image.save(path, quality=95)
+    Path(root, "cls_to_ind.json").write_text(json.dumps({"ant": 0, "bee": 1, "cow": 2}))
+
+
+@pytest.mark.slow
+def test_a_folder_of_soco_works_as_it_is(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    soco_layout(tmp_path)
+    [command] = re.findall(r"```sh\ntwinlens (evaluate.*?)```", section("soco"), flags=re.DOTALL)
+    words = shlex.split(command.replace("\\\n", " ").replace("torchvision:vgg16", model_file(tmp_path)))
+    # VGG16 brings its own size; this model takes any. The normalisation is that of the page.
+    [normalisation] = re.findall(r"`(--mean [^`]+ --std [^`]+)`", section("soco"))
+    words += ["--resize", "32", "--crop", "28", *shlex.split(normalisation), "--option", "gradcam.resize=nearest"]
+    assert main([*words, "--quiet", "--resamples", "100"]) == 0
+    found = tl.open_evaluation("runs/gradcam")
+    assert (found.manifest.model.preprocessing.mean, found.manifest.model.preprocessing.std) == (
+        (0.485,) * 3,
+        (0.229,) * 3,
+    )
+    data = tl.open_data("images", classes="cls_to_ind.json")
+    for name, values in zip(found.ids(), found.maps("gradcam").numpy(), strict=True):
+        image = data.read(data.ids.index(name))
+        seen = tl.models.Preprocessing(resize=32, crop=28, mean=0.0, std=1.0)(image)[0].numpy()
+        assert np.corrcoef(values.ravel(), seen.ravel())[0, 1] > 0.98  # the map is where the photograph is
+    # The rest of the page's commands, on this run.
+    for line in re.findall(r"^    twinlens (.*?)(?: +#.*)?$", section("soco"), flags=re.MULTILINE):
+        assert main(shlex.split(line.replace("RUN", "runs/gradcam"))) == 0
+    assert len(list(Path("masks/gradcam").glob("*.png"))) == 6
+    assert Path("masks/gradcam/ant-0.png").exists()
 
 
 def test_torchmetrics(model, images, labels, maps):

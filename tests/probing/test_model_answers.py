@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 import twinlens as tl
+from tests.small_runs import samples
 from tests.tiny import tiny_model
 
 QUICK = {"metrics": ["deletion", "completeness"], "batch_size": 16, "memory_format": "contiguous", "resamples": 100}
@@ -91,3 +92,16 @@ def test_one_logit_is_that_of_the_second_of_two_classes(data, shape):
 def test_what_holds_no_logits_is_refused(data):
     with pytest.raises(TypeError, match=r"must return logits \(samples, classes\), or have them as `logits`"):
         tl.evaluate(Wrapped(lambda z: {"a": z, "b": z}), data, ["random"], **QUICK)
+
+
+def test_a_softmax_at_the_end_of_the_model_is_noticed():
+    model, (inputs, labels) = nn.Sequential(tiny_model(), nn.Softmax(dim=1)), samples()
+    maps = np.random.default_rng(0).random((len(inputs), *inputs.shape[2:]))
+    arguments = (model, torch.from_numpy(inputs), labels, maps)
+    with pytest.warns(UserWarning, match="seems to end with a softmax.*output='probabilities'"):
+        tl.deletion(*arguments)
+    with pytest.warns(UserWarning, match="seems to end with a softmax"):
+        tl.evaluate(model, (inputs, labels), ["random"], **QUICK)
+    for output in ("probabilities", "logits"):  # no warning, which would be an error here
+        tl.deletion(*arguments, output=output)
+        tl.evaluate(model, (inputs, labels), ["random"], output=output, **QUICK)

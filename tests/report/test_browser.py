@@ -26,7 +26,7 @@ from tests.report.runs import (
 )
 from twinlens.metrics.catalogue import GROUPS
 from twinlens.report import write_report
-from twinlens.report.page import build_page, read_part
+from twinlens.report.page import _SCRIPTS, build_page, read_part
 from twinlens.report.run_summary import describe_run
 from twinlens.report.styles import method_styles
 from twinlens.run.check_records import Check, CheckColumn, MethodCheck, store_check
@@ -253,7 +253,7 @@ def test_the_slider_changes_picture_text_and_chart(browser, page):
         slider.send_keys(key)
         k = int(slider.get_attribute("value"))
         text, source, probability, marker = state()
-        assert source == answers["frames"][k]
+        assert source == answers["view"]["frames"][k]
         assert text.startswith(f"{100 * shown['levels'][k]:.0f} % of the features")
         assert marker == shown["levels"][k]
         percent = 100 * answers["probability"][k]
@@ -263,7 +263,7 @@ def test_the_slider_changes_picture_text_and_chart(browser, page):
     thumb = browser.all(".thumb")[1]
     thumb.send_keys(Keys.ENTER)
     browser.wait("return document.querySelectorAll('.thumb')[1].ariaCurrent === 'true'")
-    assert state()[1] == shown["samples"][1]["methods"]["random"]["frames"][-1]
+    assert state()[1] == shown["samples"][1]["methods"]["random"]["view"]["frames"][-1]
     assert browser.complaints() == []
 
 
@@ -593,7 +593,21 @@ def test_no_two_scripts_share_a_name():
     """All scripts of the page have one scope, in which a second function of a name silently replaces the first."""
     names = [
         name
-        for script in ("elements.js", "downloads.js", "charts.js", "tables.js", "explorer.js", "page.js")
+        for script in _SCRIPTS[1:]  # the first is of others
         for name in re.findall(r"^(?:function|const|let) (\w+)", read_part(script), re.MULTILINE)
     ]
     assert sorted(names) == sorted(set(names))
+
+
+def test_a_check_of_the_whole_run_is_one_line(browser, tmp_path):
+    run = make_run(tmp_path / "run", samples=image_samples(4))
+    methods = {"sobel": MethodCheck(values=a_check().methods["saliency"].values)}
+    store_check(run.run, a_check(line=f"All is well with {EVIL}.", steps=(), methods=methods))
+    browser.open(write_report([run], tmp_path / "r.html"))
+    assert browser.complaints() == []
+    panel = browser.one("#checks .check")
+    assert panel.find_element(By.CSS_SELECTOR, "h3 + p").get_property("textContent") == f"All is well with {EVIL}."
+    table = panel.find_element(By.CSS_SELECTOR, "details table")
+    assert not table.is_displayed()
+    panel.find_element(By.CSS_SELECTOR, "summary").click()
+    assert table.is_displayed()

@@ -7,11 +7,11 @@ import re
 import time
 
 import pytest
-import torch
 from PIL import Image
 
 import twinlens as tl
 from tests.report.browser import needs_browser
+from tests.report.page_checks import CLIPPED, CONTRAST
 from tests.report.runs import image_samples, make_run
 from twinlens.metrics.catalogue import GROUPS
 from twinlens.report import format_table, write_report
@@ -22,13 +22,6 @@ pytest.importorskip("selenium", reason="selenium is not installed: pip install '
 
 pytestmark = needs_browser
 
-# Text that is wider than the box that hides it, on the page as it stands.
-CLIPPED = """
-return [...document.querySelectorAll('#page *')].filter(e => {
-  const { overflowX, clipPath } = getComputedStyle(e);
-  return e.scrollWidth > e.clientWidth + 1 && overflowX === 'hidden' && clipPath === 'none' && e.tagName !== 'svg';
-}).map(e => `${e.tagName}.${e.className}: ${e.textContent.slice(0, 40)}`)
-"""
 # Charts whose text stands outside of their picture.
 OUTSIDE = """
 return [...document.querySelectorAll('.chart svg')].flatMap(svg => {
@@ -38,34 +31,6 @@ return [...document.querySelectorAll('.chart svg')].flatMap(svg => {
     return own.left < box.left - 1 || own.right > box.right + 1 || own.top < box.top - 1 || own.bottom > box.bottom + 1;
   }).map(text => text.textContent);
 })
-"""
-# Contrast of each piece of text with what is painted behind it.
-CONTRAST = """
-const canvas = document.createElement('canvas').getContext('2d', { willReadFrequently: true });
-const rgba = colour => {
-  canvas.clearRect(0, 0, 1, 1);
-  canvas.fillStyle = colour;
-  canvas.fillRect(0, 0, 1, 1);
-  return [...canvas.getImageData(0, 0, 1, 1).data];
-};
-const linear = v => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
-const light = ([r, g, b]) => [r, g, b].map(v => linear(v / 255))
-  .reduce((sum, v, k) => sum + v * [0.2126, 0.7152, 0.0722][k], 0);
-const behind = e => {
-  for (; e; e = e.parentElement) {
-    const found = rgba(getComputedStyle(e).backgroundColor);
-    if (found[3] === 255) return found;
-  }
-};
-const low = [];
-for (const folded of document.querySelectorAll('details')) folded.open = true;
-for (const e of document.querySelectorAll('#page *')) {
-  const own = [...e.childNodes].some(node => node.nodeType === 3 && node.textContent.trim());
-  if (!own || e.closest('svg') || !e.checkVisibility() || e.disabled) continue;
-  const [a, b] = [light(rgba(getComputedStyle(e).color)), light(behind(e))].sort((x, y) => y - x);
-  if ((a + 0.05) / (b + 0.05) < 4.5) low.push(`${e.tagName}.${e.className} ${((a + 0.05) / (b + 0.05)).toFixed(2)}`);
-}
-return low
 """
 
 
@@ -277,47 +242,6 @@ def test_every_number_says_what_it_is_on_one_click(browser, run, page):
     assert f"Here they go up to {high:.3f}, nine tenths of the probability with nothing" in said["soundness (paper) ↑"]
     assert said["skill"].startswith("How much better the method's own maps are than the same maps exchanged")
     assert {"exchanged control", "sparseness"} <= set(said)
-
-
-def test_tokens_are_shown_by_place_and_id(browser, tmp_path):
-    class Words(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            torch.manual_seed(0)
-            self.table = torch.nn.Embedding(50, 2)
-
-        def forward(self, input_ids, attention_mask):
-            return (self.table(input_ids) * attention_mask[..., None]).sum(1)
-
-    ids = torch.randint(5, 50, (6, 5), generator=torch.manual_seed(0))
-    ids[:, 0], ids[:, 4] = 1, 0
-    labels = torch.arange(6) % 2
-    run = tl.evaluate(
-        Words(),
-        ({"input_ids": ids, "attention_mask": (ids > 0).long()}, labels),
-        ["random"],
-        metrics=["soundness_rank"],
-        imputer=tl.TokenImputer(3, special=(0, 1)),
-        resamples=20,
-        out=tmp_path / "run",
-    )
-    browser.open(write_report([run], tmp_path / "r.html"))
-    shown = browser.run("return content.runs[0].explorer.samples[0]")
-    row = run.curve("random", "soundness_rank").table.ids.index(shown["id"])
-    assert shown["tokens"]["ids"] == ids[row, :4].tolist()  # without padding
-    text = [token.text.split("\n") for token in browser.all(".subject .token")]
-    assert text == [[str(place), str(number)] for place, number in enumerate(ids[row, :4].tolist())]
-    assert len(browser.all(".card .token")) == 4
-    assert len(browser.all(".card .token.fixed")) == 1
-    gone = []
-    for key in ("\ue011", "\ue010"):  # home, end
-        browser.one(".slider").send_keys(key)
-        gone.append(len(browser.all(".card .token.gone")))
-    assert gone[0] < gone[1] <= 3
-    assert browser.all(".explore img") == []
-    assert browser.run(CONTRAST) == []
-    assert "class " in browser.one(".subject h3").text
-    assert browser.complaints() == []
 
 
 def test_the_page_switches_between_the_results_of_a_run(browser, tmp_path):

@@ -7,10 +7,9 @@ import torch
 import twinlens as tl
 from tests.report.runs import METHODS, decoded, image_samples, make_run
 from tests.tiny import tiny_model
-from twinlens.data.samples import from_arrays
-from twinlens.models.loading import LoadedModel
 from twinlens.outcome import open_evaluation
-from twinlens.report.explorer import _set_scene, describe_samples, impute_at_levels, keep_at_levels
+from twinlens.report.explorer import describe_samples
+from twinlens.report.scene import set_scene
 
 
 def own_imputer(inputs, keep, streams):
@@ -19,13 +18,13 @@ def own_imputer(inputs, keep, streams):
 
 def test_what_is_shown_is_what_the_model_saw(run):
     """The imputed inputs, given to the model, give the answers of the probe table."""
-    scene = _set_scene(run)
+    scene = set_scene(run)
     assert not isinstance(scene, str)
     model, shown = tiny_model().eval(), describe_samples(run, budget=10**6)["samples"]
     for place in (0, 3):
         for method in METHODS:
-            keep = keep_at_levels(scene, place, method)
-            inputs = impute_at_levels(scene, place, scene.selected.inputs[place : place + 1], keep)
+            keep = scene.keep_at_levels(place, method)
+            inputs = scene.impute_at_levels(place, keep)
             with torch.inference_mode():
                 probability = model(inputs).softmax(dim=1)[:, scene.selected.samples[place].label]
             said = shown[place]["methods"][method]
@@ -68,7 +67,7 @@ def test_pictures_keep_to_their_budget(tmp_path):
 
     def total(budget):
         [*shown] = describe_samples(evaluation, budget=budget)["samples"]
-        pictures = [uri for s in shown for m in s["methods"].values() for uri in (m["map"], *m["frames"])]
+        pictures = [u for s in shown for m in s["methods"].values() for u in (m["view"]["map"], *m["view"]["frames"])]
         return sum(map(len, [*pictures, *(s["input"] for s in shown)]))
 
     plenty = total(10**9)
@@ -81,25 +80,13 @@ def test_runs_without_selected_samples_or_maps_say_so(run, tmp_path):
     shown = describe_samples(open_evaluation(tmp_path / "run"), budget=10**6)
     assert "No maps are stored for sobel" in shown["note"]
     answers = shown["samples"][0]["methods"]
-    assert (answers["sobel"]["map"], answers["sobel"]["frames"]) == (None, None)
+    assert answers["sobel"]["view"] is None
     assert answers["sobel"]["predicted"]
-    assert answers["random"]["map"].startswith("data:image/png")
+    assert answers["random"]["view"]["map"].startswith("data:image/png")
     (tmp_path / "run" / "selected.safetensors").unlink()
     without = describe_samples(open_evaluation(tmp_path / "run"), budget=10**6)
     assert without["samples"] == []
     assert without["note"].startswith("No samples are stored with this run. Start it again")
-
-
-def test_rows_of_a_table_are_shown_as_strips(tmp_path):
-    rng = np.random.default_rng(0)
-    rows, labels = rng.normal(size=(6, 5)).astype(np.float32), rng.integers(0, 2, 6)
-    model = LoadedModel(name="linear", module=torch.nn.Linear(5, 2))
-    samples = from_arrays(rows, labels)
-    evaluation = make_run(tmp_path / "run", samples=samples, model=model, methods=["saliency"], metrics=["soundness"])
-    shown = describe_samples(evaluation, budget=10**6)
-    assert shown["strip"]
-    assert decoded(shown["samples"][0]["input"]).shape == (1, 5, 3)
-    assert decoded(shown["samples"][0]["methods"]["saliency"]["frames"][0]).shape == (1, 5, 3)
 
 
 def test_an_imputer_of_ones_own_is_replaced_by_grey_and_said(tmp_path):
@@ -107,7 +94,7 @@ def test_an_imputer_of_ones_own_is_replaced_by_grey_and_said(tmp_path):
     shown = describe_samples(open_evaluation(evaluation.path), budget=10**6)
     assert "removed features are shown in grey" in shown["note"]
     assert "no features were judged false" in shown["note"]
-    frame = decoded(shown["samples"][0]["methods"]["random"]["frames"][-1])
+    frame = decoded(shown["samples"][0]["methods"]["random"]["view"]["frames"][-1])
     grey = (abs(frame.astype(int) - 128) <= 1).all(axis=2).sum()
     assert grey == shown["samples"][0]["methods"]["random"]["removed"][-1] == 90
 
@@ -118,9 +105,10 @@ def test_an_imputer_of_ones_own_is_used_where_it_is_at_hand(tmp_path):
     assert "grey" not in shown["note"]
     answers = shown["samples"][0]["methods"]["random"]
     filled = np.rint(np.array([0.4, 0.5, 0.6]) * 255)  # zero, before the model's normalisation
-    assert (abs(decoded(answers["frames"][-1]) - filled) <= 1).all(axis=2).sum() == answers["removed"][-1] == 90
+    assert (abs(decoded(answers["view"]["frames"][-1]) - filled) <= 1).all(axis=2).sum() == answers["removed"][-1] == 90
     stored = describe_samples(open_evaluation(evaluation.path), budget=10**6)["samples"][0]["methods"]["random"]
-    assert {**stored, "frames": None} == {**answers, "frames": None}
+    assert {**stored, "view": None} == {**answers, "view": None}
+    assert stored["view"]["map"] == answers["view"]["map"]
 
 
 def test_what_functions_of_ones_own_measured_is_told_where_they_are_not_at_hand(tmp_path):
@@ -143,7 +131,7 @@ def test_soundness_is_shown_before_other_metrics(tmp_path):
     evaluation = make_run(tmp_path / "run", samples=image_samples(4), methods=["random"], metrics=metrics)
     shown = describe_samples(evaluation, budget=10**6)
     assert (shown["metric"], shown["judged"]) == ("d", True)
-    assert shown["samples"][0]["methods"]["random"]["false"].startswith("data:image/png")
+    assert shown["samples"][0]["methods"]["random"]["view"]["false"].startswith("data:image/png")
 
 
 def test_absolute_thresholds_are_shown_as_they_were_asked(tmp_path):
@@ -151,11 +139,11 @@ def test_absolute_thresholds_are_shown_as_they_were_asked(tmp_path):
     evaluation = make_run(tmp_path / "run", samples=image_samples(4), methods=["random"], metrics=metrics)
     shown = describe_samples(evaluation, budget=10**6)
     assert (shown["by"], shown["relative"], shown["levels"]) == ("value", False, [0.8, 0.2])
-    scene, curve = _set_scene(evaluation), evaluation.curve("random", "completeness")
+    scene, curve = set_scene(evaluation), evaluation.curve("random", "completeness")
     for place, sample in enumerate(shown["samples"]):
         answers, row = sample["methods"]["random"], curve.table.ids.index(sample["id"])
         assert answers["removed"] == curve.table.removed[row, 1:].tolist()
-        assert answers["removed"] == (~keep_at_levels(scene, place, "random")).flatten(1).sum(dim=1).tolist()
+        assert answers["removed"] == (~scene.keep_at_levels(place, "random")).flatten(1).sum(dim=1).tolist()
 
 
 def test_each_map_has_its_number_by_the_metric(paired):

@@ -8,9 +8,12 @@ import torch
 from PIL import Image
 
 import twinlens as tl
+from tests.report.kinds import signal_run, table_run, text_run, volume_run
 from tests.report.runs import EVIL, image_samples, loaded, make_run
 from twinlens.report.pictures import map_picture
-from twinlens.report.sheet import _CELL, _HEAD, _TEXT, _WIDEST, _band_width, _clipped, _size
+from twinlens.report.scene import original_answers
+from twinlens.report.sheet import _CELL, _HEAD, _TEXT, _WIDEST, _band_width, _size
+from twinlens.report.sheet_cells import clipped
 from twinlens.run.sample_selection import read_selection
 
 DPI = 130
@@ -61,7 +64,7 @@ def test_every_cell_shows_its_map(drawn):
         assert shown.argmax() == row
         assert shown == pytest.approx(wanted.numpy(), abs=15)
         for column, method in ((1, "centre"), (3, "sobel")):
-            picture = map_picture(_clipped(run.maps(method)[row])).astype(np.uint8)
+            picture = map_picture(clipped(run.maps(method)[row])).astype(np.uint8)
             side = round(0.94 * DPI)
             larger = np.asarray(Image.fromarray(picture).resize((side, side), Image.Resampling.NEAREST)).astype(float)
             part = larger[round(0.14 * DPI) : round(0.69 * DPI), round(0.2 * DPI) : round(0.75 * DPI)]
@@ -106,12 +109,78 @@ def test_names_of_any_kind_are_written_as_they_are(tmp_path):
     assert tl.report.write_sheet(run, tmp_path / "sheet.svg").stat().st_size > 1000
 
 
-def test_rows_and_signals_are_lines(tmp_path):
-    rows = torch.rand(4, 12, generator=torch.Generator().manual_seed(0))
-    run = tl.evaluate(torch.nn.Linear(12, 3), (rows, [0, 1, 2, 0]), ["saliency"], metrics=[], batch_size=4)
+def blue(part):
+    """Where bars and areas are drawn."""
+    return (part[..., 2] > part[..., 0] + 60) & (part[..., 2] > 120)
+
+
+def whole_cell(sheet, row, column):
+    top, left = round((_HEAD + _CELL * row + 0.06) * DPI), round((_TEXT + _CELL * column) * DPI)
+    return sheet[top : top + round(0.94 * DPI), left : left + round(0.94 * DPI)]
+
+
+def test_columns_are_bars_next_to_their_names(tmp_path):
+    run = table_run(tmp_path / "run", columns=8, rows=3)
     sheet = read(tl.report.write_sheet(run, tmp_path / "sheet.png"))
-    assert (cell(sheet, 0, 1, 4).std(axis=0) == 0).all()  # columns of one colour from top to bottom
-    assert cell(sheet, 0, 1, 4).std(axis=1).max() > 0
+    assert (whole_cell(sheet, 0, 0) < 128).any()  # names and values
+    for row in range(3):
+        values = run.maps("saliency")[row]
+        bars = blue(whole_cell(sheet, row, 1))
+        lengths = [bars[round((k + 0.5) / 10 * len(bars))].mean() for k in range(8)]
+        assert lengths == pytest.approx((values / values.max()).tolist(), abs=0.03)
+
+
+def test_words_are_listed_without_what_is_no_feature(tmp_path):
+    run = text_run(tmp_path / "run")
+    sheet = read(tl.report.write_sheet(run, tmp_path / "sheet.png"))
+    for sample in read_selection(run.run).samples:
+        row, words = sample.position, 7 - sample.position % 3
+        bars = blue(whole_cell(sheet, row, 1))
+        values = run.maps("saliency")[row, 1 : 1 + words]  # after the class token
+        lengths = [bars[round((k + 0.5) / 10 * len(bars))].mean() for k in range(10)]
+        assert lengths == pytest.approx([*(values / values.max()).tolist(), *[0] * (10 - words)], abs=0.03)
+
+
+def test_signals_are_lines_and_their_maps_areas(tmp_path):
+    run = signal_run(tmp_path / "run", steps=20, channels=2, rows=2)
+    sheet = read(tl.report.write_sheet(run, tmp_path / "sheet.png"))
+    lines = (whole_cell(sheet, 0, 0) < 160).all(axis=2).any(axis=0)
+    assert lines.mean() > 0.8  # from the left to the right
+    area, values = blue(whole_cell(sheet, 0, 1)), run.maps("saliency")[0]
+    assert area.mean() == pytest.approx(float((values / values.max()).mean()) / 1.1 / 1.05, abs=0.06)
+
+
+def test_volumes_are_shown_where_the_attribution_is(tmp_path):
+    def deep(model, inputs, targets):
+        maps = torch.zeros(len(inputs), 6, 5, 4)
+        maps[:, 4] = 1.0
+        return maps
+
+    run = volume_run(tmp_path / "run", methods={"deep": deep})
+    sheet = read(tl.report.write_sheet(run, tmp_path / "sheet.png"))
+    assert cell(sheet, 0, 1, 4).mean(axis=(0, 1)) == pytest.approx([252, 255, 164], abs=2)
+
+
+def test_samples_that_came_in_rounds_have_their_own_predictions(tmp_path):
+    """Rounds end within shards: the position of a sample does not tell its shard by a division."""
+    weights = torch.tensor([2.0, 1.0, 0.5])
+    inputs = torch.randn(150, 3, generator=torch.manual_seed(0))
+
+    def model(rows):
+        return torch.stack([-(rows @ weights), rows @ weights], dim=1)
+
+    labels = (inputs @ weights > 0).long()
+    options = {"shard_size": 48, "resamples": 500, "metrics": ["soundness_rank"], "show": ["00149", "00003"]}
+    run = tl.evaluate(model, (inputs, labels), ["random"], until=1e-9, out=tmp_path / "run", **options)
+    assert len(run.manifest.rounds.sizes) > 1
+    expected = model(inputs).softmax(dim=1)
+    for opened in (run, tl.open_evaluation(tmp_path / "run")):
+        for sample in read_selection(opened.run).samples:
+            table, row = original_answers(opened, sample)
+            assert table.ids[row] == sample.id
+            probability = expected[int(sample.id), labels[int(sample.id)]].item()
+            assert table.probability[row, 0] == pytest.approx(probability, abs=1e-5)
+        assert tl.report.write_sheet(opened, tmp_path / "sheet.png").exists()
 
 
 def test_what_is_no_picture_is_refused(drawn, tmp_path):

@@ -1,6 +1,7 @@
 """The pages of docs/experiments: tables between marks, made from directories of `reproduce`."""
 
 import importlib.util
+import re
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from twinlens import reproduction
 from twinlens.reproduction import EXPERIMENTS, ExperimentOptions
 
 PAGES = Path(__file__).resolve().parents[2] / "docs" / "experiments"
+INDEX = (PAGES / "figures.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
@@ -51,3 +53,34 @@ def test_every_page_has_a_table_of_its_claims(name):
     table = page.partition("<!-- claims smoke -->")[2].partition("<!-- end of claims -->")[0]
     assert "| verdict |" in table
     assert "95% intervals over" in table
+
+
+def test_every_experiment_is_in_the_index(generate):
+    assert {experiment for _, experiment, _ in generate.FIGURES.values()} - {None} == set(EXPERIMENTS)
+
+
+def test_the_index_is_that_of_the_pages(generate):
+    """After a change of a page: python docs/experiments/generate.py."""
+    for name in generate.FIGURES:
+        assert f"| {' | '.join(map(generate.cell, generate.index_row(name)))} |" in INDEX
+    for file in re.findall(r"\]\(([\w-]+\.(?:png|md))\)", INDEX):
+        assert (PAGES / file).exists()
+
+
+def test_claims_are_read_from_a_page(generate):
+    page = """<!-- claims smoke -->
+| the paper's claim | in the paper | measured | margin | verdict |
+|---|---|---|---|---|
+| One. | Section 1, Fig. 1 | 0.5 | +0.1 [+0.0, +0.2] | holds |
+| Two. | Fig. 12 | 0.5 |  | **does not hold**: so: it is |
+| Three. | Appendix B | 0.5 |  | by construction: it is |
+
+| our own claim | in the paper | measured | margin | verdict |
+|---|---|---|---|---|
+| Four. | Fig. 1 | 0.5 |  | open |
+
+Margins.
+<!-- end of claims -->"""
+    [claims] = generate.read_claims(page).values()
+    assert [claim.source for claim in claims] == ["Section 1, Fig. 1", "Fig. 12", "Appendix B"]
+    assert [claim.verdict for claim in claims] == ["holds", "does not hold", "by construction"]

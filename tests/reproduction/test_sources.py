@@ -1,6 +1,7 @@
 """Numbers of figures, tables, sections and appendices are those of the paper, counted in its source."""
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -112,3 +113,14 @@ def test_every_experiment_names_its_place(name):
     source = EXPERIMENTS[name].source.replace("Appendix", "appendix")
     for label, place in PLACES[name].items():
         assert place in source, label
+
+
+def test_the_index_lists_every_figure_and_table():
+    page = Path(__file__).resolve().parents[2] / "docs" / "experiments" / "figures.md"
+    rows = re.findall(r"^\| (Fig\. \d+|Table \d+) \|", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    assert rows == [*(f"Fig. {number}" for number in range(1, 16)), *(f"Table {number}" for number in range(1, 4))]
+    paper = SHARED / "paper" / "dual-perspective.tex"
+    if not paper.exists():
+        pytest.skip("the paper's source is not on this machine")
+    numbers = count_labels(paper.read_text(encoding="utf-8")).values()
+    assert {number for number in numbers if re.fullmatch(r"(Fig\.|Table) \d+", number)} == set(rows)

@@ -4,17 +4,20 @@ import numpy as np
 import pytest
 import torch
 
+from tests.report.kinds import COLUMNS, WORDS, signal_run, table_run, text_run
 from tests.report.runs import METHODS, OPTIONS, image_samples, loaded, make_run, shared_run
 from twinlens.evaluation import evaluate
 from twinlens.outcome import open_evaluation
 from twinlens.run.analysis import TableReader, analyse
 from twinlens.run.sample_selection import (
+    FILE,
     agreement_of_methods,
     read_selection,
     select_samples,
     write_selection,
 )
 from twinlens.run.work import EvaluationWork
+from twinlens.support.tensor_files import load_tensors, save_tensors
 
 
 @pytest.fixture(scope="module")
@@ -86,3 +89,25 @@ def test_samples_that_do_not_exist_are_refused_before_any_work(tmp_path):
     with pytest.raises(ValueError, match="`show` must hold ids of samples of this run, such as '00000'; got 'cat'"):
         evaluate(loaded(), image_samples(), ["random"], out=tmp_path / "run", show=["cat"], **OPTIONS)
     assert not (tmp_path / "run").exists()
+
+
+def test_names_and_words_are_stored_with_the_samples(tmp_path):
+    table = read_selection(table_run(tmp_path / "table").run)
+    assert (table.feature_names, table.words, table.sampling_rate) == (COLUMNS, None, None)
+    signal = read_selection(signal_run(tmp_path / "signal", feature_names=["left", "right"], sampling_rate=50.0).run)
+    assert (signal.feature_names, signal.sampling_rate) == (("left", "right"), 50.0)
+    evaluation = text_run(tmp_path / "text")
+    text = read_selection(evaluation.run)
+    assert [list(words) for words in text.words] == [[WORDS[k] for k in ids] for ids in text.inputs[:, 0].tolist()]
+    # Names are no part of what a run is: others, or none, resume it.
+    again = text_run(tmp_path / "text", tokenizer=None)
+    assert read_selection(again.run).words is None
+    assert (tmp_path / "text" / "results.json").read_text() == (evaluation.path / "results.json").read_text()
+
+
+def test_a_selection_from_before_names_were_stored_is_read(tmp_path):
+    run = table_run(tmp_path / "run").run
+    tensors, about = load_tensors(run.path / FILE)
+    old = {key: about[key] for key in ("images", "samples")}
+    save_tensors(run.path / FILE, tensors, about=old)
+    assert read_selection(run).feature_names is None

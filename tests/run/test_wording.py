@@ -67,14 +67,16 @@ def test_several_methods(run):
 def test_nobody_can_be_recommended(run):
     start = "Where nothing may be falsely blamed, no method can be recommended"
     assert said(run, "baseline", ("c",), against="random") == (
-        f"{start}: c, the best method, has soundness 0.700 and is not better than the baseline random (0.500)."
+        f"{start}: c, the best method, has soundness 0.700 and is not better than the baseline random (0.500). "
+        "Try others: `twinlens methods` lists them."
     )
     assert said(run, "baseline", ("c",), against="random", samples=900) == (
         f"{start} yet: with 300 samples, c (soundness 0.700) is not clearly better than the baseline random (0.500); "
         "about 900 would decide."
     )
     assert said(run, "no skill", ("c", "b")) == (
-        f"{start}: in soundness, maps of c and b are no better than maps from other inputs."
+        f"{start}: in soundness, maps of c and b are no better than maps from other inputs. "
+        "Try others: `twinlens methods` lists them."
     )
     assert said(run, "undecided", ("b",), samples=1200) == (
         f"{start} yet: b has soundness 0.850, but with 300 samples it is not decided whether its maps are better than "

@@ -1,12 +1,18 @@
 """Functions are told apart by their source and by whatever they read, and by nothing else."""
 
+import array
+import collections
 import copy
+import datetime
+import decimal
+import functools
 import importlib
 import linecache
 import sys
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from sklearn.tree import DecisionTreeClassifier
@@ -36,6 +42,12 @@ def digest(function, **options):
     return describe_function(function, **options)["source"]
 
 
+def sparse(kind, dense):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch calls them a beta
+        return getattr(dense, f"to_sparse_{kind}")()
+
+
 LONG = np.arange(5000.0)  # of which NumPy prints the ends alone
 OTHER = np.where(LONG == 2500, -1.0, LONG)
 
@@ -51,6 +63,16 @@ OTHER = np.where(LONG == 2500, -1.0, LONG)
         ((1, (2, 3)), (1, (2, 4))),
         ({"a": [1]}, {"a": [2]}),
         ({1, 2}, {1, 3}),
+        ([0.0] * 20_000 + [1.0], [0.0] * 20_000 + [2.0]),
+        (dict.fromkeys(range(20_000), 0) | {"z": 1}, dict.fromkeys(range(20_000), 0) | {"z": 2}),
+        (collections.deque([1.0]), collections.deque([2.0])),
+        (array.array("d", [1.0]), array.array("d", [2.0])),
+        (bytearray(b"1"), bytearray(b"2")),
+        (decimal.Decimal(1), decimal.Decimal(2)),
+        (datetime.timedelta(seconds=1), datetime.timedelta(seconds=2)),
+        (np.array([1.0, None]), np.array([2.0, None])),
+        (pd.Series([1.0]), pd.Series([2.0])),
+        (torch.tensor([0.0, 1.0]).to_sparse(), torch.tensor([0.0, 2.0]).to_sparse()),
         (nn.Linear(2, 2), nn.Linear(2, 2)),
         (type("Net", (nn.ReLU,), {"__module__": "mine"})(), type("Net", (nn.ReLU,), {"__module__": "yours"})()),
     ],
@@ -58,6 +80,45 @@ OTHER = np.where(LONG == 2500, -1.0, LONG)
 def test_what_a_function_reads_tells_it_apart(one, other):
     assert digest(reading(one)) != digest(reading(other))
     assert digest(reading(one)) == digest(reading(copy.deepcopy(one)))
+
+
+@pytest.mark.parametrize("kind", ["csr", "csc"])
+def test_compressed_sparse_tensors_are_told_apart(kind):
+    one, same, other, flipped = (
+        digest(reading(sparse(kind, dense)))
+        for dense in (torch.eye(2), torch.eye(2), 2 * torch.eye(2), torch.eye(2).flip(0))
+    )
+    assert one == same
+    assert len({one, other, flipped}) == 3
+
+
+class _Base:
+    """A class of this file, which no package has."""
+
+    def __call__(self):
+        return self.value
+
+
+class _Meta(type):
+    pass
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda value: type("Kind", (_Base,), {"_value": value})(),
+        lambda value: type("Kind", (_Base,), {"value": functools.cached_property(lambda self: value)})(),
+        lambda value: type("Kind", (_Base,), {"value": functools.cache(lambda self: value)})(),
+        lambda value: type("Meta", (_Meta,), {"value": value, "get": lambda cls: cls.value})("Kind", (_Base,), {})(),
+        lambda value: functools.cache(lambda: value),
+    ],
+    ids=["private", "cached_property", "cached method", "metaclass", "cache"],
+)
+def test_what_a_class_or_a_decorator_holds_tells_functions_apart(make):
+    assert digest(make(1.0)) == digest(make(1.0)) != digest(make(2.0))
+    one, same, other = Net(), Net(), Net()
+    one.extra, same.extra, other.extra = make(1.0), make(1.0), make(2.0)
+    assert model_digest(one) == model_digest(same) != model_digest(other)
 
 
 def test_defaults_of_keywords_tell_functions_apart():
@@ -120,10 +181,10 @@ def test_a_version_stands_for_everything_else():
 def test_bytes_between_the_fields_of_an_array_do_not_count():
     fields = np.dtype([("left", np.int64), ("flag", np.uint8)], align=True)
     one, other = (np.frombuffer(bytearray([filling]) * 64, fields) for filling in (0, 255))
-    for array in (one, other):
-        array["left"], array["flag"] = [1, 2, 3, 4], 1
+    for each in (one, other):
+        each["left"], each["flag"] = [1, 2, 3, 4], 1
     assert one.tobytes() != other.tobytes()
-    digests = [describe_function(reading(array)) for array in (one, other)]
+    digests = [describe_function(reading(each)) for each in (one, other)]
     assert digests[0] == digests[1]
     other["left"][0] = 7
     assert describe_function(reading(other)) != digests[0]
@@ -148,8 +209,15 @@ class Net(nn.Module):
 
 @pytest.mark.parametrize(
     "change",
-    [{"factor": 2.0}, {"listed": 1.0}, {"buffer": 1.0}, {"hook": lambda _, __, answer: -answer}],
-    ids=["attribute", "list", "buffer", "hook"],
+    [
+        {"factor": pd.Series([2.0])},
+        {"factor": collections.deque([2.0])},
+        {"factor": 2.0},
+        {"listed": 1.0},
+        {"buffer": 1.0},
+        {"hook": lambda _, __, answer: -answer},
+    ],
+    ids=["frame", "deque", "attribute", "list", "buffer", "hook"],
 )
 def test_a_model_is_told_apart_by_what_its_state_dict_lacks(change):
     assert model_digest(Net()) == model_digest(Net()) != model_digest(Net(**change))
@@ -213,6 +281,28 @@ def test_code_in_other_files_counts(tmp_path, monkeypatch, name, body):
     assert fresh() == first
     assert fresh(factor=2, sign="-") != first
     assert name == "late" or fresh(body="inputs") != first
+
+
+def test_a_captured_module_counts_with_what_it_imports(tmp_path, monkeypatch):
+    def fresh(factor):
+        for module in ("digest_outer", "digest_inner"):
+            sys.modules.pop(module, None)
+        (tmp_path / "digest_inner.py").write_text(f"FACTOR = {factor}\n")
+        (tmp_path / "digest_outer.py").write_text(
+            "import digest_inner\n\n\ndef change(value):\n    return digest_inner.FACTOR * value\n"
+        )
+        importlib.invalidate_caches()
+        linecache.clearcache()
+        module = importlib.import_module("digest_outer")
+        net = Net()
+        net.helper = module
+        return digest(reading(module)), digest(lambda value: module.change(2 * value)), model_digest(net)
+
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    first, again, other = fresh(1), fresh(1), fresh(2)
+    assert first == again
+    assert not {*first} & {*other}
 
 
 def test_what_changes_from_call_to_call_is_no_identity():

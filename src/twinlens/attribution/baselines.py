@@ -7,6 +7,8 @@ Shapes: N samples, C channels, S = spatial shape.
 
 from __future__ import annotations
 
+import functools
+
 import torch
 from torch import Tensor, nn
 
@@ -30,27 +32,37 @@ def random(model: nn.Module, request: Request) -> Explain:
     return explain
 
 
-@AttributionMethod(baseline=True, inputs="images", model=_ANY)
+@AttributionMethod(baseline=True, inputs="spatial", model=_ANY)
 def sobel(model: nn.Module, request: Request) -> Explain:
-    """Edges of the image: the magnitude of its Sobel gradient, averaged over the channels."""
-    across = torch.tensor([[-1.0, 0.0, 1.0], [-2.0, 0.0, 2.0], [-1.0, 0.0, 1.0]], device=request.inputs.device)
-    kernels = torch.stack([across, across.T])[:, None]
+    """Edges of the input: the magnitude of its Sobel gradient, averaged over the channels."""
+    axes = request.inputs.dim() - 2
+    slope, smooth = torch.tensor([-1.0, 0.0, 1.0]), torch.tensor([1.0, 2.0, 1.0])
+    kernels = torch.stack(
+        [_product([slope if other == axis else smooth for other in range(axes)]) for axis in reversed(range(axes))]
+    )[:, None].to(request.inputs.device)
+    convolve = (nn.functional.conv1d, nn.functional.conv2d, nn.functional.conv3d)[axes - 1]
 
     def explain(batch: Request) -> Tensor:
         images = batch.inputs.float().mean(dim=1, keepdim=True)
-        return nn.functional.conv2d(nn.functional.pad(images, (1, 1, 1, 1), mode="replicate"), kernels).norm(dim=1)
+        return convolve(nn.functional.pad(images, [1, 1] * axes, mode="replicate"), kernels).norm(dim=1)
 
     return explain
 
 
-@AttributionMethod(baseline=True, inputs="images", model=_ANY)
+def _product(lines: list[Tensor]) -> Tensor:
+    """Return the outer product of vectors."""
+    return functools.reduce(lambda product, line: product[..., None] * line, lines)
+
+
+@AttributionMethod(baseline=True, inputs="spatial", model=_ANY)
 def centre(model: nn.Module, request: Request) -> Explain:
-    """A Gaussian at the centre of the image, with a standard deviation of a quarter of each side."""
+    """A Gaussian at the centre of the input, with a standard deviation of a quarter of each side."""
     bells = []
     for side in request.inputs.shape[2:]:
         distance = (torch.arange(side, device=request.inputs.device) - (side - 1) / 2) / (0.25 * side)
         bells.append(torch.exp(-(distance**2) / 2))
-    return lambda batch: torch.outer(*bells).expand(len(batch), -1, -1)
+    bell = _product(bells)
+    return lambda batch: bell.expand(len(batch), *bell.shape)
 
 
 @AttributionMethod(baseline=True, inputs="images")

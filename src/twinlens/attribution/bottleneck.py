@@ -20,6 +20,7 @@ from twinlens.attribution.feature_point import FeaturePoint, Moments
 from twinlens.attribution.harness import Request
 from twinlens.attribution.method import AttributionMethod, Explain
 from twinlens.attribution.perturbation import blur
+from twinlens.probing.maps import LINEAR
 from twinlens.support.arrays import ArrayLike
 
 _INITIAL = 5.0  # of the masks before the sigmoid: at first, nearly everything passes (Schulz et al. 2020)
@@ -55,7 +56,7 @@ def iba(
         layer: dotted name of the layer; by default the end of the last stage but one, the last feature map of a higher
             resolution than the final one. The authors use similar layers: conv4_1 of VGG16 (`features.17`), and the
             second stage of ResNet-50.
-        reference: inputs (M, C, H, W) from which mean and standard deviation of each feature are estimated; 10 000 of
+        reference: inputs (M, C, *S) from which mean and standard deviation of each feature are estimated; 10 000 of
             the training set in the paper. By default `inputs`; all positions of a channel then share both, and maps
             depend on which inputs are explained in one call. Features that are zero for 99% of them carry no bits.
         beta: weight of the information; 10 in the paper. A larger one leaves fewer bits.
@@ -65,8 +66,8 @@ def iba(
         sigma: width of the blur of λ, in positions of the layer; 1 in the paper.
 
     Returns:
-        Maps (N, H, W): bits per pixel; those of each position of the layer, summed over channels, are spread over its
-        pixels bilinearly.
+        Maps (N, *S): bits per pixel; those of each position of the layer, summed over channels, are spread over its
+        pixels by linear interpolation.
     """
     point = FeaturePoint.find(model, request, layer, reference)
 
@@ -105,7 +106,7 @@ def input_iba(
     Unlike the authors', the critic has one 1 × 1 convolution and one linear unit, and Z* is drawn anew at each step.
 
     Args:
-        inputs: (N, C, H, W), normalised to about mean 0 and standard deviation 1.
+        inputs: (N, C, *S), normalised to about mean 0 and standard deviation 1.
         layer: as in `iba`; the authors use features.17 of VGG16.
         reference: as in `iba`.
         beta: weight of the information at the input; 20 in the authors' code.
@@ -291,7 +292,7 @@ def _bits_per_pixel(point: FeaturePoint, features: Tensor, share: Tensor, inputs
     """Compute the bits that pass, summed over channels, and spread those of each position over its pixels, (B, *S)."""
     nats = _information(features, share, point.moments)
     bits = nats.sum(dim=1, keepdim=True) / math.log(2)
-    mode = {1: "linear", 2: "bilinear", 3: "trilinear"}[bits.dim() - 2]
+    mode = LINEAR[bits.dim() - 2]
     enlarged = functional.interpolate(bits, size=inputs.shape[2:], mode=mode, align_corners=False)[:, 0]
     return enlarged * (bits[0].numel() / inputs[0, 0].numel())
 

@@ -1,6 +1,6 @@
 """Attribution from hidden activations: CAM and GradCAM.
 
-Shapes: B samples, K channels of the feature map, (h, w) its size, (H, W) the size of the input.
+Shapes: B samples, K channels of the feature map, s = its spatial shape, S = that of the input.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from torch import Tensor, nn
 from twinlens.attribution.feature_maps import Location, as_grid, choose, named_layer, recording
 from twinlens.attribution.harness import Request, target_logits
 from twinlens.attribution.method import AttributionMethod, Explain
+from twinlens.probing.maps import LINEAR
 
 
 def resize_to(maps: Tensor, spatial: Sequence[int]) -> Tensor:
-    """Resize maps (B, h, w) to the size of the input, bilinearly, as in the paper."""
-    return nn.functional.interpolate(maps[:, None].float(), size=tuple(spatial), mode="bilinear")[:, 0]
+    """Resize maps (B, *s) to the size of the input by linear interpolation, of images bilinear as in the paper."""
+    return nn.functional.interpolate(maps[:, None].float(), size=tuple(spatial), mode=LINEAR[len(spatial)])[:, 0]
 
 
 def _weighted(weights: Tensor, features: Tensor, batch: Request) -> Tensor:
@@ -25,7 +26,7 @@ def _weighted(weights: Tensor, features: Tensor, batch: Request) -> Tensor:
 
 
 class _FeatureReader:
-    """Reads the features (B, K, h, w) of batches at one location, and the gradients of their target logits there."""
+    """Reads the features (B, K, *s) of batches at one location, and the gradients of their target logits there."""
 
     def __init__(self, model: nn.Module, layer: str | None, *, activated: bool) -> None:
         self.model, self.activated = model, activated
@@ -41,7 +42,8 @@ class _FeatureReader:
             logit = target_logits(self.model, inputs, batch.targets).sum()
         if not searching and not outputs:
             raise ValueError("`layer` must be a module that the model runs; this one is never called. Name another.")
-        output = choose(outputs, activated=self.activated) if searching else outputs[-1]
+        axes = batch.inputs.dim()
+        output = choose(outputs, axes, activated=self.activated) if searching else outputs[-1]
         self.location = output.location
         if not output.intact:  # changed in place: read it again, now that its location is known
             return self(batch)
@@ -50,11 +52,11 @@ class _FeatureReader:
         (gradient,) = torch.autograd.grad(logit, [output.edge], allow_unused=True)
         if gradient is None:
             raise ValueError("`layer` must lead to the logits of the model; this one does not. Name another layer.")
-        return as_grid(output.value.detach()), as_grid(gradient)
+        return as_grid(output.value.detach(), axes), as_grid(gradient, axes)
 
 
 @AttributionMethod(
-    inputs="images",
+    inputs="spatial",
     model="a network that ends in global average pooling and a single `nn.Linear` or 1 × 1 convolution",
 )
 def cam(model: nn.Module, request: Request, *, layer: str | None = None) -> Explain:
@@ -67,7 +69,7 @@ def cam(model: nn.Module, request: Request, *, layer: str | None = None) -> Expl
 
     def explain(batch: Request) -> Tensor:
         features, gradients = reader(batch)
-        channels, pixels = features.shape[1], features.shape[2] * features.shape[3]
+        channels, pixels = features.shape[1], features.shape[2:].numel()
         last = [weight.flatten(1) for weight in model.parameters() if _reads(weight, channels, batch.targets)]
         if not last:
             raise ValueError(
@@ -78,8 +80,8 @@ def cam(model: nn.Module, request: Request, *, layer: str | None = None) -> Expl
             weights = weight[batch.targets].to(features.dtype)
             # Under that architecture GradCAM's weights are CAM's, divided by the number of pixels.
             expected = weights / pixels
-            if torch.allclose(gradients.mean(dim=(2, 3)), expected, atol=1e-3 * float(expected.abs().max())):
-                return _weighted(weights[:, :, None, None], features, batch)
+            if torch.allclose(_mean(gradients).flatten(1), expected, atol=1e-3 * float(expected.abs().max())):
+                return _weighted(weights.view_as(_mean(gradients)), features, batch)
         raise ValueError(
             "`model` must pool its last feature map globally into its last linear layer for cam, and does not. "
             "Use gradcam, which needs neither."
@@ -88,7 +90,7 @@ def cam(model: nn.Module, request: Request, *, layer: str | None = None) -> Expl
     return explain
 
 
-@AttributionMethod(inputs="images", model="a convolutional network, or a vision transformer")
+@AttributionMethod(inputs="spatial", model="a convolutional network, or a vision transformer")
 def gradcam(model: nn.Module, request: Request, *, layer: str | None = None) -> Explain:
     """GradCAM (Selvaraju et al. 2017): feature maps weighted by their mean gradients, added, and resized to the input.
 
@@ -100,12 +102,16 @@ def gradcam(model: nn.Module, request: Request, *, layer: str | None = None) -> 
 
     def explain(batch: Request) -> Tensor:
         features, gradients = reader(batch)
-        return _weighted(gradients.mean(dim=(2, 3), keepdim=True), features, batch)
+        return _weighted(_mean(gradients), features, batch)
 
     return explain
+
+
+def _mean(gradients: Tensor) -> Tensor:
+    return gradients.mean(dim=tuple(range(2, gradients.dim())), keepdim=True)
 
 
 def _reads(weight: Tensor, channels: int, targets: Tensor) -> bool:
     """Return whether a weight may be that of a last layer, linear or a 1 × 1 convolution; also in programs."""
     shape = tuple(weight.shape)
-    return len(shape) in (2, 4) and shape[1:] in ((channels,), (channels, 1, 1)) and shape[0] > int(targets.max())
+    return shape[1:2] == (channels,) and set(shape[2:]) <= {1} and shape[0] > int(targets.max())

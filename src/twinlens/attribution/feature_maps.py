@@ -1,6 +1,6 @@
 """Where a model's last feature map is: at one run of a module, which may run several times, or of an operation.
 
-Shapes: B samples, K channels of the feature map, (h, w) its size, (H, W) the size of the input.
+Shapes: B samples, K channels of the feature map, s = its spatial shape, S = that of the input.
 """
 
 from __future__ import annotations
@@ -18,21 +18,31 @@ from torch.overrides import TorchFunctionMode
 from twinlens.attribution.harness import hooked
 
 _MODULES: dict[type[nn.Module] | tuple[type[nn.Module], ...], str] = {
-    nn.Conv2d: "convolution",
+    (nn.Conv1d, nn.Conv2d, nn.Conv3d): "convolution",
     nn.ReLU: "relu",
     nn.LayerNorm: "layer_norm",
+    nn.Linear: "linear",
+    (nn.MaxPool1d, nn.AvgPool1d, nn.AdaptiveAvgPool1d, nn.AdaptiveMaxPool1d): "pool",
     (nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveAvgPool2d, nn.AdaptiveMaxPool2d): "pool",
+    (nn.MaxPool3d, nn.AvgPool3d, nn.AdaptiveAvgPool3d, nn.AdaptiveMaxPool3d): "pool",
 }
 _OPERATIONS = {
     "relu": ("relu",),
-    "convolution": ("conv2d", "convolution"),
+    "convolution": ("conv1d", "conv2d", "conv3d", "convolution"),
     "layer_norm": ("layer_norm", "native_layer_norm"),
-    "pool": ("avg_pool2d", "adaptive_avg_pool2d", "max_pool2d", "max_pool2d_with_indices", "adaptive_max_pool2d",
-             "mean"),
+    "linear": ("linear",),
+    "pool": (*(f"{name}{axes}d" for name in ("avg_pool", "adaptive_avg_pool", "max_pool", "adaptive_max_pool")
+               for axes in (1, 2, 3)), "max_pool2d_with_indices", "max_pool3d_with_indices", "mean"),
     "map": ("batch_norm", "native_batch_norm_legit_no_training", "group_norm", "native_group_norm", "hardtanh", "relu6",
             "clamp", "silu", "gelu", "elu", "leaky_relu", "hardswish", "mish", "add", "mul", "cat"),
 }  # fmt: skip
 """Kinds of outputs in a program, and the operations that return them; others are no feature maps."""
+_LAYOUTS = {
+    3: "(samples, channels, length)",
+    4: "(samples, channels, height, width)",
+    5: "(samples, channels, depth, height, width)",
+}
+"""What a feature map is called, by the number of its axes."""
 _KINDS = {name: kind for kind, names in _OPERATIONS.items() for name in names}
 
 
@@ -65,13 +75,13 @@ class Output:
 
 
 def find_layer(model: nn.Module, inputs: Tensor, layer: str | None = None) -> nn.Module:
-    """Find the module whose output is the last spatial feature map (B, K, h, w), or (B, tokens, K) of a transformer."""
+    """Find the module whose output is the last spatial feature map (B, K, *s), or (B, tokens, K) of a transformer."""
     if layer is not None:
         return named_layer(model, layer)
     refuse_programs(model)
     with torch.no_grad(), recording(model) as outputs:
         model(inputs[:1])
-    module = choose(outputs, activated=False).location.source
+    module = choose(outputs, inputs.dim(), activated=False).location.source
     assert module is not None
     return module
 
@@ -169,23 +179,29 @@ class _Operations(TorchFunctionMode):
         return (value, *result[1:]) if several else value
 
 
-def choose(outputs: Sequence[Output], *, activated: bool) -> Output:
-    """Choose the last spatial feature map of a pass, or the patches of a transformer."""
+def choose(outputs: Sequence[Output], axes: int, *, activated: bool) -> Output:
+    """Choose the last spatial feature map of a pass of inputs with that many axes, or the patches of a transformer."""
+    if axes == 3:
+        outputs = _before_tokens(outputs)
     pooled = [one.value for one in outputs if one.kind == "pool"]
-    maps = [one for one in outputs if _is_spatial(one.value) and not any(one.value is p for p in pooled)]
+    maps = [one for one in outputs if _is_spatial(one.value, axes) and not any(one.value is p for p in pooled)]
     last = outputs.index(maps[-1]) if maps else -1
     if any(one.location.source is None for one in outputs):
         # Operations of attention have outputs with four axes, too; in a transformer no convolution follows its norms.
-        convolutions = [k for k, one in enumerate(outputs) if one.kind == "convolution" and _is_spatial(one.value)]
+        convolutions = [
+            k for k, one in enumerate(outputs) if one.kind == "convolution" and _is_spatial(one.value, axes)
+        ]
         last = max(convolutions, default=-1)
-        maps = _before_pooling(outputs, last) or [one for one in maps if one.kind in ("convolution", "relu", "map")]
+        maps = _before_pooling(outputs, last, axes) or [
+            one for one in maps if one.kind in ("convolution", "relu", "map")
+        ]
     tokens = [one for one in outputs if one.kind == "layer_norm" and grid_of(one.value.shape) is not None]
-    if tokens and outputs.index(tokens[-1]) > last:
+    if axes == 4 and tokens and outputs.index(tokens[-1]) > last:
         # Of the last three norms the first is before the last attention, after which only the class token is read.
         return tokens[-3 if len(tokens) >= 3 else 0]
     if not maps:
         raise ValueError(
-            "`model` must have convolutional features, a layer whose output is (samples, channels, height, width), and "
+            f"`model` must have convolutional features, a layer whose output is {_LAYOUTS[axes]}, and "
             "this one has none. For other models use a method that needs none, such as integrated_gradients."
         )
     choice = maps[-1]
@@ -199,15 +215,22 @@ def choose(outputs: Sequence[Output], *, activated: bool) -> Output:
     return choice
 
 
-def _before_pooling(outputs: Sequence[Output], after: int) -> list[Output]:
+def _before_tokens(outputs: Sequence[Output]) -> list[Output]:
+    """List the outputs up to where a network for signals turns them into tokens (B, T, K), which have as many axes."""
+    last = max((k for k, one in enumerate(outputs) if one.kind == "convolution"), default=-1)
+    tokens = (k for k, one in enumerate(outputs) if k > last and one.kind in ("linear", "layer_norm"))
+    return list(outputs[: next((k for k in tokens if outputs[k].value.dim() == 3), len(outputs))]) if last >= 0 else []
+
+
+def _before_pooling(outputs: Sequence[Output], after: int, axes: int) -> list[Output]:
     """List the outputs that the last pooling to a single pixel behind the last convolution reads."""
-    pools = [one.argument for one in outputs[after + 1 :] if one.kind == "pool" and not _is_spatial(one.value)]
-    pooled = [value for value in pools if isinstance(value, Tensor) and _is_spatial(value)]
+    pools = [one.argument for one in outputs[after + 1 :] if one.kind == "pool" and not _is_spatial(one.value, axes)]
+    pooled = [value for value in pools if isinstance(value, Tensor) and _is_spatial(value, axes)]
     return [one for one in outputs if pooled and one.value is pooled[-1]]
 
 
-def _is_spatial(value: Tensor) -> bool:
-    return value.dim() == 4 and value.shape[2] * value.shape[3] > 1
+def _is_spatial(value: Tensor, axes: int) -> bool:
+    return value.dim() == axes and value.shape[2:].numel() > 1
 
 
 def grid_of(shape: Sequence[int]) -> tuple[int, int] | None:
@@ -219,14 +242,15 @@ def grid_of(shape: Sequence[int]) -> tuple[int, int] | None:
     return (side, extra) if extra <= 8 else None
 
 
-def as_grid(features: Tensor) -> Tensor:
-    """Arrange features as (B, K, h, w), the patches of a transformer on their grid."""
-    if features.dim() == 4:
+def as_grid(features: Tensor, axes: int) -> Tensor:
+    """Arrange features of inputs with that many axes as (B, K, *s), the patches of a transformer on their grid."""
+    if features.dim() == axes:
         return features
-    if (grid := grid_of(features.shape)) is None:
+    if axes != 4 or (grid := grid_of(features.shape)) is None:
+        patches = " or patches (samples, side², channels)" if axes == 4 else ""
         raise ValueError(
-            "`layer` must return a feature map (samples, channels, height, width) or patches (samples, side², "
-            f"channels); it returns shape {tuple(features.shape)}. Name another layer."
+            f"`layer` must return a feature map {_LAYOUTS[axes]}{patches}; it returns shape {tuple(features.shape)}. "
+            "Name another layer."
         )
     side, extra = grid
     return features[:, extra:].transpose(1, 2).unflatten(2, (side, side))

@@ -120,7 +120,7 @@ def _find_layer(model: nn.Module, request: Request, name: str | None) -> tuple[n
                 "returns something else. Name another layer."
             )
         return layer, runs
-    last = choose(outputs, activated=False)
+    last = choose(outputs, request.inputs.dim(), activated=False)
     location = (_before_last_stage(outputs, last) or last).location
     assert location.source is not None
     return location.source, location.run + 1

@@ -187,7 +187,7 @@ def gradient_shap(
     return explain
 
 
-@AttributionMethod(inputs="images", model="a convolutional network with ReLUs")
+@AttributionMethod(inputs="spatial", model="a convolutional network with ReLUs")
 def excitation_backprop(
     model: nn.Module, request: Request, *, layer: str | None = None, contrastive: bool = False
 ) -> Explain:
@@ -214,7 +214,7 @@ def excitation_backprop(
         if contrastive:
             signs.append(-1)
             probability = probability - torch.autograd.grad(logit, kept[-1])[0]
-        if probability.dim() != 4:
+        if probability.dim() != batch.inputs.dim():
             raise ValueError("`model` must have convolutional features for excitation_backprop. Use gradcam.")
         return resize_to(probability.sum(dim=1), batch.inputs.shape[2:])
 

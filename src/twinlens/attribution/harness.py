@@ -97,8 +97,13 @@ def make_request(
 
 
 def check_reference(values: ArrayLike, name: str, inputs: Tensor) -> Tensor:
-    """Return other inputs (M, …), such as baselines; each must have the shape of one input."""
+    """Return other inputs (M, …), such as baselines; each must have the shape of one input.
+
+    A single channel may be left out, as where the channels of inputs are taken for positions.
+    """
     others = as_tensor(values, name)
+    if inputs.shape[1] == 1 and others.shape[1:] == inputs.shape[2:]:
+        others = others[:, None]
     if others.shape[1:] != inputs.shape[1:] or len(others) == 0:
         raise ValueError(
             f"`{name}` must hold inputs of shape {tuple(inputs.shape[1:])}, as `inputs`; got shape "

@@ -10,7 +10,7 @@ import inspect
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Annotated, Any, Literal, TypedDict
 
@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from twinlens.attribution.embeddings import EmbeddedModel
 from twinlens.attribution.harness import Request, check_numbers, in_batches, make_request, undisturbed
+from twinlens.probing.maps import Features, feature_shape, spread_over_channels
 from twinlens.probing.model_call import Labels, Model, blaming
 from twinlens.probing.tokens import are_tokens
 from twinlens.support.arguments import check_arguments, kinds_of
@@ -29,14 +30,23 @@ from twinlens.support.signatures import arguments_of, with_all_arguments
 Explain = Callable[[Request], Tensor]
 """From one batch to attributions (B, C, *S) or maps (B, *S); channels are summed, then `sign` applies."""
 
-Inputs = Literal["any", "spatial", "images"]
+Inputs = Literal["any", "spatial", "flat", "images"]
 
 _SHAPES: Mapping[Inputs, tuple[tuple[int, ...], str, str]] = {
     "any": ((), "(N, C, *S), or (N, D) for tabular rows", ""),
-    "spatial": ((3, 4, 5), "images (N, C, H, W) or signals (N, C, T)", " For tabular rows use occlusion or rise."),
+    "spatial": (
+        (3, 4, 5),
+        "images (N, C, H, W), signals (N, C, T) or volumes (N, C, D, H, W)",
+        " For tabular rows use occlusion or rise.",
+    ),
+    "flat": ((3, 4), "images (N, C, H, W) or signals (N, C, T)", " Use occlusion or rise."),
     "images": ((4,), "images (N, C, H, W)", ""),
 }
 """Kinds of inputs: their numbers of axes, what they are, and what to do with others."""
+
+
+_NO_OPTIONS = ("ids", "seed", "features")
+"""Arguments of every method that belong to the samples and to a run."""
 
 
 class SharedOptions(TypedDict, total=False):
@@ -50,6 +60,9 @@ class SharedOptions(TypedDict, total=False):
     """Inputs per call of the model, by default chosen for the device; maps do not depend on it."""
     sign: Annotated[Literal["positive", "signed"], Default("positive")]
     """What becomes of negative values: "positive" drops them, "signed" keeps them."""
+    features: Annotated[Features, Default("positions")]
+    """What a feature is: a position, whose channels are summed, or with "channels" one channel of a position, in maps
+    (N, C, *S). Methods that have no values for channels share theirs equally among them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +108,7 @@ class AttributionMethod:
 
         @functools.wraps(function)
         def call(model: Model, inputs: ArrayLike, targets: Labels, **options: Any) -> Tensor:
-            refuse_unknown(call, [name for name in options if name not in ("ids", "seed")])
+            refuse_unknown(call, [name for name in options if name not in _NO_OPTIONS])
             return _explain(call, None, model, inputs, targets, **options)[0]
 
         call.declared = self  # type: ignore[attr-defined]
@@ -142,7 +155,7 @@ def describe_needs(method: Callable[..., Tensor]) -> str:
     Example:
         >>> from twinlens.attribution import METHODS
         >>> describe_needs(METHODS["gradcam"])
-        'Explains images (N, C, H, W). Reads a hidden layer.'
+        'Explains images (N, C, H, W), signals (N, C, T) or volumes (N, C, D, H, W). Reads a hidden layer.'
     """
     needs, options = declared(method), options_of(method)
     sentences = {
@@ -156,9 +169,9 @@ def describe_needs(method: Callable[..., Tensor]) -> str:
 
 
 def options_of(method: Callable[..., Tensor]) -> dict[str, inspect.Parameter]:
-    """Return a method's options by name, without `ids` and `seed`, which belong to the samples and to a run."""
+    """Return a method's options by name, without those that belong to the samples and to a run, such as `seed`."""
     parameters = inspect.signature(method).parameters
-    return {name: p for name, p in parameters.items() if p.kind is p.KEYWORD_ONLY and name not in ("ids", "seed")}
+    return {name: p for name, p in parameters.items() if p.kind is p.KEYWORD_ONLY and name not in _NO_OPTIONS}
 
 
 def refuse_unknown(method: Callable[..., Tensor], options: Iterable[str]) -> None:
@@ -203,17 +216,38 @@ def _explain(
         if isinstance(model, torch.jit.ScriptModule):
             model = _Program(model)
         shared = {option.name: options.pop(option.name, option.default) for option in fields_of(SharedOptions)}
-        sign = shared.pop("sign")
+        sign, features = shared.pop("sign"), shared.pop("features")
         request = make_request(model, inputs, targets, **shared)
+        shape = request.inputs.shape
+        feature_shape(shape, features)  # refuses channels of inputs that have none
+        if features == "channels" and needs.inputs == "any":
+            model, request = _with_one_channel(model), replace(request, inputs=request.inputs[:, None])
         axes, expected, remedy = _SHAPES[needs.inputs]
         if axes and request.inputs.dim() not in axes:
-            shape = tuple(request.inputs.shape)
-            raise ValueError(f"`inputs` must be {expected} for {name}; got shape {shape}.{remedy}")
+            raise ValueError(f"`inputs` must be {expected} for {name}; got shape {tuple(shape)}.{remedy}")
         with torch.no_grad(), undisturbed(model) if isinstance(model, nn.Module) else nullcontext():
             explain: Any = inspect.unwrap(method)(model, request, **options)
             if kinds is None:
-                return in_batches(model, request, lambda batch: [explain(batch)], sign)
-            return in_batches(model, request, lambda batch: explain.combined(batch, kinds), sign)
+                maps = in_batches(model, request, lambda batch: [explain(batch)], sign)
+            else:
+                maps = in_batches(model, request, lambda batch: explain.combined(batch, kinds), sign)
+        return maps if features == "positions" else [spread_over_channels(each, shape) for each in maps]
+
+
+class _OneChannel(nn.Module):
+    """A model of inputs (B, 1, C, *S), whose channels are positions."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, inputs: Tensor) -> Any:
+        """Call it on (B, C, *S)."""
+        return self.model(inputs.squeeze(1))
+
+
+def _with_one_channel(model: Model) -> Model:
+    return _OneChannel(model) if isinstance(model, nn.Module) else lambda rows: model(rows[:, 0])
 
 
 class _Program(nn.Module):

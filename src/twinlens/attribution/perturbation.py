@@ -83,6 +83,7 @@ def rise(
     cells: int = 7,
     probability: float = 0.5,
     form: Literal["covariance", "expectation"] = "covariance",
+    output: Literal["logits", "probabilities"] = "logits",
 ) -> Explain:
     """RISE (Petsiuk et al. 2018): random masks averaged, each weighted with the probability of the target behind it.
 
@@ -97,14 +98,17 @@ def rise(
         form: "expectation" is the paper's: the expected probability of the target, given that a feature is shown.
             Nearly all of that is the mean over all masks, the same for every feature, which "covariance" subtracts.
             Both rank features alike, up to chance; thresholds and sums of values are meaningful only for the latter.
+        output: what the model returns; a run passes what it knows. Of a regression, the value itself is averaged.
     """
     if not 0 < probability <= 1:
         raise ValueError(f"`probability` must lie within (0, 1]; got {probability:g}.")
     drawn = _random_masks(request, masks, cells, probability)
 
     def score(rows: Tensor, classes: Tensor) -> Tensor:
-        probabilities: Tensor = model(rows).softmax(dim=1)
-        return probabilities.gather(1, classes[:, None])[:, 0]
+        answers: Tensor = model(rows)
+        if output == "logits" and answers.shape[1] > 1:
+            answers = answers.softmax(dim=1)
+        return answers.gather(1, classes[:, None])[:, 0]
 
     def explain(batch: Request) -> Tensor:
         target_logits(model, batch.inputs, batch.targets)  # refuses a model without logits of these classes
@@ -129,7 +133,7 @@ def _scores(
         share = keep.unsqueeze(1) if batch.inputs.dim() > 2 else keep
         masked = inputs * share if baseline == 0 else torch.lerp(inputs.new_tensor(baseline), inputs, share)
         scores = score(masked.flatten(0, 1), batch.targets.repeat_interleave(len(keep)))
-        yield keep, scores.reshape(len(batch), len(keep))
+        yield keep.to(scores.dtype), scores.reshape(len(batch), len(keep))  # estimators answer in float64
 
 
 def _windows(inputs: Tensor, window: int | None, stride: int | None) -> tuple[Masks, int]:
@@ -182,7 +186,7 @@ def _random_masks(request: Request, count: int, cells: int, probability: float) 
     return masks
 
 
-@AttributionMethod(inputs="spatial")
+@AttributionMethod(inputs="flat")
 def extremal_perturbation(
     model: nn.Module,
     request: Request,
@@ -211,10 +215,9 @@ def extremal_perturbation(
     shares = (areas,) if isinstance(areas, (int, float)) else tuple(areas)
     if not shares or not all(0 < share < 1 for share in shares):
         raise ValueError(f"`areas` must lie within (0, 1), at least one of them; got {shares}.")
-    if request.inputs.dim() == 5 or max(request.inputs.shape[2:]) < 2:
+    if max(request.inputs.shape[2:]) < 2:
         raise ValueError(
-            "`inputs` must be images (N, C, H, W) or signals (N, C, T) of at least two features for smooth masks; got "
-            f"shape {tuple(request.inputs.shape)}."
+            f"`inputs` must have at least two features for smooth masks; got shape {tuple(request.inputs.shape)}."
         )
     height, width = (1, *request.inputs.shape[2:])[-2:]  # a signal is an image of one row
     # In the paper the grid has a point every 7 features of 224, the kernel a width of 21, the strongest blur one of 20.

@@ -26,6 +26,13 @@ _SLOPES: dict[Operation, Operation] = {
 """Derivatives of piecewise linear activations, which are cheaper than those by autograd."""
 
 
+_MAX_POOLS: dict[Operation, Operation] = {
+    F.max_pool1d: torch.max_pool1d,
+    F.max_pool2d: torch.max_pool2d,
+    F.max_pool3d: torch.max_pool3d,
+}
+
+
 class RescaleRules(Rules):
     """A context in which operations are replaced: first for a pass of the baseline, then, after `replay`, of inputs."""
 
@@ -34,7 +41,8 @@ class RescaleRules(Rules):
         table: dict[Operation, Operation] = {op: partial(self._rescaled, plain) for op, plain in ACTIVATIONS.items()}
         table |= dict.fromkeys(PRODUCTS, self._product)
         if max_pooling == "difference":
-            table |= dict.fromkeys((F.max_pool2d, torch.max_pool2d), self._max_pool)
+            for pool, public in _MAX_POOLS.items():
+                table |= dict.fromkeys((pool, public), partial(self._max_pool, pool))
         super().__init__(table)
         self._records: list[tuple[Tensor, ...]] = []
         self._next = -1
@@ -78,12 +86,14 @@ class RescaleRules(Rules):
         base = self._baseline(a, b) if both and a.dim() == b.dim() else None
         return torch.mul(a, b) if base is None else _RescaledProduct.apply(a, b, *base)
 
-    def _max_pool(self, x: Tensor, *args: Any, return_indices: bool = False, **options: Any) -> Any:
+    def _max_pool(
+        self, operation: Operation, x: Tensor, *args: Any, return_indices: bool = False, **options: Any
+    ) -> Any:
         if return_indices:
             raise ValueError("`model` asks max pooling for indices, for which DeepLIFT has no rule.")
 
         def pool(z: Tensor) -> tuple[Tensor, Tensor]:
-            pooled: tuple[Tensor, Tensor] = F.max_pool2d(z, *args, **options, return_indices=True)
+            pooled: tuple[Tensor, Tensor] = operation(z, *args, **options, return_indices=True)
             return pooled
 
         base = self._baseline(x)

@@ -181,9 +181,10 @@ def excitation_rules(signs: list[int]) -> Rules:
 
     The weights of the first linear layer that a backward pass reaches, the last of the model, take the sign in `signs`.
     """
-    pools = (F.avg_pool2d, F.adaptive_avg_pool2d, torch.mean, Tensor.mean)
+    pools = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d, torch.mean, Tensor.mean)
+    pools += (F.adaptive_avg_pool1d, F.adaptive_avg_pool2d, F.adaptive_avg_pool3d)
     table: dict[Operation, Operation] = {op: partial(_passing, plain) for op, plain in ACTIVATIONS.items()}
-    table |= {op: partial(_excited, op, signs) for op in (F.conv2d, F.conv1d, F.linear)}
+    table |= {op: partial(_excited, op, signs) for op in (F.conv1d, F.conv2d, F.conv3d, F.linear)}
     table |= {op: partial(_excited_pool, op) for op in pools}
     table |= {op: partial(_passing, op) for op in (F.batch_norm, *OWN_ORDER)}
     return Rules(table | dict.fromkeys(SUMS, _sum))

@@ -1,6 +1,7 @@
 from .check_catalogue import CHECKS, Check, run_check
 from .check_definition import CheckOptions
 from .localisation import attribution_inside, pointing_game
+from .monotonicity import Monotonicity, monotonicity
 from .order_ceiling import Ceiling, ceiling
 from .random_sets import RandomRemovals, random_removals, sensitivity_n
 from .randomisation import (
@@ -18,6 +19,7 @@ __all__ = [
     "Ceiling",
     "Check",
     "CheckOptions",
+    "Monotonicity",
     "RandomRemovals",
     "RoarCurve",
     "SampleScores",
@@ -28,6 +30,7 @@ __all__ = [
     "efficient_randomisation",
     "max_sensitivity",
     "model_randomisation",
+    "monotonicity",
     "pointing_game",
     "random_removals",
     "roar",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from twinlens.checks.check_definition import CheckDefinition, CheckOptions
 from twinlens.checks.checked_run import CheckedRun
 from twinlens.checks.localisation import localisation_check
+from twinlens.checks.monotonicity import monotonicity_check
 from twinlens.checks.order_ceiling import ceiling_check
 from twinlens.checks.random_sets import sensitivity_n_check
 from twinlens.checks.randomisation import (
@@ -16,7 +17,7 @@ from twinlens.checks.remove_and_retrain import roar_check
 from twinlens.checks.stability import class_similarity_check, max_sensitivity_check
 from twinlens.errors import RunError, unknown
 from twinlens.outcome import Evaluation
-from twinlens.run.check_records import Check, CheckText, store_check
+from twinlens.run.check_records import Check, CheckText, check_writable, store_check
 from twinlens.support.arguments import checked
 from twinlens.support.fields import fields_of, to_json
 from twinlens.support.progress import Progress, Quiet
@@ -34,6 +35,7 @@ CHECKS: dict[str, CheckDefinition] = {
     "class-similarity": class_similarity_check,
     "ceiling": ceiling_check,
     "roar": roar_check,
+    "monotonicity": monotonicity_check,
 }
 """All checks by name."""
 
@@ -77,6 +79,7 @@ def run_check(
         allow_code=allow_code,
         progress=progress or Quiet(),
     )
+    check_writable(evaluation.run)
     result = definition.measure(run)
     check = Check(
         name=name,
@@ -86,6 +89,7 @@ def run_check(
         samples=result.samples,
         methods=result.methods,
         notes=result.notes,
+        line=result.line,
         versions=environment(),
     )
     store_check(evaluation.run, check)

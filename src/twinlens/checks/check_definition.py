@@ -26,6 +26,8 @@ class CheckResult:
     samples: int
     steps: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    line: str | None = None
+    """The result in a sentence, for a check that is about the run as a whole."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,6 +88,10 @@ class CheckOptions:
     subsets: int = 100
     """Random sets of features for each sample and share."""
 
+    fall: float = 0.01
+    """A fall of the accuracy, or of the target's probability, counts if it is larger than this; of its log-odds, if it
+    is larger than four times this."""
+
     imputer: Literal["constant", "linear", "blur"] = "constant"
     """How removed features are filled in; constant is zero, as published."""
 
@@ -116,6 +122,8 @@ class CheckOptions:
             raise ValueError(
                 f"`radius` must be positive and `change` at least 0; got {self.radius:g} and {self.change:g}."
             )
+        if not self.fall >= 0:
+            raise ValueError(f"`fall` must be >= 0, such as 0.01; got {self.fall:g}.")
         if not self.tolerance >= 0:
             raise ValueError(f"`tolerance` must be a distance >= 0, in pixels; got {self.tolerance:g}.")
         if self.levels is not None:

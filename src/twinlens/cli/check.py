@@ -56,6 +56,8 @@ def print_check(check: Check) -> None:
     """Print the results of a check: one row per method, and one row per step for a check with steps."""
     console = open_console()
     print_plain(console, f"{check.title}. {check.question} {check.samples} samples.")
+    if check.line is not None:
+        print_plain(console, check.line)
     table = new_table()
     for heading in ("method", *(column.heading for column in check.columns)):
         table.add_column(plain(heading), justify="left" if heading == "method" else "right", no_wrap=True)

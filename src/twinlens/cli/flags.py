@@ -7,7 +7,6 @@ import tomllib
 import types
 import typing
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 from twinlens.attribution import METHODS, method_names
@@ -21,9 +20,10 @@ from twinlens.support.fields import Field, convert, fields_of
 Arguments = dict[str, object]
 """Arguments of `evaluate` by name, as read from text and TOML; `Options` checks them."""
 
-PYTHON_ONLY = ("progress", "target")
+PYTHON_ONLY = ("progress", "target", "tokenizer")
 """Options without a flag."""
 
+_LARGEST_CONFIG = 2**24  # bytes
 _METAVARS = {int: "N", float: "X", str: "TEXT"}
 _SPECIAL = {
     "metrics": "A,B,…",
@@ -225,7 +225,8 @@ def _with(entry: object, kind: str, key: str, value: object) -> dict[str, object
 def read_config(path: str) -> Arguments:
     """Read run.toml, refusing keys that are not options; `Options` checks the values."""
     try:
-        config = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        with open(path, "rb") as file:  # which may be a pipe, or a device without end
+            config = tomllib.loads(file.read(_LARGEST_CONFIG).decode())
     except (ValueError, RecursionError) as error:  # not TOML, nested too deeply, not UTF-8, or not a valid path
         raise ValueError(f"`{path}` is not a valid TOML file: {error}") from None
     fields = {field.name: field for field in fields_of(Options) if field.name not in PYTHON_ONLY}

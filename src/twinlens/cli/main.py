@@ -10,16 +10,18 @@ import importlib
 import logging
 import os
 import platform
+import signal
 import sys
 import warnings
 from collections.abc import Sequence
 from importlib.metadata import version
 from typing import NamedTuple, NoReturn
 
-from twinlens.errors import printable_line, unknown
-from twinlens.support.memory import keep_freed_memory
+from twinlens.errors import first_line, printable_line, unknown
+from twinlens.support.memory import describe_shortage, keep_freed_memory
 
-_USER_ERRORS = (ValueError, TypeError, OSError, ImportError, MemoryError)
+_USER_ERRORS = (ValueError, TypeError, OSError, ImportError)
+_INTERRUPTED = "interrupted. Finished work is kept; run the same command again to resume."
 
 
 class Command(NamedTuple):
@@ -125,6 +127,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     # Before torch is loaded: threads that spin while they wait take ten times the CPU on a busy machine.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    if arguments is None:
+        _end_at_second_interrupt()
     keep_freed_memory()
     with warnings.catch_warnings():
         # One line, without the source location.
@@ -190,15 +194,43 @@ def _run(name: str, words: Sequence[str]) -> int:
     except BrokenPipeError:  # the reader of the output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
-    except _USER_ERRORS as error:
-        if os.environ.get("TWINLENS_DEBUG"):
+    except Exception as error:
+        reason = _explain(error)
+        if reason is None or os.environ.get("TWINLENS_DEBUG"):
             raise
-        _print_line(f"error: {error or type(error).__name__}")
+        _print_line(f"error: {reason}")
         return 2
     except KeyboardInterrupt:
-        _print_line("interrupted. Finished work is kept; run the same command again to resume.")
+        _print_line(_INTERRUPTED)
         return 130
     return 0
+
+
+def _explain(error: Exception) -> str | None:
+    """Return what to print about an error that is not a bug of twinlens; None for others."""
+    if (shortage := describe_shortage(error)) is not None:
+        return shortage
+    if isinstance(error, _USER_ERRORS):
+        return str(error) if str(error).strip() else type(error).__name__
+    if type(error).__module__.partition(".")[0] == "ray":
+        return (
+            f"the Ray cluster failed ({first_line(error)}) Finished work is kept; run the same command again to resume."
+        )
+    return None
+
+
+def _end_at_second_interrupt() -> None:
+    """Let the first Ctrl-C raise, and the second end the process without waiting for threads and clusters."""
+
+    def first(*_: object) -> NoReturn:
+        signal.signal(signal.SIGINT, second)
+        raise KeyboardInterrupt
+
+    def second(*_: object) -> NoReturn:
+        os._exit(130)
+
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, first)
 
 
 def _print_line(text: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -12,7 +13,8 @@ from pathlib import Path
 from twinlens.cli.printing import print_differences, print_runs
 from twinlens.errors import RunError, printable_line, short_repr
 from twinlens.outcome import Evaluation, open_evaluation
-from twinlens.report import format_table, write_figures, write_report
+from twinlens.report import format_table, write_false_features, write_figures, write_report
+from twinlens.report.false_features import file_names
 from twinlens.run.directory import RunDirectory
 from twinlens.run.run_comparison import compare_evaluations
 from twinlens.run.stored_run import run_labels
@@ -29,6 +31,11 @@ def add_report(parser: argparse.ArgumentParser) -> None:
         help="output page (default: report.html in the first run; report-NAME.html for a query)",
     )
     parser.add_argument("--figures", metavar="DIR", help="write every chart as PDF, SVG and PNG instead")
+    parser.add_argument(
+        "--false-features",
+        metavar="DIR",
+        help="write a PNG per sample and method of what soundness judged false instead",
+    )
     parser.add_argument("--table", choices=("latex", "markdown", "csv"), help="print the table for a paper instead")
 
 
@@ -50,6 +57,8 @@ def run_report(arguments: argparse.Namespace) -> None:
             paths = write_figures(evaluations, arguments.figures)
         for path in paths:
             print(printable_line(str(path)))
+    elif arguments.false_features:
+        _write_false_features(evaluations, arguments.false_features)
     else:
         if not arguments.out:
             with contextlib.suppress(RunError), RunDirectory(evaluations[0].path):
@@ -63,6 +72,21 @@ def _page_of(evaluation: Evaluation) -> Path:
     """Return the page of a run, or of a query."""
     name = "report.html" if evaluation.query is None else f"report-{evaluation.query}.html"
     return evaluation.path / name
+
+
+def _write_false_features(evaluations: Sequence[Evaluation], directory: str) -> None:
+    """Write pictures of false attribution; those of several runs into a folder for each."""
+    names = file_names(run_labels(evaluations))
+    for run, name in zip(evaluations, names, strict=True):
+        folder = directory if len(evaluations) == 1 else os.path.join(directory, name)
+        with writing_to(folder, "false_features"):
+            try:
+                count = len(write_false_features(run, folder))
+            except ValueError as error:
+                if not str(error).startswith("`evaluation`"):
+                    raise
+                raise ValueError(str(error).replace("`evaluation`", f"`false_features`: {run.path}", 1)) from None
+        print(printable_line(f"{count} pictures in {folder}"))
 
 
 def _print_table(evaluations: Sequence[Evaluation], kind: str) -> None:

@@ -20,6 +20,7 @@ from twinlens.data.images import reading
 from twinlens.data.sources import read_table
 from twinlens.errors import DataError
 from twinlens.models.preprocessing import Preprocessing
+from twinlens.support.files import check_regular
 
 _EDGES = ("xmin", "ymin", "xmax", "ymax")
 _LARGEST_XML = 2**20  # bytes; an annotation has a few hundred
@@ -87,6 +88,7 @@ def _read_voc(file: Path, image: str) -> list[Box]:
     with reading(file, "`boxes` must be XML as Pascal VOC's; remove other files."):
         if file.stat().st_size > _LARGEST_XML:
             raise ValueError(f"it has more than {_LARGEST_XML} bytes")
+        check_regular(file)
         parser = ElementTree.XMLParser(target=_Builder())
         objects = ElementTree.fromstring(file.read_bytes(), parser).findall("object")
     boxes = []

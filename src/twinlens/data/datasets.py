@@ -8,7 +8,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from threading import Lock
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,24 @@ def is_dataset(data: object) -> bool:
         return True
     plain = (str, bytes, list, tuple, Mapping, np.ndarray, Tensor)
     return not isinstance(data, plain) and hasattr(data, "__getitem__") and hasattr(data, "__len__")
+
+
+def is_bunch(data: object) -> TypeGuard[Mapping[str, Any]]:
+    """Return whether an object holds rows and labels by name, as the data sets of scikit-learn do."""
+    return isinstance(data, Mapping) and {"data", "target"} <= data.keys()
+
+
+def from_bunch(data: Mapping[str, Any]) -> Samples:
+    """Open a data set of scikit-learn as samples, with the names of its columns and classes."""
+    rows, names = data["data"], data.get("target_names")
+    classes = names if getattr(names, "ndim", 1) == 1 and np.asarray(data["target"]).dtype.kind in "iu" else None
+    return from_arrays(
+        rows,
+        data["target"],
+        classes=None if classes is None else [str(name) for name in classes],
+        name=type(data).__name__,
+        feature_names=data.get("feature_names"),
+    )
 
 
 def from_dataset(data: Any) -> Samples:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from twinlens.errors import DataError
+from twinlens.support.files import check_regular
 from twinlens.support.memory import is_out_of_memory
 
 _FORMATS = ("JPEG", "PNG", "BMP", "WEBP", "TIFF", "PPM", "GIF")  # others may start programs, as PostScript does
@@ -41,8 +41,7 @@ def reading(name: str | os.PathLike[str], remedy: str) -> Iterator[None]:
 def opened_image(path: str, name: str) -> Iterator[Image.Image]:
     """Open one still image that is not decoded yet; any failure in the block becomes a DataError."""
     with reading(name, "Replace or remove the file."):
-        if not stat.S_ISREG(os.stat(path).st_mode):  # reading from a pipe would block
-            raise DataError(f"'{name}' is not a regular file. Replace or remove it.")
+        check_regular(path)
         with Image.open(path, formats=_FORMATS) as image:
             limit = Image.MAX_IMAGE_PIXELS
             # Pillow refuses twice the limit, and only warns of less.

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from twinlens.data.images import read_image, reading
+from twinlens.data.naming import NAMELESS, Naming, column_names
 from twinlens.errors import DataError
 from twinlens.probing.answers import REGRESSION, task_of
 from twinlens.probing.label_advice import label_advice
@@ -30,6 +31,7 @@ from twinlens.probing.model_call import Labels
 from twinlens.probing.tokens import pack_tokens
 from twinlens.support.arguments import checked
 from twinlens.support.arrays import ArrayLike, Floats, as_array
+from twinlens.support.files import read_whole
 from twinlens.support.randomness import drawn_order
 
 LARGEST_LABEL = 2**63 - 1
@@ -71,6 +73,12 @@ class Samples:
 
     prints: Mapping[str, bytes] | None = None
     """The fingerprint of each sample by its id, which it must still have when it is read."""
+
+    naming: Naming = NAMELESS
+    """Names of features, for those who read the samples."""
+
+    tokenized: bool = False
+    """Whether inputs are token ids with an attention mask (2, T), which a model takes by their names."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -118,6 +126,9 @@ def from_arrays(
     ids: Sequence[str | int] | None = None,
     classes: Sequence[str] | None = None,
     name: str = "arrays",
+    feature_names: Sequence[str] | None = None,
+    tokenizer: Any = None,
+    sampling_rate: float | None = None,
 ) -> Samples:
     """Open arrays as samples.
 
@@ -128,6 +139,11 @@ def from_arrays(
         ids: one name per sample; by default its position, such as "00017".
         classes: names of the classes by index.
         name: name of the data set.
+        feature_names: names of the columns of tabular rows, by default those of a data frame, or of the channels of
+            other inputs. Only reports use them, and the next two.
+        tokenizer: turns token ids into words: a tokenizer with `convert_ids_to_tokens`, a function from the ids of a
+            sample to one string each, or a vocabulary, words by id.
+        sampling_rate: time steps of a signal per second.
 
     Example:
         >>> from_arrays(np.eye(2), [0, 1], ids=["a", "b"]).read(1)
@@ -159,7 +175,9 @@ def from_arrays(
             f"{targets.shape}.{advice}"
         )
     class_names = None if classes is None else tuple(str(c) for c in classes)
-    return make_samples(name, names, targets.reshape(-1), class_names, ArrayInputs(array, names))
+    naming = Naming.of(feature_names or column_names(inputs), tokenizer, sampling_rate)
+    samples = make_samples(name, names, targets.reshape(-1), class_names, ArrayInputs(array, names))
+    return dataclasses.replace(samples, naming=naming, tokenized=isinstance(inputs, Mapping))
 
 
 def cached(samples: Samples, budget: int = _CACHED_BYTES) -> Samples:
@@ -268,7 +286,7 @@ class ImageFiles:
     def fingerprint(self, position: int) -> bytes:
         """Hash the content of one sample."""
         with reading(self.ids[position], "Replace or remove the file."):
-            return hashlib.blake2b(Path(self.root, self.names[position]).read_bytes(), digest_size=32).digest()
+            return hashlib.blake2b(read_whole(Path(self.root, self.names[position])), digest_size=32).digest()
 
 
 class ArrayInputs:

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from twinlens.data.samples import Samples
 from twinlens.errors import DataError, short_repr
-from twinlens.probing.maps import spatial_shape
+from twinlens.probing.maps import feature_shape, spatial_shape
 from twinlens.probing.ranking import check_segments
 from twinlens.support.arrays import ArrayLike, as_tensor
 
@@ -39,16 +39,18 @@ class Segments:
     """From samples and their inputs (B, C, *S) to segments (B, *S), numbered from 0; -1 for what is no feature."""
 
 
-def find_segments(request: str | ArrayLike, everything: Samples) -> Segments:
+def find_segments(request: str | ArrayLike, everything: Samples, features: str = "positions") -> Segments:
     """Return the segments of a run.
 
     Args:
         request: "slic" or "slic:100", superpixels of images; "grid" or "grid:49", parts of equal size, squares of
             images; or (N, *S) integers in the order of the whole data set.
         everything: the whole data set.
+        features: "channels" if each channel has features of its own; no segment then has positions of two channels,
+            unless the integers say so.
     """
     if not isinstance(request, str):
-        return _from_array(as_tensor(request, "segments").cpu(), everything)
+        return _from_array(as_tensor(request, "segments").cpu(), everything, features)
     match = re.fullmatch(r"(slic|grid)(?::([0-9]{1,9}))?", request)
     kind = match[1] if match else ""
     count = int(match[2] or (SEGMENTS if kind == "grid" else _SUPERPIXELS)) if match else 0
@@ -59,14 +61,20 @@ def find_segments(request: str | ArrayLike, everything: Samples) -> Segments:
         )
 
     def equal(_: Samples, inputs: Tensor) -> Tensor:
-        numbers = equal_parts(spatial_shape(inputs.shape), count)
+        spatial, channels = spatial_shape(inputs.shape), inputs.shape[1] if features == "channels" else 1
+        numbers = equal_parts(spatial, max(1, round(count / channels)))
+        if features == "channels":
+            first = torch.arange(channels) * (int(numbers.max()) + 1)
+            numbers = first.reshape(-1, *[1] * numbers.dim()) + numbers
         return numbers.repeat(len(inputs), *[1] * numbers.dim())
 
     slic = kind == "slic"
+    if slic and features == "channels":
+        raise ValueError("`segments` 'slic' joins all channels; with features='channels' pass 'grid:K' or integers.")
     return Segments(identity=f"{kind}:{count}", of=(lambda _, inputs: superpixels(inputs, count)) if slic else equal)
 
 
-def _from_array(segments: Tensor, everything: Samples) -> Segments:
+def _from_array(segments: Tensor, everything: Samples, features: str) -> Segments:
     if segments.dim() < 2 or len(segments) != len(everything):
         raise DataError(
             f"`segments` must hold one array for each of the {len(everything)} samples of the data; got shape "
@@ -76,7 +84,7 @@ def _from_array(segments: Tensor, everything: Samples) -> Segments:
     return Segments(
         identity=f"{tuple(segments.shape[1:])} {digest}",
         of=lambda samples, inputs: check_segments(
-            segments[samples.positions], spatial_shape(inputs.shape), samples.ids
+            segments[samples.positions], feature_shape(inputs.shape, features), samples.ids
         ),
     )
 

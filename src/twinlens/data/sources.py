@@ -6,6 +6,7 @@ Shapes: N samples; images are H × W.
 from __future__ import annotations
 
 import csv
+import dataclasses
 import importlib
 import importlib.util
 import io
@@ -25,7 +26,7 @@ from twinlens.data.samples import LARGEST_LABEL, ImageFiles, Samples, from_array
 from twinlens.errors import DataError
 from twinlens.models.mnist_cnn import mnist_digits
 from twinlens.support.arguments import checked
-from twinlens.support.files import check_unpacked_size
+from twinlens.support.files import check_regular, check_unpacked_size
 
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".gif"})
 
@@ -41,8 +42,10 @@ def open_data(spec: str, *, classes: str | None = None) -> Samples:
         spec: one of
             a directory with one folder per class, images directly inside or deeper; hidden files and files that are
             not images by their extension are ignored;
-            FILE.csv with the columns path (relative to the file) and label (an index, or a name of `classes`);
-            FILE.npz with the arrays inputs and labels (or x and y, or x_test and y_test), optionally ids and classes;
+            FILE.csv with the columns path (relative to the file) and label (an index, or a name of `classes`), or
+            with numbers: each line a sample, each column a feature except label and, optionally, id;
+            FILE.npz with the arrays inputs and labels (or x and y, or x_test and y_test), optionally ids, classes and
+            feature_names;
             "mnist" or "imagenet20"; "cifar10:DIR" or "cifar100:DIR" for the test images of the published binary files
             in DIR. To open a directory called "mnist", write "./mnist".
         classes: a file that maps each class name to its index: .json ({"name": index} or ["name", …]), .txt (one name
@@ -82,7 +85,8 @@ def open_data(spec: str, *, classes: str | None = None) -> Samples:
         )
     if indices is None:
         return samples
-    return make_samples(samples.name, samples.ids, samples.labels, _names(indices), samples)
+    renamed = make_samples(samples.name, samples.ids, samples.labels, _names(indices), samples)
+    return dataclasses.replace(renamed, naming=samples.naming)
 
 
 def _label_of(kind: str, path: str) -> str:
@@ -142,6 +146,44 @@ def _walk(folder: str, inside: str = "", above: tuple[tuple[int, int], ...] = ()
 
 
 def _table(spec: str, indices: dict[str, int] | None) -> Samples:
+    with reading(spec, "Save it as CSV in UTF-8."):
+        header = next(csv.reader(io.StringIO(_read_text(spec), newline=""), skipinitialspace=True), [])
+    return _files(spec, indices) if "path" in header or "label" not in header else _rows(spec, header, indices)
+
+
+def _rows(spec: str, header: Sequence[str], indices: dict[str, int] | None) -> Samples:
+    """Open a table of numbers."""
+    columns = tuple(name for name in header if name not in ("label", "id"))
+    if "" in columns or len(set(header)) < len(header):
+        raise DataError(f"'{spec}' must name each column, and each once. Write data frames with index=False.")
+    lines = read_table(spec, (*columns, "label"), ("id",))
+    if not lines or not columns:
+        raise DataError(f"'{spec}' must have columns of numbers beside the label, and lines below them; it has none.")
+    values = np.empty((len(lines), len(columns) + 1))
+    for k, (line, cells) in enumerate(lines):
+        texts = [*cells[:-2], cells[-2] if indices is None else str(indices.get(cells[-2], cells[-2]))]
+        for column, (name, text) in enumerate(zip((*columns, "label"), texts, strict=True)):
+            try:
+                values[k, column] = float(text)
+            except ValueError:
+                remedy = "Name the classes with `classes`." if name == "label" else "A column of images is called path."
+                raise DataError(
+                    f"'{spec}' must hold numbers; line {line} has '{text}' in the column {name}. {remedy}"
+                ) from None
+    labels = values[:, -1]
+    whole = indices is not None or all(re.fullmatch("-?[0-9]{1,15}", cells[-2]) for _, cells in lines)
+    return from_arrays(
+        values[:, :-1],
+        labels.astype(np.int64) if whole else labels,
+        ids=[cells[-1] for _, cells in lines] if "id" in header else None,
+        classes=None if indices is None else _names(indices),
+        name=_label_of("csv", spec),
+        feature_names=columns,
+    )
+
+
+def _files(spec: str, indices: dict[str, int] | None) -> Samples:
+    """Open a table of images and their labels."""
     rows = read_table(spec, ("path", "label"))
     by_name = indices is not None and any(label in indices for _, (_, label) in rows)
     labels: dict[str, int] = {}
@@ -197,6 +239,7 @@ def read_table(path: str, columns: tuple[str, ...], optional: tuple[str, ...] = 
 
 
 def _read_text(path: str) -> str:
+    check_regular(path)
     return Path(path).read_text(encoding="utf-8-sig")
 
 
@@ -256,11 +299,14 @@ def _archive(spec: str) -> Samples:
                 f"{', '.join(archive.files) or 'none'}. Rename them."
             )
         inputs, labels = (archive[key] for key in pair)
-        ids, classes = (
-            archive[key].astype(str).ravel().tolist() if key in archive.files else None for key in ("ids", "classes")
+        ids, classes, feature_names = (
+            archive[key].astype(str).ravel().tolist() if key in archive.files else None
+            for key in ("ids", "classes", "feature_names")
         )
     try:
-        return from_arrays(inputs, labels, ids=ids, classes=classes, name=_label_of("npz", spec))
+        return from_arrays(
+            inputs, labels, ids=ids, classes=classes, name=_label_of("npz", spec), feature_names=feature_names
+        )
     except DataError as error:
         raise DataError(f"'{spec}': {error}") from None
 
@@ -284,6 +330,7 @@ def cifar_images(spec: str, *, held_out: bool) -> tuple[NDArray[np.uint8], NDArr
     parts = []
     for name in files.test if held_out else files.train:
         with reading(path := os.path.join(folder, name), remedy):
+            check_regular(path)
             parts.append(np.fromfile(path, np.uint8).reshape(-1, files.labels + 3 * 32 * 32))
     with reading(names := os.path.join(folder, files.classes), remedy):
         classes = _read_text(names).split()

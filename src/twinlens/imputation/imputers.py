@@ -3,7 +3,8 @@
 An imputer is called as `imputer(inputs, keep, streams)`. Only imputers depend on what a neighbour is.
 
 Shapes: B rows, each a (sample, level) pair; C channels; S = spatial shape. Inputs are (B, C, *S), or (B, D) for
-tabular rows, and keep is (B, *S), True where a feature stays.
+tabular rows, and keep is (B, *S), True where a feature stays. If each channel has features of its own, keep is
+(B, C, *S).
 """
 
 from __future__ import annotations
@@ -111,7 +112,9 @@ class LinearImputer:
 
         With `channels_last`, images are returned in that memory format, for a model that is called with it.
         """
-        _refuse_rows(inputs, keep, "linear imputation")
+        _refuse_rows(inputs, "linear imputation")
+        if keep.dim() == inputs.dim():
+            return self._impute_channels(inputs, keep, streams)
         filled = solve(inputs, keep, tolerance=self.tolerance, method=self.method, empty=self.empty).values
         channels_last = channels_last and filled.dim() == 4
         library = _noise_library(filled) if filled.device.type == "cpu" else None
@@ -121,6 +124,15 @@ class LinearImputer:
             removed = (~keep.unsqueeze(1)).to(filled.dtype)
             filled = filled.addcmul_(_draw_noise(filled, streams), removed, value=self.noise)
         return filled
+
+    def _impute_channels(self, inputs: Tensor, keep: Tensor, streams: Sequence[int]) -> Tensor:
+        """Solve for the removed values (B, C, *S) of each channel alone; the noise does not depend on that."""
+        channels, kept = inputs.flatten(0, 1).unsqueeze(1), keep.flatten(0, 1)
+        filled = solve(channels, kept, tolerance=self.tolerance, method=self.method, empty=self.empty).values
+        if self.noise:
+            filled = filled.reshape(inputs.shape)
+            filled = filled.addcmul_(_draw_noise(filled, streams), (~keep).to(filled.dtype), value=self.noise)
+        return filled.reshape(inputs.shape)
 
 
 def _noise_library(filled: Tensor) -> CDLL | None:
@@ -140,8 +152,8 @@ def _draw_noise(filled: Tensor, streams: Sequence[int]) -> Tensor:
     return noise.to(filled.device)
 
 
-def _refuse_rows(inputs: Tensor, keep: Tensor, imputation: str) -> None:
-    if inputs.dim() == keep.dim():
+def _refuse_rows(inputs: Tensor, imputation: str) -> None:
+    if inputs.dim() == 2:
         raise ValueError(
             f"`imputer`: {imputation} needs neighbours, and inputs of shape {tuple(inputs.shape)} have none. "
             "For tabular rows pass tl.MeanImputer(mean) or tl.ConstantImputer(value)."
@@ -245,7 +257,7 @@ class BlurImputer:
 
     def __call__(self, inputs: Tensor, keep: Tensor, streams: Sequence[int]) -> Tensor:  # noqa: ARG002
         """Replace the features that are not kept."""
-        _refuse_rows(inputs, keep, "a blur")
+        _refuse_rows(inputs, "a blur")
         radius = max(1, math.ceil(3 * self.sigma))
         distance = torch.arange(-radius, radius + 1, dtype=inputs.dtype, device=inputs.device)
         kernel = torch.exp(-(distance**2) / (2 * self.sigma**2))

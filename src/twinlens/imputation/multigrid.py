@@ -1,11 +1,11 @@
 """Linear imputation by geometric multigrid: the fast solver of the system in ``linear_system``.
 
-One cycle is a Jacobi sweep, a correction from the coarser grids, and a second Jacobi sweep. Interpolation is bilinear,
+One cycle is a Jacobi sweep, a correction from the coarser grids, and a second Jacobi sweep. Interpolation is linear,
 scaled at every fine point by its *dip*: the share of its diagonal that couples it to other unknowns. Corrections fade
 towards kept pixels. This module checks, dispatches and falls back; ``multigrid_compiled`` and ``multigrid_torch``
 compute.
 
-Shapes: N images, C channels, S = spatial shape, H×W pixels.
+Shapes: N images or volumes, C channels, S = spatial shape.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from twinlens.imputation.multigrid_torch import MISSED, NOT_FINITE, NOTHING_KEPT
 from twinlens.support.arrays import check_dense
 
 _MOST_CYCLES = 30
-_TINY = 256  # "auto" factorises systems of at most this many pixels
+_TINY = 256  # "auto" factorises systems of at most this many pixels or voxels
 _METHODS = ("auto", "multigrid", "torch", "direct")
 
 
@@ -51,9 +51,9 @@ def solve(
         images: (N, C, *S), floating point; values at removed positions are ignored.
         keep: (N, *S) bool, True where the value is kept; at least one value per image.
         tolerance: the largest absolute error against the exact solution, in the units of the image.
-        method: "auto": multigrid for images, lines for signals, the direct solver for volumes and tiny images;
-            "multigrid": compiled on the CPU, torch elsewhere and where nothing was compiled; "torch": the torch
-            path on any device; "direct": sparse factorisation, the equivalent of SciPy's ``spsolve``.
+        method: "auto": multigrid for images and volumes, lines for signals, the direct solver for tiny images and
+            volumes; "multigrid": compiled on the CPU, torch elsewhere and where nothing was compiled; "torch": the
+            torch path on any device; "direct": sparse factorisation, the equivalent of SciPy's ``spsolve``.
         empty: fills images of which no value is kept; they are refused by default.
 
     Returns:
@@ -68,8 +68,7 @@ def solve(
     if method == "auto":
         sides = keep.shape[1:]
         along_one = sum(side > 1 for side in sides) <= 1
-        easy = len(sides) != 2 or keep[0].numel() <= _TINY
-        method = "lines" if along_one else "direct" if easy else "multigrid"
+        method = "lines" if along_one else "direct" if sides.numel() <= _TINY else "multigrid"
     work = images.detach()
     if work.dtype not in (torch.float32, torch.float64):
         work = work.float()
@@ -119,9 +118,10 @@ def _check(images: Tensor, keep: Tensor, tolerance: float, method: str) -> None:
         raise ValueError(
             f"`keep` must be {expected}, one value per feature and none per channel; got {tuple(keep.shape)}."
         )
-    if method in ("multigrid", "torch") and images.ndim != 4:
+    if method in ("multigrid", "torch") and images.ndim == 3:
         raise ValueError(
-            f"method={method!r} solves images (N, C, H, W); got shape {tuple(images.shape)}. Use 'direct'."
+            f"method={method!r} solves images (N, C, H, W) and volumes (N, C, D, H, W); got shape "
+            f"{tuple(images.shape)}. Use 'auto' for signals."
         )
 
 
@@ -145,6 +145,13 @@ def _solve_multigrid(
     work: Tensor, keep: Tensor, tolerance: float, *, compiled: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Solve by cycles; also return which images missed the tolerance."""
+    if work.dim() == 5 and 1 in work.shape[2:]:  # a volume of one slice is an image: its weights are all doubled
+        sides = [side for side in work.shape[2:] if side > 1]
+        sides = [1] * (2 - len(sides)) + sides
+        solved = _solve_multigrid(
+            work.reshape(*work.shape[:2], *sides), keep.reshape(-1, *sides), tolerance, compiled=compiled
+        )
+        return solved[0].reshape(work.shape), *solved[1:]
     library = load_library() if compiled and work.device.type == "cpu" else None
     if library is not None:
         values, cycles, estimate = solve_images(library, work, keep, tolerance, _MOST_CYCLES)

@@ -127,15 +127,17 @@ KERNEL void substitute(const double *band, Index length, Index n, Index channels
 
 static void solve_coarsest(Workspace *w) {
     const Grid *g = w->grid + w->grids - 1;
-    Index W = g->w, n = g->h * W, length = W + 2, size = n + length;
+    Index n = g->d * g->h * g->w, length = band_length(g), size = n + length;
+    memset(w->column, 0, (size_t)(w->channels * size) * sizeof(double));
     for (Index c = 0; c < w->channels; c++)
-        for (Index k = 0; k < size; k++)
-            w->column[c * size + k] = k < n ? g->b[c * g->plane + k / W * g->stride + k % W] : 0;
+        for (Index i = 0; i < g->d * g->h; i++)
+            for (Index j = 0; j < g->w; j++)
+                w->column[c * size + i * g->w + j] = g->b[c * g->plane + row_start(g, i) + j];
     substitute(w->band, length, n, w->channels, w->column, size);
     for (Index c = 0; c < w->channels; c++)
-        for (Index i = 0; i < g->h; i++)
-            for (Index j = 0; j < W; j++)
-                g->x[c * g->plane + i * g->stride + j] = (float)w->column[c * size + i * W + j];
+        for (Index i = 0; i < g->d * g->h; i++)
+            for (Index j = 0; j < g->w; j++)
+                g->x[c * g->plane + row_start(g, i) + j] = (float)w->column[c * size + i * g->w + j];
 }
 
 /* Run one cycle from grid 1 on, without recursion: a W-cycle between large grids, a V-cycle below.
@@ -143,14 +145,15 @@ static void solve_coarsest(Workspace *w) {
    V-cycles alone leave too much of the smooth error where nearly everything was removed. */
 static void coarse_cycle(Workspace *w) {
     Index last = w->grids - 1, grid = 1;
+    int volume = is_volume(w);
     memset(w->visits, 0, sizeof w->visits);
     for (;;) {
-        for (; grid < last; grid++) descend(w, w->grid + grid, w->visits[grid]++ == 0);
+        for (; grid < last; grid++) (volume ? descend_volume : descend)(w, w->grid + grid, w->visits[grid]++ == 0);
         solve_coarsest(w);
         while (grid > 1) {
             const Grid *g = w->grid + --grid;
-            ascend(w, g);
-            if (grid > 1 && w->visits[grid] == 1 && most(g->h, g->w) > VISIT_ONCE) break;
+            (volume ? ascend_volume : ascend)(w, g);
+            if (grid > 1 && w->visits[grid] == 1 && longest(g) > VISIT_ONCE) break;
             w->visits[grid] = 0;
         }
         if (grid == 1 && (last == 1 || w->visits[1] == 0)) return;
@@ -251,11 +254,21 @@ static void galerkin(Workspace *w, const Grid *g) {
     }
 }
 
-/* Compute the damping diagonal and the dip of a coarse grid.
+/* Compute inverse and dip of n points from the sum of the diagonal and its positive couplings, and that of all. */
+KERNEL void complete_points(float *restrict inverse, float *restrict dip, Index n) {
+    for (Index j = 0; j < n; j++) {
+        int there = inverse[j] > 1e-5f;
+        float one_by = 1 / (there ? inverse[j] : 1);
+        dip[j] = there ? larger(1 - larger(dip[j], 0) * one_by, 0) : 0;
+        inverse[j] = there ? one_by : 0;
+    }
+}
 
-   Positive couplings appear there, with which the plain diagonal makes Jacobi diverge: they are added to it. */
-KERNEL void complete_operator(const float *a, Index plane, Index n, Index stride, float *restrict inverse,
-                              float *restrict dip) {
+/* Sum up the diagonal and the positive couplings of n points, and all of their coefficients.
+
+   Positive couplings appear on coarse grids; with the plain diagonal they make Jacobi diverge. */
+KERNEL void sum_couplings(const float *a, Index plane, Index n, Index stride, float *restrict inverse,
+                          float *restrict dip) {
     const float *east = a + EAST * plane, *south = a + SOUTH * plane, *north = south - stride;
     const float *southeast = a + SOUTHEAST * plane, *southwest = a + SOUTHWEST * plane;
     const float *northwest = southeast - stride - 1, *northeast = southwest - stride + 1;
@@ -268,21 +281,16 @@ KERNEL void complete_operator(const float *a, Index plane, Index n, Index stride
             larger(southeast[j], 0) + larger(southwest[j], 0) + larger(northwest[j], 0) + larger(northeast[j], 0);
         dip[j] += southeast[j] + southwest[j] + northwest[j] + northeast[j];
     }
-    for (Index j = 0; j < n; j++) {
-        int there = inverse[j] > 1e-5f;
-        float one_by = 1 / (there ? inverse[j] : 1);
-        dip[j] = there ? larger(1 - larger(dip[j], 0) * one_by, 0) : 0;
-        inverse[j] = there ? one_by : 0;
-    }
 }
 
 /* Set up the coarse grids. */
 static void set_up(Workspace *w) {
     for (Index grid = 0; grid < w->grids - 1; grid++) {
         const Grid *g = w->grid + grid + 1;
+        float *inverse = g->a + INVERSE * g->plane, *dip = g->a + DIP * g->plane;
         galerkin(w, g - 1);
-        complete_operator(g->a, g->plane, g->h * g->stride, g->stride, g->a + INVERSE * g->plane,
-                          g->a + DIP * g->plane);
+        sum_couplings(g->a, g->plane, g->h * g->stride, g->stride, inverse, dip);
+        complete_points(inverse, dip, g->h * g->stride);
     }
     factor(w);
 }
@@ -293,6 +301,26 @@ KERNEL void divide(float *restrict x, const float *weight, Index n) {
 
 KERNEL void limit(float *restrict weight, Index n) {
     for (Index j = 0; j < n; j++) weight[j] = weight[j] < 1 ? weight[j] : 1;
+}
+
+/* Guess the unknown points of the coarsest grid: the weighted mean of the known ones. */
+static void fill_coarsest(Workspace *w) {
+    const Grid *g = w->grid + w->grids - 1;
+    for (Index c = 0; c < w->channels; c++) {
+        double total = 0, weight = 0;
+        for (Index i = 0; i < g->d * g->h; i++)
+            for (Index k = row_start(g, i); k < row_start(g, i) + g->w; k++)
+                total += g->x[c * g->plane + k], weight += g->weight[k];
+        for (Index i = 0; i < g->d * g->h; i++)
+            for (Index k = row_start(g, i); k < row_start(g, i) + g->w; k++)
+                g->x[c * g->plane + k] += (1 - g->weight[k]) * (float)(total / weight);
+    }
+}
+
+/* Turn the weight of each point into that of the guess. */
+static void subtract_from_one(const Grid *g) {
+    for (Index i = 0; i < g->d * g->h; i++)
+        for (Index k = row_start(g, i); k < row_start(g, i) + g->w; k++) g->weight[k] = 1 - g->weight[k];
 }
 
 /* Guess the unknown points of grid 1 and below from ever wider weighted means of the known ones ("pull-push"). */
@@ -310,18 +338,10 @@ static void guess_coarse(Workspace *w) {
         for (Index c = 0; c < w->channels; c++) divide(g->x + c * g->plane, g->weight, g->h * g->stride);
         limit(g->weight, g->h * g->stride);
     }
-    const Grid *g = w->grid + last;
-    for (Index c = 0; c < w->channels; c++) {
-        double total = 0, weight = 0;
-        for (Index k = 0; k < g->h * g->stride; k++) total += g->x[c * g->plane + k], weight += g->weight[k];
-        for (Index i = 0; i < g->h; i++)
-            for (Index k = i * g->stride; k < i * g->stride + g->w; k++)
-                g->x[c * g->plane + k] += (1 - g->weight[k]) * (float)(total / weight);
-    }
+    fill_coarsest(w);
     for (Index grid = last - 1; grid > 0; grid--) {
-        g = w->grid + grid;
-        for (Index i = 0; i < g->h; i++)
-            for (Index k = i * g->stride; k < i * g->stride + g->w; k++) g->weight[k] = 1 - g->weight[k];
+        const Grid *g = w->grid + grid;
+        subtract_from_one(g);
         for (Index c = 0; c < w->channels; c++)
             correct_float(w, g, g[1].x + c * g[1].plane, g->x + c * g->plane, g->weight, 0, g->h, 1);
     }

@@ -2,7 +2,7 @@
 
 The package's build compiles it where there is a compiler; wheels carry it. Calls release the interpreter lock.
 
-Shapes: N images, C channels, H×W pixels.
+Shapes: N images, C channels, S = spatial shape: H×W pixels, or D×H×W voxels of a volume.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def load_library() -> CDLL | None:
         if spec is None or spec.origin is None:
             raise OSError("this installation has none")
         library = CDLL(spec.origin)
-        library.twinlens_workspace.argtypes = [c_int64] * 3
+        library.twinlens_workspace.argtypes = [c_int64] * 4
         library.twinlens_workspace.restype = c_void_p
         library.twinlens_free.argtypes = [c_void_p]
         library.twinlens_free.restype = None
@@ -68,7 +68,8 @@ class _Workspace:
 
     def __init__(self, library: CDLL, shape: tuple[int, ...]) -> None:
         self.free: Callable[[int], None] = library.twinlens_free
-        self.address: int | None = library.twinlens_workspace(*shape)
+        channels, *sides = shape
+        self.address: int | None = library.twinlens_workspace(channels, *[1] * (3 - len(sides)), *sides)
         if self.address is None:
             raise _out_of_memory(shape)
 
@@ -84,7 +85,7 @@ def _out_of_memory(shape: tuple[int, ...]) -> MemoryError:
 def solve_images(
     library: CDLL, images: Tensor, keep: Tensor, tolerance: float, most_cycles: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Solve checked images (N, C, H, W) in as many threads as torch uses, in float64 where float32 is not enough.
+    """Solve checked images (N, C, *S) in as many threads as torch uses, in float64 where float32 is not enough.
 
     Returns:
         Filled images, cycles (N,) and estimated errors (N,), or the code of a failure instead of the error.

@@ -18,7 +18,7 @@ static int NAME(find_range)(Workspace *w, const REAL *image, const uint8_t *keep
     Index width = w->grid->w;
     REAL *lows = (REAL *)w->sums, *highs = (REAL *)w->range, *doubts = highs + width;
     for (Index j = 0; j < width; j++) lows[j] = INFINITY, highs[j] = -INFINITY, doubts[j] = 0;
-    for (Index i = 0; i < w->grid->h; i++)
+    for (Index i = 0; i < w->grid->d * w->grid->h; i++)
         NAME(scan_row)(image + i * width, keep + i * width, width, lows, highs, doubts);
     *low = INFINITY, *high = -INFINITY;
     REAL doubt = 0;
@@ -183,13 +183,15 @@ static void NAME(guess)(Workspace *w, REAL *solution, const uint8_t *keep) {
         NAME(correct)(w, g, next->x + c * next->plane, solution + c * g->plane, w->removed, 0, g->h, 1);
 }
 
+#include "multigrid_finest_volume.h"
+
 /* Run Gauss-Seidel on the removed pixels alone, where they are few and each has a kept neighbour; MISSED elsewhere.
 
    The sweeps contract the error by the largest dip, in the maximum norm, and the bound returned is rigorous. */
 static double NAME(relax_scattered)(Workspace *w, REAL *solution, const uint8_t *keep, Index number, double tolerance) {
     const Grid *g = w->grid;
     Index stride = g->stride, found = 0;
-    if ((double)number > SCATTERED_SHARE * (double)(g->h * g->w)) return MISSED;
+    if (is_volume(w) || (double)number > SCATTERED_SHARE * (double)(g->h * g->w)) return MISSED;
     float worst = largest_of(w->dip, g->h * stride);
     if (worst > SCATTERED_DIP) return MISSED;
     for (Index i = 0; i < g->h; i++)
@@ -223,10 +225,10 @@ static double NAME(relax_scattered)(Workspace *w, REAL *solution, const uint8_t 
 static void NAME(load)(Workspace *w, const void *image, int wide, const uint8_t *keep, double scale, REAL *solution) {
     const Grid *g = w->grid;
     for (Index c = 0; c < w->channels; c++)
-        for (Index i = 0; i < g->h; i++) {
-            size_t k = (size_t)((c * g->h + i) * g->w) * (wide ? sizeof(double) : sizeof(float));
+        for (Index i = 0; i < g->d * g->h; i++) {
+            size_t k = (size_t)((c * g->d * g->h + i) * g->w) * (wide ? sizeof(double) : sizeof(float));
             NAME(load_row)((const char *)image + k, wide, keep + i * g->w, g->w, 0.5 * w->low[c] + 0.5 * w->high[c],
-                           scale, solution + c * g->plane + i * g->stride);
+                           scale, solution + c * g->plane + row_start(g, i));
         }
 }
 
@@ -234,9 +236,9 @@ static void NAME(store)(Workspace *w, const void *image, int wide, const uint8_t
                         const REAL *solution, void *out) {
     const Grid *g = w->grid;
     for (Index c = 0; c < w->channels; c++)
-        for (Index i = 0; i < g->h; i++) {
-            size_t k = (size_t)((c * g->h + i) * g->w) * (wide ? sizeof(double) : sizeof(float));
-            NAME(store_row)((const char *)image + k, wide, keep + i * g->w, solution + c * g->plane + i * g->stride,
+        for (Index i = 0; i < g->d * g->h; i++) {
+            size_t k = (size_t)((c * g->d * g->h + i) * g->w) * (wide ? sizeof(double) : sizeof(float));
+            NAME(store_row)((const char *)image + k, wide, keep + i * g->w, solution + c * g->plane + row_start(g, i),
                             g->w, w->low[c], w->high[c], scale, (char *)out + k);
         }
 }
@@ -248,9 +250,9 @@ static double NAME(run_cycles)(Workspace *w, REAL *solution, double tolerance, d
     float correction, step;
     while (*cycles < most_cycles) {
         ++*cycles;
-        NAME(descend_finest)(w, solution);
+        (is_volume(w) ? NAME(descend_finest_volume) : NAME(descend_finest))(w, solution);
         coarse_cycle(w);
-        NAME(ascend_finest)(w, solution, &correction, &step);
+        (is_volume(w) ? NAME(ascend_finest_volume) : NAME(ascend_finest))(w, solution, &correction, &step);
         if (!(correction < DIVERGED)) {
             clear(w); /* NaN times a gain of zero is NaN: it may have spread to where zeros must be */
             return MISSED;
@@ -267,10 +269,8 @@ static double NAME(run_cycles)(Workspace *w, REAL *solution, double tolerance, d
 /* Solve one image whose range is known; return the estimated error, or the code of a failure. */
 static double NAME(solve)(Workspace *w, const void *image, int wide, const uint8_t *keep, Index number, double widest,
                           double tolerance, int64_t most_cycles, void *out, int64_t *cycles) {
-    double longer = (double)most(w->grid->h, w->grid->w), shorter = (double)least(w->grid->h, w->grid->w);
     double scale = power_near(1 / widest, wide);
-    /* Rounding adds about this where few pixels are kept, seldom more than ROUNDING_LIMIT times as much. */
-    double rounding = EPSILON * sqrt(longer * longer * longer / shorter) * widest * scale;
+    double rounding = EPSILON * (is_volume(w) ? volume_growth(w, number) : image_growth(w)) * widest * scale;
     *cycles = 0;
     if (!(ROUNDING_LIMIT * rounding <= tolerance * scale)) return MISSED;
     REAL *solution = (REAL *)finest_planes(w, sizeof(REAL) == sizeof(double));
@@ -280,8 +280,8 @@ static double NAME(solve)(Workspace *w, const void *image, int wide, const uint8
     if (estimate >= 0) {
         estimate += rounding;
     } else {
-        NAME(guess)(w, solution, keep);
-        set_up(w);
+        (is_volume(w) ? NAME(guess_volume) : NAME(guess))(w, solution, keep);
+        (is_volume(w) ? set_up_volume : set_up)(w);
         estimate = NAME(run_cycles)(w, solution, tolerance * scale, rounding, most_cycles, cycles);
         if (estimate < 0) return MISSED;
     }

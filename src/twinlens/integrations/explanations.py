@@ -22,7 +22,16 @@ from torch import Tensor, nn
 
 from twinlens.attribution import METHODS, plugin_method
 from twinlens.probing.answers import answering_logits
-from twinlens.probing.maps import AS_IT_IS, Reading, ReadingOptions, check_maps, spatial_shape
+from twinlens.probing.maps import (
+    AS_IT_IS,
+    Features,
+    Reading,
+    ReadingOptions,
+    check_maps,
+    feature_shape,
+    spread_over_channels,
+    to_float32,
+)
 from twinlens.probing.model_call import Labels, Model, blaming, check_inputs, evaluating, find_device
 from twinlens.probing.tokens import TokenModel, are_tokens
 from twinlens.support.arguments import checked
@@ -233,6 +242,7 @@ def attribute(
     *,
     ids: Sequence[str | int] | None = None,
     seed: int = 0,
+    features: Features = "positions",
     **options: Any,
 ) -> Tensor:
     """Explain why a model gives each input its target class.
@@ -245,11 +255,14 @@ def attribute(
             options; an attribution of Captum, an object of pytorch-grad-cam, or `quantus.explain`.
         ids: one name per sample; random draws derive from `seed` and the name.
         seed: random seed.
+        features: what a feature is: a position with all of its channels, or with "channels" one channel of a position,
+            in maps (N, C, *S). Methods that have no values for channels share theirs equally among them.
         **options: options of the method; `help(tl.METHODS[name])` explains them. For other methods, `sign`, `channels`
             and `resize` say how maps are read, as in `evaluate`.
 
     Returns:
-        Maps (N, *S), float32, values >= 0 unless sign="signed".
+        Maps (N, *S), float32, values >= 0 unless sign="signed". A map beyond the range of float32 is scaled by a power
+        of two.
 
     Example:
         >>> import torch
@@ -261,13 +274,15 @@ def attribute(
     if isinstance(method, str) and method not in METHODS:
         method = plugin_method("method", method, or_else=", or a function")
     if isinstance(method, str):
-        return METHODS[method](model, inputs, targets, ids=ids, seed=seed, **options)
+        return METHODS[method](model, inputs, targets, ids=ids, seed=seed, features=features, **options)
     explanation = adapt(method, "method")
     reading, own = explanation.split_options(options, AS_IT_IS)
     values, names = check_inputs(inputs, ids, tokens=True)
     with blaming("method"):
         maps = explanation(model, values, targets, ids=names, seed=seed, **own)
     try:
-        return check_maps(maps, spatial_shape(values.shape), ids=names, reading=reading).float()
+        if features == "channels":
+            maps = spread_over_channels(maps, values.shape)
+        return to_float32(check_maps(maps, feature_shape(values.shape, features), ids=names, reading=reading))
     except (ValueError, TypeError) as error:
         raise type(error)(f"`method` returned maps that cannot be used: {error}") from None

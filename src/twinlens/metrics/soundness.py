@@ -5,6 +5,7 @@ Shapes: N samples, L levels.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -49,6 +50,10 @@ class Soundness(StepMetric):
     epsilon: float = 0.01
     """A step that gains less performance than this adds false attribution."""
 
+    start_level: float | None = None
+    """For "paper": no step is judged while the mean performance is at most this; by default as in the protocol, which
+    is from the first level for "paper" and above 0.04 for "soco"."""
+
     estimator: Literal["paper", "rank"] = "paper"
     """How a step is judged: "paper" by its gain in performance; "rank" for each sample, by its rank among all steps of
     the map, without any threshold."""
@@ -63,7 +68,7 @@ class Soundness(StepMetric):
     def __post_init__(self) -> None:
         super().__post_init__()
         _check_epsilon(self.epsilon, self.performance)
-        self._refuse_for_steps("levels", "epsilon")
+        self._refuse_for_steps("levels", "epsilon", "start_level")
         if self.levels is not None:
             object.__setattr__(self, "levels", check_levels("levels", self.levels, decreasing=True))
 
@@ -115,13 +120,19 @@ class Soundness(StepMetric):
             stairs=True,
         )
 
+    @property
+    def rules(self) -> Protocol:
+        """The protocol, with the metric's own start level where it has one."""
+        rules = find_protocol(self.protocol)
+        return rules if self.start_level is None else dataclasses.replace(rules, start_level=self.start_level)
+
     def sweeps(self, features: int | None) -> tuple[Sweep, ...]:
         """Return the sweeps that it needs of maps with this many features."""
         if self.by_steps:
             return self._pair(features)
         if self.coarse:
             return self._pair(features)[:1]
-        rules = find_protocol(self.protocol)
+        rules = self.rules
         levels = rules.levels if self.levels is None else tuple(self.levels)
         return self._sweeps(Schedule(by="area", order="lerf", levels=levels, rounding=rules.rounding))
 
@@ -129,9 +140,7 @@ class Soundness(StepMetric):
         """Compute the curve from one table per sweep."""
         if self.by_steps:
             return soundness_rank(*tables)
-        return soundness_from_probes(
-            tables[0], epsilon=self.epsilon, performance=self.performance, protocol=self.protocol
-        )
+        return soundness_from_probes(tables[0], epsilon=self.epsilon, performance=self.performance, protocol=self.rules)
 
 
 def _check_epsilon(epsilon: float, performance: Performance) -> None:

@@ -62,7 +62,8 @@ class SoundnessCurve(Curve):
     @property
     def conditions(self) -> str:
         """How it was measured, without levels: a sweep may end early."""
-        return f"{self._conditions}, epsilon {self.epsilon:g}"
+        start = self.protocol.start_level
+        return f"{self._conditions}, epsilon {self.epsilon:g}" + ("" if start is None else f", judged above {start:g}")
 
     @property
     def threshold(self) -> float:

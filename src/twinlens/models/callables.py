@@ -40,6 +40,12 @@ class Estimator:
         """The classes by index, if they have names."""
         return tuple(map(str, self.classes)) if any(isinstance(label, str) for label in self.classes) else None
 
+    @property
+    def feature_names(self) -> tuple[str, ...] | None:
+        """The columns that it was fitted to, if they have names."""
+        names = getattr(self.owner, "feature_names_in_", None)
+        return None if names is None else tuple(map(str, names))
+
     def indices(self, labels: object) -> NDArray[Any]:
         """Return the index of each label among the classes; for a regression, the values as floating-point numbers."""
         values = np.asarray(labels)
@@ -130,12 +136,7 @@ def from_function(model: Any, *, on_arrays: bool) -> LoadedModel:
         name = getattr(model, "__qualname__", type(model).__qualname__)
         module = FunctionModel(model, arrays=on_arrays)
         return LoadedModel(name=name, module=module, scale="probabilities" if on_arrays else "logits")
-    columns = getattr(estimator.owner, "feature_names_in_", None)
-    module = FunctionModel(
-        estimator.ask,
-        arrays=True,
-        columns=None if columns is None else [str(name) for name in columns],
-    )
+    module = FunctionModel(estimator.ask, arrays=True, columns=estimator.feature_names)
     return LoadedModel(
         name=type(estimator.owner).__qualname__, module=module, classes=estimator.class_names, scale=estimator.scale
     )

@@ -1,27 +1,22 @@
-"""A small network for handwritten digits, trained in seconds on first use: the model of the demo."""
+"""A small network for handwritten digits: the model of the demo."""
 
 from __future__ import annotations
 
 import importlib
-import logging
-import os
 from functools import cache
-from pathlib import Path
+from importlib import resources
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors.torch import load_file
+from safetensors.torch import load
 from torch import Tensor, nn
 
 from twinlens.errors import DataError
 from twinlens.models.training import Training, train
-from twinlens.support.tensor_files import save_tensors
 
 EPOCHS, BATCH, RATE = 10, 64, 0.02
-_RECIPE = 1  # increased with every change of the training: a cached network of another recipe is not used
-_log = logging.getLogger(__name__)
 
 
 class DigitCNN(nn.Module):
@@ -45,44 +40,27 @@ def _stage(inwards: int, outwards: int, size: int, stride: int = 1) -> tuple[nn.
     return convolution, nn.BatchNorm2d(outwards), nn.ReLU()
 
 
-def trained_cnn(*, train: bool = True, seed: int = 0) -> DigitCNN:
-    """Return the network, trained on the 4,000 digits that are not in the data set "mnist", or untrained.
-
-    It is trained once; later calls read its weights from the user's cache.
-    """
-    path = cache_directory() / f"mnist-cnn-{_RECIPE}-{seed}.safetensors"
-    if train and not path.is_file():
-        model = _train(seed)
-        _keep(model, path)
-        return model
+def trained_cnn(*, train: bool = True) -> DigitCNN:
+    """Return the network with the weights that come with twinlens, or untrained."""
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.manual_seed(0)
         model = DigitCNN()
-    if not train:
-        return model
-    model.load_state_dict(load_file(path))
-    return model.eval()
+    if train:
+        model.load_state_dict(load(resources.files("twinlens.models").joinpath("mnist_cnn.safetensors").read_bytes()))
+        model.eval()
+    return model
 
 
-def cache_directory() -> Path:
-    """Return the cache folder: `$TWINLENS_CACHE`, or twinlens in the user's cache."""
-    own = os.environ.get("TWINLENS_CACHE")
-    return Path(own) if own else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "twinlens"
+def train_cnn(seed: int = 0) -> DigitCNN:
+    """Train the network on the 4,000 digits that are not in the data set "mnist"; this takes seconds.
 
-
-def _train(seed: int) -> DigitCNN:
+    `mnist_cnn.safetensors` is the result for seed 0. It is shipped because training on another processor rounds
+    differently: with the same weights, everyone sees the same numbers.
+    """
     pixels, labels = mnist_digits(held_out=False)
     images = torch.from_numpy(pixels).unsqueeze(1).float() / 255
     training = Training(epochs=EPOCHS, batch_size=BATCH, rate=RATE, schedule="one_cycle")
-    # Always on the CPU: the cached network is the same everywhere.
     return train(DigitCNN, images, labels, training=training, seed=seed, device="cpu")
-
-
-def _keep(model: DigitCNN, path: Path) -> None:
-    try:
-        save_tensors(path, model.state_dict())
-    except OSError as error:
-        _log.warning("The trained network could not be saved to %s (%s); it is trained again next time.", path, error)
 
 
 def mnist_digits(*, held_out: bool) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:

@@ -89,12 +89,7 @@ class Preprocessing:
             dtype = np.int64 if sample.dtype.kind == "i" else np.float32
             return torch.from_numpy(np.ascontiguousarray(sample, dtype=dtype))
         self.check_size(sample.size)
-        image = sample.convert("L" if len(self.mean) == 1 else "RGB")
-        if self.resize is not None:
-            image = image.resize(self._resized(image.size), INTERPOLATIONS[self.interpolation])
-        if self.crop is not None:
-            left, top = self._corner(image.size)
-            image = image.crop((left, top, left + self.crop, top + self.crop))
+        image = self._frame(sample.convert("L" if len(self.mean) == 1 else "RGB"), self.interpolation)
         pixels = torch.from_numpy(np.array(image, dtype=np.float32)).reshape(image.height, image.width, -1)
         mean, std = (torch.tensor(values) for values in (self.mean, self.std))
         return ((pixels / 255 - mean) / std).permute(2, 0, 1).contiguous()
@@ -112,6 +107,32 @@ class Preprocessing:
                 f"`crop` of {self.crop} pixels does not fit into an image of {width} × {height}. Resize first, as with "
                 f"resize={self.crop}."
             )
+
+    def frame_map(self, values: NDArray[np.float32], interpolation: str = "bilinear") -> NDArray[np.float32]:
+        """Resize and crop a map (…, H, W) of the size of an image, as that image is resized and cropped.
+
+        Example:
+            >>> Preprocessing(crop=2).frame_map(np.arange(12, dtype=np.float32).reshape(3, 4))
+            array([[1., 2.],
+                   [5., 6.]], dtype=float32)
+        """
+        self.check_size((values.shape[-1], values.shape[-2]))
+        layers = values.reshape(-1, *values.shape[-2:])
+        framed = np.stack([np.asarray(self._frame(Image.fromarray(layer), interpolation)) for layer in layers])
+        return framed.reshape(*values.shape[:-2], *framed.shape[1:])
+
+    def keeps(self, size: tuple[int, int]) -> bool:
+        """Return whether an image of this width and height is neither resized nor cropped."""
+        return self._resized(size) == size and (self.crop is None or size == (self.crop, self.crop))
+
+    def _frame(self, image: Image.Image, interpolation: str) -> Image.Image:
+        """Resize and crop an image."""
+        if self.resize is not None:
+            image = image.resize(self._resized(image.size), INTERPOLATIONS[interpolation])
+        if self.crop is not None:
+            left, top = self._corner(image.size)
+            image = image.crop((left, top, left + self.crop, top + self.crop))
+        return image
 
     def moved(self, points: NDArray[np.float64], size: tuple[int, int]) -> NDArray[np.float64]:
         """Return where points (…, 2), x and y in pixels of an image of this width and height, are in the input."""

@@ -5,6 +5,7 @@ Shapes: N samples, K classes.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -58,6 +59,18 @@ def as_two(logit: Tensor) -> Tensor:
     """
     half = logit.reshape(-1) / 2
     return torch.stack([-half, half], dim=1)
+
+
+def warn_of_softmax(logits: Tensor) -> None:
+    """Warn where rows (N, K) that are read as logits are probabilities, as after a softmax."""
+    if logits.dim() != 2 or logits.shape[1] < 2 or bool((logits < 0).any()):
+        return
+    if bool(((logits.sum(dim=1) - 1).abs() < 1e-4).all()):
+        warnings.warn(
+            "`model` seems to end with a softmax: its outputs are >= 0 and sum to 1 for each input, but they are read "
+            "as logits, which flattens every answer. Pass output='probabilities', or 'logits' if they are logits.",
+            stacklevel=2,
+        )
 
 
 def score_of(answer: Any, target: Target, count: int) -> Tensor:

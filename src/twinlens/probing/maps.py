@@ -38,6 +38,9 @@ SIGNS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 """Meanings of a negative value: a mistake, evidence against the target (dropped), importance, or the same (judged)."""
 
+Features = Literal["positions", "channels"]
+"""What a feature is: a position with all of its channels, or one channel of a position."""
+
 PARTS: dict[str, Callable[[Tensor], Tensor]] = {
     "positive": lambda maps: maps.clamp(min=0),
     "negative": lambda maps: (-maps).clamp(min=0),
@@ -69,6 +72,8 @@ class Reading(ReadingOptions):
         check_types(self)
 
 
+_LARGEST_EXPONENT = 90  # float32 has -126 to 127; smaller values of the same map need some of them
+
 AS_IT_IS = Reading()
 """Maps are taken unchanged: one value >= 0 per feature."""
 
@@ -82,6 +87,26 @@ def spatial_shape(inputs_shape: Sequence[int]) -> tuple[int, ...]:
             + (" Of a single sample, add the batch dimension: inputs[None]." if len(inputs_shape) == 1 else "")
         )
     return tuple(inputs_shape[2:] if len(inputs_shape) > 2 else inputs_shape[1:])
+
+
+def feature_shape(inputs_shape: Sequence[int], features: str) -> tuple[int, ...]:
+    """Return the shape S of one map; if each channel of a position is a feature, the channels are its first axis."""
+    spatial = spatial_shape(inputs_shape)
+    if features == "positions":
+        return spatial
+    if len(inputs_shape) < 3:
+        raise ValueError(
+            "`features` 'channels' needs inputs (samples, channels, *spatial), such as signals (N, C, T); got shape "
+            f"{tuple(inputs_shape)}, where each column is a feature already. Leave it out."
+        )
+    return tuple(inputs_shape[1:])
+
+
+def spread_over_channels(maps: Tensor, shape: Sequence[int]) -> Tensor:
+    """Share values (N, *S) equally among the channels of inputs of that shape (N, C, *S); leave other maps alone."""
+    if tuple(maps.shape[1:]) != tuple(shape[2:]):
+        return maps
+    return (maps / shape[1]).unsqueeze(1).expand(len(maps), *shape[1:])
 
 
 def check_ids(ids: Sequence[str | int] | None, count: int) -> tuple[str, ...]:
@@ -137,11 +162,15 @@ def check_maps(maps: ArrayLike, spatial: tuple[int, ...], *, ids: Sequence[str],
     return values if reading.resize is None else resize_maps(values, spatial, reading.resize)
 
 
+LINEAR = {1: "linear", 2: "bilinear", 3: "trilinear"}
+"""Torch's names of linear interpolation, by the number of spatial axes."""
+
+
 def resize_maps(maps: Tensor, spatial: tuple[int, ...], how: str) -> Tensor:
     """Interpolate maps (N, *S) to another spatial shape."""
     if tuple(maps.shape[1:]) == spatial:
         return maps
-    mode = how if how == "nearest" else {1: "linear", 2: "bilinear", 3: "trilinear"}[len(spatial)]
+    mode = how if how == "nearest" else LINEAR[len(spatial)]
     return torch.nn.functional.interpolate(maps[:, None], size=spatial, mode=mode)[:, 0]
 
 
@@ -195,6 +224,27 @@ def normalise(maps: Tensor) -> Tensor:
     values = maps.to(torch.float64)
     peak = values.flatten(1).amax(dim=1).reshape(-1, *[1] * (values.dim() - 1))
     return values / torch.where(peak > 0, peak, 1.0)
+
+
+def to_float32(maps: Tensor) -> Tensor:
+    """Return maps (N, *S) in float32; one whose largest value is beyond its range is scaled by a power of two.
+
+    Metrics compare values within a map, and a power of two changes no digit of them.
+
+    Example:
+        >>> to_float32(torch.tensor([[1e-60, 2e-60], [1.0, 2.0]], dtype=torch.float64))
+        tensor([[0.4017, 0.8035],
+                [1.0000, 2.0000]])
+    """
+    if maps.dtype != torch.float64:
+        return maps.float()
+    peak = maps.abs().flatten(1).amax(dim=1)
+    exponent = torch.frexp(peak).exponent
+    exponent = torch.where((peak > 0) & (exponent.abs() > _LARGEST_EXPONENT), exponent, 0)
+    half = torch.div(exponent, 2, rounding_mode="floor")  # in two steps: 2 to the power of 1074 is infinite
+    for part in (half, exponent - half):
+        maps = maps * torch.pow(2.0, -part.double()).reshape(-1, *[1] * (maps.dim() - 1))
+    return maps.float()
 
 
 def map_kinds(maps: Tensor) -> list[str]:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from twinlens.errors import first_line, unknown
-from twinlens.probing.answers import REGRESSION, SINGLE, Target, as_two, find_logits, score_of, task_of
+from twinlens.probing.answers import REGRESSION, SINGLE, Target, as_two, find_logits, score_of, task_of, warn_of_softmax
 from twinlens.probing.label_advice import label_advice
 from twinlens.probing.maps import check_ids, spatial_shape
 from twinlens.probing.tokens import are_tokens
@@ -136,6 +136,7 @@ class Respondent:
         self.on_numpy = on_numpy and not isinstance(model, nn.Module)
         self.probabilities = output == "probabilities" or (output == "auto" and self.on_numpy)
         self.multi_label = output == "multi_label"
+        self.undeclared = output == "auto" and not self.probabilities
         self.regression = task_of(self.labels) == REGRESSION
         self.device, self.dtype = find_device(model, device)
         self.real = torch.float32 if self.device.type == "mps" else torch.float64
@@ -177,6 +178,8 @@ class Respondent:
                 f"shape {tuple(answer.shape)}. For a single logit of two classes pass labels 0 and 1; for a regression "
                 "model pass floating-point labels."
             )
+        if self.classes is None and self.undeclared:
+            warn_of_softmax(answer)
         self._check_classes(answer.shape[1])
         target = self.label[index][:, None]
         own = answer.gather(1, target)

@@ -21,7 +21,7 @@ from torch import Tensor
 from twinlens.imputation.imputers import Imputer, LinearImputer, TokenImputer, find_imputer, takes_tokens
 from twinlens.probing.answers import Target
 from twinlens.probing.execution import choose_batch, wants_channels_last
-from twinlens.probing.maps import PARTS, Reading, check_maps, map_kinds, spatial_shape, warn_of_zeros
+from twinlens.probing.maps import PARTS, Features, Reading, check_maps, feature_shape, map_kinds, warn_of_zeros
 from twinlens.probing.model_call import (
     ANSWER,
     Labels,
@@ -76,6 +76,10 @@ class ProbeOptions(TypedDict, total=False):
     target: Annotated[Target | None, Default(None)]
     """A function from the model's output to one score per sample, for detection, segmentation and other tasks without
     a class. Labels are then ignored, and `performance` is "score"."""
+
+    features: Annotated[Features, Default("positions")]
+    """What a feature is: a position with all of its channels, or with "channels" one channel of a position, such as one
+    lead of an ECG at one moment. Maps are then (N, C, *S), and a value is imputed from its own channel."""
 
     segments: Annotated[ArrayLike | None, Default(None)]
     """(N, *S) integers that join positions of a map into features, such as superpixels or words. The value of a segment
@@ -198,7 +202,7 @@ class Prober:
             check_count("batch_size", how["batch_size"], _MOST_ROWS)
         self.reading = Reading(sign=how["sign"], channels=how["channels"], resize=how["resize"])
         self.inputs, self.ids = check_inputs(inputs, how["ids"], tokens=True)
-        self.spatial = spatial_shape(self.inputs.shape)
+        self.spatial = feature_shape(self.inputs.shape, how["features"])
         segments = how["segments"]
         if segments is None and isinstance(imputer, TokenImputer):
             segments = imputer.segments(self.inputs)

@@ -27,7 +27,7 @@ from twinlens.probing.maps import AS_IT_IS, Reading
 from twinlens.probing.ranking import Schedule
 from twinlens.support.arrays import Floats, Integers
 from twinlens.support.fields import from_json
-from twinlens.support.files import read_whole, written_whole
+from twinlens.support.files import check_expansion, read_whole, written_whole
 from twinlens.support.memory import is_out_of_memory
 
 FORMAT = 4
@@ -255,7 +255,10 @@ class ProbeTable:
             DamagedError: if the content is not what was written; `path` is named in the error.
         """
         try:
-            return ProbeTable._read(pq.ParquetFile(io.BytesIO(content)).read(), path)
+            file = pq.ParquetFile(io.BytesIO(content))
+            parts = [file.metadata.row_group(k) for k in range(file.metadata.num_row_groups)]
+            check_expansion(len(content), 8 * sum(part.num_rows * part.num_columns for part in parts))
+            return ProbeTable._read(file.read(), path)
         except DamagedError:
             raise
         except (ValueError, KeyError, TypeError, IndexError, AttributeError, OSError, pa.ArrowException) as error:
@@ -275,7 +278,11 @@ class ProbeTable:
         Raises:
             DamagedError: if the content is not what was written.
         """
-        return ProbeTable.from_bytes(read_whole(path), path)
+        try:
+            content = read_whole(path)
+        except ValueError as error:
+            raise DamagedError(path, first_line(error)) from None
+        return ProbeTable.from_bytes(content, path)
 
     @staticmethod
     def _read(arrow: Any, path: str | os.PathLike[str]) -> ProbeTable:

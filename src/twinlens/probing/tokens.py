@@ -21,6 +21,11 @@ def are_tokens(inputs: object) -> bool:
     return isinstance(inputs, Tensor) and inputs.dtype in (torch.int32, torch.int64)
 
 
+def token_ids(inputs: Tensor) -> Tensor:
+    """Return the ids (N, T) of tokens with or without an attention mask, (N, 2, T) or (N, T)."""
+    return inputs if inputs.dim() == 2 else inputs[:, 0]
+
+
 def pack_tokens(inputs: Mapping[str, Any]) -> Tensor:
     """Return the output of a tokenizer as one tensor (N, 2, T): the ids, and the attention mask, by default all ones.
 

@@ -1,6 +1,10 @@
 'use strict';
 
 // The sample explorer: one sample at a time, what each method marks in it, and what the model says as features go.
+// Files called …_view.js draw samples of each kind.
+
+/** How samples are drawn, by their kind: small, whole, and in the card of a method, at each level. */
+const VIEWS = { text: textView, table: tableView, signal: signalView, image: imageView, volume: volumeView };
 
 /** A link to a sample, and perhaps to a method's card; without a run, to that of a page with one run. */
 function sampleLink(run, sample, method) {
@@ -60,12 +64,15 @@ function setCurrent(links, chosen) {
 
 /** The samples of a run: what is seen, and a function that shows one of them by its id, and one method of it. */
 function explore(run) {
-  const { samples, levels: shown, note } = run.explorer;
+  const { samples, levels: shown, note, kind } = run.explorer;
   if (!samples.length) return { view: element('p', { class: 'empty' }, note), show: () => {} };
+  const kindView = VIEWS[kind];
   const state = { sample: samples[0], k: Math.floor(shown.length * 0.7) };
   const head = element('div');
   const stage = element('div', { class: 'cards' });
   const { level, update } = levelSlider(run.explorer, state, stage);
+  const control = kindView.control?.(state, update);
+  if (control) level.append(control.view);
   const thumbs = samples.map(sample => thumb(run, sample));
   const course = chartFigure('course', courseOption(run, state), {
     caption: 'Probability of its class as features are removed',
@@ -78,7 +85,8 @@ function explore(run) {
     );
     state.sample = samples[place];
     setCurrent(thumbs, thumbs[place]);
-    head.replaceChildren(subject(state.sample));
+    control?.set();
+    head.replaceChildren(subject(state, kindView));
     stage.replaceChildren(...cards(run, state.sample));
     const cardsShown = [...stage.children];
     setCurrent(
@@ -87,18 +95,19 @@ function explore(run) {
     );
     if (hidden.has(method)) setHidden(set => set.delete(method));
     update();
+    if (kindView.shown) requestAnimationFrame(() => stage.querySelectorAll('.card:has(.view)').forEach(kindView.shown));
   };
   onMethods(() => {
     for (const card of stage.querySelectorAll('[data-method]')) card.hidden = hidden.has(card.dataset.method);
   });
   const view = element(
     'div',
-    { class: run.explorer.strip ? 'explore strip' : 'explore' },
+    { class: 'explore', 'data-kind': kind },
     note ? element('p', { class: 'quiet' }, note) : null,
     element('nav', { class: 'thumbs', 'aria-label': 'Sample' }, ...thumbs),
     element('div', { class: 'head' }, head, course),
     level,
-    run.explorer.judged ? falseKey() : null,
+    key(run.explorer),
     stage,
   );
   return { view, show };
@@ -108,7 +117,7 @@ function thumb(run, sample) {
   return element(
     'a',
     { class: 'thumb', href: sampleLink(run, sample), title: sample.id },
-    sample.tokens ? tokenLine(sample.tokens) : picture(sample.input, ''),
+    VIEWS[run.explorer.kind].thumb(sample),
     element('span', {}, name(sample.label)),
     element('small', {}, sample.reason),
   );
@@ -145,68 +154,24 @@ function levelText({ by, order, relative, levels: shown }, k) {
   return `${percent(shown[k])} of the features, ${order === 'lerf' ? 'least' : 'most'} relevant first`;
 }
 
-/** A picture; small ones show their pixels as squares. */
-function picture(uri, alt) {
-  return element('img', {
-    src: uri,
-    alt,
-    class: uri.startsWith('data:image/png') ? 'pixels' : null,
-    draggable: 'false',
-  });
-}
-
-function captioned(caption, inside) {
-  return element('figure', {}, inside, element('figcaption', {}, caption));
-}
-
-function falseKey() {
-  return element(
-    'p',
-    { class: 'quiet key' },
+/** What colours and marks mean. */
+function key({ judged, kind }) {
+  const colours = [
     element('i', { class: 'stands' }),
     'attribution that stands ',
     element('i', { class: 'false' }),
-    'attribution judged false; the stronger the colour, the more of it',
-  );
+    'attribution judged false; the stronger the colour, the more of it. ',
+  ];
+  const words = [...(judged ? colours : []), VIEWS[kind].key ?? ''];
+  return element('p', { class: 'quiet key' }, ...words);
 }
 
-// ---- tokens
-
-/** The ids of a sample's tokens in a line; without padding. */
-function tokenLine({ ids }) {
-  return element('span', { class: 'ids' }, ids.join(' '));
-}
-
-/** The tokens of a sample as a list of ids, each with its place; `marks` says how strong each is, and what of it is false. */
-function tokenList({ ids, places, features }, marks) {
-  const tokens = ids.map((id, k) => {
-    const strength = marks ? marks.strength[k] : 0;
-    const said = [
-      `token ${places[k]}`,
-      marks ? percent(strength) + ' of the largest attribution' : null,
-      marks?.false?.[k] ? 'judged false' : null,
-      features[k] ? null : 'always kept',
-    ];
-    const token = element(
-      'li',
-      {
-        class: marks?.false?.[k] ? 'token false' : features[k] ? 'token' : 'token fixed',
-        title: said.filter(Boolean).join(', '),
-      },
-      element('small', {}, String(places[k])),
-      String(id),
-    );
-    token.style.setProperty('--strength', `${Math.round(45 * Math.sqrt(strength))}%`);
-    return token;
-  });
-  return element('ol', { class: 'tokens' }, ...tokens);
-}
-
-function subject(sample) {
+function subject(state, kindView) {
+  const { sample } = state;
   return element(
     'div',
-    { class: sample.tokens ? 'subject text' : 'subject' },
-    sample.tokens ? tokenList(sample.tokens) : picture(sample.input, `Input ${sample.id}`),
+    { class: kindView.wide ? 'subject wide' : 'subject' },
+    kindView.subject(sample, state),
     element(
       'div',
       {},
@@ -235,19 +200,6 @@ function cards(run, sample) {
     .map(method => card(run, sample, method));
 }
 
-function cardPictures(sample, method) {
-  const shown = sample.methods[method];
-  if (shown.marks) return tokenList(sample.tokens, shown.marks);
-  if (!shown.map) return element('p', { class: 'empty' }, 'Its map is not stored.');
-  return element(
-    'div',
-    { class: 'triple' },
-    captioned('map', picture(shown.map, `Map of ${method}`)),
-    shown.false ? captioned('judged false', picture(shown.false, `What of ${method} was judged false`)) : null,
-    shown.frames ? captioned('the model sees', picture(shown.frames[0], '')) : null,
-  );
-}
-
 function card(run, sample, method) {
   const shown = sample.methods[method];
   const odd =
@@ -268,7 +220,9 @@ function card(run, sample, method) {
       name(method),
       anchor(sampleLink(run, sample, method), 'Link to this method and sample'),
     ),
-    cardPictures(sample, method),
+    shown.view
+      ? element('div', { class: 'view' }, VIEWS[run.explorer.kind].card(sample, method, shown.view))
+      : element('p', { class: 'empty' }, 'Its map is not stored.'),
     element('p', { class: 'answer' }, element('span', { class: 'said' }), element('b')),
     element('meter', { min: 0, max: 1 }),
     isNumber(shown.falseShare)
@@ -286,16 +240,12 @@ function ownNumber({ title, chance }, area) {
 }
 
 /** Puts the pictures and answers of one level into the cards. */
-function showLevel(stage, { levels: shown }, { sample, k }) {
+function showLevel(stage, { levels: shown, kind }, state) {
+  const { sample, k } = state;
   for (const made of stage.querySelectorAll('[data-method]')) {
     const method = made.dataset.method;
-    const { frames, marks, predicted, correct, probability } = sample.methods[method];
-    made.querySelectorAll('.token').forEach((token, at) => token.classList.toggle('gone', !marks.kept[k][at]));
-    if (frames) {
-      const image = made.querySelector('.triple figure:last-child img');
-      image.src = frames[k];
-      image.alt = `Input as the model sees it, ${method}, level ${shown[k]}`;
-    }
+    const { view, predicted, correct, probability } = sample.methods[method];
+    if (view) VIEWS[kind].level(made, sample, method, view, { ...state, level: shown[k] });
     const meter = made.querySelector('meter');
     meter.hidden = !isNumber(probability[k]);
     if (meter.hidden) {

@@ -36,6 +36,10 @@ _SCRIPTS = (
     "charts.js",
     "tradeoff.js",
     "tables.js",
+    "text_view.js",
+    "table_view.js",
+    "signal_view.js",
+    "picture_view.js",
     "explorer.js",
     "page.js",
 )

@@ -18,6 +18,7 @@ from torch import Tensor
 
 Picture = NDArray[np.uint8]
 
+EXACT = 100  # a quality at which pictures are stored exactly
 _SMALL = 64  # pictures up to this side are stored exactly and shown with square pixels
 _GREY = 0.5
 _HEAT = np.array([[13, 8, 45], [86, 15, 110], [187, 55, 84], [249, 142, 9], [252, 255, 164]], dtype=np.float64)
@@ -25,7 +26,7 @@ _TRUE, _FALSE = np.array([0, 114, 178]), np.array([230, 80, 0])  # after Okabe a
 
 
 def flat(values: Tensor) -> Tensor:
-    """Return a map or channel (*S) as an image (H, W): signals as one line, the middle slice of volumes."""
+    """Return a map or channel (*S) as an image (H, W): rows and signals as one line, the middle slice of volumes."""
     if values.dim() == 1:
         return values[None]
     while values.dim() > 2:
@@ -88,8 +89,9 @@ def false_picture(values: Tensor, false: Tensor, under: Picture) -> Picture:
 
 def data_uri(picture: Picture, *, side: int, quality: int) -> str:
     """Encode a picture as a data URI: exact where it is small, otherwise WebP with its longer side at most `side`."""
-    image = Image.fromarray(picture)
-    exact = max(image.size) <= _SMALL or image.height == 1
+    grey = (picture == picture[..., :1]).all()
+    image = Image.fromarray(np.ascontiguousarray(picture[..., 0]) if grey else picture)
+    exact = max(image.size) <= _SMALL or quality == EXACT
     if max(image.size) > side and not exact:
         ratio = side / max(image.size)
         image = image.resize((round(image.width * ratio), round(image.height * ratio)), Image.Resampling.BOX)

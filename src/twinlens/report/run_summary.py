@@ -158,6 +158,7 @@ def _check(check: Check, results: Results) -> dict[str, JSON]:
         "question": check.question,
         "source": check.source,
         "reading": check.reading,
+        "line": check.line,
         "options": f"{check.samples} samples" + (f"; {options}" if options else ""),
         "table": to_json(check_table(check, methods)),
         "stepTitle": check.step_title,
@@ -181,6 +182,7 @@ def _facts(evaluation: StoredRun) -> list[tuple[str, str]]:
         *([("Until", _stopping(results.stopping))] if results.stopping else []),
         *((name.capitalize(), f"{value} with nothing removed") for name, value in results.qualities()),
         *([("Features", f"segments, {data.segments}")] if data.segments else []),
+        *([("Features", "channels of positions")] if data.feature_kind == "channels" and not data.segments else []),
         *([("Protocol", _protocols(results))] if results.settings.metrics else []),
         ("Imputation", _imputation(results)),
         ("Negative values", "; ".join(f"{name}: {method.negative}" for name, method in results.methods.items())),
@@ -220,6 +222,8 @@ def _protocols(results: Results) -> str:
             text = f"{metrics[name]['steps']} steps, by log-odds"
         elif "epsilon" in metrics[name]:
             text += f", ε = {metrics[name]['epsilon']:g}"
+            start = metrics[name].get("start_level")
+            text += "" if start is None else f", judged above {start:g}"
             text += "" if estimator == "paper" else f", {str(estimator).replace('_', '-')}"
         elif any(other.startswith(f"{text}, ε") for other in texts):
             continue

@@ -1,7 +1,7 @@
 """The contact sheet: the maps of all methods on a few inputs, as one picture that fits on a page.
 
 Rows are inputs and columns are methods, after the input itself; many methods are split into bands. A method that failed
-shows its error instead of maps.
+shows its error instead of maps. Of tables and texts, the columns and words with most attribution are shown.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import math
 import os
 import textwrap
 import warnings
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,10 +19,10 @@ from torch import Tensor
 
 from twinlens.errors import RunError, first_line, printable_line
 from twinlens.probing.answers import REGRESSION
-from twinlens.report.explorer import class_name, load_selected_maps, original_answers, shades_of
 from twinlens.report.figures import METADATA, styled_figure
-from twinlens.report.pictures import Picture, input_pictures, map_picture
-from twinlens.run.sample_selection import SelectedSample, read_selection
+from twinlens.report.scene import class_name, load_selected_maps, original_answers
+from twinlens.report.sheet_cells import Cell, draw_sample, wrapped
+from twinlens.run.sample_selection import SelectedSample, SelectedSamples, read_selection
 from twinlens.run.stored_run import StoredRun
 from twinlens.support.arguments import checked
 from twinlens.support.fields import check_count
@@ -33,7 +35,6 @@ if TYPE_CHECKING:
 _MOST = 100  # samples
 _WIDEST = 11  # methods in a band; more leave no room for their names
 _CELL, _TEXT, _HEAD, _GAP = 1.0, 1.05, 0.36, 0.06  # inches: a picture, names of samples, a heading, between pictures
-_TOP = 0.995  # quantile of a map that is drawn brightest: single pixels do not darken the rest
 _GREY, _WRONG = "#777777", "#b33000"
 
 
@@ -57,12 +58,9 @@ def write_sheet(evaluation: StoredRun, path: str | os.PathLike[str], *, samples:
         raise RunError(f"{evaluation.run} has no samples to show. Start it again with the same command.")
     places = sorted(range(len(selected.samples)), key=lambda place: selected.samples[place].position)[:samples]
     chosen = [selected.samples[place] for place in places]
-    inputs = [
-        input_pictures(selected.inputs[place : place + 1], shades_of(evaluation, selected, place))[0]
-        for place in places
-    ]
     methods = list(evaluation.run.manifest.methods)
-    columns = {method: _pictures(evaluation, method, chosen) for method in methods}
+    maps = {method: _maps(evaluation, method, chosen) for method in methods}
+    inputs, columns = _draw(evaluation, selected, places, maps)
     wide = _band_width(len(methods))
     with styled_figure(_size(wide, len(methods), len(chosen))) as figure:
         figure.set_layout_engine("none")  # cells have fixed positions
@@ -71,12 +69,11 @@ def write_sheet(evaluation: StoredRun, path: str | os.PathLike[str], *, samples:
             top = start // wide * (_HEAD + len(chosen) * _CELL)
             for row, sample in enumerate(chosen):
                 _write_sample(_axes(figure, top + _HEAD + row * _CELL, 0.0, _TEXT, _CELL), evaluation, sample)
-            for k, (name, pictures) in enumerate(band.items()):
+            for k, (name, cells) in enumerate(band.items()):
                 left, colour = _TEXT + k * _CELL, _GREY if name in evaluation.results.baselines else "black"
                 _write_heading(_axes(figure, top, left, _CELL, _HEAD), name, colour)
-                for row in range(len(chosen)):
-                    cell = _axes(figure, top + _HEAD + row * _CELL + _GAP, left, _CELL - _GAP, _CELL - _GAP)
-                    _write_note(cell, pictures) if isinstance(pictures, str) else _show(cell, pictures[row])
+                for row, cell in enumerate(cells):
+                    cell(_axes(figure, top + _HEAD + row * _CELL + _GAP, left, _CELL - _GAP, _CELL - _GAP))
         kind = target.suffix[1:].lower()
         with written_whole(target) as unfinished, warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Glyph", category=UserWarning)  # a box is drawn instead
@@ -92,19 +89,30 @@ def check_sheet_path(path: str | os.PathLike[str]) -> Path:
     return target
 
 
-def _pictures(evaluation: StoredRun, method: str, samples: list[SelectedSample]) -> list[Picture] | str:
-    """Return the maps of a method as pictures, or the reason why it has none."""
+def _maps(evaluation: StoredRun, method: str, samples: list[SelectedSample]) -> Tensor | str:
+    """Return the maps of a method, or the reason why it has none."""
     if method in evaluation.failures:
         return first_line(evaluation.failures[method])
     maps = load_selected_maps(evaluation, method, [sample.position for sample in samples])
-    return "no maps" if maps is None else [map_picture(_clipped(values)) for values in maps]
+    return "no maps" if maps is None else maps
 
 
-def _clipped(values: Tensor) -> Tensor:
-    """Clip the highest values of a map (*S), unless nearly all are zero."""
-    flat = values.flatten()
-    top = flat.kthvalue(max(1, math.ceil(_TOP * len(flat)))).values
-    return values.clamp(max=top) if top > 0 else values
+def _draw(
+    evaluation: StoredRun, selected: SelectedSamples, places: list[int], maps: Mapping[str, Tensor | str]
+) -> tuple[list[Cell], dict[str, list[Cell]]]:
+    """Return the cells of the inputs, and those of each method: its maps, or the reason why it has none."""
+    inputs: list[Cell] = []
+    columns = {method: list[Cell]() for method in maps}
+    for method, values in maps.items():
+        if isinstance(values, str):
+            columns[method] = [partial(_write_note, text=values)] * len(places)
+    for row, place in enumerate(places):
+        own = {method: values[row] for method, values in maps.items() if not isinstance(values, str)}
+        whole, cells = draw_sample(evaluation, selected, place, own)
+        inputs.append(whole)
+        for method, cell in cells.items():
+            columns[method].append(cell)
+    return inputs, columns
 
 
 def _band_width(methods: int) -> int:
@@ -125,11 +133,6 @@ def _axes(figure: Figure, top: float, left: float, width: float, height: float) 
     return axes
 
 
-def _show(axes: Axes, picture: Picture) -> None:
-    flat = picture.shape[0] * 8 < picture.shape[1]  # a table row or a signal fills its cell
-    axes.imshow(picture, aspect="auto" if flat else "equal", interpolation="nearest" if flat else "antialiased")
-
-
 def _write_heading(axes: Axes, text: str, colour: str) -> None:
     lines = textwrap.wrap(printable_line(text).replace("_", "_ "), 15)
     heading = "\n".join(lines).replace("_ ", "_")
@@ -148,15 +151,11 @@ def _write_sample(axes: Axes, evaluation: StoredRun, sample: SelectedSample) -> 
     )
     top = 0.92
     for text, colour in texts:
-        lines = _wrapped(text, 19, 3)
+        lines = wrapped(text, 19, 3)
         axes.text(0.04, top, lines, fontsize=6, va="top", linespacing=1.1, color=colour, parse_math=False)
         top -= 0.11 * (lines.count("\n") + 1) + 0.05
 
 
-def _write_note(axes: Axes, text: str) -> None:
+def _write_note(axes: Axes, *, text: str) -> None:
     axes.imshow([[(242, 242, 242)]], extent=(0, 1, 0, 1))
-    axes.text(0.06, 0.94, _wrapped(text, 25, 10), fontsize=4.6, va="top", color=_WRONG, parse_math=False)
-
-
-def _wrapped(text: str, width: int, lines: int) -> str:
-    return "\n".join(textwrap.wrap(printable_line(text), width, max_lines=lines, placeholder=" …"))
+    axes.text(0.06, 0.94, wrapped(text, 25, 10), fontsize=4.6, va="top", color=_WRONG, parse_math=False)

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from twinlens.errors import RunError
+from twinlens.errors import RunError, first_line
 from twinlens.run.directory import Run, read_json
 from twinlens.support.estimate import Estimate
 from twinlens.support.fields import JSON, check_types, from_json, to_json
+from twinlens.support.files import write_text
 
 FOLDER = "checks"
 _FORMAT = 2
@@ -76,6 +77,8 @@ class Check(CheckText):
     samples: int
     methods: Mapping[str, MethodCheck]
     notes: tuple[str, ...] = ()
+    line: str | None = None
+    """The result in a sentence, for a check that is about the run as a whole."""
     versions: Mapping[str, str]
 
     def __post_init__(self) -> None:
@@ -87,6 +90,19 @@ class Check(CheckText):
                     raise ValueError(
                         f"`methods.{name}.{part}` must hold {len(titles)} estimates; got {len(estimates)}."
                     )
+
+
+def check_writable(run: Run) -> None:
+    """Refuse a run in which no check can be stored, before anything is computed."""
+    path = run.path / FOLDER / ".writable"
+    try:
+        write_text(path, "")
+        path.unlink()
+    except OSError as error:
+        raise RunError(
+            f"{run} cannot be written, and the check would have no place: {error.strerror or first_line(error)}. Copy "
+            "the run, or allow writing."
+        ) from None
 
 
 def store_check(run: Run, check: Check) -> None:

@@ -51,6 +51,7 @@ from twinlens.support.tensor_files import load_tensors, save_tensors
 _ORIGINAL = "_original"
 _LOCK, _STARTING = ".lock", ".starting"
 _PATIENCE = 600.0  # seconds to wait for another job, which plans and writes run.json
+_LARGEST_JSON = 2**26  # bytes of run.json, results.json and the like, which have less than a megabyte
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,99}")
 
 
@@ -301,7 +302,7 @@ def read_manifest(folder: Path) -> Manifest:
 def read_json(path: Path, remedy: str = "Restore it from a copy, or choose another directory.") -> Any:
     """Read a JSON file of a run."""
     try:
-        return json.loads(read_whole(path).decode())
+        return json.loads(read_whole(path, _LARGEST_JSON).decode())
     except (ValueError, RecursionError) as error:
         raise RunError(f"{str(path)!r} is damaged: {first_line(error)}. {remedy}") from None
 

@@ -75,6 +75,7 @@ def _prober(model: nn.Module, setup: Setup, samples: int) -> Prober:
         ids=part.ids,
         output=setup.model.scale,
         target=setup.options.target,
+        features=setup.options.features,
         segments=None if setup.segments is None else setup.segments.of(part, inputs),
     )
 

@@ -17,6 +17,7 @@ from twinlens.options import Job
 from twinlens.run.units import Unit
 from twinlens.run.wording import listed
 from twinlens.run.work import EXCHANGED, EvaluationWork
+from twinlens.support.memory import describe_shortage
 from twinlens.support.progress import Progress
 
 Failures = dict[str, Exception]
@@ -59,8 +60,9 @@ def run_in_order(
         except Exception as error:
             if unit.method is None:
                 raise
-            failures[unit.method] = error
-            progress.warn(f"{unit.method} fails and is left out: {error}")
+            shortage = describe_shortage(error)
+            failures[unit.method] = error if shortage is None else MemoryError(shortage)
+            progress.warn(f"{unit.method} fails and is left out: {failures[unit.method]}")
     return worker.seconds
 
 

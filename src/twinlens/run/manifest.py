@@ -16,7 +16,7 @@ from functools import cached_property
 from itertools import pairwise
 
 from twinlens.data.samples import Skipped
-from twinlens.errors import RunError
+from twinlens.errors import RunError, short_repr
 from twinlens.imputation.imputers import Imputer, UnavailableImputer, describe_imputer
 from twinlens.metrics.catalogue import describe_metric, rebuild_metric
 from twinlens.metrics.metric import Metric
@@ -25,11 +25,13 @@ from twinlens.models.preprocessing import Preprocessing
 from twinlens.options import EvaluationOptions
 from twinlens.probing.answers import CLASSIFICATION, PLAIN
 from twinlens.probing.execution import Agreement, Execution
+from twinlens.probing.maps import Features
 from twinlens.probing.ranking import Schedule
 from twinlens.statistics.sequential import ONE_LOOK, Looks
-from twinlens.support.fields import JSON, to_json
+from twinlens.support.fields import JSON, check_count, to_json
 
 FORMAT = 6
+_MOST_SHARDS, _MOST_VALUES = 1_000_000, 2**34  # of a run, and of one input
 _LISTED = 6  # values that a message lists one by one
 
 
@@ -70,11 +72,13 @@ class DataRecord:
     """How positions are grouped into features: "slic:64", or a hash of an array; None if each is a feature."""
     tokens: bool = False
     """Whether inputs are token ids."""
+    feature_kind: Features = "positions"
+    """What a feature is: a position with all of its channels, or one channel of a position."""
 
     @property
     def spatial(self) -> tuple[int, ...]:
-        """Shape S of one map."""
-        return self.shape[1:] or self.shape
+        """Shape S of one map, (C, *S) if each channel has features of its own."""
+        return self.shape if self.feature_kind == "channels" else self.shape[1:] or self.shape
 
     @property
     def features(self) -> int | None:
@@ -245,6 +249,16 @@ class Manifest:
     """Versions of the packages that made it; several for a run that was resumed with others."""
     rounds: RoundsRecord | None = None
     """The rounds in which samples are drawn; None if all are measured at once."""
+
+    def __post_init__(self) -> None:
+        data, execution = self.data, self.execution
+        check_count("execution.shard_size", execution.shard_size, 2**40)
+        check_count("execution.batch_size", execution.batch_size, 2**31)
+        check_count("data.samples", data.samples, _MOST_SHARDS * execution.shard_size)
+        check_count("data.shape", min((len(data.shape), *data.shape)), _MOST_VALUES)
+        check_count("data.shape", math.prod(data.shape), _MOST_VALUES)
+        if self.rounds and not (0, *self.rounds.sizes) == (*sorted({0, *self.rounds.sizes}),):
+            raise ValueError(f"`rounds.sizes` must be positive and increase; got {short_repr(self.rounds.sizes)}.")
 
     @property
     def shards(self) -> int:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from twinlens.attribution import METHODS, find_ensemble, plugin_method
 from twinlens.attribution.method import options_of, refuse_unknown
-from twinlens.data.stored_maps import StoredMaps, check_stored, maps_from_array, open_maps
+from twinlens.data.stored_maps import StoredMaps, StoredReading, check_stored, maps_from_array, open_maps
 from twinlens.integrations.explanations import Explanation, adapt
 from twinlens.options import MapsOptions, Methods
 from twinlens.probing.maps import AS_IT_IS, Reading, ReadingOptions
@@ -49,6 +49,12 @@ class Method:
         """Whether it explains the segments of the run instead of single features."""
         named = isinstance(self.source, str) and "segments" in options_of(METHODS[self.source])
         return named and "segments" not in self.options
+
+    @property
+    def asks_for_output(self) -> bool:
+        """Whether the run has to say what the model returns, logits or probabilities."""
+        named = isinstance(self.source, str) and "output" in options_of(METHODS[self.source])
+        return named and "output" not in self.options
 
     @property
     def ensemble(self) -> tuple[str, str] | None:
@@ -111,13 +117,13 @@ def find_maps(options: MapsOptions, setup: Setup) -> dict[str, Method]:
         if "maps" not in table:
             raise ValueError(f'`maps` must say where they are; the table of {name!r} has no "maps".')
         source = table.pop("maps")
-        reading = replaced(Reading(sign=options.sign, channels=options.channels), table, f"maps.{name}")
+        reading = replaced(StoredReading(sign=options.sign, channels=options.channels), table, f"maps.{name}")
         stored = (
             open_maps(os.fspath(source), setup.everything)
             if isinstance(source, (str, os.PathLike))
             else maps_from_array(source, name, setup.everything)
         )
-        digest = check_stored(stored, setup.samples, setup.data.spatial, reading)
+        digest = check_stored(stored, setup.samples, setup.data.spatial, reading, setup.model.preprocessing)
         record = MethodRecord(maps=digest, options=_described(_not_default(reading)))
         methods[name] = Method(name=name, source=stored, reading=reading, record=record)
     return methods
@@ -144,7 +150,8 @@ def at_rest(methods: Mapping[str, Method]) -> Iterator[None]:
 
 
 def _not_default(reading: Reading) -> dict[str, str | None]:
-    return {name: value for name, value in asdict(reading).items() if value != getattr(AS_IT_IS, name)}
+    usual = type(reading)()
+    return {name: value for name, value in asdict(reading).items() if value != getattr(usual, name)}
 
 
 def _described(options: Mapping[str, object]) -> dict[str, JSON]:

@@ -98,7 +98,7 @@ def unlike_runs(names: tuple[str, str], runs: tuple[StoredRun, StoredRun]) -> li
             f"Maps have {shapes[0]} features in {names[0]} and {shapes[1]} in {names[1]}: equal shares are different "
             "numbers of features."
         )
-    if one.data.segments != other.data.segments:
+    if _features(one) != _features(other):
         notes.append(f"Features differ: {_features(one)} in {names[0]}, {_features(other)} in {names[1]}.")
     imputers = [dict(results.settings.imputer) for results in (one, other)]
     if imputers[0] != imputers[1] and all(map(_is_mean, imputers)):
@@ -119,7 +119,9 @@ def unlike_runs(names: tuple[str, str], runs: tuple[StoredRun, StoredRun]) -> li
 
 
 def _features(results: Results) -> str:
-    return "single positions" if results.data.segments is None else f"segments ({results.data.segments})"
+    if results.data.segments is not None:
+        return f"segments ({results.data.segments})"
+    return "single channels of positions" if results.data.feature_kind == "channels" else "single positions"
 
 
 def _record(evaluation: StoredRun, method: str) -> dict[str, JSON]:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
-from twinlens.errors import DamagedError, RunError
+from twinlens.errors import DamagedError, RunError, first_line
 from twinlens.run.ray_workers import Conditions, Outcome, do_unit, import_ray
 from twinlens.run.units import ORIGINAL, Cluster, Unit
 from twinlens.run.work import EvaluationWork
@@ -77,7 +77,10 @@ def connected(cluster: Cluster) -> Iterator[Any]:
     address = cluster.address or os.environ.get("RAY_ADDRESS") or "local"
     _check_address(address)
     own = {"include_dashboard": False, "_node_ip_address": "127.0.0.1"} if address == "local" else {}
-    ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **own)
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **own)
+    except Exception as error:  # of any kind, as where a process of the cluster is killed, or starts too slowly
+        raise ConnectionError(f"Ray does not start or connect: {first_line(error)}") from error
     try:
         yield ray
     finally:

@@ -50,6 +50,12 @@ class SelectedSamples:
     """(E, *S): the segment of each position; None without segments."""
     images: bool
     """Whether inputs are images, whose preprocessing can be undone."""
+    feature_names: tuple[str, ...] | None = None
+    """Names of the columns of tabular rows, or of the channels of other inputs."""
+    sampling_rate: float | None = None
+    """Time steps of a signal per second."""
+    words: tuple[tuple[str, ...], ...] | None = None
+    """E times the words of T tokens; None where only ids are known."""
 
 
 def write_selection(work: EvaluationWork, false_share: Mapping[str, Floats], named: Sequence[str] = ()) -> None:
@@ -69,8 +75,16 @@ def write_selection(work: EvaluationWork, false_share: Mapping[str, Floats], nam
     tensors = {"inputs": inputs}
     if work.segments is not None:
         tensors["segments"] = work.segments.of(part, inputs)
+    about = {"images": images, "samples": to_json(samples)}
+    naming = part.naming
+    about |= {"feature_names": to_json(naming.feature_names), "sampling_rate": naming.sampling_rate}
+    if (words := naming.words_of(inputs)) is not None:
+        # Each word once, and its number at each position: long texts stay small.
+        vocabulary = {word: k for k, word in enumerate(sorted({word for text in words for word in text}))}
+        tensors["words"] = torch.tensor([[vocabulary[word] for word in text] for text in words], dtype=torch.int32)
+        about["vocabulary"] = [*vocabulary]
     work.run.check_there()
-    save_tensors(work.run.path / FILE, tensors, about={"images": images, "samples": to_json(samples)})
+    save_tensors(work.run.path / FILE, tensors, about=about)
 
 
 def read_selection(run: Run) -> SelectedSamples | None:
@@ -80,8 +94,17 @@ def read_selection(run: Run) -> SelectedSamples | None:
         return None
     tensors, about = load_tensors(path)
     samples = tuple(from_json(SelectedSample, sample, "selected") for sample in about["samples"])
+    names, numbers = about.get("feature_names"), tensors.get("words")
     return SelectedSamples(
-        samples=samples, inputs=tensors["inputs"], segments=tensors.get("segments"), images=about["images"]
+        samples=samples,
+        inputs=tensors["inputs"],
+        segments=tensors.get("segments"),
+        images=about["images"],
+        feature_names=None if names is None else tuple(names),
+        sampling_rate=about.get("sampling_rate"),
+        words=None
+        if numbers is None
+        else tuple(tuple(about["vocabulary"][k] for k in text) for text in numbers.tolist()),
     )
 
 

@@ -18,8 +18,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from twinlens.data.datasets import from_dataset, is_dataset
+from twinlens.data.datasets import from_bunch, from_dataset, is_bunch, is_dataset
 from twinlens.data.inputs import load_inputs
+from twinlens.data.naming import Naming
 from twinlens.data.samples import Samples, Skipped, cached, check, from_arrays, subset
 from twinlens.data.segments import Segments, find_segments
 from twinlens.data.sources import open_data
@@ -37,7 +38,8 @@ from twinlens.metrics.performance import check_measure
 from twinlens.models.callables import find_estimator, from_function
 from twinlens.models.loading import LoadedModel, comes_from_a_library, load_model
 from twinlens.options import DataSource, ModelDataOptions, ModelSource, Options
-from twinlens.probing.answers import REGRESSION, SCORE, SINGLE, find_logits, score_of, task_of
+from twinlens.probing.answers import REGRESSION, SCORE, SINGLE, find_logits, score_of, task_of, warn_of_softmax
+from twinlens.probing.maps import feature_shape
 from twinlens.probing.model_call import blaming, check_real, find_device, refusing_exit
 from twinlens.probing.steadiness import check_steady
 from twinlens.probing.tokens import IDS, TokenModel, are_tokens
@@ -118,6 +120,7 @@ class Setup:
             skipped=self.skipped,
             segments=None if self.segments is None else self.segments.identity,
             tokens=are_tokens(self.example),
+            feature_kind=self.options.features,
         )
 
     @cached_property
@@ -162,10 +165,10 @@ def open_setup(model: ModelSource, data: DataSource, options: Options, *, device
 
     `device` is for a model given by its spec.
     """
-    everything = cached(_open_samples(data, model, options))
-    arrays = isinstance(data, (tuple, list)) and not isinstance(data[0], Tensor)
+    everything = _named(cached(_open_samples(data, model, options)), model, options)
+    arrays = is_bunch(data) or (isinstance(data, (tuple, list)) and not isinstance(data[0], Tensor))
     loaded = _open_model(model, options, device, on_arrays=arrays)
-    if tokens := isinstance(data, (tuple, list)) and isinstance(data[0], Mapping):
+    if everything.tokenized:
         loaded = dataclasses.replace(loaded, module=TokenModel(loaded.module))
     task = task_of(everything.labels) if options.target is None else REGRESSION
     _check_performance(options, task)
@@ -184,6 +187,7 @@ def open_setup(model: ModelSource, data: DataSource, options: Options, *, device
         )
     tried = np.linspace(0, len(samples) - 1, min(options.batch_size or _TRIED, _TRIED, len(samples)))
     inputs = load_inputs(samples.take(tried.astype(int)), loaded, workers=1)
+    samples.naming.check(inputs)
     output, unsteady = _check_fit(loaded, samples, inputs, options)
     return Setup(
         model=loaded,
@@ -195,7 +199,7 @@ def open_setup(model: ModelSource, data: DataSource, options: Options, *, device
         example=inputs[:1],
         output=output,
         unsteady=unsteady,
-        segments=_open_segments(options, everything),
+        segments=_open_segments(options, everything, inputs),
         task=task,
         options=options,
         source=SourceRecord(
@@ -205,7 +209,7 @@ def open_setup(model: ModelSource, data: DataSource, options: Options, *, device
             classes=options.classes,
         ),
         # First on the CPU; the work moves it to the worker's device.
-        reload=_loader(model, options, "cpu") if isinstance(model, str) and not tokens else None,
+        reload=_loader(model, options, "cpu") if isinstance(model, str) and not everything.tokenized else None,
     )
 
 
@@ -240,11 +244,13 @@ def _open_samples(data: DataSource, model: ModelSource, options: ModelDataOption
     if options.classes is not None:
         raise ValueError("`classes` belongs to data that is opened by its path; name the classes of your own samples.")
     estimator = find_estimator(model)
-    if isinstance(data, Samples) or is_dataset(data):
-        samples = data if isinstance(data, Samples) else from_dataset(data)
-        if estimator is None or samples.classes is not None:
+    if isinstance(data, Samples) or is_dataset(data) or is_bunch(data):
+        samples = data if isinstance(data, Samples) else from_bunch(data) if is_bunch(data) else from_dataset(data)
+        names = None if estimator is None else estimator.class_names
+        if estimator is None or (samples.classes is not None and names is None):
             return samples
-        return dataclasses.replace(samples, labels=estimator.indices(samples.labels), classes=estimator.class_names)
+        labels = samples.labels if samples.classes is None else np.array(samples.classes)[samples.labels]
+        return dataclasses.replace(samples, labels=estimator.indices(labels), classes=names)
     if not isinstance(data, (tuple, list)) or len(data) != 2:
         raise TypeError(
             "`data` must be a path, samples, a torch data set or loader, or inputs and labels as two arrays; got "
@@ -258,9 +264,20 @@ def _open_samples(data: DataSource, model: ModelSource, options: ModelDataOption
     return from_arrays(inputs, estimator.indices(labels), classes=estimator.class_names)
 
 
-def _open_segments(options: Options, everything: Samples) -> Segments | None:
+def _named(samples: Samples, model: ModelSource, options: ModelDataOptions) -> Samples:
+    """Return samples with the names of their features: those of the options, their own, or those of the estimator."""
+    requested = Naming.of(options.feature_names, options.tokenizer, options.sampling_rate)
+    fitted = getattr(find_estimator(model), "feature_names", None)
+    naming = requested.over(samples.naming).over(Naming(feature_names=fitted))
+    return dataclasses.replace(samples, naming=naming)
+
+
+def _open_segments(options: Options, everything: Samples, inputs: Tensor) -> Segments | None:
+    feature_shape(inputs.shape, options.features)  # refuses channels of inputs that have none
+    if options.features == "channels" and are_tokens(inputs):
+        raise ValueError("`features` 'channels' is for signals, images and volumes; token ids have no channels.")
     if options.segments is not None:
-        return find_segments(options.segments, everything)
+        return find_segments(options.segments, everything, options.features)
     if isinstance(imputer := options.imputer, TokenImputer):
         return Segments(identity=f"tokens but {list(imputer.special)}", of=lambda _, inputs: imputer.segments(inputs))
     return None
@@ -290,6 +307,8 @@ def _check_fit(model: LoadedModel, samples: Samples, inputs: Tensor, options: Mo
 
     output = SCORE if options.target is not None else _check_output(answer, model, samples, options)
     read(answer, 1)
+    if options.output == "auto" and model.scale == "logits" and output != SCORE:
+        warn_of_softmax(ask(inputs))
 
     half = find_device(model.module, None)[1] in (torch.float16, torch.bfloat16)
     return output, check_steady(ask, inputs, coarse=half)
@@ -391,8 +410,13 @@ def reopen_samples(run: StoredRun) -> Samples:
     if missing := [name for name in ids if name not in positions]:
         raise DataError(f"`data` {source.data!r} no longer has sample {missing[0]!r}, which {run.run} has.")
     prints = read_fingerprints(run.run)
+    if prints is None:
+        raise RunError(
+            f"{run.run} lacks the fingerprints of its samples, and cannot tell whether they are the same. Start it "
+            "again with the same command to write them."
+        )
     samples = everything.take([positions[name] for name in ids])
-    return dataclasses.replace(samples, prints=None if prints is None else dict(zip(ids, prints, strict=True)))
+    return dataclasses.replace(samples, prints=dict(zip(ids, prints, strict=True)))
 
 
 def _cannot_open(run: StoredRun) -> RunError:

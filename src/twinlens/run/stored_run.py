@@ -71,7 +71,7 @@ class StoredRun:
         file = run.path / "results.json"
         if not file.exists():
             raise RunError(f"{run} has no results yet. Start it again with the same command to resume it.")
-        own = _read_results(file, read_json(file, _REMEDY), _REMEDY)
+        own = _read_results(run, file, read_json(file, _REMEDY), _REMEDY)
         if run.manifest.rounds is not None:  # the current round has no results yet
             run = Run(run.path, dataclasses.replace(run.manifest, data=own.data))
         opened = cls(run, own, TableReader(run))
@@ -86,7 +86,7 @@ class StoredRun:
         file = self._find_query(results)
         stored = read_json(file, _ASK_AGAIN)
         pairs = stored.pop(PAIRS_KEY, None) if isinstance(stored, dict) else None
-        own = _read_results(file, stored, _ASK_AGAIN)
+        own = _read_results(self.run, file, stored, _ASK_AGAIN)
         rounds = self.manifest.rounds is not None
         same = [(each.model, each.seed, None if rounds else each.data) for each in (own, self.results)]
         if same[0] != same[1] or not is_name(file.stem):
@@ -234,13 +234,15 @@ class StoredRun:
         return self.run.seconds()
 
 
-def _read_results(file: Path, stored: Any, remedy: str) -> Results:
+def _read_results(run: Run, file: Path, stored: Any, remedy: str) -> Results:
     """Read the content of results.json, or of the file of a query."""
     try:
         results = from_json(Results, stored, file.name)
         _check_settings(results)
-        for name in results.methods:
+        for name in (*results.methods, *results.incomplete):
             check_name(name)
+            if name not in run.manifest.methods:
+                raise unknown("methods", name, run.manifest.methods, or_else=", as in run.json")
     except (ValueError, TypeError) as error:
         raise RunError(f"{str(file)!r} is damaged: {error} {remedy}") from None
     return results

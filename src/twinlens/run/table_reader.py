@@ -101,6 +101,10 @@ class TableReader:
             ]
         return metric.read(tables)
 
+    def tables(self, method: str) -> dict[str, ProbeTable]:
+        """Return the probe tables of all complete sweeps of a method by the sweep's name, on own and exchanged maps."""
+        return {sweep.name: self._load(method, sweep) for sweep in self._sweeps_of(method)}
+
     def readable(self, method: str, sweeps: Iterable[Sweep]) -> bool:
         """Return whether the probes of these sweeps are complete for a method."""
         records = self._sweeps_of(method)

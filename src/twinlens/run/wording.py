@@ -9,6 +9,8 @@ from twinlens.options import Until
 from twinlens.run.results import Results, StoppingResults
 from twinlens.statistics.advice import MARGIN, Advice, samples_needed
 
+_OTHERS = ". Try others: `twinlens methods` lists them"
+
 
 def name_of(results: Results, metric: str) -> str:
     """Return the name of a metric in sentences and on axes."""
@@ -77,12 +79,12 @@ def _nobody(results: Results, metric: str, advice: Advice) -> str:
         value = _value(results, top, metric)
         return f": {title} has no interval here. Its best value is {value} ({remark}). Add --metrics headline"
     if advice.outcome == "no skill":
-        return f": in {title}, maps of {listed(advice.methods)} are no better than maps from other inputs"
+        return f": in {title}, maps of {listed(advice.methods)} are no better than maps from other inputs{_OTHERS}"
     if advice.outcome == "baseline":
         baseline = f"the baseline {advice.against} ({_value(results, str(advice.against), metric)})"
         if more:
             return f" yet: with {samples}, {best} ({number}) is not clearly better than {baseline}{more}"
-        return f": {best}, the best method, has {number} and is not better than {baseline}"
+        return f": {best}, the best method, has {number} and is not better than {baseline}{_OTHERS}"
     unclear = next(name for name in advice.methods if not results.has_skill(name, metric))
     other = next((name for name in advice.methods if results.has_skill(name, metric)), None)
     than = f", more than {other} ({_value(results, other, metric)})" if other else ""

@@ -34,7 +34,7 @@ from twinlens.models.loading import LoadedModel
 from twinlens.probing.answers import CLASSIFICATION, SINGLE, Target, answering_logits
 from twinlens.probing.exchange import draw_controlled, draw_partners
 from twinlens.probing.execution import Prepared
-from twinlens.probing.maps import Reading, check_maps, negative_share
+from twinlens.probing.maps import Reading, check_maps, negative_share, spread_over_channels, to_float32
 from twinlens.probing.model_call import blaming, find_device, handing_copies
 from twinlens.probing.probe import Prober
 from twinlens.probing.probe_table import ProbeTable
@@ -273,6 +273,7 @@ class EvaluationWorker:
                 batch_size=manifest.execution.batch_size,
                 output=manifest.model.scale,
                 target=work.target,
+                features=manifest.data.feature_kind,
                 segments=segments,
             )
             self._loaded = _Shard(shard, samples, inputs, segments, prober)
@@ -300,9 +301,11 @@ class EvaluationWorker:
         start, results = time.perf_counter(), {}
         for name, maps in self._explain(method, shard).items():
             ids, spatial = loaded.samples.ids, loaded.prober.spatial
+            if run.manifest.data.feature_kind == "channels":
+                maps = spread_over_channels(maps, loaded.inputs.shape)
             signed = check_maps(maps, spatial, ids=ids, reading=dataclasses.replace(method.reading, sign="signed"))
             checked = check_maps(maps, spatial, ids=ids, reading=method.reading)
-            results[name] = checked.float().cpu()  # as stored: a resumed run ranks the same numbers
+            results[name] = to_float32(checked).cpu()  # as stored: a resumed run ranks the same numbers
             run.save_maps(name, shard, results[name], ids, negative_share(signed).float())
             if name != method.name:  # each counts the time that it would have taken alone
                 self._add_seconds(f"{name}/maps", start)
@@ -317,6 +320,8 @@ class EvaluationWorker:
         options = dict(method.options)
         if method.needs_reference:
             options["reference"] = self._reference
+        if method.asks_for_output and self.work.run.manifest.model.scale == "probabilities":
+            options["output"] = "probabilities"
         if segments is not None and method.takes_segments:
             options["segments"] = segments
         if isinstance(method.source, Explanation) and method.source.reads_answers:
@@ -326,6 +331,7 @@ class EvaluationWorker:
         with answering_logits(self.work.model.module, single=single, target=self.work.target):
             if isinstance(method.source, Explanation):
                 return {method.name: self._call(method.source, samples, inputs, **options)}
+            options["features"] = self.work.run.manifest.data.feature_kind
             options["sign"] = "signed"  # negative values are measured before they are dropped
             if not (kinds := self._siblings(method, shard)):
                 return {method.name: self._call(METHODS[method.source], samples, inputs, **options)}

@@ -6,6 +6,7 @@ attribute of a module. No entry depends on an address, on the order of a dict or
 
 from __future__ import annotations
 
+import array
 import ast
 import dis
 import enum
@@ -30,11 +31,23 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 _DEEPEST = 12  # levels of references that are followed; beyond them, only types count
-_MOST_ITEMS = 10_000
+_MOST_ITEMS = 10_000  # of a container; beyond them, only numbers and texts count
+_SCALARS = (bool, int, float, complex, str, bytes)
+_BUFFERS = (bytearray, memoryview, array.array)
+# Packages whose objects are values: attributes of a module that are objects of other packages do not count, because
+# they may hold caches and handles of this process.
+_VALUES = {
+    *("array", "builtins", "collections", "datetime", "decimal", "fractions", "functools", "scipy", "sklearn"),
+}
+_ROUTINES = (
+    *(types.FunctionType, types.MethodType, types.BuiltinFunctionType, types.MethodWrapperType),
+    *(types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType),
+)
 _PRINTED = (torch.dtype, torch.device, torch.memory_format, np.dtype, enum.Enum, PurePath, range, slice)
 _IGNORED = (logging.Logger, RemovableHandle)  # they hold numbers and caches of this process
 _RECORDED = {"torch", "numpy", "twinlens", *sys.stdlib_module_names}  # run.json has their versions
 _LIBRARIES = (sysconfig.get_path("stdlib") + os.sep, str(Path(__file__).parents[1]) + os.sep)
+_FUNCTIONS = ("__func__", "fget", "fset", "func")  # of static methods, properties and cached properties
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 _OWN = {*vars(nn.Module()), "_is_hf_initialized"}  # what every module has; the rest are its attributes
 
@@ -115,7 +128,7 @@ class _Fingerprint:
     def _add(self, value: Any, path: str, depth: int = 0, *, plain: bool = False) -> None:
         """Add a value, and what it refers to, to an entry; with `plain`, no objects of other packages."""
         self._text(path, type(value).__qualname__)
-        if value is None or isinstance(value, (bool, int, float, complex, str, bytes)):
+        if value is None or isinstance(value, _SCALARS):
             self._text(path, repr(value))
             return
         if id(value) in self._seen:
@@ -126,14 +139,16 @@ class _Fingerprint:
             return
         if isinstance(value, _PRINTED):
             self._text(path, str(value))
+        elif isinstance(value, _BUFFERS):
+            self._hashes[path].update(bytes(value))
         elif isinstance(value, (Tensor, np.ndarray, np.generic)):
-            self._array(value, path)
+            self._array(value, path, depth)
         elif isinstance(value, types.ModuleType):
             self._text(path, f"{value.__name__} {_distribution(value.__name__)}")
-            self._text(path, "" if _is_installed(value) else _source(value))
+            self._text(path, "" if _is_installed(value) else _module_source(value))
         elif isinstance(value, type):
             self._class(value, path, depth)
-        elif inspect.isroutine(value):
+        elif isinstance(value, _ROUTINES):
             self._routine(value, path, depth)
         elif isinstance(value, nn.Module):
             self._network(value, path, depth)
@@ -143,8 +158,12 @@ class _Fingerprint:
     def _text(self, path: str, text: str) -> None:
         self._hashes[path].update(f"{len(text)}:{text}".encode("utf-8", "backslashreplace"))
 
-    def _array(self, value: Any, path: str) -> None:
+    def _array(self, value: Any, path: str, depth: int) -> None:
         self._text(path, f"{value.dtype} {tuple(value.shape)}")
+        if isinstance(value, Tensor) and value.layout != torch.strided:
+            for part in _sparse_parts(value):
+                self._array(part, path, depth)
+            return
         try:
             if isinstance(value, Tensor):
                 if value.is_quantized:
@@ -154,21 +173,25 @@ class _Fingerprint:
                 raw = array.view(torch.uint8).numpy() if array.dim() else array.numpy()
             else:
                 raw = np.ascontiguousarray(value)
-        except (RuntimeError, TypeError, ValueError):  # no plain memory, as of sparse and meta tensors
+        except (RuntimeError, TypeError, ValueError):  # no plain memory, as of meta tensors
             return
         if raw.dtype.names:  # the bytes between its fields, as in the trees of scikit-learn, may be anything
             for name in raw.dtype.names:
-                self._array(raw[name], path)
-        elif raw.dtype != object:
+                self._array(raw[name], path, depth)
+        elif raw.dtype == object:
+            self._add(raw.ravel().tolist(), path, depth + 1)
+        else:
             self._hashes[path].update(raw.tobytes())
 
     def _class(self, kind: type, path: str, depth: int) -> None:
+        if not _is_installed(type(kind)):
+            self._add(type(kind), f"{path}/metaclass", depth + 1)
         for base in kind.__mro__:
             own = not _is_installed(base)
             self._text(path, f"{base.__module__}.{base.__qualname__} {'' if own else _distribution(base.__module__)}")
             for name, member in sorted(vars(base).items()) if own else ():
-                for function in [getattr(member, part, None) for part in ("__func__", "fget", "fset")] + [member]:
-                    if inspect.isroutine(function) or not name.startswith("_"):
+                for function in [*(getattr(member, part, None) for part in _FUNCTIONS), member]:
+                    if inspect.isroutine(function) or not name.startswith("__"):
                         self._add(function, f"{path}/{base.__qualname__}.{name}", depth + 1)
 
     def _routine(self, value: Any, path: str, depth: int) -> None:
@@ -183,12 +206,12 @@ class _Fingerprint:
         self._text(path, _source(function))
         self._items(function.__kwdefaults__ or {}, path, depth)
         self._items(dict(enumerate(function.__defaults__ or ())), path, depth)
+        names, imports = _names(function.__code__)
         for k, cell in enumerate(function.__closure__ or ()):
             try:
                 self._add(cell.cell_contents, f"{path}/{k}", depth + 1)
             except ValueError:  # not assigned yet
                 self._text(path, f"{k} is empty")
-        names, imports = _names(function.__code__)
         self._read(function.__globals__, names, path, depth)
         for name in sorted(imports):
             try:
@@ -199,7 +222,7 @@ class _Fingerprint:
                 self._text(path, f"{name} {source_digest(Path(file))}")
 
     def _read(self, values: Mapping[str, Any], names: set[str], path: str, depth: int) -> None:
-        """Add the globals that a function reads, and the attributes of modules among them."""
+        """Add the values that a function reads, and the attributes of modules among them."""
         for name in sorted(names & values.keys()):
             value = values[name]
             if isinstance(value, types.ModuleType) and not _is_installed(value) and id(value) not in self._seen:
@@ -210,10 +233,9 @@ class _Fingerprint:
 
     def _items(self, items: Mapping[Any, Any], path: str, depth: int, *, plain: bool = False) -> None:
         for k, (key, value) in enumerate(sorted(items.items(), key=lambda item: _name(item[0]))):
-            if k == _MOST_ITEMS:
-                return
             self._text(path, _name(key))
-            self._add(value, path, depth + 1, plain=plain)
+            if k < _MOST_ITEMS or isinstance(value, _SCALARS):
+                self._add(value, path, depth + 1, plain=plain)
 
     def _network(self, value: nn.Module, path: str, depth: int) -> None:
         self._add(type(value), f"{path}/class", depth)
@@ -238,26 +260,44 @@ class _Fingerprint:
         elif isinstance(value, Mapping):
             self._items(value, path, depth, plain=plain)
         elif isinstance(value, (list, tuple)):
-            for k, each in enumerate(value[:_MOST_ITEMS]):
-                self._add(each, f"{path}/{k}" if isinstance(each, nn.Module) else path, depth + 1, plain=plain)
+            for k, each in enumerate(value):
+                if k < _MOST_ITEMS or isinstance(each, _SCALARS):
+                    self._add(each, f"{path}/{k}" if isinstance(each, nn.Module) else path, depth + 1, plain=plain)
+        elif callable(to_numpy := getattr(value, "to_numpy", None)):  # as of pandas, whose attributes include caches
+            for each in (to_numpy(), *(axis.to_numpy() for axis in getattr(value, "axes", ()))):
+                self._add(each, path, depth + 1)
         elif isinstance(value, (set, frozenset)):
             self._text(path, " ".join(sorted(map(_name, value))))
         elif not _is_installed(type(value)):
             self._add(type(value), f"{path}/class", depth + 1)
             for name, each in sorted(_state(value).items()):
                 self._add(each, f"{path}.{name}", depth + 1)
-        elif not plain or isinstance(value, torch.ScriptObject):  # the latter holds the weights of quantised modules
+        elif not plain or isinstance(value, torch.ScriptObject) or type(value).__module__.partition(".")[0] in _VALUES:
+            # A script object holds the weights of quantised modules.
             self._add(type(value), path, depth + 1)
             self._items(_state(value), path, depth)
 
 
 def _state(value: Any) -> Mapping[str, Any]:
-    """Return the attributes of an object, or the state of a compiled one, such as a tree of scikit-learn."""
+    """Return the attributes of an object; of a compiled one, such as a tree of scikit-learn, what it is copied from."""
     try:
-        state = getattr(value, "__dict__", None) or value.__getstate__() or {}
+        state = getattr(value, "__dict__", None) or value.__getstate__()
+        if not state:
+            _, arguments, *more = value.__reduce_ex__(4)
+            state = {"arguments": arguments, "items": [list(each) for each in more[1:3] if each is not None]}
     except Exception:  # code of any library
         return {}
     return state if isinstance(state, Mapping) else {"state": state}
+
+
+def _sparse_parts(value: Tensor) -> list[Tensor]:
+    """Return the indices and the values of a sparse tensor."""
+    if value.layout == torch.sparse_coo:
+        whole = value.detach().coalesce()
+        return [whole.indices(), whole.values()]
+    rows = value.layout in (torch.sparse_csr, torch.sparse_bsr)
+    names = ("crow_indices", "col_indices") if rows else ("ccol_indices", "row_indices")
+    return [getattr(value.detach(), name)() for name in (*names, "values")]
 
 
 def _name(key: object) -> str:
@@ -274,6 +314,12 @@ def _source(value: Any) -> str:
         code = getattr(value, "__code__", None)
         constants = [each for each in getattr(code, "co_consts", ()) if not isinstance(each, types.CodeType)]
         return f"{getattr(code, 'co_code', b'')!r} {constants!r}"
+
+
+def _module_source(module: types.ModuleType) -> str:
+    """Return a digest of a module's file and the files beside it that it imports."""
+    file = getattr(module, "__file__", None) or ""
+    return source_digest(Path(file)) if file.endswith(".py") and os.path.isfile(file) else _source(module)
 
 
 def _is_installed(value: Any) -> bool:

@@ -6,6 +6,7 @@ import importlib
 import json
 import os
 import secrets
+import stat
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterator
@@ -156,15 +157,26 @@ def csv_text(text: str) -> str:
     return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") else text
 
 
+def check_regular(path: str | os.PathLike[str]) -> None:
+    """Refuse a pipe, a device or a folder: reading a pipe waits for ever, and some devices never end."""
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise ValueError("it is not a regular file")
+
+
+def check_expansion(packed: int, unpacked: int) -> None:
+    """Refuse content that unpacks to over a hundred times its size and more than 1 GB."""
+    if unpacked > max(2**30, 100 * packed):
+        raise ValueError(f"it has {packed} bytes and would unpack to {unpacked}, like a file meant to exhaust memory")
+
+
 def check_unpacked_size(path: str | os.PathLike[str]) -> None:
-    """Refuse a zip archive of more than 1 GB that unpacks to over a hundred times its size; other files pass."""
+    """Refuse a zip archive of more than 1 GB that unpacks to over a hundred times its size, and pipes and devices."""
+    check_regular(path)
     if not zipfile.is_zipfile(path):
         return
     with zipfile.ZipFile(path) as archive:
         unpacked = sum(entry.file_size for entry in archive.infolist())
-    packed = os.stat(path).st_size
-    if unpacked > max(2**30, 100 * packed):
-        raise ValueError(f"it has {packed} bytes and would unpack to {unpacked}, like a file meant to exhaust memory")
+    check_expansion(os.stat(path).st_size, unpacked)
 
 
 def make_folder(path: Path) -> None:
@@ -182,8 +194,11 @@ def _put(target: Any, content: bytes, mode: str = "overwrite") -> None:
         raise FileNotFoundError(f"{str(target)!r} cannot be written: {error} Create the bucket first.") from error
 
 
-def read_whole(path: str | os.PathLike[str]) -> bytes:
-    """Read a file; an object in a store is read in one request, and cannot change in between.
+def read_whole(path: str | os.PathLike[str], most: int | None = None) -> bytes:
+    """Read a file of at most `most` bytes; an object in a store is read in one request, and cannot change in between.
+
+    Raises:
+        ValueError: if it is larger, or not a regular file.
 
     Example:
         >>> with written_whole("memory://numbers.txt") as unfinished:
@@ -192,5 +207,9 @@ def read_whole(path: str | os.PathLike[str]) -> bytes:
         b'1 2 3'
     """
     source: Any = as_path(path)
+    if is_local(source):
+        check_regular(source)
+    if most is not None and (size := source.stat().st_size) > most:
+        raise ValueError(f"it has {size} bytes, and such files have at most {most}")
     content: bytes = source.read_bytes() if is_local(source) else source.fs.cat_file(source.path)
     return content

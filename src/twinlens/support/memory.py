@@ -12,12 +12,24 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # their numbers in malloc.h
 _LARGEST_BLOCK = 31 * 2**20  # bytes; glibc never learns to keep blocks of 32 MiB and more
 _kept: list[bool] = []
 _TEXTS = ("out of memory", "can't allocate memory", "cannot allocate memory", "bad_alloc")
+_NO_THREAD = ("can't start new thread", "resource temporarily unavailable", "thread creation failed")
 
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Return whether memory ran out, on any device, as also when a file cannot be mapped."""
     short = isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM
     return short or any(text in str(error).lower() for text in _TEXTS)
+
+
+def describe_shortage(error: BaseException) -> str | None:
+    """Say which resource of the machine ran out, and what to do; None for other errors."""
+    if is_out_of_memory(error):
+        own = str(error) if isinstance(error, MemoryError) else ""  # that of torch has many lines
+        reason = own.splitlines()[0].rstrip(".") if own.strip() else "memory ran out"
+        return f"{reason}. Use a smaller batch size or inputs, or a machine with more memory."
+    if any(text in str(error).lower() for text in _NO_THREAD):
+        return "the system starts no further thread or process. Raise its limit (ulimit -u), or use fewer workers."
+    return None
 
 
 def keep_freed_memory() -> bool:

@@ -44,13 +44,13 @@ def load_tensors(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], Any]:
     Raises:
         DamagedError: if the content is not what was written.
     """
-    content = read_whole(path)
     try:
+        content = read_whole(path)
         header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
         stored = json.loads(header["__metadata__"]["twinlens"])
         tensors, about, digest = load(content), stored["about"], stored["digest"]
     except Exception as error:  # a broken file raises errors of many kinds
-        if is_out_of_memory(error):
+        if is_out_of_memory(error) or isinstance(error, OSError):
             raise
         raise DamagedError(path, first_line(error)) from None
     if _digest(tensors, about) != digest:

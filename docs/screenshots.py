@@ -1,0 +1,111 @@
+"""Make the runs whose pages docs/gallery.md shows, and take pictures of the pages.
+
+    python docs/screenshots.py OUT [--images cifar10.npz --weights resnet20.safetensors] [NAME …]
+
+Runs are kept in OUT and resume. The pictures of each page, 1,400 and 420 pixels wide, are written to docs/gallery.
+Chromium and its driver are needed. CIFAR-10 needs images (`x_test`, `y_test`) and the weights of a ResNet-20.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import io
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+import twinlens as tl
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parent), str(HERE.parent / "examples")]
+COLOURS = 96
+WIDTHS = {1400: "wide", 420: "narrow"}
+
+
+def demo(out: Path, _: argparse.Namespace) -> None:
+    """Digits: the run of `twinlens demo`."""
+    from twinlens.cli.main import main  # noqa: PLC0415
+
+    main(["demo", "--out", str(out), "--quiet"])
+
+
+def cifar10(out: Path, given: argparse.Namespace) -> None:
+    """100 images of CIFAR-10, ResNet-20."""
+    arrays = np.load(given.images)
+    model = tl.load_model(f"{HERE.parent / 'examples' / 'resnet20.py'}:build", weights=given.weights)
+    classes = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
+    data = tl.data.from_arrays(arrays["x_test"], arrays["y_test"], classes=classes, name="CIFAR-10")
+    methods = ["integrated_gradients", "gradcam", "occlusion", "deeplift", "random", "centre"]
+    tl.evaluate(model, data, methods, limit=100, out=out)
+
+
+def table(out: Path, _: argparse.Namespace) -> None:
+    """Scikit-learn's breast-cancer set, logistic regression."""
+    from sklearn.datasets import load_breast_cancer  # noqa: PLC0415
+    from sklearn.linear_model import LogisticRegression  # noqa: PLC0415
+    from sklearn.model_selection import train_test_split  # noqa: PLC0415
+    from sklearn.pipeline import make_pipeline  # noqa: PLC0415
+    from sklearn.preprocessing import StandardScaler  # noqa: PLC0415
+
+    x, y = load_breast_cancer(return_X_y=True, as_frame=True)
+    train, test, train_labels, labels = train_test_split(x, y, random_state=0, test_size=0.3)
+    model = make_pipeline(StandardScaler(), LogisticRegression()).fit(train, train_labels)
+    methods = ["kernel_shap", "occlusion", "random"]
+    tl.evaluate(model, (test, labels), methods, imputer=tl.MeanImputer(train.to_numpy().mean(axis=0)), out=out)
+
+
+def text(out: Path, _: argparse.Namespace) -> None:
+    """The sentences and the transformer of examples/text.py."""
+    from text import SPECIAL, WORDS, leave_one_out, sentences, train  # noqa: PLC0415
+
+    methods = {"leave_one_out": leave_one_out} | {name: name for name in ("integrated_gradients", "saliency", "random")}
+    mask, special = WORDS.index("[MASK]"), tuple(WORDS.index(word) for word in SPECIAL)
+    tl.evaluate(train(), sentences(200, seed=0), methods, imputer=tl.TokenImputer(mask, special=special), out=out)
+
+
+RUNS: dict[str, Callable[[Path, argparse.Namespace], None]] = {
+    "demo": demo,
+    "cifar10": cifar10,
+    "table": table,
+    "text": text,
+}
+
+
+def take_pictures(page: Path, name: str) -> None:
+    """Write the pictures of a page."""
+    from tests.report.browser import Browser  # noqa: PLC0415
+
+    with tempfile.TemporaryDirectory() as profile:
+        browser = Browser(profile)
+        try:
+            for width, word in WIDTHS.items():
+                browser.open(page, width=width)
+                content = browser.command("Page.captureScreenshot", captureBeyondViewport=True, format="png")["data"]
+                picture = Image.open(io.BytesIO(base64.b64decode(content))).convert("RGB")
+                small = picture.quantize(COLOURS, dither=Image.Dither.NONE)
+                small.save(HERE / "gallery" / f"{name}-{word}.png", optimize=True)
+        finally:
+            browser.driver.quit()
+
+
+def main() -> None:
+    """Make the runs that are missing, and all pictures."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("names", nargs="*", default=list(RUNS), help=", ".join(RUNS))
+    parser.add_argument("--images", help="cifar10.npz")
+    parser.add_argument("--weights", help="resnet20.safetensors")
+    given = parser.parse_args()
+    (HERE / "gallery").mkdir(exist_ok=True)
+    for name in given.names:
+        RUNS[name](given.out / name, given)
+        take_pictures(given.out / name / "report.html", name)
+
+
+if __name__ == "__main__":
+    main()
