@@ -42,7 +42,7 @@ _SCRIPTS = (
     "page.js",
 )
 _ESCAPED = "<>&\u2028\u2029"
-_PICTURES = 5_500_000  # bytes of pictures in a page, which keeps the page below 8 MB
+_SAMPLES = 5_500_000  # bytes of samples in a page, which keeps the page below 8 MB
 
 
 @checked
@@ -69,7 +69,7 @@ def write_report(
         raise ValueError("`evaluations` must hold at least one run; got none.")
     runs = [
         describe_run(evaluation, label)
-        | {"explorer": describe_samples(evaluation, budget=_PICTURES // len(evaluations))}
+        | {"explorer": describe_samples(evaluation, budget=_SAMPLES // len(evaluations))}
         for evaluation, label in zip(evaluations, run_labels(evaluations), strict=True)
     ]
     title = "; ".join(dict.fromkeys(f"{run['model']} on {run['data']}" for run in runs))
