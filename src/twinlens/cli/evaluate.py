@@ -75,7 +75,8 @@ def add_evaluate(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--data",
         metavar="SPEC",
-        help="Data: a folder with one subfolder per class, FILE.csv (path,label), FILE.npz, mnist, "
+        help="Data: a folder with one subfolder per class, FILE.csv (path,label, or numbers and label), "
+        "FILE.npz, mnist, "
         "imagenet20, or cifar10:DIR.",
     )
     _add_evaluation(parser)

@@ -45,7 +45,7 @@ _SCRIPTS = (
 )
 _NO_SAMPLES = "Samples are shown with the run's own results, and on a page of the query: twinlens report --results."
 _ESCAPED = "<>&\u2028\u2029"
-_PICTURES = 5_500_000  # bytes of pictures in a page, which keeps the page below 8 MB
+_SAMPLES = 5_500_000  # bytes of samples in a page, which keeps the page below 8 MB
 _QUERIES = 1_000_000  # bytes of queries
 
 
@@ -73,7 +73,7 @@ def write_report(
         raise ValueError("`evaluations` must hold at least one run; got none.")
     runs = [
         describe_run(evaluation, label)
-        | {"explorer": describe_samples(evaluation, budget=_PICTURES // len(evaluations))}
+        | {"explorer": describe_samples(evaluation, budget=_SAMPLES // len(evaluations))}
         for evaluation, label in zip(evaluations, run_labels(evaluations), strict=True)
     ]
     queries = _open_queries(evaluations[0]) if len(evaluations) == 1 else []

@@ -9,7 +9,8 @@ function linePath(numbers) {
 
 /** The path of bars, each with its height out of 100, for the bins that `some` chooses. */
 function barPath(heights, some) {
-  return Array.from(heights, (height, k) => (height && some(k) ? `M${k} 100V${100 - height}H${k + 1}V100Z` : '')).join('');
+  const bar = (height, k) => (height && some(k) ? `M${k} 100V${100 - height}H${k + 1}V100Z` : '');
+  return Array.from(heights, bar).join('');
 }
 
 /** A drawing that fills its box, of a width and height in its own units. */

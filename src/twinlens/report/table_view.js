@@ -51,7 +51,12 @@ function columnTable({ names, values }, { strength: packed, false: judged, order
       { 'data-column': k, class: wrong?.[k] ? 'cell false' : 'cell' },
       element('th', { scope: 'row' }, name(names[k])),
       element('td', { class: 'value' }, element('span', {}, readable(values[k])), element('small')),
-      element('td', { class: 'bar' }, bar, wrong?.[k] ? element('span', { class: 'visually-hidden' }, 'judged false') : null),
+      element(
+        'td',
+        { class: 'bar' },
+        bar,
+        wrong?.[k] ? element('span', { class: 'visually-hidden' }, 'judged false') : null,
+      ),
     );
   });
   return folded(rows, some => element('table', { class: 'cells' }, element('tbody', {}, ...some)), moreColumns);

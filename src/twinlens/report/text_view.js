@@ -16,7 +16,7 @@ function wordList({ texts, flags, first }, marks) {
   const bits = unpacked(flags);
   const strength = unpacked(marks?.strength);
   const wrong = unpacked(marks?.false);
-  const list = element('p', { class: 'words', tabindex: 0 });
+  const list = element('p', { class: 'words', tabindex: texts.length > 100 ? 0 : null }); // long ones scroll
   texts.forEach((text, k) => {
     const kinds = [
       'piece',
@@ -79,11 +79,8 @@ const textView = {
   },
   shown: card => {
     const words = card.querySelector('.words');
-    const strongest = [...words.children].reduce((best, piece) => {
-      return parseInt(piece.style.getPropertyValue('--strength')) > parseInt(best.style.getPropertyValue('--strength'))
-        ? piece
-        : best;
-    });
-    words.scrollTop = strongest.offsetTop - words.offsetTop - words.clientHeight / 2;
+    const strength = piece => parseInt(piece.style.getPropertyValue('--strength'));
+    const strongest = [...words.children].reduce((best, piece) => (strength(piece) > strength(best) ? piece : best));
+    words.scrollTop = strongest.offsetTop - words.clientHeight / 2;
   },
 };
