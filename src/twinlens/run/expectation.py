@@ -35,7 +35,7 @@ def announce(work: EvaluationWork, units: Sequence[Unit]) -> str | None:
         return None
     size = " × ".join(map(str, data.shape))
     return (
-        f"{calls:,} model calls on inputs of {size} take about {each * calls / 60:,.0f} minutes here, {each:.1f} s each "
-        "with imputation; maps come on top. Smaller inputs (`preprocessing`), a smaller `limit`, or metrics='headline' "
-        "take less. An interrupted run resumes."
+        f"{calls:,} model calls on inputs of {size} take about {each * calls / 60:,.0f} minutes here, {each:.1f} s "
+        "each with imputation; maps come on top. Smaller inputs (`preprocessing`), a smaller `limit`, or "
+        "metrics='headline' take less. An interrupted run resumes."
     )

@@ -26,6 +26,7 @@ from twinlens.support.versions import installed_versions
 T = TypeVar("T")
 R = TypeVar("R")
 _ATTEMPTS = 3  # of each unit
+_STARTS = 3  # attempts to start or to connect
 _LOOK = 0.5  # seconds between two looks at the processes of a local cluster
 _IN_FLIGHT = 1000  # tasks submitted at a time; more would slow down Ray
 
@@ -80,10 +81,15 @@ def connected(cluster: Cluster) -> Iterator[Any]:
     address = cluster.address or os.environ.get("RAY_ADDRESS") or "local"
     _check_address(address)
     own = {"include_dashboard": False, "_node_ip_address": "127.0.0.1"} if address == "local" else {}
-    try:
-        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **own)
-    except Exception as error:  # of any kind, as where a process of the cluster is killed, or starts too slowly
-        raise ConnectionError(f"Ray does not start or connect: {first_line(error)}") from error
+    for left in reversed(range(_STARTS)):
+        try:
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **own)
+            break
+        except Exception as error:  # of any kind
+            ray.shutdown()
+            # Ray gives its processes half a minute to start, which is not enough on a very busy machine.
+            if not left or "timed out" not in str(error):
+                raise ConnectionError(f"Ray does not start or connect: {first_line(error)}") from error
     ended = threading.Event()
     threading.Thread(target=_watch, args=(_local_processes(), ended), daemon=True).start()
     try:
