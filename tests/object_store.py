@@ -43,7 +43,7 @@ def object_store(bucket="bucket"):
             files.clear_instance_cache()
 
 
-def _wait_for(address, server, seconds=60):
+def _wait_for(address, server, seconds=900):
     end = time.monotonic() + seconds
     while True:
         try:

@@ -82,7 +82,7 @@ def script(text, *arguments):
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{root}{os.pathsep}{root / 'src'}"}
     return subprocess.run(
         [sys.executable, "-c", textwrap.dedent(text), *map(str, arguments)],
-        capture_output=True, text=True, check=True, env=environment, timeout=300,
+        capture_output=True, text=True, check=True, env=environment, timeout=1800,
     ).stdout  # fmt: skip
 
 

@@ -3,7 +3,6 @@
 import dataclasses
 import pickle
 import threading
-import time
 from itertools import pairwise
 
 import numpy as np
@@ -150,12 +149,17 @@ def test_check_reads_each_sample_once_and_holds_few_at_a_time(monkeypatch):
     monkeypatch.setattr("twinlens.data.samples._WINDOW", 8)
     lock, counts = threading.Lock(), {"open": 0, "most": 0, "read": []}
 
+    meeting = threading.Barrier(2)
+
     def slow(position):
+        if position < 2:  # two are read at once
+            meeting.wait(timeout=900)
         with lock:
             counts["open"] += 1
             counts["most"] = max(counts["most"], counts["open"])
             counts["read"].append(position)
-        time.sleep(0.001)
+        if position < 2:
+            meeting.wait(timeout=900)
         with lock:
             counts["open"] -= 1
         if position == 13:

@@ -33,7 +33,8 @@ from tests.fuzz.files import config_case, file_case, image_case, run_case
 from tests.tiny import image_folder, model_file
 from twinlens.cli.main import main
 
-SECONDS, MEMORY = 60, 1500  # that one case may take, and the megabytes by which it may raise the peak of memory
+SECONDS, MEMORY = 60, 1500  # of CPU that one case may take, and the megabytes by which it may raise the peak of memory
+HANG = 900  # seconds by the clock, after which a case that uses no CPU hangs, however busy the machine
 ADDRESSES = 12 << 30  # bytes beyond those in use, at which memory is refused before the machine is short of it
 CASES = (*[call_case] * 12, *[flag_case] * 3, config_case, image_case, file_case, run_case)  # the widest most often
 ENDS = ("refused", "accepted", "failed")
@@ -93,8 +94,12 @@ class Fuzzer:
     def outcome(self, kind: str, label: str, case) -> str:
         """Do a case under limits of time and memory, and count how it ended."""
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        signal.signal(signal.SIGALRM, _too_long)
-        signal.alarm(SECONDS)
+        for number, timer, seconds in (
+            (signal.SIGALRM, signal.ITIMER_REAL, HANG),
+            (signal.SIGPROF, signal.ITIMER_PROF, SECONDS),
+        ):
+            signal.signal(number, _too_long)
+            signal.setitimer(timer, seconds)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -104,7 +109,8 @@ class Fuzzer:
         except BaseException as error:
             ended = f"{type(error).__name__}: {error}"
         finally:
-            signal.alarm(0)
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.setitimer(signal.ITIMER_PROF, 0)
         risen = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024
         if risen > MEMORY:
             ended = f"memory rose by {risen} MB"
@@ -133,7 +139,7 @@ class Fuzzer:
 
 
 def _too_long(*_: object) -> None:
-    raise CaseError(f"it took longer than {SECONDS} seconds")
+    raise CaseError(f"it took longer than {SECONDS} seconds of CPU, or {HANG}")
 
 
 def fuzz(seed: int, *, cases: int | None = None, minutes: float | None = None) -> Fuzzer:
@@ -147,7 +153,7 @@ def fuzz(seed: int, *, cases: int | None = None, minutes: float | None = None) -
         try:
             fuzzer = Fuzzer(Path(folder), seed)
             while (cases is None or fuzzer.total() < cases) and (end is None or time.monotonic() < end):
-                faulthandler.dump_traceback_later(3 * SECONDS, exit=cases is None)  # where no signal arrives
+                faulthandler.dump_traceback_later(2 * HANG, exit=cases is None)  # where no signal arrives
                 fuzzer.case()
         finally:
             faulthandler.cancel_dump_traceback_later()

@@ -43,7 +43,7 @@ def measure(model, batches, images, labels, maps):
 def work(rank, folder, *data):
     """Measure every division of the samples together with the other process."""
     torch.distributed.init_process_group(
-        "gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2, timeout=timedelta(minutes=2)
+        "gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2, timeout=timedelta(minutes=20)
     )
     try:
         return torch.stack([measure(tiny_model().double().eval(), share[rank], *data) for share in SHARES])

@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 
 import twinlens as tl
-from tests.report.browser import needs_browser
+from tests.report.browser import PATIENCE, needs_browser
 from tests.report.runs import (
     EVIL,
     METHODS,
@@ -275,7 +275,7 @@ def hovered(browser, chart, x, y):
         "chart.dispatchAction({ type: 'showTip', x, y });"
         "return chart.getDom().querySelector('.hover')?.innerText"
     )
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + PATIENCE
     while not (said := browser.run(script, chart, x, y)):
         assert time.monotonic() < deadline, f"nothing is shown at {x}, {y} of {chart}"
         time.sleep(0.02)

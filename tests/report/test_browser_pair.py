@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from tests.report.browser import needs_browser
+from tests.report.browser import PATIENCE, needs_browser
 from tests.report.runs import EVIL, METHODS, changed, on_the_plane, with_curve
 from twinlens.report import write_report
 from twinlens.report.page import build_page
@@ -103,7 +103,7 @@ def test_the_trade_off_tells_its_values_and_has_a_table(browser, paired, pair_pa
     browser.open(pair_page)
     sound, complete = (paired.results.methods["sobel"].metrics[metric] for metric in paired.results.plane)
     k = next(k for k, value in enumerate(complete.values) if value >= 0.5)
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + PATIENCE
     while not (
         said := browser.run(
             f"{CHART} const [x, y] = chart.convertToPixel({{ xAxisIndex: 0, yAxisIndex: 0 }}, [0.5, 0.5]);"

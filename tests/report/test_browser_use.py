@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 import twinlens as tl
-from tests.report.browser import needs_browser
+from tests.report.browser import PATIENCE, needs_browser
 from tests.report.page_checks import CLIPPED, CONTRAST
 from tests.report.runs import image_samples, make_run
 from twinlens.metrics.catalogue import GROUPS
@@ -146,7 +146,7 @@ def test_a_link_leads_to_a_sample_and_the_back_button_back(browser, page):
     assert state(browser)["subject"] == ids[1]
     for expected in ([ids[2]], [ids[2]], [ids[0]]):
         browser.driver.back()
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + PATIENCE
         while state(browser)["thumb"] != expected:
             assert time.monotonic() < deadline
     assert browser.run("return location.hash") == ""
@@ -186,7 +186,7 @@ def downloaded(browser, folder, button):
     browser.command("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(folder))
     before = set(folder.iterdir())
     browser.run("arguments[0].click()", button)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE
     while not (new := [f for f in set(folder.iterdir()) - before if not f.name.endswith(".crdownload")]):
         assert time.monotonic() < deadline, "no file came"
         time.sleep(0.02)

@@ -177,12 +177,27 @@ def test_kills_change_nothing(store, whole):
         import os, random, signal, time
         import torch
         from tests.small_runs import make_run
+        from twinlens.support import files
 
         torch.set_num_threads(1)
 
-        def child(name, seconds=None):
+        def die_at(number):
+            # This process is killed before it puts the object of this number.
+            put, left = files._put, [number]
+
+            def counted(*arguments, **options):
+                left[0] -= 1
+                if not left[0]:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                return put(*arguments, **options)
+
+            files._put = counted
+
+        def child(name, seconds=None, number=None):
             pid = os.fork()  # before this process has a connection, which no two may share
             if pid == 0:
+                if number is not None:
+                    die_at(number)
                 make_run(f"s3://bucket/runs/{name}", ["random", "centre"])
                 os._exit(0)
             if seconds is not None:
@@ -194,9 +209,13 @@ def test_kills_change_nothing(store, whole):
         assert child("alone") == 0
         alone = time.perf_counter() - start
         random.seed(0)
-        print(sum(child("killed", random.uniform(0.02, 0.5) * alone) == signal.SIGKILL for _ in range(12)))
+        killed = 0
+        for _ in range(5):
+            killed += child("killed", number=random.choice((1, 2))) == signal.SIGKILL
+            child("killed", random.uniform(0.02, 0.5) * alone)  # if it lasts that long
+        print(killed)
         assert child("killed") == 0
         """
     )
-    assert int(killed) >= 3
+    assert int(killed) >= 1  # the first; how far the run comes between the others depends on the clock
     assert contents("s3://bucket/runs/killed") == whole

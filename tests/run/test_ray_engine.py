@@ -43,9 +43,14 @@ def samples(n=24, size=9):
     return rng.normal(size=(n, 3, size, size)).astype(np.float32), rng.integers(0, 3, n)
 
 
-def bright(model, inputs, targets, *, ids=None, seed=0, seconds=0.0, poison="none"):
-    """Lasts long enough for something to happen in between, and cannot bear one sample while a file is there."""
+def bright(model, inputs, targets, *, ids=None, seed=0, seconds=0.0, poison="none", gate="none"):
+    """Lasts long enough for something to happen in between, and cannot bear one sample while a file is there.
+
+    After the first samples it waits until there is a gate.
+    """
     time.sleep(seconds)
+    while gate != "none" and "00000" not in ids and not Path(gate).exists():
+        time.sleep(0.05)
     if "00009" in ids and Path(poison).exists():
         raise ValueError("sample 00009 is poisoned")
     return inputs.abs().sum(dim=1)
@@ -145,20 +150,22 @@ def test_a_driver_that_is_killed_changes_nothing(tmp_path, cluster, expected):
     script = """
     import sys
     from tests.run.test_ray_engine import OPTIONS, evaluate, methods, samples, tiny_model
-    evaluate(tiny_model(), samples(), methods(seconds=1.0), out=sys.argv[1], engine="ray", **OPTIONS)
+    evaluate(tiny_model(), samples(), methods(gate=sys.argv[2]), out=sys.argv[1], engine="ray", **OPTIONS)
     """
-    driver = subprocess.Popen([sys.executable, "-c", textwrap.dedent(script), tmp_path / "run"], cwd=ROOT)
+    gate = tmp_path / "gate"
+    driver = subprocess.Popen([sys.executable, "-c", textwrap.dedent(script), tmp_path / "run", gate], cwd=ROOT)
     try:
         wait_for(lambda: any((tmp_path / "run" / "maps" / "bright").glob("*.safetensors")))
     finally:
         driver.send_signal(signal.SIGKILL)
         driver.wait()
     assert not (tmp_path / "run" / "results.json").exists()
-    evaluate(tiny_model(), samples(), methods(seconds=1.0), out=tmp_path / "run", engine="ray", **OPTIONS)
+    gate.touch()
+    evaluate(tiny_model(), samples(), methods(gate=str(gate)), out=tmp_path / "run", engine="ray", **OPTIONS)
     assert (tmp_path / "run" / "results.json").read_bytes() == expected
 
 
-def wait_for(condition, seconds=60):
+def wait_for(condition, seconds=900):
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end

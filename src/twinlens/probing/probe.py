@@ -8,6 +8,7 @@ Shapes: N samples, L levels, F features, B rows of a batch, each a (sample, leve
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -51,9 +52,9 @@ from twinlens.support.progress import Progress, shown_progress
 from twinlens.support.randomness import stream
 from twinlens.support.signatures import lists_options
 
-_CHUNK = 16  # samples whose rankings and answers are on the device at a time
+_CHUNK, _CHUNK_FEATURES = 16, 2**24  # samples whose rankings are on the device at a time, and their features
 _MOST_ROWS = 2**31
-_KEPT_RANKS = 5_000_000  # features whose ranks are kept from one sweep to the next: 60 MB
+_KEPT_RANKS = 2**25  # features whose ranks are kept from one sweep to the next: 400 MB, two images of 4096 × 4096
 
 
 class ProbeOptions(TypedDict, total=False):
@@ -276,8 +277,9 @@ class Prober:
                 shown.begin({task: len(self.ids) * len(schedule.levels)})
                 advance = partial(shown.advance, task)
             sweep = _Sweep(self, ranked, imputer, settings, answers, advance)
-            for start in range(0, len(self.ids), _CHUNK):
-                sweep.chunk(start)
+            size = max(1, min(_CHUNK, _CHUNK_FEATURES // math.prod(self.spatial)))
+            for start in range(0, len(self.ids), size):
+                sweep.chunk(start, size)
         return ProbeTable(
             settings=settings,
             ids=self.ids,
@@ -311,10 +313,10 @@ class _Sweep:
             for name in ("removed", "kept_mass", *ANSWER)
         }
 
-    def chunk(self, start: int) -> None:
-        """Probe up to `_CHUNK` samples at all levels."""
+    def chunk(self, start: int, size: int) -> None:
+        """Probe up to `size` samples at all levels."""
         schedule, device = self.settings.schedule, self.respondent.device
-        samples = slice(start, start + _CHUNK)
+        samples = slice(start, start + size)
         ranking = self.ranked.ranking(samples, device)
         removed = count_removed(ranking, schedule)
         mass = kept_mass(ranking, removed, schedule.order)
@@ -361,14 +363,18 @@ class _Sweep:
         settings, names = self.settings, self.prober.ids[start:]
         levels = settings.schedule.levels
         i, m = (torch.from_numpy(index).to(inputs.device) for index in (sample, level))
-        # index_select copies rows several times as fast as rank[i] does; those of one sample are not copied.
-        rows = i[:1] if sample[0] == sample[-1] else i
+        alone = slice(sample[0], sample[0] + 1) if sample[0] == sample[-1] else None
+
+        def rows(values: Tensor) -> Tensor:
+            """Select rows: index_select is several times as fast as values[i], and the row of one sample a view."""
+            return values.index_select(0, i) if alone is None else values[alone]
+
         many = None if features is None else features[i]
-        keep = keep_features(rank.index_select(0, rows), counts[i, m], settings.schedule.order, many)
+        keep = keep_features(rows(rank), counts[i, m], settings.schedule.order, many)
         keep = keep.reshape(-1, *settings.spatial)
         streams = [stream(settings.seed, names[a], levels[b]) for a, b in zip(sample, level, strict=True)]
         if isinstance(self.imputer, LinearImputer):
-            chosen = inputs.index_select(0, rows).expand(len(i), *inputs.shape[1:])
+            chosen = rows(inputs).expand(len(i), *inputs.shape[1:])
         else:  # a custom imputer may write into its inputs
             chosen = inputs.index_select(0, i)
         with blaming("imputer"):

@@ -17,6 +17,7 @@ from twinlens.options import Job, Options
 from twinlens.probing.execution import using_threads
 from twinlens.run.analysis import Analysis, MethodAnalysis, analyse, analyse_method
 from twinlens.run.directory import Run
+from twinlens.run.expectation import announce
 from twinlens.run.job_array import Failures, describe_missing, in_turn, missing_units, run_in_order, share_of
 from twinlens.run.ray_engine import connected, map_ray, run_ray
 from twinlens.run.ray_workers import import_ray
@@ -72,6 +73,8 @@ class Distribution:
         reused = f" Reused maps of {', '.join(names)}." if (names := work.reused_methods()) else ""
         rounds = f" {manifest.data.samples:,} of {manifest.rounds.sizes[-1]:,} samples." if manifest.rounds else ""
         note = f"{execution.describe()}{reused}{rounds} Run directory: {work.run.path}"
+        if self.cluster is None and (expected := announce(work, units)) is not None:
+            progress.warn(expected)
         progress.begin(work.rows(units), note)
         _LOG.info("%s", note)
         with using_threads(execution.threads):

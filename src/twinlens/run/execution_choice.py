@@ -19,6 +19,7 @@ from twinlens.run.manifest import ExecutionRecord, Manifest
 from twinlens.run.setup import Setup
 
 _SHARD_VALUES = 2_500_000  # input values per shard: 16 images of 224 × 224 × 3, a minute's work on two cores
+_LARGE_SHARD_VALUES = 2**25  # of a shard of fewer than 8 samples: its ranks are kept from one sweep to the next
 _MOST_SHARDS = 1000  # more shards take longer to open than to read
 
 
@@ -82,4 +83,5 @@ def _prober(model: nn.Module, setup: Setup, samples: int) -> Prober:
 
 def choose_shard_size(samples: int, values: int) -> int:
     """Choose the number of samples per shard."""
-    return max(8, min(512, _SHARD_VALUES // values), math.ceil(samples / _MOST_SHARDS))
+    least = min(8, max(1, _LARGE_SHARD_VALUES // values))
+    return max(least, min(512, _SHARD_VALUES // values), math.ceil(samples / _MOST_SHARDS))

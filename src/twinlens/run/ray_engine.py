@@ -9,9 +9,11 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import threading
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any, TypeVar
 
 from twinlens.errors import DamagedError, RunError, first_line
@@ -24,6 +26,8 @@ from twinlens.support.versions import installed_versions
 T = TypeVar("T")
 R = TypeVar("R")
 _ATTEMPTS = 3  # of each unit
+_STARTS = 3  # attempts to start or to connect
+_LOOK = 0.5  # seconds between two looks at the processes of a local cluster
 _IN_FLIGHT = 1000  # tasks submitted at a time; more would slow down Ray
 
 
@@ -77,14 +81,54 @@ def connected(cluster: Cluster) -> Iterator[Any]:
     address = cluster.address or os.environ.get("RAY_ADDRESS") or "local"
     _check_address(address)
     own = {"include_dashboard": False, "_node_ip_address": "127.0.0.1"} if address == "local" else {}
-    try:
-        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **own)
-    except Exception as error:  # of any kind, as where a process of the cluster is killed, or starts too slowly
-        raise ConnectionError(f"Ray does not start or connect: {first_line(error)}") from error
+    for left in reversed(range(_STARTS)):
+        try:
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **own)
+            break
+        except Exception as error:  # of any kind
+            ray.shutdown()
+            # Ray gives its processes half a minute to start, which is not enough on a very busy machine.
+            if not left or "timed out" not in str(error):
+                raise ConnectionError(f"Ray does not start or connect: {first_line(error)}") from error
+    ended = threading.Event()
+    threading.Thread(target=_watch, args=(_local_processes(), ended), daemon=True).start()
     try:
         yield ray
     finally:
+        ended.set()
         ray.shutdown()
+
+
+def _local_processes() -> dict[int, str]:
+    """Return the processes of a local cluster without which Ray ends this one, by number; none on other systems."""
+    processes = dict[int, str]()
+    for path in Path(f"/proc/{os.getpid()}/task").glob("*/children"):
+        with suppress(OSError):
+            for number in map(int, path.read_text().split()):
+                name = Path(f"/proc/{number}/comm").read_text().strip()
+                if name in ("gcs_server", "raylet"):
+                    processes[number] = name
+    return processes
+
+
+def _watch(processes: Mapping[int, str], ended: threading.Event) -> None:
+    """End this process in a line when one of these is gone.
+
+    Ray itself would end it within a minute, after many lines, and no error can be caught.
+    """
+    while processes and not ended.wait(_LOOK):
+        for number, name in processes.items():
+            if not _is_alive(number) and not ended.is_set():
+                text = f"twinlens: error: {name} of the Ray cluster is gone, perhaps for want of memory. Finished work "
+                os.write(2, f"{text}is kept; run the same command again to resume.\n".encode())
+                os._exit(2)
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
 
 
 def _check_address(address: str) -> None:

@@ -109,7 +109,7 @@ class Bars:
 
     def _rate(self, bar: TaskID) -> str:
         speed = self._bars.tasks[self._bars.task_ids.index(bar)].speed
-        return f"{speed:,.0f}/s" if speed else ""
+        return "" if not speed else f"{speed:,.0f}/s" if speed >= 1 else f"{1 / speed:,.1f} s each"
 
 
 @contextmanager
