@@ -1,6 +1,7 @@
 """Write the files that are made from the code.
 
-These are the lists of options and commands, the drawing of the layers, and the list that shell completion reads.
+These are the lists of options and commands, the drawing of the layers, the kinds of inputs that methods explain, and
+the list that shell completion reads.
 `make docs` runs this; a test fails if a file is out of date.
 """
 
@@ -13,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from twinlens.attribution import METHODS
+from twinlens.attribution.method import accepted_axes, declared
 from twinlens.checks.check_catalogue import CHECKS
 from twinlens.cli.evaluate import DEMOS
 from twinlens.cli.main import COMMANDS, command_parser
@@ -240,6 +242,26 @@ def _completion(command: str, action: argparse.Action) -> list[object]:
     return [[*action.option_strings] or [action.dest], action.nargs, words]
 
 
+def list_kinds() -> str:
+    """Return the table of docs/reference/methods.md: which kinds of inputs each method explains, by its declaration."""
+    kinds = {"rows": 2, "signals": 3, "images": 4, "volumes": 5}
+    lines = [f"| method | {' | '.join(kinds)} | token ids | single channels |", "|---" * (len(kinds) + 3) + "|"]
+    for name, method in METHODS.items():
+        needs = declared(method)
+        marks = [not accepted_axes(method) or axes in accepted_axes(method) for axes in kinds.values()]
+        own = "own values" if needs.inputs == "any" else "shared equally"
+        cells = [*("●" if mark else "" for mark in (*marks, needs.tokens)), own]
+        lines.append(f"| `{name}` | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _between(path: Path, mark: str, text: str) -> str:
+    """Return a file with another text between two comments."""
+    before, start, rest = path.read_text(encoding="utf-8").partition(f"<!-- {mark} -->\n")
+    _, end, after = rest.partition(f"<!-- end of {mark} -->")
+    return f"{before}{start}{text}\n{end}{after}"
+
+
 def _default(value: object) -> str:
     if value is None or value in ((), {}):
         return "–"
@@ -255,12 +277,10 @@ def _cell(text: str) -> str:
 def pages() -> dict[Path, str]:
     """Return every generated file with its content."""
     contributing = ROOT / "CONTRIBUTING.md"
-    before, start, rest = contributing.read_text(encoding="utf-8").partition("<!-- layers -->\n")
-    _, end, after = rest.partition("<!-- end of layers -->")
-    drawing = f"{before}{start}```text\n{draw_layers()}\n```\n{end}{after}"
     reference = ROOT / "docs" / "reference"
     return {
-        contributing: drawing,
+        contributing: _between(contributing, "layers", f"```text\n{draw_layers()}\n```"),
+        reference / "methods.md": _between(reference / "methods.md", "kinds", list_kinds()),
         reference / "options.md": list_options(),
         reference / "commands.md": list_commands(),
         PACKAGE / "cli" / "completion.json": list_completions(),

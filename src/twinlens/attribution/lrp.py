@@ -90,7 +90,8 @@ def relevance_of(
         (gradient,) = torch.autograd.grad(logits.sum(), leaf)
     relevance = _summed(batch.inputs * gradient)
     for each in propagation.at_input:
-        at_input = _summed(each)
+        own = each.unsqueeze(1) if each.shape[1:] == leaf.shape[2:] else each  # channels that are taken for positions
+        at_input = _summed(own)
         if at_input.shape != relevance.shape:
             raise ValueError(
                 f"`rule` must not end in a flat or box rule for this model, whose first layer reads values of shape "

@@ -149,6 +149,11 @@ def declared(method: Callable[..., Tensor]) -> AttributionMethod:
     return declaration
 
 
+def accepted_axes(method: Callable[..., Tensor]) -> tuple[int, ...]:
+    """Return the numbers of axes of inputs that a built-in method explains; none if it explains all."""
+    return _SHAPES[declared(method).inputs][0]
+
+
 def describe_needs(method: Callable[..., Tensor]) -> str:
     """Describe what a built-in method explains and what it needs.
 

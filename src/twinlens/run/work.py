@@ -299,10 +299,10 @@ class EvaluationWorker:
         self.progress.advance(method.name, 0, "maps")
         loaded = self._shard(shard)
         start, results = time.perf_counter(), {}
-        for name, maps in self._explain(method, shard).items():
+        single = run.manifest.data.feature_kind == "channels"
+        for name, explained in self._explain(method, shard).items():
             ids, spatial = loaded.samples.ids, loaded.prober.spatial
-            if run.manifest.data.feature_kind == "channels":
-                maps = spread_over_channels(maps, loaded.inputs.shape)
+            maps = spread_over_channels(explained, loaded.inputs.shape) if single else explained
             signed = check_maps(maps, spatial, ids=ids, reading=dataclasses.replace(method.reading, sign="signed"))
             checked = check_maps(maps, spatial, ids=ids, reading=method.reading)
             results[name] = to_float32(checked).cpu()  # as stored: a resumed run ranks the same numbers
