@@ -18,7 +18,7 @@ from twinlens.probing.maps import spatial_shape
 _ANY = "any module; it is ignored"
 
 
-@AttributionMethod(baseline=True, tokens="positions", model=_ANY)
+@AttributionMethod(title="Random", baseline=True, tokens="positions", model=_ANY)
 def random(model: nn.Module, request: Request) -> Explain:
     """Random maps: a uniform number for every feature, drawn by sample id."""
     spatial = spatial_shape(request.inputs.shape)
@@ -30,7 +30,7 @@ def random(model: nn.Module, request: Request) -> Explain:
     return explain
 
 
-@AttributionMethod(baseline=True, inputs="images", model=_ANY)
+@AttributionMethod(title="Sobel", baseline=True, inputs="images", model=_ANY)
 def sobel(model: nn.Module, request: Request) -> Explain:
     """Edges of the image: the magnitude of its Sobel gradient, averaged over the channels."""
     across = torch.tensor([[-1.0, 0.0, 1.0], [-2.0, 0.0, 2.0], [-1.0, 0.0, 1.0]], device=request.inputs.device)
@@ -43,7 +43,7 @@ def sobel(model: nn.Module, request: Request) -> Explain:
     return explain
 
 
-@AttributionMethod(baseline=True, inputs="images", model=_ANY)
+@AttributionMethod(title="Centre", baseline=True, inputs="images", model=_ANY)
 def centre(model: nn.Module, request: Request) -> Explain:
     """A Gaussian at the centre of the image, with a standard deviation of a quarter of each side."""
     bells = []
@@ -53,7 +53,7 @@ def centre(model: nn.Module, request: Request) -> Explain:
     return lambda batch: torch.outer(*bells).expand(len(batch), -1, -1)
 
 
-@AttributionMethod(baseline=True, inputs="images")
+@AttributionMethod(title="Rect", baseline=True, inputs="images")
 def rect(model: nn.Module, request: Request) -> Explain:
     """*Rect*, crafted in the paper for square watermarks: 60 of 224 pixels at the weighted centre of an IG map."""
     integrate = integrating(model, request)
@@ -73,7 +73,7 @@ def rect(model: nn.Module, request: Request) -> Explain:
     return explain
 
 
-@AttributionMethod(baseline=True, inputs="images")
+@AttributionMethod(title="Pooling", baseline=True, inputs="images")
 def pooling(model: nn.Module, request: Request) -> Explain:
     """*Pooling*, crafted in the paper for striped watermarks: an IG map averaged in seven bands of rows."""
     integrate = integrating(model, request)

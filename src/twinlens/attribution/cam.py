@@ -54,6 +54,7 @@ class _FeatureReader:
 
 
 @AttributionMethod(
+    title="CAM",
     inputs="images",
     model="a network that ends in global average pooling and a single `nn.Linear` or 1 × 1 convolution",
 )
@@ -88,7 +89,7 @@ def cam(model: nn.Module, request: Request, *, layer: str | None = None) -> Expl
     return explain
 
 
-@AttributionMethod(inputs="images", model="a convolutional network, or a vision transformer")
+@AttributionMethod(title="GradCAM", inputs="images", model="a convolutional network, or a vision transformer")
 def gradcam(model: nn.Module, request: Request, *, layer: str | None = None) -> Explain:
     """GradCAM (Selvaraju et al. 2017): feature maps weighted by their mean gradients, added, and resized to the input.
 
