@@ -60,6 +60,7 @@ WORDS = {
     "method": ["@methods"],
     "leave_out": ["@methods"],
     "metrics": ["@metrics", *GROUPS],
+    "columns": ["@metrics", "headline", "all"],
     "methods name": ["@methods", "@metrics", "@imputers"],
     "metrics name": ["@metrics"],
     "performance": MEASURES,
@@ -70,8 +71,11 @@ WORDS = {
 }
 """What an argument takes and its parser does not list, by the argument's name, or by command and name."""
 
-LISTS = ("methods", "metrics", "leave_out")
-FILES = ("config", "out", "figures", "false_features", "weights", "classes", "model", "data", "boxes", "train", "sheet")
+LISTS = ("methods", "metrics", "leave_out", "columns")
+FILES = (
+    *("config", "out", "figures", "false_features", "weights", "classes", "model", "data", "boxes", "train", "sheet"),
+    "names",
+)
 DIRECTORIES = ("run", "runs")
 
 

@@ -78,7 +78,7 @@ def test_a_metric_of_ones_own_shows_up_in_results_table_and_page(tmp_path, metri
     page = (out / "report.html").read_text(encoding="utf-8")
     assert '"title":"Comprehensiveness"' in page.replace('": "', '":"')
     assert '"heading":"comprehensiveness ↑"' in page.replace('": "', '":"')
-    assert "comprehensiveness ↑" in tl.format_table([evaluation], "markdown")
+    assert "comprehensiveness ↑" in tl.format_table([evaluation], "markdown", columns="all")
     assert "comprehensiveness" in evaluation._repr_html_()
 
 

@@ -51,12 +51,38 @@ def test_methods_declare_what_they_need():
     assert find_ensemble("smoothgrad", {"ensemble": "sq"}) == ("saliency", "sq")
 
 
+def test_every_method_has_a_title_of_its_own():
+    titles = {name: declared(method).title for name, method in tl.METHODS.items()}
+    assert all(titles.values())
+    assert len(set(titles.values())) == len(titles)
+    paper = (
+        "integrated_gradients",
+        "ig_sg",
+        "ig_sq",
+        "ig_var",
+        "gradcam",
+        "deepshap",
+        "extremal_perturbation",
+        "input_iba",
+    )
+    assert [titles[name] for name in paper] == [
+        "IG",
+        "IG-SG",
+        "IG-SQ",
+        "IG-Var",
+        "GradCAM",
+        "DeepSHAP",
+        "ExPerturb",
+        "InputIBA",
+    ]
+
+
 def test_a_method_of_one_screen():
     """As the docstring of the decorator says: options, checks, batches and an undisturbed model come by themselves."""
     model = nn.Sequential(nn.Flatten(), nn.Dropout(0.9), nn.Linear(12, 2)).train()
     seen = []
 
-    @AttributionMethod(inputs="images")
+    @AttributionMethod(title="Shifted", inputs="images")
     def shifted(model: nn.Module, request: Request, *, by: float = 1.0, times: int = 2) -> Explain:
         """Inputs, shifted.
 

@@ -309,7 +309,7 @@ def test_what_checks_found_stands_beside_soundness_and_completeness(evaluation, 
     table = tl.format_table([evaluation], "csv").splitlines()[0].split(",")
     assert [name for name in table if name in names] == names
     assert "| sparseness | of ceiling ↑ | class similarity ↓ | max-sensitivity ↓ |" in tl.format_table(
-        [evaluation], "markdown"
+        [evaluation], "markdown", columns="all"
     )
     page = tl.write_report([evaluation], tmp_path / "page.html")
     table = content_of(page)["runs"][0]["table"]

@@ -19,8 +19,18 @@ def test_report_figures_and_tables(tmp_path, run, subject):
     assert (tmp_path / "page.html").exists()
     code, output, _ = run("report", out, "--table", "latex")
     assert code == 0
-    assert "centre" in output
+    assert "Centre" in output
     assert "\\\\" in output
+    (tmp_path / "names.toml").write_text('centre = "Middle"')
+    options = ("--columns", "deletion, sparseness", "--digits", "1", "--intervals", "none")
+    named = ("--names", tmp_path / "names.toml", "--names", "random=R = 1")
+    code, output, _ = run("report", out, "--table", "markdown", *options, *named)
+    assert code == 0
+    head, _, *rows = output.split("\n\n")[0].splitlines()
+    assert head == "| method | deletion ↑ | sparseness |"
+    assert {row.split(" | ")[0] for row in rows} == {"| Middle (baseline)", "| R = 1 (baseline)"}
+    assert not any("[" in row for row in rows)
+    assert all(len(cell.strip(" |").partition(".")[2]) == 1 for row in rows for cell in row.split(" | ")[1:])
     code, output, _ = run("report", out, "--figures", tmp_path / "figures")
     assert code == 0
     assert len(output.splitlines()) == len(list((tmp_path / "figures").iterdir())) > 0

@@ -230,7 +230,17 @@ CALLS: dict[str, Callable[[Subject], Call]] = {
         },
     ),
     "open_evaluation": lambda s: Call(tl.open_evaluation, {"path": s.run, "results": None}),
-    "format_table": lambda s: Call(tl.format_table, {"evaluations": [s.evaluation], "kind": "csv"}),
+    "format_table": lambda s: Call(
+        tl.format_table,
+        {
+            "evaluations": [s.evaluation],
+            "kind": "latex",
+            "columns": ["all"],
+            "digits": 3,
+            "intervals": "inline",
+            "names": {"random": "Noise"},
+        },
+    ),
     "write_figures": lambda s: Call(
         tl.write_figures, {"evaluations": [s.evaluation], "directory": s.folder / "new" / "figures"}
     ),

@@ -1,9 +1,17 @@
-"""The results table as values: what its columns say about chance."""
+"""The results table as values: its columns, and what is said about them and about the methods."""
 
-import dataclasses
+from types import SimpleNamespace
 
-from tests.report.runs import changed
-from twinlens.report.results_table import describe_columns, results_table
+from tests.report.runs import changed, make_run
+from twinlens.report.results_table import (
+    describe_columns,
+    describe_options,
+    describe_settings,
+    method_options,
+    method_title,
+    results_table,
+)
+from twinlens.run.manifest import MethodRecord
 
 
 def test_columns_have_the_chance_level_of_their_metric(paired):
@@ -13,9 +21,75 @@ def test_columns_have_the_chance_level_of_their_metric(paired):
 
 
 def test_the_line_below_the_table_names_chance_where_it_is_known(paired):
-    text = describe_columns(paired.results)
-    assert "By chance: soundness" in text
-    assert text.count(" 0.5") == 2
-    asked = paired.results.settings
-    paper = dataclasses.replace(asked, metrics={"completeness": asked.metrics["completeness"]})
-    assert "chance" not in describe_columns(changed(paired, settings=paper).results)
+    table = results_table([paired], ["run"])
+    text = describe_columns(table)
+    assert "By chance, soundness and completeness are 0.5." in text
+    assert "By chance, soundness is 0.5." in describe_columns(table.select(["soundness_rank"]))
+    assert "chance" not in describe_columns(table.select(["completeness"]))
+
+
+def test_headline_metrics_come_first_with_their_skill(tmp_path):
+    metrics = ["deletion", "completeness_share", "completeness", "soundness_rank"]
+    made = make_run(tmp_path / "run", metrics=metrics)
+    table = results_table([made], ["run"])
+    first = ["soundness_rank", "soundness_rank_skill", "completeness_share", "completeness_share_skill"]
+    assert [column.key for column in table.columns] == [*first, "deletion", "completeness", "sparseness"]
+    assert [column.key for column in table.columns if column.headline] == first
+    assert [column.key for column in table.select(["headline"]).columns] == first
+    lone = results_table([make_run(tmp_path / "lone", metrics=["deletion"])], ["run"])
+    assert lone.select(["headline"]) == lone  # nothing else to show
+    for row, chosen in zip(table.rows, table.select(["deletion", "soundness_rank"]).rows, strict=True):
+        assert chosen.cells == (row.cells[4], row.cells[0])
+
+
+def test_a_number_alone_is_not_bold(run):
+    """It would be clearly better than nothing."""
+    results = run.results
+    clear = {"soundness_rank": SimpleNamespace(outcome="clear", methods=("saliency",))}
+    for names in (["saliency"], ["saliency", "random"]):
+        some = changed(run, methods={name: results.methods[name] for name in names}, advice=clear)
+        [first, *_] = results_table([some], ["run"]).rows
+        assert first.cells[0].bold == (len(names) > 1)
+
+
+def test_settings_say_on_what_the_numbers_depend(run):
+    table = results_table([run], ["run"])
+    text = describe_settings(run, table)
+    assert text.startswith(
+        "Soundness, completeness and calibration: 20 steps; soundness (paper): 12 levels, probability "
+    )
+    assert "up to 0." in text
+    assert "ε = 0.01" in text
+    assert describe_settings(run, table.select(["deletion"])).startswith("Deletion: ")
+    assert describe_settings(run, table.select(["sparseness"])) == ""
+
+
+RECORDS = {
+    "gradcam": MethodRecord(method="gradcam"),
+    "ig": MethodRecord(method="integrated_gradients", options={"steps": 16, "batch_size": 8, "sign": "positive"}),
+    "ig_sg": MethodRecord(method="ig_sg", options={"steps": 32, "samples": 4, "batch_size": 128}),
+    "saliency": MethodRecord(function="own", source="1234", options={"sign": "absolute"}),
+    "lrp": MethodRecord(maps="5678"),
+    "gone": MethodRecord(method="gone", options={"steps": 3}),
+}
+
+
+def test_titles_and_options_of_methods():
+    results = SimpleNamespace(best_first=lambda: list(RECORDS))
+    run = SimpleNamespace(manifest=SimpleNamespace(methods=RECORDS), results=results)
+    titles = {name: method_title(run, name) for name in [*RECORDS, "not there"]}
+    assert titles == {name: {"gradcam": "GradCAM", "ig_sg": "IG-SG"}.get(name, name) for name in titles}
+    options = {name: own for name in RECORDS if (own := method_options(run, name))}
+    assert options == {
+        "ig": {"steps": 16},
+        "ig_sg": {"samples": 4},
+        "saliency": {"sign": "absolute"},
+        "gone": {"steps": 3},
+    }
+    assert method_options(run, "not there") == {}
+    listed = "Options: ig steps 16; IG-SG samples 4; saliency sign absolute; gone steps 3."
+    assert describe_options(run, {"ig_sg": "IG-SG"}) == listed
+
+
+def test_default_options_are_not_mentioned(run):
+    assert describe_options(run) == ""

@@ -121,7 +121,7 @@ def test_four_processes_at_once(tmp_path):
     assert len([name for name in contents(alone) if "exchanged" in name]) > 12
     assert contents(together) == contents(alone)
     assert (together / "report.html").exists()
-    tables = printed.count("All files are in")
+    tables = printed.count("Page: ")
     assert tables >= 1  # two that finish at once both make the results
     assert printed.count("is done. Of the") == 4 - tables
     assert main(["verify", str(together)]) == 0
@@ -437,7 +437,7 @@ def test_the_command_line(tmp_path, capsys, impatient):
     assert json.loads(capsys.readouterr().out)["accuracy"] is None
     assert not (tmp_path / "run" / "report.html").exists()
     assert main(arguments) == 0
-    assert "All files are in" in capsys.readouterr().out
+    assert "Page: " in capsys.readouterr().out
     assert (tmp_path / "run" / "report.html").exists()
     assert main([*arguments, "--part", "3/2"]) == 2
     assert capsys.readouterr().err == "twinlens: error: `part` must be K/N with 1 <= K <= N, such as 3/16; got '3/2'.\n"

@@ -212,7 +212,7 @@ def test_a_model_by_its_spec_and_a_bucket_from_the_command_line(tmp_path, cluste
     assert main([*asked, "--out", str(tmp_path / "local")]) == 0
     assert main([*asked, "--engine", "ray", "--cpus-per-unit", "0.5", "--out", "s3://bucket/runs/one"]) == 0
     shown = capsys.readouterr().out
-    assert "All files are in s3://bucket/runs/one" in shown
+    assert "Page: s3://bucket/runs/one/report.html" in shown
     stored = open_evaluation("s3://bucket/runs/one").path
     for name in ("results.json", "selected.safetensors", "maps/random/00000.safetensors"):
         assert (stored / name).read_bytes() == (tmp_path / "local" / name).read_bytes()

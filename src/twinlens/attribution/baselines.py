@@ -20,7 +20,7 @@ from twinlens.probing.maps import spatial_shape
 _ANY = "any module; it is ignored"
 
 
-@AttributionMethod(baseline=True, tokens="positions", model=_ANY)
+@AttributionMethod(title="Random", baseline=True, tokens="positions", model=_ANY)
 def random(model: nn.Module, request: Request) -> Explain:
     """Random maps: a uniform number for every feature, drawn by sample id."""
     spatial = spatial_shape(request.inputs.shape)
@@ -32,7 +32,7 @@ def random(model: nn.Module, request: Request) -> Explain:
     return explain
 
 
-@AttributionMethod(baseline=True, inputs="spatial", model=_ANY)
+@AttributionMethod(title="Sobel", baseline=True, inputs="spatial", model=_ANY)
 def sobel(model: nn.Module, request: Request) -> Explain:
     """Edges of the input: the magnitude of its Sobel gradient, averaged over the channels."""
     axes = request.inputs.dim() - 2
@@ -54,7 +54,7 @@ def _product(lines: list[Tensor]) -> Tensor:
     return functools.reduce(lambda product, line: product[..., None] * line, lines)
 
 
-@AttributionMethod(baseline=True, inputs="spatial", model=_ANY)
+@AttributionMethod(title="Centre", baseline=True, inputs="spatial", model=_ANY)
 def centre(model: nn.Module, request: Request) -> Explain:
     """A Gaussian at the centre of the input, with a standard deviation of a quarter of each side."""
     bells = []
@@ -65,7 +65,7 @@ def centre(model: nn.Module, request: Request) -> Explain:
     return lambda batch: bell.expand(len(batch), *bell.shape)
 
 
-@AttributionMethod(baseline=True, inputs="images")
+@AttributionMethod(title="Rect", baseline=True, inputs="images")
 def rect(model: nn.Module, request: Request) -> Explain:
     """*Rect*, crafted in the paper for square watermarks: 60 of 224 pixels at the weighted centre of an IG map."""
     integrate = integrating(model, request)
@@ -85,7 +85,7 @@ def rect(model: nn.Module, request: Request) -> Explain:
     return explain
 
 
-@AttributionMethod(baseline=True, inputs="images")
+@AttributionMethod(title="Pooling", baseline=True, inputs="images")
 def pooling(model: nn.Module, request: Request) -> Explain:
     """*Pooling*, crafted in the paper for striped watermarks: an IG map averaged in seven bands of rows."""
     integrate = integrating(model, request)

@@ -34,7 +34,7 @@ _BATCHES_BEHIND = 8  # batches of inputs whose numbers go through the few layers
 _CRITIC_WIDTH = 16  # with 64, maps are nearly the same (correlation 0.99) and cost twice as much
 
 
-@AttributionMethod(inputs="spatial")
+@AttributionMethod(title="IBA", inputs="spatial")
 def iba(
     model: nn.Module,
     request: Request,
@@ -79,7 +79,7 @@ def iba(
     return explain
 
 
-@AttributionMethod(inputs="spatial")
+@AttributionMethod(title="InputIBA", inputs="spatial")
 def input_iba(
     model: nn.Module,
     request: Request,

@@ -56,6 +56,7 @@ class _FeatureReader:
 
 
 @AttributionMethod(
+    title="CAM",
     inputs="spatial",
     model="a network that ends in global average pooling and a single `nn.Linear` or 1 × 1 convolution",
 )
@@ -90,7 +91,7 @@ def cam(model: nn.Module, request: Request, *, layer: str | None = None) -> Expl
     return explain
 
 
-@AttributionMethod(inputs="spatial", model="a convolutional network, or a vision transformer")
+@AttributionMethod(title="GradCAM", inputs="spatial", model="a convolutional network, or a vision transformer")
 def gradcam(model: nn.Module, request: Request, *, layer: str | None = None) -> Explain:
     """GradCAM (Selvaraju et al. 2017): feature maps weighted by their mean gradients, added, and resized to the input.
 

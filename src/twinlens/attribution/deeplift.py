@@ -55,7 +55,7 @@ def _check_complete(contributions: Tensor, gained: Tensor, batch: Request) -> No
 _MODEL = "a network of linear operations, activations (also in place, re-used or functional), max pooling and products"
 
 
-@AttributionMethod(model=_MODEL)
+@AttributionMethod(title="DeepLIFT", model=_MODEL)
 def deeplift(
     model: nn.Module,
     request: Request,
@@ -77,7 +77,7 @@ def deeplift(
     return contributing(model, like_one_input(baseline, "baseline", request.inputs)[None], check, max_pooling)
 
 
-@AttributionMethod(model=_MODEL, copies_of="deepshap", options_as=deeplift)
+@AttributionMethod(title="DeepSHAP", model=_MODEL, copies_of="deepshap", options_as=deeplift)
 def deepshap(
     model: nn.Module,
     request: Request,

@@ -27,7 +27,7 @@ def _gradient(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
     return gradient
 
 
-@AttributionMethod(tokens="embeddings")
+@AttributionMethod(title="Saliency", tokens="embeddings")
 def saliency(model: nn.Module, request: Request) -> Explain:
     """Saliency (Simonyan et al. 2014): the largest magnitude of the target logit's gradient over the channels."""
     return lambda batch: _largest(_gradient(model, batch.inputs, batch.targets))
@@ -37,13 +37,13 @@ def _largest(gradient: Tensor) -> Tensor:
     return gradient.abs() if gradient.dim() == 2 else gradient.abs().amax(dim=1)
 
 
-@AttributionMethod(tokens="embeddings")
+@AttributionMethod(title="Input × Gradient", tokens="embeddings")
 def input_x_gradient(model: nn.Module, request: Request) -> Explain:
     """Input × gradient (Shrikumar et al. 2016), summed over the channels, its positive part."""
     return lambda batch: batch.inputs * _gradient(model, batch.inputs, batch.targets)
 
 
-@AttributionMethod(model="a network with ReLUs")
+@AttributionMethod(title="Guided Backprop", model="a network with ReLUs")
 def guided_backprop(model: nn.Module, request: Request) -> Explain:
     """Guided backpropagation (Springenberg et al. 2015): ReLUs let only positive gradients pass.
 
@@ -81,7 +81,7 @@ def integrating(model: nn.Module, request: Request, *, steps: int = 32, baseline
     return explain
 
 
-@AttributionMethod(tokens="embeddings")
+@AttributionMethod(title="IG", tokens="embeddings")
 def integrated_gradients(
     model: nn.Module, request: Request, *, steps: int = 32, baseline: float | ArrayLike = 0.0
 ) -> Explain:
@@ -101,7 +101,7 @@ def _noisy_ig(
     return NoisyCopies(explain=one, kind=kind, samples=samples, variance=variance)
 
 
-@AttributionMethod(copies_of="integrated_gradients", combined="sg", options_as=integrated_gradients)
+@AttributionMethod(title="IG-SG", copies_of="integrated_gradients", combined="sg", options_as=integrated_gradients)
 def ig_sg(model: nn.Module, request: Request, *, samples: int = 20, variance: float = 0.3, **options: Any) -> Explain:
     """IG-SG: the mean of integrated gradients over noisy copies (SmoothGrad, Smilkov et al. 2017).
 
@@ -112,19 +112,19 @@ def ig_sg(model: nn.Module, request: Request, *, samples: int = 20, variance: fl
     return _noisy_ig(model, request, "sg", samples=samples, variance=variance, **options)
 
 
-@AttributionMethod(copies_of="integrated_gradients", combined="sq", options_as=ig_sg)
+@AttributionMethod(title="IG-SQ", copies_of="integrated_gradients", combined="sq", options_as=ig_sg)
 def ig_sq(model: nn.Module, request: Request, **options: Any) -> Explain:
     """IG-SQ: the mean square of integrated gradients over noisy copies (SmoothGrad², Hooker et al. 2019)."""
     return _noisy_ig(model, request, "sq", **options)
 
 
-@AttributionMethod(copies_of="integrated_gradients", combined="var", options_as=ig_sg)
+@AttributionMethod(title="IG-Var", copies_of="integrated_gradients", combined="var", options_as=ig_sg)
 def ig_var(model: nn.Module, request: Request, **options: Any) -> Explain:
     """IG-Var: the variance of integrated gradients over noisy copies (VarGrad, Adebayo et al. 2018)."""
     return _noisy_ig(model, request, "var", **options)
 
 
-@AttributionMethod(copies_of="saliency", options_as=ig_sg)
+@AttributionMethod(title="SmoothGrad", copies_of="saliency", options_as=ig_sg)
 def smoothgrad(
     model: nn.Module,
     request: Request,
@@ -149,7 +149,7 @@ def smoothgrad(
     )
 
 
-@AttributionMethod()
+@AttributionMethod(title="GradientSHAP")
 def gradient_shap(
     model: nn.Module,
     request: Request,
@@ -187,7 +187,7 @@ def gradient_shap(
     return explain
 
 
-@AttributionMethod(inputs="spatial", model="a convolutional network with ReLUs")
+@AttributionMethod(title="Excitation Backprop", inputs="spatial", model="a convolutional network with ReLUs")
 def excitation_backprop(
     model: nn.Module, request: Request, *, layer: str | None = None, contrastive: bool = False
 ) -> Explain:

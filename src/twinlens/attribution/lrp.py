@@ -43,7 +43,7 @@ def _choose(rule: str, epsilon: float, gamma: float, box: InputRule, spread: boo
     return Composite(dense=dense, convolution=convolution, first=first, spread=spread)
 
 
-@AttributionMethod(model=MODEL)
+@AttributionMethod(title="LRP", model=MODEL)
 def lrp(
     model: nn.Module,
     request: Request,

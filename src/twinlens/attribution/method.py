@@ -72,7 +72,7 @@ class AttributionMethod:
     Write a function of the model and a `Request` that prepares what all batches share, and returns a function that
     explains one batch. Its options are keywords with defaults, which the section "Args" of its docstring explains:
 
-        @AttributionMethod(inputs="images")
+        @AttributionMethod(title="GradCAM", inputs="images")
         def gradcam(model: nn.Module, request: Request, *, layer: str | None = None) -> Explain:
             '''GradCAM (…): feature maps weighted by their mean gradients.'''
             return lambda batch: ...  # attributions (B, C, *S) or maps (B, *S) of batch.inputs for batch.targets
@@ -86,6 +86,8 @@ class AttributionMethod:
     batch size nor on the order.
     """
 
+    title: str
+    """Its name as papers write it."""
     inputs: Inputs = "any"
     """Kind of inputs that it can explain."""
     any_callable: bool = False

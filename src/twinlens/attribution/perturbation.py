@@ -32,7 +32,7 @@ _WARM_UP = 0.25  # share of the steps in which only the mean of a mask is held t
 Masks = Callable[[int, int], Tensor]
 
 
-@AttributionMethod(model="a module that returns logits")
+@AttributionMethod(title="Occlusion", model="a module that returns logits")
 def occlusion(
     model: nn.Module,
     request: Request,
@@ -74,7 +74,7 @@ def occlusion(
     return explain
 
 
-@AttributionMethod(model="a module that returns logits")
+@AttributionMethod(title="RISE", model="a module that returns logits")
 def rise(
     model: nn.Module,
     request: Request,
@@ -186,7 +186,7 @@ def _random_masks(request: Request, count: int, cells: int, probability: float) 
     return masks
 
 
-@AttributionMethod(inputs="flat")
+@AttributionMethod(title="ExPerturb", inputs="flat")
 def extremal_perturbation(
     model: nn.Module,
     request: Request,

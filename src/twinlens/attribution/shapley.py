@@ -22,6 +22,7 @@ from twinlens.support.randomness import stream
 
 
 @AttributionMethod(
+    title="KernelSHAP",
     any_callable=True,
     model="a module that returns logits; or a callable, which gets NumPy arrays if `inputs` is one, such as "
     "scikit-learn's `predict_proba`",

@@ -105,7 +105,7 @@ def _read(flow: Tensor, last: Tensor, attention: Attention, batch: Request) -> T
 _MODEL = "a vision transformer whose layers attend to all patches, such as timm's and torchvision's ViT"
 
 
-@AttributionMethod(inputs="images", model=_MODEL)
+@AttributionMethod(title="Attention Rollout", inputs="images", model=_MODEL)
 def attention_rollout(model: nn.Module, request: Request) -> Explain:
     """Attention rollout (Abnar & Zuidema 2020): attention, half of it residual, multiplied through all layers.
 
@@ -122,7 +122,7 @@ def attention_rollout(model: nn.Module, request: Request) -> Explain:
     return explain
 
 
-@AttributionMethod(inputs="images", model=_MODEL)
+@AttributionMethod(title="Gradient Attention", inputs="images", model=_MODEL)
 def gradient_attention(model: nn.Module, request: Request) -> Explain:
     """Gradient-weighted attention (Chefer et al. 2021): attention × its gradient, added up through all layers."""
 
@@ -137,7 +137,7 @@ def gradient_attention(model: nn.Module, request: Request) -> Explain:
     return explain
 
 
-@AttributionMethod(model=MODEL)
+@AttributionMethod(title="AttnLRP", model=MODEL)
 def attn_lrp(
     model: nn.Module,
     request: Request,

@@ -222,13 +222,18 @@ def _with(entry: object, kind: str, key: str, value: object) -> dict[str, object
     return {**(entry if isinstance(entry, Mapping) else {kind: entry}), key: value}
 
 
-def read_config(path: str) -> Arguments:
-    """Read run.toml, refusing keys that are not options; `Options` checks the values."""
+def read_toml(path: str) -> Arguments:
+    """Read a TOML file, or refuse it."""
     try:
         with open(path, "rb") as file:  # which may be a pipe, or a device without end
-            config = tomllib.loads(file.read(_LARGEST_CONFIG).decode())
+            return tomllib.loads(file.read(_LARGEST_CONFIG).decode())
     except (ValueError, RecursionError) as error:  # not TOML, nested too deeply, not UTF-8, or not a valid path
         raise ValueError(f"`{path}` is not a valid TOML file: {error}") from None
+
+
+def read_config(path: str) -> Arguments:
+    """Read run.toml, refusing keys that are not options; `Options` checks the values."""
+    config = read_toml(path)
     fields = {field.name: field for field in fields_of(Options) if field.name not in PYTHON_ONLY}
     names = ("model", "data", "methods", *fields)
     for name, value in config.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Hashable, Mapping, Sequence
 from itertools import groupby
 
@@ -20,14 +21,18 @@ from twinlens.report.results_table import (
     Cell,
     ResultsTable,
     describe_columns,
+    describe_options,
+    describe_settings,
     differences_table,
     results_table,
+    without_zeros,
 )
 from twinlens.run.stored_run import run_labels
-from twinlens.run.wording import describe_stopping, find_headlines, group_warnings
+from twinlens.run.wording import describe_stopping, find_headlines, group_warnings, listed
 from twinlens.statistics.contrasts import RunComparison
 
 _COLOURS = {"better": "green", "undecided": "red", "worse": "red"}
+_MOST_COLUMNS = 8  # columns of numbers in a table
 
 
 class _PipedConsole(Console):
@@ -63,31 +68,30 @@ def print_evaluation(evaluation: Evaluation, where: str | None = None) -> None:
     if skipped:
         print_plain(console, f"Skipped: {len(skipped)} samples; the first: {skipped[0].reason}")
     if evaluation.metrics:
-        _print_table(console, results_table([evaluation], [evaluation.path.name]), groups=False, times=True)
-        console.print(printable_line(describe_columns(results)), style="dim", markup=False)
-    for note in evaluation.notes:
-        print_plain(console, f"Note: {note}")
-    for sentence in find_headlines(results):
+        _print_results(console, [evaluation])
+    headlines, sides = find_headlines(results), len(results.advice)  # one sentence per side, then about other methods
+    for sentence in headlines[:sides]:
         print_plain(console, f"• {sentence}")
-    source = "--json" if evaluation.file is None else evaluation.file.name
+    notes = [*evaluation.notes, *([" ".join(headlines[sides:])] if headlines[sides:] else [])]
     for alike in group_warnings(results.warnings, evaluation.methods):
-        more = f" ({len(alike) - 1} similar, see {source})" if len(alike) > 1 else ""
-        print_plain(console, f"Note: {alike[0]}{more}")
-    print_plain(console, where or f"All files are in {evaluation.path}")
+        others = [warning.partition(": ")[0] for warning in alike[1:]]
+        notes.append(f"{alike[0]} Similar: {listed(others)}." if others else alike[0])
+    for note in notes:
+        print_plain(console, f"Note: {note}")
+    page = evaluation.path / "report.html"
+    print_plain(console, where or (f"Page: {page}" if page.exists() else f"All files are in {evaluation.path}"))
 
 
 def print_runs(evaluations: Sequence[Evaluation], *, verdicts: bool = False) -> None:
     """Print the tables of several runs as one, and on request a sentence about each pair of methods."""
     console = open_console()
-    table = results_table(evaluations, run_labels(evaluations))
-    _print_table(console, table, groups=len(evaluations) > 1, times=True)
+    _print_results(console, evaluations)
     for evaluation in evaluations:
-        print_plain(console, f"{evaluation.path}: {describe_columns(evaluation.results)}")
         for note in evaluation.notes:
-            print_plain(console, f"  Note: {note}")
+            print_plain(console, f"Note: {evaluation.path}: {note}")
         compared = evaluation.comparison() if verdicts else None
         for verdict in compared.verdicts if compared else ():
-            print_plain(console, f"  {verdict}")
+            print_plain(console, f"  {evaluation.path}: {verdict}")
 
 
 def print_differences(comparison: RunComparison, evaluations: Sequence[Evaluation], *, verdicts: bool = False) -> None:
@@ -95,7 +99,7 @@ def print_differences(comparison: RunComparison, evaluations: Sequence[Evaluatio
     console = open_console()
     table = differences_table(comparison.pairs, [evaluation.results for evaluation in evaluations])
     if table.rows:
-        _print_table(console, table, groups=True, times=False)
+        _print_table(console, table, groups=True, times=False, elsewhere="are on the page")
         legend = (
             "Differences between the runs, the first minus the second; below, 95% intervals that hold simultaneously "
             "for all methods; bold: significant."
@@ -107,16 +111,31 @@ def print_differences(comparison: RunComparison, evaluations: Sequence[Evaluatio
         print_plain(console, f"  {verdict}")
 
 
-def _print_table(console: Console, results: ResultsTable, *, groups: bool, times: bool) -> None:
-    """Print a table with the columns that fit the terminal, and name the others."""
-    columns, wide = len(results.columns) + times, console.options.update(width=10_000)
+def _print_results(console: Console, evaluations: Sequence[Evaluation]) -> None:
+    """Print the table of one or several runs, with what its columns mean and how they were measured."""
+    table = results_table(evaluations, run_labels(evaluations))
+    runs = " ".join(shlex.quote(str(evaluation.path)) for evaluation in evaluations)
+    command = f"are shown by: twinlens report {runs} --table markdown --columns all"
+    shown = _print_table(console, table, groups=len(evaluations) > 1, times=True, elsewhere=command)
+    lines = [describe_columns(shown)]
+    for run in evaluations:
+        start = f"{run.path}: {run.title}. " if len(evaluations) > 1 else ""
+        lines += [start + describe_settings(run, shown), describe_options(run)]
+    for line in filter(None, lines):
+        console.print(printable_line(line), style="dim", markup=False, highlight=False)
+
+
+def _print_table(console: Console, results: ResultsTable, *, groups: bool, times: bool, elsewhere: str) -> ResultsTable:
+    """Print the first columns, as many as fit, say where the others are, and return what was printed."""
+    columns, wide = min(_MOST_COLUMNS, len(results.columns) + times), console.options.update(width=10_000)
     table = _layout(results, columns, groups=groups)
     while columns > 2 and console.measure(table, options=wide).maximum > console.width:
         columns -= 1
         table = _layout(results, columns, groups=groups)
     console.print(table)
-    if hidden := [column.title for column in results.columns[columns:]]:
-        console.print(plain(f"Not shown for lack of width, see the report: {', '.join(hidden)}."), style="dim")
+    if hidden := [column.name for column in results.columns[columns:]]:
+        print_plain(console, f"More columns ({', '.join(hidden)}) {elsewhere}")
+    return results.select([column.key for column in results.columns[:columns]])
 
 
 def _layout(results: ResultsTable, columns: int, *, groups: bool) -> Table:
@@ -142,11 +161,11 @@ def plain(name: str) -> str:
 
 def _cell(cell: Cell) -> str:
     """Format a number with its interval below."""
-    if cell.text == UNDEFINED:
+    if not cell.measured:
         return UNDEFINED
-    style = "bold" if cell.bold else _COLOURS.get(cell.direction or "", "")
-    ends = "–".join(f"{end:z.2f}".replace("0.", ".", 1) for end in cell.ends or ())
-    return (f"[{style}]{cell.text}[/]" if style else cell.text) + (f"\n[dim]{ends}[/dim]" if ends else "")
+    style, text = "bold" if cell.bold else _COLOURS.get(cell.direction or "", ""), cell.text()
+    ends = without_zeros("–".join(f"{end:z.2f}" for end in cell.ends or ()))
+    return (f"[{style}]{text}[/]" if style else text) + (f"\n[dim]{ends}[/dim]" if ends else "")
 
 
 def print_selftest(result: pd.DataFrame, samples: int) -> None:

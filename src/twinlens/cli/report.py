@@ -7,18 +7,21 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import get_args
 
+from twinlens.cli.flags import names_of, read_toml
 from twinlens.cli.printing import print_differences, print_runs
 from twinlens.errors import RunError, printable_line, short_repr
 from twinlens.outcome import Evaluation, open_evaluation
 from twinlens.report import format_table, write_false_features, write_figures, write_report
 from twinlens.report.false_features import file_names
+from twinlens.report.table_formats import KINDS, Intervals
 from twinlens.run.directory import RunDirectory
 from twinlens.run.run_comparison import compare_evaluations
 from twinlens.run.stored_run import run_labels
-from twinlens.support.fields import to_json
+from twinlens.support.fields import convert, to_json
 
 
 def add_report(parser: argparse.ArgumentParser) -> None:
@@ -36,7 +39,24 @@ def add_report(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="write a PNG per sample and method of what soundness judged false instead",
     )
-    parser.add_argument("--table", choices=("latex", "markdown", "csv"), help="print the table for a paper instead")
+    parser.add_argument("--table", choices=KINDS, help="print the table for a paper instead")
+    parser.add_argument(
+        "--columns",
+        metavar="A,B,…",
+        help="columns of the table: headline (default), all (default of csv), or names such as soundness_rank",
+    )
+    parser.add_argument("--digits", type=int, metavar="N", help="digits after the decimal point (default: 2)")
+    parser.add_argument(
+        "--intervals",
+        choices=get_args(Intervals),
+        help="where the table has intervals (default: below in latex, inline in markdown)",
+    )
+    parser.add_argument(
+        "--names",
+        action="append",
+        metavar="NAME=TITLE|FILE",
+        help='title of a method in the table, or a TOML file of lines NAME = "TITLE"; repeatable',
+    )
 
 
 def _add_results(parser: argparse.ArgumentParser) -> None:
@@ -50,8 +70,12 @@ def _add_results(parser: argparse.ArgumentParser) -> None:
 def run_report(arguments: argparse.Namespace) -> None:
     """Write a page, figures, or a table."""
     evaluations = [open_evaluation(path, results=arguments.results) for path in arguments.runs]
+    if not arguments.table:
+        for name in ("columns", "digits", "intervals", "names"):
+            if getattr(arguments, name) is not None:
+                raise ValueError(f"`{name}` is an option of tables: add --table {'|'.join(KINDS)}.")
     if arguments.table:
-        _print_table(evaluations, arguments.table)
+        _print_table(evaluations, arguments)
     elif arguments.figures:
         with writing_to(arguments.figures, "figures"):
             paths = write_figures(evaluations, arguments.figures)
@@ -89,14 +113,34 @@ def _write_false_features(evaluations: Sequence[Evaluation], directory: str) -> 
         print(printable_line(f"{count} pictures in {folder}"))
 
 
-def _print_table(evaluations: Sequence[Evaluation], kind: str) -> None:
+def _print_table(evaluations: Sequence[Evaluation], arguments: argparse.Namespace) -> None:
     """Print the table; notes go to stderr and, as comments, into LaTeX and Markdown."""
-    for line in format_table(evaluations, kind).splitlines():
+    kind, columns = arguments.table, arguments.columns
+    text = format_table(
+        evaluations,
+        kind,
+        columns=None if columns is None else names_of(columns),
+        digits=arguments.digits,
+        intervals=arguments.intervals,
+        names=_read_names(arguments.names or ()),
+    )
+    for line in text.splitlines():
         print(printable_line(line))
     for note in (printable_line(f"{run.path}: {note}") for run in evaluations for note in run.notes):
         print(f"twinlens: warning: {note}", file=sys.stderr)
         if kind != "csv":
             print(f"% {note}" if kind == "latex" else f"\n{note}")
+
+
+def _read_names(texts: Sequence[str]) -> dict[str, str]:
+    """Return titles of methods; each text is NAME=TITLE or the path of a TOML file."""
+    names: dict[str, str] = {}
+    for text in texts:
+        name, equals, title = text.partition("=")
+        if bool(name and title) != bool(equals) or not (equals or Path(text).is_file()):
+            raise ValueError(f"`names` must be NAME=TITLE or the path of a TOML file; got {short_repr(text)}.")
+        names |= {name: title} if equals else convert(read_toml(text), Mapping[str, str], "names")
+    return names
 
 
 @contextlib.contextmanager

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
+_QUICK = 5_000  # samples whose interval is computed to print a curve, within a second or two
+
+
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Curve(ABC):
     """What all curves have in common."""
@@ -66,9 +69,11 @@ class Curve(ABC):
     """Whether the area is taken over predictive levels."""
 
     def __repr__(self) -> str:
+        samples = len(self.table)
+        area = self.interval() if samples <= _QUICK else Estimate(value=self.area(), samples=samples)
         degenerate = "".join(f", {count} {kind} maps" for kind, count in self.degenerate.items() if count)
         return (
-            f"{type(self).__name__}({len(self.levels)} levels, {len(self.table)} samples, {self.measure}, "
+            f"{type(self).__name__}({area}, {len(self.levels)} levels, {samples} samples, {self.measure}, "
             f"protocol {self.protocol.name}{degenerate})"
         )
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
+from twinlens.attribution import METHODS
+from twinlens.attribution.method import declared, options_of
+from twinlens.errors import unknown
 from twinlens.run.results import CurveResults, Results
-from twinlens.run.wording import name_of, performance_of
+from twinlens.run.wording import listed, name_of, performance_of
 from twinlens.statistics.contrasts import RunPair
 from twinlens.support.estimate import Estimate
+from twinlens.support.fields import JSON
 from twinlens.support.resampling import FEWEST
 
 if TYPE_CHECKING:
@@ -42,11 +48,18 @@ class Column:
     """Whether sorting by it puts large values first."""
     chance: float | None = None
     """The area of random maps, where the metric knows it."""
+    headline: bool = False
+    """Whether it belongs to the headline metrics: soundness and completeness, each with its skill."""
 
     @property
     def title(self) -> str:
         """The heading in one line."""
         return self.heading.replace("-\n", "").replace("\n", " ")
+
+    @property
+    def name(self) -> str:
+        """The heading in one line, without its arrow."""
+        return self.title.rstrip(" ↑↓")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,14 +81,22 @@ class Cell:
     """For an area, the curve with its exchanged control and skill."""
 
     @property
-    def text(self) -> str:
-        """The number with three digits."""
-        return UNDEFINED if self.estimate is None else format_number(self.estimate.value, signed=self.signed)
+    def measured(self) -> bool:
+        """Whether there is a number."""
+        return self.estimate is not None and self.estimate.value is not None
 
     @property
     def ends(self) -> tuple[float, float] | None:
         """The interval, or None."""
         return None if self.estimate is None else self.estimate.interval
+
+    def text(self, digits: int = 3) -> str:
+        """Return the number with this many digits."""
+        return format_number(self.estimate.value if self.estimate else None, signed=self.signed, digits=digits)
+
+    def interval(self, digits: int) -> str:
+        """Return the interval with this many digits, or nothing."""
+        return "" if self.ends is None else "[{}, {}]".format(*(format_number(e, digits=digits) for e in self.ends))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,6 +106,8 @@ class Row:
     group: str = field(metadata=_NOT_ON_THE_PAGE)
     """Label of the run, or of both."""
     method: str
+    title: str = field(default="", metadata=_NOT_ON_THE_PAGE)
+    """The method's name as papers write it; empty in tables that are not for papers."""
     cells: tuple[Cell, ...]
     baseline: bool = False
     front: float | None = None
@@ -99,22 +122,69 @@ class ResultsTable:
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
 
+    def select(self, columns: Sequence[str]) -> ResultsTable:
+        """Return the table with some columns, by key; "headline" and "all" stand for several."""
+        keys = [column.key for column in self.columns]
+        groups = {"headline": [column.key for column in self.columns if column.headline] or keys, "all": keys}
+        for name in columns:
+            if name not in (*keys, *groups):
+                raise unknown("columns", name, [*groups, *keys])
+        chosen = dict.fromkeys(key for name in columns for key in groups.get(name, [name]))
+        places = [keys.index(key) for key in chosen]
+        alone = [k for before, k in pairwise([-1, *places]) if self.columns[k].kind == "skill" and before != k - 1]
+        heads = {k: replace(self.columns[k], heading=f"{self.columns[k - 1].name} skill ↑") for k in alone}
+        return ResultsTable(
+            columns=tuple(heads.get(k, self.columns[k]) for k in places),
+            rows=tuple(replace(row, cells=tuple(row.cells[k] for k in places)) for row in self.rows),
+        )
 
-def format_number(value: float | None, *, signed: bool = False) -> str:
-    """Return a number with three digits, without a negative zero."""
-    return UNDEFINED if value is None else f"{value:{'+' if signed else ''}z.3f}"
+
+def format_number(value: float | None, *, signed: bool = False, digits: int = 3) -> str:
+    """Return a number with this many digits, without a negative zero."""
+    return UNDEFINED if value is None else f"{value:{'+' if signed else ''}z.{digits}f}"
 
 
-def results_table(evaluations: Sequence[StoredRun], labels: Sequence[str]) -> ResultsTable:
-    """Build the table of one or several runs.
+def without_zeros(text: str) -> str:
+    """Return text whose numbers begin with the decimal point, for narrow columns.
 
-    Each metric has a column. The headline metrics of soundness and completeness have their skill next to them, where it
-    was measured. Sparseness and numbers from checks follow. Bold is the best method where it is significantly better
-    than all other candidates; baseline methods come last and are never bold.
+    Example:
+        >>> without_zeros("[-0.10, 10.25]")
+        '[-.10, 10.25]'
+    """
+    return re.sub(r"(?<![0-9])0\.", ".", text)
+
+
+def method_title(run: StoredRun, method: str) -> str:
+    """Return the name of a run's method as papers write it; your own names and methods keep theirs."""
+    record = run.manifest.methods.get(method)
+    built_in = record is not None and record.method == method and method in METHODS
+    return declared(METHODS[method]).title if built_in else method
+
+
+def method_options(run: StoredRun, method: str) -> dict[str, JSON]:
+    """Return the options of a run's method that differ from its defaults and may change its maps."""
+    record = run.manifest.methods.get(method)
+    if record is None:
+        return {}
+    known = options_of(METHODS[record.method]) if record.method in METHODS else {}
+    defaults = {name: parameter.default for name, parameter in known.items()}
+    own = {name: value for name, value in record.options.items() if name != "batch_size"}
+    return {name: value for name, value in own.items() if name not in defaults or value != defaults[name]}
+
+
+def results_table(
+    evaluations: Sequence[StoredRun], labels: Sequence[str], names: Mapping[str, str] | None = None
+) -> ResultsTable:
+    """Build the table of one or several runs; `names` are your own titles of methods.
+
+    Each metric has a column. The headline metrics, soundness and completeness, come first, with their skill next to
+    them where it was measured. Sparseness and numbers from checks are last. Bold is the best method of a headline
+    column, where it is clearly better than all others with skill; baseline methods come last and are never bold.
     """
     sides = [side_columns(evaluation) for evaluation in evaluations]
     runs = [evaluation.results for evaluation in evaluations]
-    metrics = dict.fromkeys(metric for results in runs for metric in results.settings.metrics)
+    headline = [metric for results in runs for metric in results.sides]
+    metrics = dict.fromkeys([*headline, *(metric for results in runs for metric in results.settings.metrics)])
     columns = [column for metric in metrics for column in _metric_columns(runs, metric)]
     columns += {column.key: column for columns in reversed(sides) for column in columns}.values()
     rows = []
@@ -125,6 +195,7 @@ def results_table(evaluations: Sequence[StoredRun], labels: Sequence[str]) -> Re
             Row(
                 group=label,
                 method=method,
+                title=(names or {}).get(method, method_title(evaluation, method)),
                 cells=tuple(
                     _side_cell(numbers.get(column.key, {}).get(method))
                     if column.kind == "side"
@@ -144,12 +215,18 @@ def _metric_columns(runs: Sequence[Results], metric: str) -> list[Column]:
     """Return the column of a metric, and that of its skill if it is a headline metric that has one."""
     having = [results for results in runs if metric in results.settings.metrics]
     about = having[0].about(metric)
-    better, heading = about.higher_is_better, f"{about.heading} {about.arrow}"
-    columns = [Column(key=metric, heading=heading, summary=about.summary, descending=better, chance=about.chance)]
-    if any(metric in results.sides and results.with_skill(metric) for results in having):
-        summary = f"How much better in {name_of(having[0], metric)} than the same maps exchanged between the samples"
-        columns.append(Column(key=f"{metric}_skill", heading="skill ↑", summary=summary, kind="skill"))
-    return columns
+    area = Column(
+        key=metric,
+        heading=f"{about.heading} {about.arrow}",
+        summary=about.summary,
+        descending=about.higher_is_better,
+        chance=about.chance,
+        headline=any(metric in results.sides for results in having),
+    )
+    if not (area.headline and any(results.with_skill(metric) for results in having)):
+        return [area]
+    summary = f"How much better in {name_of(having[0], metric)} than the same maps exchanged between the samples"
+    return [area, Column(key=f"{metric}_skill", heading="skill ↑", summary=summary, kind="skill", headline=True)]
 
 
 def _metric_cell(results: Results, method: str, column: Column) -> Cell:
@@ -163,7 +240,8 @@ def _metric_cell(results: Results, method: str, column: Column) -> Cell:
     ranks = [row for row in results.ranking if (row.metric, row.method) == (metric, method)]
     spans = ["rank " + " to ".join(map(str, dict.fromkeys((row.best_rank, row.worst_rank)))) for row in ranks]
     details = [UNDEFINED if curve.area.value is None else repr(curve.area.value), *spans, *([skill] if skill else [])]
-    return Cell(estimate=curve.area, bold=method == results.best(metric), details=", ".join(details), curve=curve)
+    best = len(results.methods) > 1 and method == results.best(metric)
+    return Cell(estimate=curve.area, bold=best, details=", ".join(details), curve=curve)
 
 
 def _skill_details(curve: CurveResults) -> str | None:
@@ -269,18 +347,58 @@ def describe_samples_of(pair: RunPair) -> str:
     return f"{one} samples, paired" if pair.paired else f"{one} and {other} independent samples"
 
 
-def describe_columns(results: Results) -> str:
-    """Return what the columns of a run's table mean, in a few sentences."""
-    limits = "".join(
-        f" {name_of(results, metric)} up to {performance_of(results, metric)} {high:.2f};"
-        for metric, high in results.soundness_up_to.items()
+def describe_columns(table: ResultsTable, intervals: str = "below") -> str:
+    """Return what the columns and the bold numbers of a run's table mean; `intervals` is where they are, or "none"."""
+    down = any("↓" in column.heading for column in table.columns)
+    where = {"below": "; below, 95% intervals", "inline": "; in brackets, 95% intervals", "none": ""}
+    sentences = [f"↑ more is better{', ↓ less is better' if down else ''}{where[intervals]}."]
+    chance: dict[float, list[str]] = {}
+    for column in table.columns:
+        if column.chance is not None:
+            chance.setdefault(column.chance, []).append(column.name)
+    sentences += [
+        f"By chance, {listed(names)} {'is' if len(names) == 1 else 'are'} {level:g}." for level, names in chance.items()
+    ]
+    if any(column.kind == "skill" for column in table.columns):
+        sentences.append("Skill: how much better than the same maps exchanged between the samples; 0 means no better.")
+    if any(column.key == "sparseness" for column in table.columns):
+        sentences.append("Sparseness: near 1 where few features have all attribution; neither more nor less is better.")
+    if any(column.headline for column in table.columns):
+        cells = [cell for row in table.rows for cell in row.cells]
+        bold, skill = any(cell.bold for cell in cells), any(cell.curve and cell.curve.skill for cell in cells)
+        clear = f"clearly better than {'the baselines and all other methods with skill' if skill else 'all others'}"
+        sentences.append(f"Bold: {clear}." if bold else f"Nothing is bold: no method is {clear}.")
+    return " ".join(sentences)
+
+
+def describe_settings(run: StoredRun, table: ResultsTable) -> str:
+    """Return in how many steps or levels a run measured the columns of a table; empty for columns of other runs."""
+    groups: dict[str, list[str]] = {}
+    for column in table.columns:
+        if column.kind == "area" and column.key in run.results.settings.metrics:
+            groups.setdefault(_measured(run.results, column.key), []).append(column.name)
+    text = "; ".join(f"{listed(names)}: {measured}" for measured, names in groups.items())
+    return f"{text[:1].upper()}{text[1:]}." if text else ""
+
+
+def describe_options(run: StoredRun, names: Mapping[str, str] | None = None) -> str:
+    """Return the options of the methods that do not have their defaults, in a sentence; `names` are other names."""
+    texts = []
+    for method in run.results.best_first():
+        options = [f"{key.replace('_', ' ')} {value}" for key, value in method_options(run, method).items()]
+        texts += [f"{(names or {}).get(method, method)} {', '.join(options)}"] if options else []
+    return f"Options: {'; '.join(texts)}." if texts else ""
+
+
+def _measured(results: Results, metric: str) -> str:
+    """Return the steps or levels of a metric, and what else its numbers depend on."""
+    settings = results.settings.metrics[metric]
+    if not results.kind(metric).needs_performance:
+        return f"{settings['steps']} steps"
+    levels = max(
+        (len(method.metrics[metric].levels) for method in results.methods.values() if metric in method.metrics),
+        default=0,
     )
-    text = f"One number for each curve:{limits} ↑ more is better, ↓ less is better; below, 95% intervals."
-    chance = {name_of(results, name): results.about(name).chance for name in results.settings.metrics}
-    levels = [f"{name} {level:g}" for name, level in chance.items() if level is not None]
-    text += f" By chance: {', '.join(levels)}." if levels else ""
-    if any(map(results.with_skill, results.sides)):
-        text += " Skill: how much better than the same maps exchanged between the samples; 0 means no better."
-    if any(method.properties for method in results.methods.values()):
-        text += " Sparseness: near 1 where few features have all attribution; neither more nor less is better."
-    return text
+    measure, high = performance_of(results, metric), results.soundness_up_to.get(metric)
+    epsilon = f", ε = {settings['epsilon']:g}" if "epsilon" in settings else ""
+    return f"{levels} levels, {measure}{'' if high is None else f' up to {high:.2f}'}{epsilon}"

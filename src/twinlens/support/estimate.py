@@ -20,7 +20,7 @@ from twinlens.support.resampling import FEWEST, around, band, resample_mean
 _KEPT_IN_MEMORY = {"stored": False}
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Estimate:
     """A number with its interval.
 
@@ -28,8 +28,8 @@ class Estimate:
     samples share their resamples, and their difference is paired.
 
     Example:
-        >>> print(Estimate(value=0.5, low=0.4, high=0.6, samples=100))
-        0.500 [0.400, 0.600]
+        >>> Estimate(value=0.5, low=0.4, high=0.6, samples=100)
+        Estimate(0.500 [0.400, 0.600], 100 samples)
         >>> replicates = np.linspace(0.4, 0.6, 101)
         >>> print(Estimate.of(0.5, replicates, samples=100) - 0.5)
         0.000 [-0.097, 0.097]
@@ -50,13 +50,13 @@ class Estimate:
     p: float | None = None
     """Two-sided p-value of the number being zero; None where it was not computed."""
 
-    replicates: Floats | None = field(default=None, repr=False, compare=False, metadata=_KEPT_IN_MEMORY)
+    replicates: Floats | None = field(default=None, compare=False, metadata=_KEPT_IN_MEMORY)
     """(R,) the same number in each resample; None where they are not kept."""
 
-    confidence: float = field(default=0.95, repr=False, compare=False, metadata=_KEPT_IN_MEMORY)
+    confidence: float = field(default=0.95, compare=False, metadata=_KEPT_IN_MEMORY)
     """Nominal coverage of the interval."""
 
-    reach: float | None = field(default=None, repr=False, compare=False, metadata=_KEPT_IN_MEMORY)
+    reach: float | None = field(default=None, compare=False, metadata=_KEPT_IN_MEMORY)
     """How far an unseen sample may differ: the size of the number before anything is subtracted from it."""
 
     @staticmethod
@@ -118,6 +118,10 @@ class Estimate:
             )
             for k, p in enumerate(together.p_values())
         ]
+
+    def __repr__(self) -> str:
+        p = "" if self.p is None else f", p = {self.p:.3f}"
+        return f"Estimate({self}, {self.samples} samples{p})"
 
     def __str__(self) -> str:
         if self.value is None:
