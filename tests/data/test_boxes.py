@@ -85,7 +85,7 @@ def test_xml_that_is_refused_by_its_file(tmp_path, text, message):
 
 
 def test_another_kind_of_file_is_refused(tmp_path):
-    with pytest.raises(DataError, match=r"must be a .csv file or a folder of Pascal VOC XML"):
+    with pytest.raises(DataError, match=r"must be a .csv file, or a folder of Pascal VOC XML files or of masks"):
         read_boxes(written(tmp_path, "", "boxes.txt"))
 
 
@@ -123,6 +123,42 @@ def test_boxes_go_where_their_pixels_go(size, squash):
     assert seen.any()
     assert int((region != seen).sum()) <= 2  # a pixel whose centre is at an edge may be grey
     assert int(region.sum()) < 16 * 16
+
+
+@pytest.mark.parametrize("size", [(40, 60), (64, 32)])
+@pytest.mark.parametrize("kind", ["L", "1", "RGB", "P"])
+def test_masks_go_where_their_pixels_go(tmp_path, size, kind):
+    """A disc off the centre, through the whole preprocessing as a picture and as a mask."""
+    y, x = np.ogrid[: size[1], : size[0]]
+    inside = (x - size[0] / 2 - 2) ** 2 + (y - size[1] / 2 + 3) ** 2 < (min(size) / 4) ** 2
+    values = np.where(inside, 1 if kind == "P" else 255, 0).astype(np.uint8)
+    if kind == "P":
+        values[:2] = 255  # a border that belongs to no class
+    mask = Image.fromarray(values)
+    if kind == "P":
+        mask.putpalette([k for k in range(256) for _ in range(3)])
+    (tmp_path / "dog").mkdir()
+    (mask if kind in "LP" else mask.convert(kind)).save(tmp_path / "dog" / "1.png")
+    (tmp_path / "notes.txt").write_text("made by hand")
+    boxes = boxes_of_samples(read_boxes(str(tmp_path)), IDS)
+    assert list(boxes) == [1]
+    preprocessing = Preprocessing(resize=24, crop=16, interpolation="bilinear")
+    seen = preprocessing(Image.fromarray(np.where(inside, 255, 0).astype(np.uint8)).convert("RGB"))[0] > 0.5
+    region = draw_regions(boxes, [size] * len(IDS), preprocessing, (16, 16))
+    assert region.flatten(1).any(dim=1).tolist() == [False, True, False, False]
+    assert int((region[1] != seen).sum()) <= 6  # at the edge
+    assert 50 < int(region[1].sum()) < 200
+
+
+def test_masks_of_another_size_are_refused_and_images_next_to_xml_are_no_masks(tmp_path):
+    Image.new("L", (8, 6), 255).save(tmp_path / "1.png")
+    [mask] = read_boxes(str(tmp_path))
+    with pytest.raises(
+        DataError, match=r"1.png': a mask must be as large as its image of 10 × 10 pixels; it has 8 × 6"
+    ):
+        draw_regions({0: [mask]}, [(10, 10)], Preprocessing(), (10, 10))
+    written(tmp_path, VOC, "1.xml")
+    assert [one.mask for one in read_boxes(str(tmp_path))] == [None, None]
 
 
 def test_samples_without_a_box_and_boxes_that_are_cut_off_have_no_region():

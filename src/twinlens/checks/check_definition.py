@@ -62,7 +62,7 @@ class CheckOptions:
 
     boxes: str | None = None
     """Boxes around the objects: FILE.csv with the columns image,xmin,ymin,xmax,ymax[,label], or a folder of Pascal VOC
-    XML files; in pixels of the original images."""
+    XML files, in pixels of the original images; or a folder of masks, images in which the object is not black."""
 
     any_label: bool = False
     """Use all boxes of an image; by default, only those labelled with the sample's class."""

@@ -1,4 +1,4 @@
-"""Bounding boxes of the objects in images, from a CSV file or Pascal VOC's XML, and as regions of the input.
+"""Bounding boxes or masks of the objects in images, from a CSV file, Pascal VOC's XML or images, and as regions.
 
 Shapes: N samples; inputs are H × W.
 """
@@ -14,16 +14,18 @@ from xml.etree import ElementTree
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from twinlens.data.images import reading
-from twinlens.data.sources import read_table
+from twinlens.data.images import opened_image, reading
+from twinlens.data.sources import IMAGE_SUFFIXES, read_table
 from twinlens.errors import DataError
 from twinlens.models.preprocessing import Preprocessing
 from twinlens.support.files import check_regular
 
 _EDGES = ("xmin", "ymin", "xmax", "ymax")
 _LARGEST_XML = 2**20  # bytes; an annotation has a few hundred
+_VOID = 255  # the colour of pixels of no class in Pascal VOC's masks
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +40,8 @@ class Box:
     """Class of the object, where it is known."""
     origin: str
     """File and line, or number of the object, for errors."""
+    mask: Path | None = None
+    """An image as large as the original, in which the object is not black; the box is then all of it."""
 
 
 def read_boxes(path: str) -> list[Box]:
@@ -45,16 +49,21 @@ def read_boxes(path: str) -> list[Box]:
 
     Args:
         path: FILE.csv with the columns image (or id), xmin, ymin, xmax, ymax and optionally label, edges counted from
-            0 at the upper left corner (0, 0, width, height is the whole image); or a folder with Pascal VOC's XML, one
-            file per image with its name, pixels counted from 1 and the last included.
+            0 at the upper left corner (0, 0, width, height is the whole image); or a folder with one file per image and
+            with its name: Pascal VOC's XML, pixels counted from 1 and the last included, or masks, images in which the
+            object is not black. In masks with a palette, colour 255 is no object, as in Pascal VOC's.
     """
     if os.path.isdir(path):
-        files = sorted(file for file in Path(path).rglob("*") if file.suffix.lower() == ".xml")
-        boxes = [box for file in files for box in _read_voc(file, file.relative_to(path).with_suffix("").as_posix())]
+        files = [(file, file.relative_to(path).with_suffix("").as_posix()) for file in sorted(Path(path).rglob("*"))]
+        boxes = [box for file, image in files if file.suffix.lower() == ".xml" for box in _read_voc(file, image)]
+        # Next to XML files, images are those that it describes.
+        boxes = boxes or [_open_mask(file, image) for file, image in files if file.suffix.lower() in IMAGE_SUFFIXES]
     elif path.lower().endswith(".csv"):
         boxes = _read_csv(path)
     else:
-        raise DataError(f"`boxes` must be a .csv file or a folder of Pascal VOC XML files; '{path}' is neither.")
+        raise DataError(
+            f"`boxes` must be a .csv file, or a folder of Pascal VOC XML files or of masks; '{path}' is neither."
+        )
     if not boxes:
         raise DataError(f"`boxes` must hold at least one box; '{path}' holds none.")
     return boxes
@@ -98,6 +107,21 @@ def _read_voc(file: Path, image: str) -> list[Box]:
         label = (one.findtext("name") or "").strip() or None
         boxes.append(Box(image=image, edges=_edges(edges, origin, from_one=True), label=label, origin=origin))
     return boxes
+
+
+def _open_mask(file: Path, image: str) -> Box:
+    with opened_image(str(file), str(file)) as mask:
+        width, height = mask.size
+    return Box(image=image, edges=(0.0, 0.0, float(width), float(height)), label=None, origin=f"'{file}'", mask=file)
+
+
+def _read_mask(file: Path) -> NDArray[np.bool_]:
+    """Read where the object is in an image (H, W)."""
+    with opened_image(str(file), str(file)) as mask:
+        palette = mask.mode == "P"
+        values = np.array(mask if palette else mask.convert("L"))
+    inside: NDArray[np.bool_] = (values > 0) & ~(palette & (values == _VOID))
+    return inside
 
 
 class _Builder(ElementTree.TreeBuilder):
@@ -146,7 +170,7 @@ def draw_regions(
     preprocessing: Preprocessing,
     spatial: tuple[int, int],
 ) -> Tensor:
-    """Draw the boxes of each sample as the model sees them: (N, H, W), True for pixels whose centre is in one.
+    """Draw the boxes or masks of each sample as the model sees them: (N, H, W), True for pixels whose centre is in one.
 
     `sizes` are width and height of the original images, `spatial` height and width of an input.
     """
@@ -156,11 +180,21 @@ def draw_regions(
         width, height = sizes[position]
         for box in own:
             left, top, right, bottom = box.edges
+            if box.mask is not None and (right, bottom) != (width, height):
+                raise DataError(
+                    f"{box.origin}: a mask must be as large as its image of {width} × {height} pixels; it has "
+                    f"{right:g} × {bottom:g}."
+                )
             if min(left, top) < -1 or right > width + 1 or bottom > height + 1:  # some count from 0, others from 1
                 raise DataError(
                     f"{box.origin}: the box {left:g}, {top:g} to {right:g}, {bottom:g} is not inside of its image of "
                     f"{width} × {height} pixels. Give boxes in pixels of the original image."
                 )
             (x1, y1), (x2, y2) = preprocessing.moved(np.array([[left, top], [right, bottom]]), (width, height))
-            region[position] |= (y1 <= y) & (y < y2) & (x1 <= x) & (x < x2)
+            inside = (y1 <= y) & (y < y2) & (x1 <= x) & (x < x2)
+            if box.mask is not None:  # the pixel of the original in which the centre of each pixel of the input lies
+                row, column = (y - y1) / (y2 - y1) * height, (x - x1) / (x2 - x1) * width
+                mask = _read_mask(box.mask)
+                inside &= mask[row.astype(int).clip(0, height - 1), column.astype(int).clip(0, width - 1)]
+            region[position] |= inside
     return torch.from_numpy(region)
