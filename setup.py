@@ -9,13 +9,16 @@ setup(
         Extension(
             "twinlens.imputation._multigrid",
             [f"{FOLDER}/multigrid.c"],
-            depends=[f"{FOLDER}/{name}.h" for name in (
-                "multigrid_coarse",
-                "multigrid_coarse_volume",
-                "multigrid_finest",
-                "multigrid_finest_volume",
-                "noise",
-            )],
+            depends=[
+                f"{FOLDER}/{name}.h"
+                for name in (
+                    "multigrid_coarse",
+                    "multigrid_coarse_volume",
+                    "multigrid_finest",
+                    "multigrid_finest_volume",
+                    "noise",
+                )
+            ],
             # No -march=native and no -ffast-math: wheels travel, and the solver has to see NaN.
             # No debug information: it names the folder of the build, and one source would make many wheels.
             extra_compile_args=["-O3", "-g0", "-fno-math-errno", "-fno-trapping-math", "-fvisibility=hidden"],

@@ -1,7 +1,7 @@
 """Write the files that are made from the code.
 
-These are the lists of options and commands, the drawing of the layers, the kinds of inputs that methods explain, and the
-list that shell completion reads.
+These are the lists of options and commands, the drawing of the layers, the kinds of inputs that methods explain, and
+the list that shell completion reads.
 `make docs` runs this; a test fails if a file is out of date.
 """
 

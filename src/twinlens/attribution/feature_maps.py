@@ -192,7 +192,9 @@ def choose(outputs: Sequence[Output], axes: int, *, activated: bool) -> Output:
             k for k, one in enumerate(outputs) if one.kind == "convolution" and _is_spatial(one.value, axes)
         ]
         last = max(convolutions, default=-1)
-        maps = _before_pooling(outputs, last, axes) or [one for one in maps if one.kind in ("convolution", "relu", "map")]
+        maps = _before_pooling(outputs, last, axes) or [
+            one for one in maps if one.kind in ("convolution", "relu", "map")
+        ]
     tokens = [one for one in outputs if one.kind == "layer_norm" and grid_of(one.value.shape) is not None]
     if axes == 4 and tokens and outputs.index(tokens[-1]) > last:
         # Of the last three norms the first is before the last attention, after which only the class token is read.

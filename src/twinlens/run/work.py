@@ -301,10 +301,10 @@ class EvaluationWorker:
         start, results = time.perf_counter(), {}
         for name, maps in self._explain(method, shard).items():
             ids, spatial = loaded.samples.ids, loaded.prober.spatial
-            if run.manifest.data.feature_kind == "channels":
-                maps = spread_over_channels(maps, loaded.inputs.shape)
-            signed = check_maps(maps, spatial, ids=ids, reading=dataclasses.replace(method.reading, sign="signed"))
-            checked = check_maps(maps, spatial, ids=ids, reading=method.reading)
+            by_channel = run.manifest.data.feature_kind == "channels"
+            values = spread_over_channels(maps, loaded.inputs.shape) if by_channel else maps
+            signed = check_maps(values, spatial, ids=ids, reading=dataclasses.replace(method.reading, sign="signed"))
+            checked = check_maps(values, spatial, ids=ids, reading=method.reading)
             results[name] = checked.float().cpu()  # as stored: a resumed run ranks the same numbers
             run.save_maps(name, shard, results[name], ids, negative_share(signed).float())
             if name != method.name:  # each counts the time that it would have taken alone
