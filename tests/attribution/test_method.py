@@ -14,7 +14,7 @@ from twinlens.attribution import BASELINES, find_ensemble
 from twinlens.attribution.harness import Request
 from twinlens.attribution.method import AttributionMethod, Explain, declared, explain_copies, options_of, refuse_unknown
 
-SHARED = ["ids", "seed", "batch_size", "sign"]
+SHARED = ["ids", "seed", "batch_size", "sign", "features"]
 
 
 @pytest.mark.parametrize("name", tl.METHODS)
@@ -22,7 +22,7 @@ def test_every_option_of_a_method_is_listed_and_explained(name):
     method = tl.METHODS[name]
     parameters = inspect.signature(method).parameters
     assert list(parameters)[:3] == ["model", "inputs", "targets"]
-    assert list(parameters)[-4:] == SHARED
+    assert list(parameters)[-5:] == SHARED
     assert not any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     documented = entries(method)
     assert list(documented) == list(parameters)

@@ -181,8 +181,10 @@ def excitation_rules(signs: list[int]) -> Rules:
 
     The weights of the first linear layer that a backward pass reaches, the last of the model, take the sign in `signs`.
     """
-    pools = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d, torch.mean, Tensor.mean)
-    pools += (F.adaptive_avg_pool1d, F.adaptive_avg_pool2d, F.adaptive_avg_pool3d)
+    pools: tuple[Operation, ...] = (
+        F.avg_pool1d, F.avg_pool2d, F.avg_pool3d, F.adaptive_avg_pool1d, F.adaptive_avg_pool2d, F.adaptive_avg_pool3d,
+        torch.mean, Tensor.mean,
+    )  # fmt: skip
     table: dict[Operation, Operation] = {op: partial(_passing, plain) for op, plain in ACTIVATIONS.items()}
     table |= {op: partial(_excited, op, signs) for op in (F.conv1d, F.conv2d, F.conv3d, F.linear)}
     table |= {op: partial(_excited_pool, op) for op in pools}

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -82,7 +83,8 @@ def _shift(x: Tensor, offset: _Offset) -> Tensor:
 
 
 def _window(x: Tensor, start: Sequence[int], shape: Sequence[int]) -> Tensor:
-    return x[(..., *(slice(first, first + side) for first, side in zip(start, shape, strict=True)))]
+    index: tuple[Any, ...] = tuple(slice(first, first + side) for first, side in zip(start, shape, strict=True))
+    return x[(..., *index)]
 
 
 def _along(x: Tensor, axis: int, start: int, stop: int | None, step: int = 1) -> Tensor:
@@ -183,12 +185,15 @@ def _eliminate(a: _Operator, b: Tensor) -> Tensor:
     """Solve the coarsest grid by Gaussian elimination, one small array per matrix entry."""
     points = list(product(*map(range, b.shape[2:])))
 
+    def at(x: Tensor, index: tuple[Any, ...]) -> Tensor:
+        return x[(..., *index)]
+
     def entry(p: _Offset, q: _Offset) -> Tensor:
         offset = tuple(y - x for x, y in zip(p, q, strict=True))
-        return (a.around[offset] if any(offset) else a.centre)[(..., *p)]
+        return at(a.around[offset] if any(offset) else a.centre, p)
 
     matrix = [[entry(p, q) for q in points] for p in points]
-    right = [b[(..., *p)] for p in points]
+    right = [at(b, p) for p in points]
     inverses = []
     for k in range(len(points)):
         pivot, whole = matrix[k][k], entry(points[k], points[k])
