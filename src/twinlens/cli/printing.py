@@ -68,9 +68,8 @@ def print_evaluation(evaluation: Evaluation) -> None:
         print_plain(console, f"Note: {note}")
     for sentence in find_headlines(results):
         print_plain(console, f"• {sentence}")
-    for alike in group_warnings(results.warnings, evaluation.methods):
-        more = f" ({len(alike) - 1} similar, see results.json)" if len(alike) > 1 else ""
-        print_plain(console, f"Note: {alike[0]}{more}")
+    for group in group_warnings(results):
+        print_plain(console, f"Note: {group.summary}")
     print_plain(console, f"All files are in {evaluation.path}")
 
 
