@@ -231,10 +231,10 @@ def test_methods_without_negative_values_have_no_evidence_against(whole, tmp_pat
 
 
 def test_the_page_tells_what_was_done_with_negative_values(whole, tmp_path):
-    facts = dict(describe_run(whole, "run")["facts"])["Negative values"]
-    assert re.fullmatch(
-        r"ig: judged as evidence against, [0-9.]+% of all attribution; saliency: none; own: judged .*", facts
-    )
+    negative = {method["name"]: method["about"]["negative"] for method in describe_run(whole, "run")["methods"]}
+    for name in ("ig", "own"):
+        assert re.fullmatch(r"judged as evidence against, [0-9.]+% of all attribution", negative[name])
+    assert negative["saliency"] == "none"
     inputs, _ = samples()
     own = {"mine": {"maps": inputs.sum(axis=1), "sign": "absolute"}}
     other = evaluated(tmp_path / "run", "error", {"ig": "integrated_gradients"}, maps=own, metrics="headline")

@@ -36,17 +36,22 @@ class Browser:
         options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
         self.driver = webdriver.Chrome(options=options, service=Service(DRIVER))
 
-    def open(self, path, *, width=1400, scheme="light", fragment=""):
-        """Opens a file and waits until its charts are drawn."""
+    def open(self, path, *, width=1400, scheme="light", fragment="", folded=False):
+        """Opens a file and waits until its charts are drawn, with all metrics and columns unless it stays `folded`."""
         self.resize(width)
         self.set_scheme(scheme)
         self.driver.get("about:blank")
         self.driver.get_log("browser"), self.driver.get_log("performance")
         self.driver.get(path.resolve().as_uri() + (f"#{fragment}" if fragment else ""))
-        expected = "document.querySelectorAll('.chart').length"
+        if not folded:
+            self.run(
+                "for (const more of document.querySelectorAll('.more-metrics')) more.open = true; setAllColumns(true)"
+            )
+        expected = "[...document.querySelectorAll('.chart')].filter(c => !c.closest('details:not([open])')).length"
         self.wait(
             f"return {expected} === charts.length && document.querySelectorAll('.chart svg').length === {expected}"
         )
+        self.run("charts.sort((a, b) => (a.getDom().compareDocumentPosition(b.getDom()) & 4 ? -1 : 1))")  # from the top
 
     def resize(self, width):
         self.command("Emulation.setDeviceMetricsOverride", width=width, height=1000, deviceScaleFactor=1, mobile=False)

@@ -30,7 +30,7 @@ from twinlens.report.page import _SCRIPTS, build_page, read_part
 from twinlens.report.run_summary import describe_run
 from twinlens.report.styles import method_styles
 from twinlens.run.check_records import Check, CheckColumn, MethodCheck, store_check
-from twinlens.run.wording import find_headlines
+from twinlens.run.wording import describe_power, find_headlines
 from twinlens.statistics.advice import Advice
 from twinlens.support.estimate import Estimate
 from twinlens.support.fields import to_json
@@ -58,6 +58,11 @@ def test_a_page_opens_from_a_file_without_network_and_without_complaints(browser
     kinds = [kind for kind, _ in browser.series()]
     assert kinds == ["plane", "tradeoff", *GROUPS["all"], "course"]
     assert [title.text for title in browser.all(".metric h3")][:2] == ["Soundness against completeness", "Soundness"]
+    captions = browser.run(
+        "return [...document.querySelectorAll('#curves figcaption > :last-child')].map(e => e.innerText)"
+    )
+    assert captions[:2] == ["Both with 20 steps", "soundness, 20 steps"]
+    assert "soundness (paper), ε = 0.01, 12 levels" in captions
     axes = browser.run("return charts[2].getOption().xAxis[0].name + '; ' + charts[2].getOption().yAxis[0].name")
     assert axes == "share of features kept; soundness of what is included"
 
@@ -103,8 +108,8 @@ def test_skill_stands_beside_both_sides_with_a_sign_a_colour_and_words(browser, 
     browser.open(skilled)
     heads = browser.run("return [...document.querySelectorAll('.standings thead th')].map(th => th.textContent)")
     heads = [head.replace("\u00a0", " ") for head in heads]
-    pair = ["soundness ↑chance 0.5", "skill ↑", "completeness ↑chance 0.5", "skill ↑"]
-    assert heads[:6] == ["method", *pair, "calibration ↓"]
+    pair = ["soundness ↑20 stepschance 0.5", "skill ↑", "completeness ↑20 stepschance 0.5", "skill ↑"]
+    assert heads[:7] == ["method", *pair, "calibration ↓20 steps", "soundness (paper) ↑ε = 0.01, 12 levels"]
     cells = browser.run(
         "return [...document.querySelectorAll('.standings td[data-skill]')].map(td => [td.parentNode.dataset.method, "
         "td.dataset.skill, ...[...td.children].map(part => part.textContent), getComputedStyle(td.firstChild).color])"
@@ -125,7 +130,8 @@ def test_skill_stands_beside_both_sides_with_a_sign_a_colour_and_words(browser, 
         colours.setdefault(found, set()).add(colour)
     assert [len(found) for found in colours.values()] == [1, 1, 1]
     assert len(set.union(*colours.values())) == len(SIGNS)
-    note = browser.one(".standings > .quiet").text
+    note = browser.one(".table-notes").text
+    assert "Bold, in soundness and completeness only: clearly better than all other methods" in note
     assert all(f"{SIGNS[found]} {words}" in note for found, words in words_of.items())
     title = browser.one(".standings tr[data-method='sobel'] td[data-skill='completeness_share']").get_attribute("title")
     assert title.startswith("skill −0.030")
@@ -345,8 +351,84 @@ def test_sorting_by_a_metric(browser, run, page):
     assert note.endswith("few features have it all.")
 
 
-def test_everything_can_be_reached_by_keyboard_with_a_visible_focus(browser, page):
+def test_columns_beside_the_headline_come_on_request_and_stay(browser, run, page):
+    browser.open(page, folded=True)
+    shown = "return [...document.querySelectorAll('.standings thead th')].filter(e => e.checkVisibility()).length"
+    switch = browser.one(".standings .more-columns")
+    more = len(run.metrics) - 2 + 1  # and sparseness
+    assert switch.text == f"More columns ({more})"
+    assert (browser.run(shown), switch.get_attribute("aria-expanded")) == (5, "false")
+    switch.send_keys(Keys.ENTER)
+    assert (browser.run(shown), switch.get_attribute("aria-expanded")) == (5 + more, "true")
+    assert switch.text == "Fewer columns"
+    browser.all(".standings thead button")[-1].click()  # sorted anew, and still there
+    assert browser.run(shown) == 5 + more
+    cells = (
+        "return [...document.querySelectorAll('.standings tbody tr')]"
+        ".map(tr => [...tr.cells].filter(e => e.checkVisibility()).length)"
+    )
+    assert browser.run(cells) == [5 + more] * len(METHODS)
+    switch.click()
+    assert browser.run(cells) == [5] * len(METHODS)
+    assert browser.complaints() == []
+
+
+def test_the_headline_columns_fit_a_narrow_page(browser, page):
+    browser.open(page, width=420, folded=True)
+    boxes = browser.run(
+        "return [...document.querySelectorAll('.standings td')].filter(e => e.checkVisibility())"
+        ".map(e => [e.getBoundingClientRect().left, e.getBoundingClientRect().right, e.scrollWidth - e.clientWidth])"
+    )
+    assert len(boxes) == 4 * len(METHODS)
+    assert all(0 <= left < right <= 420 and beyond <= 0 for left, right, beyond in boxes)
+    box, table = browser.run("const s = document.querySelector('.scroll'); return [s.clientWidth, s.scrollWidth]")
+    assert table <= box
+
+
+def test_charts_beside_the_headline_are_folded_until_their_anchor_is_followed(browser, page):
+    browser.open(page, folded=True)
+    first = ["plane", "tradeoff", "soundness_rank", "completeness_share", "calibration", "course"]
+    assert [kind for kind, _ in browser.series()] == first
+    assert "More metrics (7)" in browser.one(".more-metrics > summary").text
+    assert not browser.one("#curve-deletion").is_displayed()
+    browser.run("location.hash = '#curve-deletion'")
+    browser.wait("return document.querySelector('#curve-deletion svg')")
+    browser.wait("return document.getElementById('curve-deletion').getBoundingClientRect().top < 900")
+    assert {kind for kind, _ in browser.series()} == {*first, *GROUPS["all"]}
+    browser.open(page, folded=True, fragment="curve-insertion")
+    browser.wait("return document.querySelector('#curve-insertion svg')")
+    assert 0 <= browser.run("return document.getElementById('curve-insertion').getBoundingClientRect().top") < 900
+    browser.open(page, folded=True)
+    browser.one(".legend button[data-method='sobel']").click()
+    browser.one(".more-metrics > summary").click()
+    browser.wait("return document.querySelector('#curve-insertion svg')")
+    assert not any("sobel" in names for _, names in browser.series())  # which was switched off before they were drawn
+    assert browser.complaints() == []
+
+
+def test_methods_are_told_with_their_options(browser, tmp_path):
+    methods = {"mine": {"method": "integrated_gradients", "steps": 3}, "random": "random"}
+    run = make_run(tmp_path / "run", samples=image_samples(4), methods=methods, metrics=["soundness_rank"])
+    browser.open(write_report([run], tmp_path / "r.html"))
+    row = browser.run("return document.querySelector('.standings tbody tr').cells[0].textContent")
+    assert row.endswith("steps\u00a03")
+    browser.one(".methods summary").click()
+    [own, baseline] = browser.all(".methods dl div")
+    assert own.get_attribute("data-method") == "mine"
+    assert "Options: steps\u00a03; by default baseline\u00a00.0." in own.get_attribute("textContent")
+    assert own.find_element(By.TAG_NAME, "b").text == "steps 3"
+    assert "Negative values: dropped, " in own.text
+    assert "Options" not in baseline.text
+    assert browser.complaints() == []
+
+
+def test_the_page_says_how_sure_it_can_be(browser, run, page):
     browser.open(page)
+    assert browser.one(".certainty").text == describe_power(run.results, run.comparison())
+
+
+def test_everything_can_be_reached_by_keyboard_with_a_visible_focus(browser, page):
+    browser.open(page, folded=True)
     reached = []
     for _ in range(100):
         browser.driver.switch_to.active_element.send_keys(Keys.TAB)

@@ -67,19 +67,19 @@ def test_figures_of_metrics_with_names_of_ones_own(tmp_path, monkeypatch):
     ]
     axes = Figure().add_subplot()
     draw_plane(axes, evaluation, method_styles([evaluation]))
-    assert (axes.get_xlabel(), axes.get_ylabel()) == ("plane", "a/b")
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("plane, ε = 0.01, 3 levels", "a/b, 9 thresholds")
 
 
 def test_the_plane_and_the_curves_are_those_of_the_results(run):
     results, styles = run.results, method_styles([run])
     axes = Figure().add_subplot()
     draw_plane(axes, run, styles)
-    assert (axes.get_xlabel(), axes.get_ylabel()) == ("soundness", "completeness")
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("soundness, 20 steps", "completeness, 20 steps")
     points = {bars.get_label(): [float(values[0]) for values in bars[0].get_data()] for bars in axes.containers}
     assert points == {name: [results.area(name, metric) for metric in results.plane] for name in METHODS}
     axes = Figure().add_subplot()
     draw_metric(axes, run, "completeness", styles)
-    assert (axes.get_xlabel(), axes.get_ylabel()) == ("attribution threshold", "loss of probability")
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("attribution threshold\n9 thresholds", "loss of probability")
     assert axes.xaxis_inverted()
     drawn = {line.get_label(): [list(values) for values in line.get_data()] for line in axes.get_lines()}
     curves = {name: found.metrics["completeness"] for name, found in results.methods.items()}
@@ -122,7 +122,8 @@ def test_the_plane_is_as_before_without_a_control(run):
 def test_soundness_of_the_paper_is_drawn_over_the_predictive_levels_that_it_reaches(run):
     axes = Figure().add_subplot()
     draw_metric(axes, run, "soundness", method_styles([run]))
-    assert (axes.get_xlabel(), axes.get_ylabel()) == ("predictive level: probability reached", "soundness")
+    across = "predictive level: probability reached\nε = 0.01, 12 levels"
+    assert (axes.get_xlabel(), axes.get_ylabel()) == (across, "soundness")
     [line] = [line for line in axes.get_lines() if line.get_label() == "sobel"]
     curve = run.results.methods["sobel"].metrics["soundness"]
     across = list(line.get_xdata())

@@ -14,6 +14,7 @@ from tests.report.runs import EVIL, METHODS, changed, content_of, image_samples,
 from twinlens.outcome import open_evaluation
 from twinlens.report import write_report
 from twinlens.report.page import _SCRIPTS, embed_json
+from twinlens.run.wording import describe_power, group_warnings
 from twinlens.support.fields import to_json
 
 
@@ -81,7 +82,13 @@ def test_the_same_run_gives_the_same_page(run, page, tmp_path):
 
 
 def test_readers_without_scripts_see_the_table_of_a_notebook(run, page):
-    assert run._repr_html_() in page.read_text(encoding="utf-8")
+    text = page.read_text(encoding="utf-8")
+    assert run._repr_html_() in text
+    remarks = [
+        describe_power(run.results, run.comparison()),
+        *(t for g in group_warnings(run.results) for t in g.texts),
+    ]
+    assert all(f"<p>{html.escape(remark)}</p>" in text for remark in remarks)
 
 
 def test_names_of_a_run_are_data_whatever_they_hold(tmp_path):

@@ -49,9 +49,14 @@ def test_evaluations_plot_it_with_names(judged):
     assert colours == {name: style.colour for name, style in method_styles([judged]).items()}
     assert set(METHODS) <= set(names)
     assert axes.get_legend() is None
-    assert len([text for text in axes.texts if not text.get_text()]) == len(METHODS)  # arrows
-    plain = without_control(judged).plot(ax=Figure().add_subplot())
-    assert all(text.get_text() for text in plain.texts)
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("soundness, 20 steps", "completeness, 20 steps")
+    assert arrows(axes) == len(METHODS)
+    assert arrows(without_control(judged).plot(ax=Figure().add_subplot())) == 0
+
+
+def arrows(axes):
+    styles = [text.arrow_patch.get_arrowstyle() for text in axes.texts if text.arrow_patch]
+    return sum(type(style).__name__ != "Curve" for style in styles)  # a plain line leads to a name
 
 
 def chance_lines(axes):
@@ -83,8 +88,9 @@ def test_metrics_without_a_chance_level_have_no_lines(paired):
     assert chance_lines(axes) == [[[0.5, 0.5], [0, 1]]]
     axes = Figure().add_subplot()
     plane = dataclasses.replace(plane_of(paired.results), chance=(None, None))
-    draw_points(axes, plane, method_styles([paired]))
-    label_points(axes, plane)
+    styles = method_styles([paired])
+    draw_points(axes, plane, styles)
+    label_points(axes, plane, styles)
     assert set(drawn(axes)[2]) == set(METHODS)
     assert chance_lines(axes) == []
     assert "chance" not in drawn(axes)[2]

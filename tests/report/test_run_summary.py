@@ -1,5 +1,6 @@
 import dataclasses
 import math
+import re
 
 import numpy as np
 import torch
@@ -8,10 +9,12 @@ import twinlens as tl
 from tests.report.runs import METHODS, changed, content_of, image_samples, make_run, with_areas, with_curve
 from twinlens.report import write_report
 from twinlens.report.explorer import describe_samples
-from twinlens.report.run_summary import _warning_line, describe_run
+from twinlens.report.run_summary import describe_run
 from twinlens.run.wording import find_warnings, group_warnings
 from twinlens.statistics.bootstrap import bootstrap
 from twinlens.statistics.comparison import _pareto
+from twinlens.statistics.diagnostics import Finding
+from twinlens.statistics.power import visible_difference
 from twinlens.statistics.verdicts import Rank
 from twinlens.support.estimate import Estimate
 
@@ -116,6 +119,10 @@ def test_metrics_with_names_of_ones_own_are_shown_by_what_they_are(tmp_path):
     assert [metric["decreasing"] for metric in drawn.values()] == [False, False, True, False]
     assert (drawn["lost"]["x"], drawn["lost"]["y"]) == ("attribution threshold", "loss of probability")
     assert drawn["steps"]["x"] == "share of features kept"
+    assert [metric["settings"] for metric in drawn.values()] == [
+        *("ε = 0.05, 3 levels", "4 steps", "9 thresholds", "9 levels")
+    ]
+    assert [metric["folded"] for metric in drawn.values()] == [True, False, False, True]
     facts = dict(shown["facts"])
     assert facts["Protocol"] == (
         "strict: paper, by accuracy, ε = 0.05; steps: 4 steps, by log-odds; lost: paper, by probability"
@@ -127,13 +134,63 @@ def test_metrics_with_names_of_ones_own_are_shown_by_what_they_are(tmp_path):
     assert shown["explorer"]["judged"]
 
 
-def test_warnings_that_differ_in_numbers_alone_are_grouped():
+def told(evaluation, warnings, **diagnostics):
+    """The groups of a run's warnings; `diagnostics` are findings by method, whose messages are warnings too."""
+    methods = {
+        name: dataclasses.replace(evaluation.results.methods["saliency"], diagnostics=tuple(diagnostics.get(name, ())))
+        for name in ("a", "b", "a: b", "c", "d")
+    }
+    found = [f"{name}: {d.message}" for name, m in methods.items() for d in m.diagnostics]
+    return group_warnings(changed(evaluation, methods=methods, warnings=(*warnings, *found)).results)
+
+
+def test_warnings_that_differ_in_numbers_alone_are_grouped(run):
     warnings = ["a: 3 of 40 are zero.", "Other: 1.", "b: 5 of 40 are zero.", "b: else.", "Other: 2."]
-    groups = group_warnings(warnings, ["a", "b"])
-    assert groups == [[warnings[0], warnings[2]], ["Other: 1."], ["b: else."], ["Other: 2."]]
-    alike = ["a: 3 are odd. Mind.", "b: 4 are odd. Mind."]
-    assert _warning_line(alike[0], alike, ["a", "b"]) == "a: 3 are odd (and 1 similar)"
-    assert _warning_line("noisy decisions", ["a: In 26% …", "b: In 3% …"], ["a", "b"]) == "Noisy decisions: a and b"
+    groups = told(run, warnings)
+    assert [group.texts for group in groups] == [
+        *((warnings[0], warnings[2]), ("Other: 1.",), ("b: else.",), ("Other: 2.",))
+    ]
+    [odd] = told(run, ["a: 3 are odd. Mind.", "b: 4 are odd. Mind."])
+    assert odd.line == "a: 3 are odd (and 1 similar)"
+    assert odd.summary == "a: 3 are odd. Mind. (1 similar, see results.json)"
+    [named] = told(run, ["a: b: 3 are odd. Mind."])
+    assert named.line == "a: b: 3 are odd"  # the method is called "a: b"
+
+
+def ties(share):
+    return [
+        Finding(kind="tied values", value=share, message=f"{share:.0%} are tied. Use others."),
+        Finding(kind="resolved levels", value=0.1, message="Few levels are resolved. Use others."),
+    ]
+
+
+def test_diagnostics_of_one_kind_are_one_line_with_the_methods(run):
+    [group] = told(run, [], a=ties(0.9), b=ties(0.8))
+    assert group.line == "Tied values: a, b"
+    assert group.texts == ("a: 90% are tied. Use others.", "b: 80% are tied. Use others.")  # and not twice
+    assert group.summary == "Tied values: a, b. 90% are tied. Use others. (1 similar, see results.json)"
+    [alone] = told(run, [], a=ties(0.9)[1:])
+    assert alone.line == "Tied values: a"
+    assert alone.texts == ("a: Few levels are resolved. Use others.",)
+    same = [Finding(kind="one sample", value=0.1, message="One of 10 is worth 0.1.")]
+    few, tied = told(run, [], **dict.fromkeys(("a", "b", "a: b", "c"), same), d=ties(0.9))
+    assert (few.line, tied.line) == ("Few samples for ε: 4 of 5 methods", "Tied values: d")
+    assert few.texts == ("a, b, a: b, c: One of 10 is worth 0.1.",)
+    [everywhere] = told(run, [], **dict.fromkeys(("a", "b", "a: b", "c", "d"), same))
+    assert everywhere.line == "Few samples for ε: all 5 methods"
+
+
+def test_incomplete_methods_are_one_line(run):
+    notes = [
+        "x is incomplete: maps are missing. It failed.",
+        "y is incomplete: deletion is missing. Evaluate it again.",
+    ]
+    [group] = group_warnings(changed(run, warnings=()).results, notes)
+    assert group.line == "Incomplete: x, y"
+    assert group.texts == ("x: maps are missing. It failed.", "y: deletion is missing. Evaluate it again.")
+    many = [f"{name} is incomplete: maps are missing." for name in "abcd"]
+    [group] = group_warnings(changed(run, warnings=()).results, many)
+    assert (group.line, group.texts) == ("Incomplete: 4 methods", ("a, b, c, d: maps are missing.",))
 
 
 def test_a_run_of_one_sample_and_one_method_says_so(tmp_path):
@@ -201,3 +258,69 @@ def test_metrics_by_steps_are_shown_without_epsilon(tmp_path):
         "soundness of what is included",
         "share of predictive information",
     ]
+
+
+def test_columns_of_the_headline_are_marked_with_what_they_depend_on(run):
+    columns = {column["key"]: column for column in describe_run(run, "r")["table"]["columns"]}
+    sides = ("soundness_rank", "completeness_share")
+    assert [key for key, column in columns.items() if column["headline"]] == [
+        key for side in sides for key in (side, f"{side}_skill")
+    ]
+    assert {key: column["settings"] for key, column in columns.items() if column["settings"]} == {
+        **dict.fromkeys((*sides, "calibration"), "20 steps"),
+        "soundness": "ε = 0.01, 12 levels",
+        "completeness": "9 thresholds",
+        **dict.fromkeys(("road_morf", "road_lerf", "road_gain"), "9 levels"),
+        **{
+            key: f"{len(run.results.methods['random'].metrics[key].levels)} levels" for key in ("deletion", "insertion")
+        },
+    }
+
+
+def test_the_headline_pair_and_calibration_are_drawn_first(run, tmp_path):
+    shown = [metric["key"] for metric in describe_run(run, "r")["metrics"] if not metric["folded"]]
+    assert shown == ["soundness_rank", "completeness_share", "calibration"]
+    other = make_run(tmp_path / "run", samples=image_samples(4), metrics=["deletion", "insertion"])
+    assert not any(metric["folded"] for metric in describe_run(other, "r")["metrics"])
+
+
+def test_methods_are_shown_with_their_options(tmp_path):
+    def mine(model, inputs, targets, *, ids=None, seed=0, power=1):
+        return inputs.abs().sum(1) ** power
+
+    methods = {
+        "wide": {"method": "occlusion", "window": 4, "batch_size": 8},
+        "integrated_gradients": {"method": "integrated_gradients", "steps": 32},
+        "mine": {"method": mine, "power": 2},
+    }
+    maps = {"stored": torch.rand(4, 10, 10, generator=torch.manual_seed(0))}
+    run = make_run(tmp_path / "run", samples=image_samples(4), methods=methods, maps=maps, metrics=["deletion"])
+    about = {method["name"]: method["about"] for method in describe_run(run, "r")["methods"]}
+    assert about["wide"]["changed"] == [["window", "4"]]
+    assert about["wide"]["usual"] == [["baseline", "0.0"]]
+    assert about["wide"]["description"].startswith("Occlusion (Zeiler & Fergus 2014)")
+    assert about["integrated_gradients"]["changed"] == []
+    assert about["integrated_gradients"]["usual"] == [["steps", "32"], ["baseline", "0.0"]]
+    assert re.fullmatch(r"dropped, [0-9.]+% of all attribution", about["integrated_gradients"]["negative"])
+    assert (about["mine"]["changed"], about["mine"]["usual"]) == ([["power", "2"]], [])
+    assert re.fullmatch(r"Your function .*mine, digest [0-9a-f]{8}\.", about["mine"]["description"])
+    assert re.fullmatch(r"Your maps, digest [0-9a-f]{8}\.", about["stored"]["description"])
+    assert all(each["seconds"] is None or each["seconds"] >= 0 for each in about.values())
+
+
+def test_the_page_says_how_small_a_difference_the_samples_show(run, tmp_path):
+    shown = describe_run(run, "r")["certainty"]
+    sizes = {
+        metric: visible_difference(pair.difference for pair in run.comparison().pairs if pair.metric == metric)
+        for metric in run.results.sides
+    }
+    [text] = shown
+    numbers = [float(number) for number in re.findall(r"0\.\d+", text)]
+    assert text.startswith("10 samples are enough to see differences of about ")
+    assert text.endswith(" in completeness.")
+    for number, size in zip(numbers, sizes.values(), strict=True):
+        assert size <= number <= 1.1 * size
+    alone = make_run(tmp_path / "run", samples=image_samples(4), methods=["saliency"], metrics=["soundness_rank"])
+    assert describe_run(alone, "r")["certainty"] == []  # no other method
+    paper = make_run(tmp_path / "paper", samples=image_samples(4), metrics=["soundness"])
+    assert describe_run(paper, "r")["certainty"] == []  # no interval

@@ -28,7 +28,7 @@ from twinlens.report.results_table import (
     without_zeros,
 )
 from twinlens.run.stored_run import run_labels
-from twinlens.run.wording import describe_stopping, find_headlines, group_warnings, listed
+from twinlens.run.wording import describe_stopping, find_headlines, group_warnings
 from twinlens.statistics.contrasts import RunComparison
 
 _COLOURS = {"better": "green", "undecided": "red", "worse": "red"}
@@ -72,11 +72,11 @@ def print_evaluation(evaluation: Evaluation, where: str | None = None) -> None:
     headlines, sides = find_headlines(results), len(results.advice)  # one sentence per side, then about other methods
     for sentence in headlines[:sides]:
         print_plain(console, f"• {sentence}")
-    notes = [*evaluation.notes, *([" ".join(headlines[sides:])] if headlines[sides:] else [])]
-    for alike in group_warnings(results.warnings, evaluation.methods):
-        others = [warning.partition(": ")[0] for warning in alike[1:]]
-        notes.append(f"{alike[0]} Similar: {listed(others)}." if others else alike[0])
-    for note in notes:
+    notes = [
+        *([" ".join(headlines[sides:])] if headlines[sides:] else []),
+        *(g.summary for g in group_warnings(results)),
+    ]
+    for note in [*evaluation.notes, *notes]:
         print_plain(console, f"Note: {note}")
     page = evaluation.path / "report.html"
     print_plain(console, where or (f"Page: {page}" if page.exists() else f"All files are in {evaluation.path}"))

@@ -12,17 +12,19 @@ function chartFigure(kind, option, { caption = null, ready = () => {} } = {}) {
   return element('figure', {}, container, element('figcaption', {}, chartDownloads(container), caption));
 }
 
-/** Draws a chart in a container and redraws it when methods, colours or width change. */
+/** Draws a chart in a container, once it is seen, and redraws it when methods, colours or width change. */
 function drawChart(container, option) {
-  const chart = echarts.init(container, null, { renderer: 'svg' });
-  const draw = () => chart.setOption(option(theme(), chart), { notMerge: true });
-  charts.push(chart);
-  onMethods(draw);
+  let chart = null;
+  const draw = () => chart?.setOption(option(theme(), chart), { notMerge: true });
   const fit = () => {
-    if (!container.clientWidth) return; // the samples of another run are shown
+    // It is folded, or the samples of another run are shown.
+    if (!container.clientWidth || container.closest('details:not([open])')) return;
+    if (!chart) charts.push((chart = echarts.init(container, null, { renderer: 'svg' })));
     chart.resize();
     draw();
   };
+  fit();
+  onMethods(draw);
   new ResizeObserver(fit).observe(container);
   fits.push(fit);
   return draw;
@@ -32,7 +34,7 @@ let unfolded = [];
 
 function setPrinting(printing) {
   document.documentElement.toggleAttribute('data-print', printing);
-  if (printing) unfolded = [...document.querySelectorAll('details:not([open], .verdicts *)')];
+  if (printing) unfolded = [...document.querySelectorAll('details:not([open], .verdicts *, .more-metrics)')];
   for (const folded of unfolded) folded.open = printing;
   for (const table of document.querySelectorAll('.scroll > table')) {
     table.style.zoom = '';
@@ -147,6 +149,12 @@ function planeRange(side) {
   ]);
 }
 
+/** What both sides depend on: epsilon, levels or steps. */
+function planeSettings({ titles, settings }) {
+  const [first, second] = settings;
+  return first === second ? `Both with ${first}` : titles.map((title, k) => `${title}: ${settings[k]}`).join('; ');
+}
+
 const planeAt = point => point.sides.map(({ area }) => area.value);
 
 /** The areas of a method's exchanged maps; null where one of them is unknown. */
@@ -160,7 +168,7 @@ function planeOption(plane) {
   const [across, along] = plane.titles;
   return (colours, chart) => {
     const visible = plane.points.filter(point => !hidden.has(point.method));
-    const places = placeLabels(visible, plane.chance, ranges, chart);
+    const places = placeLabels(visible, plane, ranges, chart);
     return {
       ...frame(colours, `Soundness and completeness of ${plane.points.length} methods; the table has the same numbers.`),
       grid: PLANE_GRID,
@@ -210,7 +218,8 @@ function chanceCross([across, along], [x, y], place, colours) {
   return lines.map((line, k) => chanceLine(line, colours, k ? null : label));
 }
 
-function frontLine(plane, ranges, colours) {
+/** The corners of the Pareto front, from the left edge to the bottom. */
+function frontCorners(plane, ranges) {
   const points = plane.points.filter(point => point.front).map(planeAt);
   points.sort((a, b) => a[0] - b[0] || b[1] - a[1]);
   const corners = [];
@@ -218,10 +227,14 @@ function frontLine(plane, ranges, colours) {
     corners.push(k ? [points[k - 1][0], point[1]] : [ranges[0].min, point[1]], point);
   });
   if (points.length) corners.push([points[points.length - 1][0], ranges[1].min]);
+  return corners;
+}
+
+function frontLine(plane, ranges, colours) {
   return {
     type: 'line',
     name: 'front',
-    data: corners,
+    data: frontCorners(plane, ranges),
     symbol: 'none',
     silent: true,
     tooltip: { show: false },
@@ -231,14 +244,19 @@ function frontLine(plane, ranges, colours) {
   };
 }
 
+/** Both ends of the interval of each area that has one. */
+function planeBars(point) {
+  const [x, y] = planeAt(point);
+  const [across, along] = point.sides.map(({ area }) => (isNumber(area.low) ? [area.low, area.high] : []));
+  return [across.map(end => [end, y]), along.map(end => [x, end])].filter(bar => bar.length);
+}
+
 function planeMarks(point, place, colours) {
   const { colour, symbol } = styleOf(point.method);
   const [x, y] = planeAt(point);
   const from = exchangedAt(point);
-  const [across, along] = point.sides.map(({ area }) => (isNumber(area.low) ? [area.low, area.high] : []));
-  const bars = [across.map(end => [end, y]), along.map(end => [x, end])].filter(bar => bar.length);
   return [
-    ...bars.map(bar => shape(bar, { stroke: colour, lineWidth: 1.5, opacity: 0.55, fill: 'none' }, false)),
+    ...planeBars(point).map(bar => shape(bar, { stroke: colour, lineWidth: 1.5, opacity: 0.55, fill: 'none' }, false)),
     ...(from ? [planeArrow(point.method, from, [x, y], colour, colours)] : []),
     {
       type: 'scatter',
@@ -252,15 +270,41 @@ function planeMarks(point, place, colours) {
         show: Boolean(place),
         formatter: () => point.method,
         ...place?.label,
-        color: point.baseline ? colours.quiet : colours.text,
+        color: point.baseline ? colours.quiet : blend(colour, colours.text),
         fontSize: 12,
         fontFamily: colours.font,
         fontWeight: point.front ? 'bold' : 'normal',
-        textBorderColor: colours.card,
+        textBorderColor: colours.paper,
         textBorderWidth: 3,
       },
     },
+    ...(place?.far ? [leader(point.method, [x, y], place, colour)] : []),
   ];
+}
+
+/** A colour as text can have it: closer to that of the text. */
+function blend(colour, text) {
+  const parts = hex => [1, 3, 5].map(k => parseInt(hex.slice(k, k + 2), 16));
+  const [own, other] = [parts(colour), parts(text.length === 7 ? text : '#000000')];
+  return `rgb(${own.map((part, k) => Math.round(0.6 * part + 0.4 * other[k])).join(' ')})`;
+}
+
+/** A thin line from a point to its name, which is not beside it. */
+function leader(method, at, { offset }, colour) {
+  return {
+    type: 'custom',
+    id: `leader ${method}`,
+    silent: true,
+    tooltip: { show: false },
+    data: [at],
+    z: 2,
+    encode: { x: 0, y: 1 },
+    renderItem: (_, api) => {
+      const [x, y] = api.coord(at);
+      const style = { stroke: colour, lineWidth: 0.8, opacity: 0.7, fill: 'none' };
+      return { type: 'polyline', shape: { points: [[x, y], [x + offset[0], y + offset[1]]] }, style };
+    },
+  };
 }
 
 /** How a symbol is filled: empty on the right without skill in soundness, at the top without skill in completeness. */
@@ -312,54 +356,103 @@ function planeArrow(method, from, to, colour, colours) {
   };
 }
 
-/** Finds a side of each point where its name covers nothing else, "chance" last; names without room are left out. */
-function placeLabels(visible, chance, ranges, chart) {
+/** A line between two points, and how bad it is if a name covers it. */
+const obstacle = (from, to, cost) => ({ from, to, cost });
+
+/** Whether a line passes through a box (left, top, right, bottom). */
+function passes({ from, to }, box) {
+  let [enter, leave] = [0, 1];
+  for (const axis of [0, 1]) {
+    const [way, low, high] = [to[axis] - from[axis], box[axis] - from[axis], box[axis + 2] - from[axis]];
+    if (way === 0) {
+      if (low >= 0 || high <= 0) return false;
+      continue;
+    }
+    enter = Math.max(enter, Math.min(low / way, high / way));
+    leave = Math.min(leave, Math.max(low / way, high / way));
+  }
+  return enter < leave;
+}
+
+const covers = (a, b) => a[0] < b[2] && a[2] > b[0] && a[1] < b[3] && a[3] > b[1];
+
+function distance([left, top, right, bottom], { x, y }) {
+  return Math.hypot(Math.max(left - x, 0, x - right), Math.max(top - y, 0, y - bottom));
+}
+
+/** Finds a place beside each point where its name covers nothing else; names without room are left out. */
+function placeLabels(visible, plane, ranges, chart) {
+  const { chance } = plane;
   const width = chart.getWidth() - PLANE_GRID.left - PLANE_GRID.right;
   const height = chart.getHeight() - PLANE_GRID.top - PLANE_GRID.bottom;
   const pixel = (value, { min, max }, length) => (length * (value - min)) / (max - min);
   const onScreen = ([x, y]) => [pixel(x, ranges[0], width), height - pixel(y, ranges[1], height)];
-  const points = visible.map(point => {
-    const [x, y] = onScreen(planeAt(point));
-    return { method: point.method, front: point.front, x, y };
-  });
   const around = ([x, y], reach) => [x - reach, y - reach, x + reach, y + reach];
-  const taken = points.map(({ x, y }) => around([x, y], 8));
-  const lines = visible.flatMap((point, k) => {
+  const taken = [];
+  const lines = [];
+  const points = visible.map(point => {
+    const own = planeAt(point);
+    const at = onScreen(own);
+    taken.push(around(at, 8));
     const from = exchangedAt(point);
-    if (!from) return [];
-    const start = onScreen(from);
-    taken.push(around(start, 5));
-    return Array.from({ length: 20 }, (_, step) =>
-      around([start[0] + (step * (points[k].x - start[0])) / 20, start[1] + (step * (points[k].y - start[1])) / 20], 2),
-    );
+    if (from) {
+      taken.push(around(onScreen(from), 5));
+      lines.push(obstacle(onScreen(from), at, 2));
+    }
+    for (const bar of planeBars(point)) lines.push(obstacle(onScreen(bar[0]), onScreen(bar[1]), 0.7));
+    return { method: point.method, front: point.front, x: at[0], y: at[1] };
   });
   points.sort((a, b) => b.front - a.front);
+  const corners = frontCorners(plane, ranges).map(onScreen);
+  corners.slice(1).forEach((corner, k) => lines.push(obstacle(corners[k], corner, 0.7)));
   if (chance.some(isNumber)) {
     const [x, y] = onScreen([chance[0] ?? ranges[0].max, chance[1] ?? ranges[1].max]);
-    if (isNumber(chance[0])) lines.push([x, 0, x, height]);
-    if (isNumber(chance[1])) lines.push([0, y, width, y]);
+    if (isNumber(chance[0])) lines.push(obstacle([x, 0], [x, height], 0.7));
+    if (isNumber(chance[1])) lines.push(obstacle([0, y], [width, y], 0.7));
     points.push({ method: CHANCE, x, y });
   }
-  const places = new Map();
-  for (const { method, front, x, y } of points) {
-    const free = ([left, top, right, bottom], others) =>
-      left > 0 &&
-      right < width + 20 &&
-      top > -18 &&
-      bottom < height &&
-      !others.some(other => left < other[2] && right > other[0] && top < other[3] && bottom > other[1]);
+  const frame = [-4, -18, width + 20, height];
+  const possible = points.map(point => {
+    const { method, front, x, y } = point;
     const length = textWidth(method === CHANCE ? 'chance' : method, theme(), front ? 'bold' : 'normal');
-    const candidates = labelSides(x, y, length);
-    // A name over a line is better than none.
-    const chosen = [[...taken, ...lines], taken]
-      .map(others => candidates.find(({ box }) => free(box, others)))
-      .find(Boolean);
-    if (chosen) {
-      taken.push(chosen.box);
-      places.set(method, chosen);
+    const free = labelSides(x, y, length).filter(
+      ({ box }) =>
+        box[0] > frame[0] && box[1] > frame[1] && box[2] < frame[2] && box[3] < frame[3] && !taken.some(each => covers(box, each)),
+    );
+    for (const place of free) {
+      place.cost += lines.reduce((sum, line) => sum + (passes(line, place.box) ? line.cost : 0), 0);
+      const own = distance(place.box, point);
+      if (points.some(other => other !== point && distance(place.box, other) < own)) place.cost += 6;
+    }
+    return free.sort((a, b) => a.cost - b.cost);
+  });
+  const chosen = bestChoice(
+    possible,
+    points.map(({ front }) => (front ? 150 : 50)),
+  );
+  return new Map(points.flatMap(({ method }, k) => (chosen[k] ? [[method, chosen[k]]] : [])));
+}
+
+/** Lets labels take their best free places in several orders, and keeps the best choice; `missing` is the cost of none. */
+function bestChoice(possible, missing) {
+  let best = null;
+  const order = possible.map((_, k) => k);
+  let seed = 1;
+  for (let trial = 0; trial < 60; trial++) {
+    const chosen = [];
+    let cost = 0;
+    for (const k of order) {
+      chosen[k] = possible[k].find(({ box }) => !chosen.some(other => other && covers(box, other.box))) ?? null;
+      cost += chosen[k]?.cost ?? missing[k];
+    }
+    if (!best || cost < best.cost) best = { chosen, cost };
+    for (let k = order.length - 1; k > 0; k--) {
+      seed = (seed * 48271) % 2147483647; // the same orders each time
+      const other = seed % (k + 1);
+      [order[k], order[other]] = [order[other], order[k]];
     }
   }
-  return places;
+  return best.chosen;
 }
 
 const measuring = document.createElement('canvas').getContext('2d');
@@ -370,21 +463,20 @@ function textWidth(text, { font }, weight = 'normal') {
   return measuring.measureText(text).width + 6;
 }
 
-const LABEL_SIDES = [
-  ['center', 'top', 0],
-  ['center', 'bottom', 0],
-  ['left', 'right', 0],
-  ['right', 'left', 0],
-  ...[0, 14].flatMap(away =>
-    ['top', 'bottom'].flatMap(position => ['center', 'right', 'left'].map(align => [align, position, away])),
-  ),
+const BESIDE = [
+  ['center', 'top'],
+  ['center', 'bottom'],
+  ['left', 'right'],
+  ['right', 'left'],
+  ...['top', 'bottom'].flatMap(position => ['left', 'right'].map(align => [align, position])),
 ];
+const LABEL_SIDES = [0, 9, 20, 34, 50].flatMap(away => BESIDE.map(([align, position], rank) => ({ align, position, away, rank })));
 
-/** Where a text beside a point may be, best first: how it is aligned, and its box. */
+/** Where a text beside a point may be: how it is aligned, its box, and what makes it less good. */
 function labelSides(x, y, length) {
-  return LABEL_SIDES.map(([align, position, away]) => {
+  return LABEL_SIDES.map(({ align, position, away, rank }) => {
     const beside = position === 'left' || position === 'right';
-    const gap = beside ? 12 : 0;
+    const gap = beside ? 12 + away : 0;
     const left = { center: x - length / 2, left: x + gap, right: x - gap - length }[align];
     const top = { top: y - 26 - away, bottom: y + 11 + away }[position] ?? y - 8;
     return {
@@ -392,6 +484,8 @@ function labelSides(x, y, length) {
       box: [left, top, left + length, top + (beside ? 16 : 15)],
       style: { align, verticalAlign: { top: 'bottom', bottom: 'top' }[position] ?? 'middle' },
       offset: [{ center: 0, left: gap || 4, right: -(gap || 4) }[align], { top: -6 - away, bottom: 6 + away }[position] ?? 0],
+      far: away > 9,
+      cost: 0.12 * away + 0.1 * rank,
     };
   });
 }

@@ -46,6 +46,10 @@ function percent(value) {
   return isNumber(value) ? `${(100 * value).toFixed(value > 0 && value < 0.1 ? 1 : 0)} %` : '–';
 }
 
+function duration(seconds) {
+  return seconds < 120 ? `${seconds.toFixed(1)} s` : `${(seconds / 60).toFixed(1)} min`;
+}
+
 /** The interval of an estimate; null where it has none. */
 function interval(estimate, format = decimal) {
   return isNumber(estimate?.low) ? `${format(estimate.low)} – ${format(estimate.high)}` : null;
@@ -69,6 +73,19 @@ function heading(tag, id, ...inside) {
 
 function fold(title, ...inside) {
   return element('details', {}, element('summary', {}, title), ...inside);
+}
+
+/** Opens the folds around an element. */
+function unfold(inside) {
+  for (let folded = inside.closest('details'); folded; folded = folded.parentElement.closest('details')) folded.open = true;
+}
+
+/** Goes to the part of the page that its address names, which may be folded. */
+function followAddress() {
+  const part = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  if (!part?.closest('details:not([open])')) return;
+  unfold(part);
+  part.scrollIntoView();
 }
 
 const SHAPES = {

@@ -17,10 +17,10 @@ from twinlens.report.plane import draw_points, label_points, plane_of, tradeoff_
 from twinlens.report.styles import MARKERS, MethodStyle, method_styles
 from twinlens.run.results import CurveResults, Numbers
 from twinlens.run.stored_run import StoredRun, run_labels
-from twinlens.run.wording import performance_of
+from twinlens.run.wording import performance_of, settings_of
 from twinlens.support.arguments import checked
 from twinlens.support.files import as_path, is_local
-from twinlens.support.plotting import draw_chance, import_pyplot, label_ends, new_axes
+from twinlens.support.plotting import darker, draw_chance, import_pyplot, label_ends, new_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 WIDTHS = {"one-column": (3.3, 2.4), "two-columns": (6.9, 3.4)}
 """Width and height in inches; the legend adds to the height."""
 
+_NAMED_PER_INCH = 6  # curves with names at their ends; more are in a legend
 METADATA: dict[str, dict[str, Any]] = {"pdf": {"CreationDate": None}, "svg": {"Date": None}, "png": {"Software": None}}
 _STYLE: Any = {
     "font.size": 8,
@@ -118,21 +119,18 @@ def draw_plane(axes: Axes, evaluation: StoredRun, styles: Mapping[str, MethodSty
         raise ValueError("`metrics` must hold soundness and completeness for the plane; request both.")
     draw_points(axes, plane, styles)
     if names:
-        label_points(axes, plane)
+        label_points(axes, plane, styles)
 
 
 def plot_plane(evaluation: StoredRun, ax: Axes | None = None) -> Axes:
     """Draw the plane, on new axes by default; names without room beside their points are in a legend."""
     axes = new_axes(ax)
     draw_plane(axes, evaluation, method_styles([evaluation]), names=True)
-    handles, labels = _legend_entries(axes)
-    if handles:
-        axes.legend(handles, labels)
-    return axes
+    return _with_legend(axes)
 
 
 def draw_tradeoff(axes: Axes, evaluation: StoredRun, styles: Mapping[str, MethodStyle]) -> None:
-    """Draw soundness over completeness as features enter, with marks, names at the ends of curves, and chance."""
+    """Draw soundness over completeness as features enter, with marks, chance, and names at the ends of a few curves."""
     plane, tradeoff = plane_of(evaluation.results), tradeoff_of(evaluation.results)
     if plane is None or tradeoff is None:
         raise ValueError(
@@ -141,27 +139,29 @@ def draw_tradeoff(axes: Axes, evaluation: StoredRun, styles: Mapping[str, Method
         )
     chance, (*marks, last) = plane.chance[0], tradeoff.marks
     labels = [] if chance is None else [(chance, "chance", "0.5")]
+    named = len(tradeoff.curves) <= _NAMED_PER_INCH * axes.get_window_extent().height / axes.figure.dpi
     for method, (sound, complete) in tradeoff.curves.items():
         line = _draw_curve(axes, complete.values, sound, method, styles[method])
         line.set(markevery=marks, markersize=3.5)
         end = np.array(line.get_xydata())[last]
         axes.plot(*end, color=line.get_color(), marker=line.get_marker(), markersize=6, label="_whole")
-        labels.append((float(end[1]), method, styles[method].colour))
+        labels += [(float(end[1]), method, darker(styles[method].colour))] if named else []
     highest, along = max(tradeoff.curves.values(), key=lambda pair: sum(pair[0].values[k] or 0.0 for k in marks))
     for k in marks:
         style: Any = {"textcoords": "offset points", "ha": "center", "color": "0.4", "fontsize": "x-small"}
         axes.annotate(f"{highest.levels[k]:.0%}", (along.values[k], highest.values[k]), (0, 5), **style)
     draw_chance(axes, None, chance)
-    axes.set_xlabel(plane.titles[1])
+    axes.set_xlabel(f"{plane.titles[1]}, {plane.settings[1]}")
     axes.set_ylabel(f"{plane.titles[0]} of what is included")
-    label_ends(axes, labels)
+    if labels:
+        label_ends(axes, labels)
 
 
 def plot_tradeoff(evaluation: StoredRun, ax: Axes | None = None) -> Axes:
     """Draw the trade-off, on new axes by default."""
     axes = new_axes(ax)
     draw_tradeoff(axes, evaluation, method_styles([evaluation]))
-    return axes
+    return _with_legend(axes)
 
 
 def draw_metric(axes: Axes, evaluation: StoredRun, metric: str, styles: Mapping[str, MethodStyle]) -> None:
@@ -174,7 +174,7 @@ def draw_metric(axes: Axes, evaluation: StoredRun, metric: str, styles: Mapping[
             x = curve.performance if about.stairs else curve.levels
             _draw_curve(axes, x, curve, method, styles[method], stairs=about.stairs)
     across, along = about.axes(performance_of(results, metric))
-    axes.set_xlabel(across)
+    axes.set_xlabel(f"{across}\n{settings_of(results, metric)}")
     axes.set_ylabel(along)
     if about.decreasing:
         axes.invert_xaxis()
@@ -204,6 +204,14 @@ def _legend_entries(axes: Axes) -> tuple[list[Any], list[str]]:
     written = {text.get_text() for text in axes.texts}
     entries = [entry for entry in zip(*axes.get_legend_handles_labels(), strict=True) if entry[1] not in written]
     return [handle for handle, _ in entries], [label.replace("$", r"\$") for _, label in entries]
+
+
+def _with_legend(axes: Axes) -> Axes:
+    """Add a legend of the methods whose names are not in the axes, if there are any."""
+    handles, labels = _legend_entries(axes)
+    if handles:
+        axes.legend(handles, labels)
+    return axes
 
 
 def _add_legend(figure: Figure, axes: Axes) -> None:

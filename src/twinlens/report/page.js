@@ -66,11 +66,12 @@ function legend() {
   return element('nav', { class: 'legend', 'aria-label': 'Methods shown in all charts' }, ...buttons, all);
 }
 
+/** What was measured and how, folded. */
 function facts(run) {
   const rows = run.facts.map(([title, text]) =>
     element('div', {}, element('dt', {}, title), element('dd', {}, name(text))),
   );
-  return element('dl', { class: 'facts' }, ...rows);
+  return element('div', { class: 'folded' }, fold('How it was measured', element('dl', { class: 'facts' }, ...rows)));
 }
 
 /** Warnings: a line for each kind, with its texts folded. */
@@ -89,23 +90,25 @@ function warning({ line, texts }) {
   return element('li', {}, line === texts[0] ? name(line) : fold(name(line), inside));
 }
 
+/** The advice, and how sure it can be. */
 function headlines(run) {
-  if (!run.headlines.length) return element('div');
-  return element('ul', { class: 'headlines' }, ...run.headlines.map(sentence => element('li', {}, name(sentence))));
+  return element(
+    'div',
+    {},
+    run.headlines.length
+      ? element('ul', { class: 'headlines' }, ...run.headlines.map(sentence => element('li', {}, name(sentence))))
+      : null,
+    ...run.certainty.map(sentence => element('p', { class: 'certainty' }, name(sentence))),
+  );
 }
 
 function verdicts(run) {
   if (!run.verdicts.length) return element('div');
   const some = run.verdicts.length,
     all = run.comparisons;
-  const title =
-    some === all ? `All ${all} comparisons in words` : `Comparisons of the best methods in words (${some} of ${all})`;
-  const few = run.verdicts.join().length < 400;
-  return element(
-    'section',
-    { class: 'verdicts' },
-    few ? sentences(run.verdicts) : fold(title, sentences(run.verdicts)),
-  );
+  const whole = all === 1 ? 'The comparison in words' : `All ${all} comparisons in words`;
+  const title = some === all ? whole : `Comparisons of the best methods in words (${some} of ${all})`;
+  return element('section', { class: 'verdicts' }, fold(title, sentences(run.verdicts)));
 }
 
 function sentences(list) {
@@ -134,6 +137,7 @@ function planeFigure({ plane, missing, methods, query }) {
     plane.points.some(point => point.front)
       ? 'The dashed line is the Pareto front: no method beats those on it on both sides.'
       : '',
+    `${planeSettings(plane)}.`,
     without ? `${without} without both numbers ${without === 1 ? 'is' : 'are'} not shown.` : '',
   ];
   return chartFigure('plane', planeOption(plane), { caption: caption.filter(Boolean).join(' ') });
@@ -144,8 +148,9 @@ function planeFigure({ plane, missing, methods, query }) {
 function glance(run, place) {
   const id = `run-${place + 1}`;
   const title = several
-    ? heading('h2', id, name(run.model), ' on ', name(run.data), element('small', {}, name(run.name)))
+    ? heading('h2', id, name(run.model), ' on ', name(run.data))
     : element('h2', { class: 'visually-hidden' }, 'At a glance');
+  if (several) title.append(element('small', {}, name(run.name)));
   return element(
     'article',
     { class: 'run', id, 'data-run': run.name },
@@ -195,25 +200,35 @@ function between() {
 function curves() {
   const metrics = [...new Map(content.runs.flatMap(run => run.metrics).map(metric => [metric.key, metric])).values()];
   if (!metrics.length) return null;
+  const shown = new Set(content.runs.flatMap(run => run.metrics.filter(metric => !metric.folded).map(metric => metric.key)));
+  const grid = (...inside) => element('div', { class: several ? 'stack' : 'grid' }, ...inside);
+  const folded = metrics.filter(metric => !shown.has(metric.key));
   return element(
     'section',
     { id: 'curves' },
     heading('h2', 'curves', 'Curves'),
     element('p', { class: 'lead' }, 'Hover over a chart to see its values. ', bandNote()),
-    element(
-      'div',
-      { class: several ? 'stack' : 'grid' },
-      tradeoffSection(),
-      ...metrics.map(metric =>
-        element(
-          'section',
-          { class: 'metric', id: `curve-${metric.key}` },
-          heading('h3', `curve-${metric.key}`, name(metric.title)),
-          element('p', { class: 'quiet' }, metric.meaning[0]),
-          element('div', { class: several ? 'grid' : '' }, ...content.runs.map(run => curvePanel(run, metric.key))),
-        ),
-      ),
-    ),
+    grid(tradeoffSection(), ...metrics.filter(metric => shown.has(metric.key)).map(metricSection)),
+    folded.length ? moreMetrics(folded, grid(...folded.map(metricSection))) : null,
+  );
+}
+
+function moreMetrics(metrics, inside) {
+  const names = metrics.map(metric => metric.name).join(', ');
+  const title = [`More metrics (${metrics.length})`, element('small', {}, name(names))];
+  const folded = fold(element('span', {}, ...title), inside);
+  folded.classList.add('more-metrics');
+  folded.id = 'more-metrics';
+  return folded;
+}
+
+function metricSection(metric) {
+  return element(
+    'section',
+    { class: 'metric', id: `curve-${metric.key}` },
+    heading('h3', `curve-${metric.key}`, name(metric.title)),
+    element('p', { class: 'quiet' }, metric.meaning[0]),
+    element('div', { class: several ? 'grid' : '' }, ...content.runs.map(run => curvePanel(run, metric.key))),
   );
 }
 
@@ -226,6 +241,11 @@ function bandNote() {
   return `Bands are ${percent(some.confidence ?? 0.95)} bootstrap intervals over samples${many}.`;
 }
 
+/** What a chart shows, after the name of its run where there are several. */
+function chartCaption(run, measured) {
+  return element('span', {}, ...(several ? [name(run.name), ': '] : []), name(measured));
+}
+
 function curvePanel(run, key) {
   const metric = run.metrics.find(candidate => candidate.key === key);
   const caption = several ? name(run.name) : '';
@@ -236,8 +256,9 @@ function curvePanel(run, key) {
       element('p', { class: 'empty' }, 'This run did not measure it.'),
       element('figcaption', {}, caption),
     );
+  const measured = [metric.name, metric.settings].filter(Boolean).join(', ');
   const scale = fold('Scale', element('p', { class: 'quiet' }, metric.meaning.slice(1).join(' ')));
-  return element('div', {}, chartFigure(key, curveOption(run, metric), { caption }), scale);
+  return element('div', {}, chartFigure(key, curveOption(run, metric), { caption: chartCaption(run, measured) }), scale);
 }
 
 // ---- checks of other papers
@@ -290,6 +311,8 @@ function footer() {
   );
 }
 
+addEventListener('hashchange', followAddress);
+addEventListener('load', followAddress);
 page.append(
   header(),
   legend(),

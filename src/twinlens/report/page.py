@@ -24,6 +24,7 @@ from twinlens.report.run_summary import describe_comparison, describe_run
 from twinlens.report.styles import method_styles
 from twinlens.report.table_formats import differences_html, notebook_html
 from twinlens.run.stored_run import StoredRun, run_labels
+from twinlens.run.wording import describe_power, group_warnings
 from twinlens.statistics.contrasts import RunComparison
 from twinlens.support.arguments import checked
 from twinlens.support.fields import JSON, to_json
@@ -79,7 +80,7 @@ def write_report(
     queries = _open_queries(evaluations[0]) if len(evaluations) == 1 else []
     runs[0]["queries"] = _describe_queries(queries, runs[0])
     title = "; ".join(dict.fromkeys(f"{run['model']} on {run['data']}" for run in runs))
-    fallback = "".join(notebook_html(evaluation) for evaluation in evaluations)
+    fallback = "".join(notebook_html(run) + _remarks_html(run) for run in evaluations)
     between = None
     if comparison is not None:
         between = describe_comparison(comparison, evaluations)
@@ -113,6 +114,14 @@ def _describe_queries(queries: Sequence[StoredRun], run: Mapping[str, JSON]) -> 
         room -= len(json.dumps(own))
         described.append(own if room >= 0 else {"name": query.query})
     return described
+
+
+def _remarks_html(evaluation: StoredRun) -> str:
+    """Format how sure the numbers are, and the warnings, for browsers without scripts."""
+    results = evaluation.results
+    texts = [describe_power(results, evaluation.comparison())]
+    texts += [text for group in group_warnings(results) for text in group.texts]
+    return "".join(f"<p>{html.escape(text)}</p>" for text in texts if text)
 
 
 def build_page(

@@ -10,14 +10,16 @@ import numpy as np
 
 from twinlens.report.styles import MARKERS, MethodStyle
 from twinlens.run.results import CurveResults, Results
-from twinlens.run.wording import name_of
+from twinlens.run.wording import name_of, settings_of
 from twinlens.support.arrays import Floats
 from twinlens.support.estimate import Estimate
-from twinlens.support.plotting import draw_arrow, draw_chance, marker_fill, place_label
+from twinlens.support.label_places import Box
+from twinlens.support.plotting import darker, draw_arrow, draw_chance, marker_fill, write_beside
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+_ARROW, _THIN = 2.0, 0.7  # how bad it is if a name covers an arrow, or a thinner line
 _MARKED = (0.1, 0.25, 0.5)  # shares of features on the trade-off
 
 
@@ -48,6 +50,13 @@ class PlanePoint:
         return x, y
 
     @property
+    def bars(self) -> list[tuple[tuple[float, float], tuple[float, float]]]:
+        """Both ends of the interval of each area, where it has one."""
+        (x, y), (across, along) = self.at, (side.area.interval for side in self.sides)
+        bars = [] if across is None else [((across[0], y), (across[1], y))]
+        return bars if along is None else [*bars, ((x, along[0]), (x, along[1]))]
+
+    @property
     def exchanged(self) -> tuple[float, float] | None:
         """Both areas with exchanged maps, where the arrow starts; None where one of them is unknown."""
         values = [side.control.value for side in self.sides if side.control and side.control.value is not None]
@@ -60,6 +69,8 @@ class Plane:
 
     metrics: tuple[str, str]
     titles: tuple[str, str]
+    settings: tuple[str, str]
+    """What both depend on: epsilon, levels or steps."""
     chance: tuple[float | None, float | None]
     """Both areas of random maps, where the metric knows them."""
     points: tuple[PlanePoint, ...]
@@ -83,7 +94,8 @@ def plane_of(results: Results) -> Plane | None:
             points.append(PlanePoint(method=method, sides=(sides[0], sides[1]), front=front, baseline=own.baseline))
     titles = (name_of(results, across), name_of(results, along))
     chance = (results.about(across).chance, results.about(along).chance)
-    return Plane(metrics=(across, along), titles=titles, chance=chance, points=tuple(points))
+    settings = (settings_of(results, across), settings_of(results, along))
+    return Plane(metrics=(across, along), titles=titles, settings=settings, chance=chance, points=tuple(points))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,28 +143,32 @@ def draw_points(axes: Axes, plane: Plane, styles: Mapping[str, MethodStyle]) -> 
         x, y = zip(*front, strict=True)
         axes.step(x, y, where="pre", color="0.4", linestyle="--", linewidth=0.8, zorder=1)
     draw_chance(axes, *plane.chance)
-    axes.set_xlabel(plane.titles[0])
-    axes.set_ylabel(plane.titles[1])
+    axes.set_xlabel(f"{plane.titles[0]}, {plane.settings[0]}")
+    axes.set_ylabel(f"{plane.titles[1]}, {plane.settings[1]}")
 
 
-def label_points(axes: Axes, plane: Plane) -> None:
+def label_points(axes: Axes, plane: Plane, styles: Mapping[str, MethodStyle]) -> None:
     """Write names next to points where they cover no other, and "chance" where its lines cross."""
     figure = axes.figure.canvas.figure
     figure.draw_without_rendering()  # lays it out
-    taken, arrows, reach = list[list[float]](), list[list[float]](), figure.dpi / 72
+    pixels, reach = axes.transData.transform, figure.dpi / 72
+    taken, lines, costs = list[Box](), list[list[float]](), list[float]()
     for point in plane.points:
-        start, end = axes.transData.transform([point.exchanged or point.at, point.at])
-        taken += [[*(at - size * reach), *(at + size * reach)] for at, size in ((start, 3), (end, 5))]
-        arrows += [[*at, *at] for at in np.linspace(start, end, 20)]
-    labels = [(p.method, p.at, "0.4" if p.baseline else "0.1") for p in sorted(plane.points, key=lambda p: not p.front)]
+        start, end = pixels([point.exchanged or point.at, point.at])
+        taken += [(*(at - size * reach), *(at + size * reach)) for at, size in ((start, 3), (end, 5))]
+        lines += [[*start, *end], *([*pixels(one), *pixels(other)] for one, other in point.bars)]
+        costs += [_ARROW, *(_THIN for _ in point.bars)]
+    ordered = sorted(plane.points, key=lambda point: not point.front)
+    labels = [(point.method, point.at, darker(styles[point.method].colour)) for point in ordered]
     x, y = plane.chance
     if x is not None or y is not None:
-        labels.append(
-            ("chance", (axes.get_xlim()[1] if x is None else x, axes.get_ylim()[1] if y is None else y), "0.5")
-        )
-    for text, at, colour in labels:
-        # A name over an arrow is better than none.
-        any(place_label(axes, text, at, taken, more, colour) for more in (arrows, []))
+        at = (axes.get_xlim()[1] if x is None else x, axes.get_ylim()[1] if y is None else y)
+        labels.append(("chance", at, "0.5"))
+        (left, bottom, right, top), (across, along) = axes.bbox.extents, pixels(at)
+        lines += [] if x is None else [[across, bottom, across, top]]
+        lines += [] if y is None else [[left, along, right, along]]
+        costs += [_THIN] * (len(lines) - len(costs))
+    write_beside(axes, labels, taken=taken, lines=np.array(lines).reshape(-1, 4), costs=np.array(costs))
 
 
 def _error_bar(area: Estimate) -> Floats | None:

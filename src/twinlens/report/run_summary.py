@@ -3,29 +3,35 @@
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+from twinlens.report.method_summary import describe_method, show_setting
 from twinlens.report.plane import plane_of, tradeoff_of
-from twinlens.report.results_table import check_table, describe_samples_of, differences_table, results_table
+from twinlens.report.results_table import (
+    ResultsTable,
+    check_table,
+    describe_samples_of,
+    differences_table,
+    results_table,
+)
 from twinlens.run.check_records import Check
 from twinlens.run.results import CurveResults, Results, StoppingResults
 from twinlens.run.stored_run import StoredRun
 from twinlens.run.wording import (
+    describe_power,
     describe_stopping,
     find_headlines,
     group_warnings,
-    listed,
     name_of,
     performance_of,
+    settings_of,
 )
 from twinlens.statistics.contrasts import RunComparison, RunPair
+from twinlens.statistics.verdicts import Comparison
 from twinlens.support.fields import JSON, fields_of, to_json
 
-_LONGEST = 60  # characters of a setting
-_NAMED = 3  # methods that a line names; more are counted
 _COMPARED = 16  # methods whose pairs are compared in words
 
 
@@ -35,13 +41,14 @@ def describe_comparison(comparison: RunComparison, evaluations: Sequence[StoredR
     for pair in comparison.pairs:
         groups.setdefault((pair.first, pair.second), []).append(pair)
     runs = [evaluation.results for evaluation in evaluations]
+    sides = {metric for results in runs for metric in results.sides}
     return {
         "confidence": comparison.confidence,
         "tables": [
             {
                 "title": f"{first} − {second}",
                 "note": describe_samples_of(next((p for p in pairs if p.quantity == "area"), pairs[0])),
-                "table": to_json(differences_table(pairs, runs)),
+                "table": _with_headlines(differences_table(pairs, runs), sides),
             }
             for (first, second), pairs in groups.items()
         ],
@@ -52,7 +59,7 @@ def describe_comparison(comparison: RunComparison, evaluations: Sequence[StoredR
 
 def describe_run(evaluation: StoredRun, label: str) -> dict[str, JSON]:
     """Return the content about one run."""
-    results, compared = evaluation.results, evaluation.comparison()
+    results, compared, seconds = evaluation.results, evaluation.comparison(), evaluation.seconds()
     return {
         "name": label,
         "query": evaluation.query,
@@ -61,13 +68,17 @@ def describe_run(evaluation: StoredRun, label: str) -> dict[str, JSON]:
         "samples": results.data.samples,
         "quality": results.describe_quality(),
         "facts": to_json(_facts(evaluation)),
-        "warnings": _warnings(evaluation),
+        "warnings": _grouped_warnings(evaluation),
         "headlines": to_json(find_headlines(results)),
+        "certainty": _certainty(results, compared),
         "verdicts": to_json(compared.among(results.best_first()[:_COMPARED]).verdicts if compared else ()),
         "comparisons": math.comb(len(evaluation.methods), 2),
         "metrics": [_metric(results, name) for name in evaluation.metrics],
-        "methods": [_method(results, name) for name in results.best_first()],
-        "table": to_json(results_table([evaluation], [label])),
+        "methods": [
+            {**_method(results, name), "about": describe_method(evaluation, name, seconds)}
+            for name in results.best_first()
+        ],
+        "table": _table(evaluation, label),
         "terms": _terms(results),
         "plane": to_json(plane_of(results)),
         "tradeoff": to_json(tradeoff_of(results)),
@@ -78,38 +89,47 @@ def describe_run(evaluation: StoredRun, label: str) -> dict[str, JSON]:
     }
 
 
-def _warnings(evaluation: StoredRun) -> list[JSON]:
-    """Return a line for each group of warnings, and its texts; diagnostics are grouped by kind."""
-    results = evaluation.results
-    kinds = {f"{name}: {d.message}": d.kind for name, m in results.methods.items() for d in m.diagnostics if d.message}
-    groups: dict[str, list[str]] = {}
-    for alike in group_warnings([*evaluation.notes, *results.warnings], evaluation.methods):
-        groups.setdefault(kinds.get(alike[0], alike[0]), []).extend(alike)
-    return [
-        {"line": _warning_line(title, texts, evaluation.methods), "texts": to_json(texts)}
-        for title, texts in groups.items()
+def _table(evaluation: StoredRun, label: str) -> dict[str, JSON]:
+    """Return the table of a run, with the settings that each column depends on."""
+    results, table = evaluation.results, results_table([evaluation], [label])
+    settings = {name: settings_of(results, name) for name in evaluation.metrics}
+    return _with_headlines(table, results.sides, settings)
+
+
+def _with_headlines(
+    table: ResultsTable, sides: Collection[str], settings: Mapping[str, str] | None = None
+) -> dict[str, JSON]:
+    """Return a table whose headline columns are marked: the areas and the skill of these metrics."""
+    shown = {key for side in sides for key in (side, f"{side}_skill")}
+    columns: list[JSON] = [
+        {**fields, "headline": column.key in shown, "settings": (settings or {}).get(column.key)}
+        for column, fields in ((column, to_json(column)) for column in table.columns)
     ]
+    return {"columns": columns, "rows": to_json(table.rows)}
 
 
-def _warning_line(title: str, texts: Sequence[str], methods: Sequence[str]) -> str:
-    """Summarise a group of warnings: its kind with the methods, or the start of its first text."""
-    names = [name for text in texts if (name := text.partition(": ")[0]) in methods]
-    if title not in texts:
-        many = len(names) > _NAMED
-        return f"{title.capitalize()}: {f'{len(names)} of {len(methods)} methods' if many else listed(names)}"
-    # Not at the colon after the method's name, which may itself contain one.
-    start = len(names[0]) + 2 if names else 0
-    end = re.search(r"[.:;]\s|, (of which|although)", title[start:])
-    alike = f" (and {len(texts) - 1} similar)" if len(texts) > 1 else ""
-    return (title if end is None else title[: start + end.start()]) + alike
+def _grouped_warnings(evaluation: StoredRun) -> list[JSON]:
+    """Return a line for each kind of warning, and its texts."""
+    groups = group_warnings(evaluation.results, evaluation.notes)
+    return [{"line": group.line, "texts": to_json(group.texts)} for group in groups]
+
+
+def _certainty(results: Results, compared: Comparison | None) -> list[JSON]:
+    """Return why measuring stopped, and how small a difference the samples can show."""
+    stopping = [] if results.stopping is None else [describe_stopping(results.stopping)]
+    power = describe_power(results, compared)
+    return [*stopping, *([] if power is None else [power])]
 
 
 def _terms(results: Results) -> list[JSON]:
     """Explain skill and the exchanged control, where they were measured."""
     if not any(map(results.with_skill, results.settings.metrics)):
         return []
-    names = {"control": "exchanged control", "skill": "skill"}
-    return [[names[field.name], field.help] for field in fields_of(CurveResults) if field.name in names]
+    [skill] = [field.help for field in fields_of(CurveResults) if field.name == "skill"]
+    control = (
+        "The value of the same maps exchanged between the samples, which is the value of own maps less their skill."
+    )
+    return [["exchanged control", control], ["skill", skill]]
 
 
 def _metric(results: Results, name: str) -> dict[str, JSON]:
@@ -122,11 +142,20 @@ def _metric(results: Results, name: str) -> dict[str, JSON]:
         "heading": about.short,
         "summary": about.summary,
         "meaning": [*about.reading(measure), *_limit(results, name)],
+        "settings": settings_of(results, name),
+        "folded": name not in _first_charts(results),
         "stairs": about.stairs,
         "decreasing": about.decreasing,
         "x": x,
         "y": y,
     }
+
+
+def _first_charts(results: Results) -> list[str]:
+    """Return the metrics whose charts come first: the headline pair and calibration, or all where a run has neither."""
+    metrics = results.settings.metrics
+    first = [name for name in metrics if name in results.sides or results.kind(name).name == "calibration"]
+    return first or list(metrics)
 
 
 def _limit(results: Results, metric: str) -> list[str]:
@@ -150,7 +179,9 @@ def _method(results: Results, name: str) -> dict[str, JSON]:
 
 def _check(check: Check, results: Results) -> dict[str, JSON]:
     """Return the content about a check: its text, its table, and its steps for each method."""
-    options = ", ".join(f"{name.replace('_', ' ')} {_setting(value)}" for name, value in check.options.items() if value)
+    options = ", ".join(
+        f"{name.replace('_', ' ')} {show_setting(value)}" for name, value in check.options.items() if value
+    )
     methods = [name for name in results.best_first() if name in check.methods]
     return {
         "name": check.name,
@@ -185,7 +216,6 @@ def _facts(evaluation: StoredRun) -> list[tuple[str, str]]:
         *([("Features", "channels of positions")] if data.feature_kind == "channels" and not data.segments else []),
         *([("Protocol", _protocols(results))] if results.settings.metrics else []),
         ("Imputation", _imputation(results)),
-        ("Negative values", "; ".join(f"{name}: {method.negative}" for name, method in results.methods.items())),
         ("Model calls", _calls(evaluation)),
         ("Date", f"{written.day} {written:%B %Y}, {written:%H:%M} UTC"),
         ("Versions", ", ".join(f"{package} {version}" for package, version in versions)),
@@ -244,10 +274,5 @@ def _imputation(results: Results) -> str:
 
 
 def _imputer(described: Mapping[str, JSON]) -> str:
-    settings = [f"{key} {_setting(value)}" for key, value in described.items() if key not in ("name", "source")]
+    settings = [f"{key} {show_setting(value)}" for key, value in described.items() if key not in ("name", "source")]
     return str(described["name"]) + (f" ({', '.join(settings)})" if settings else "")
-
-
-def _setting(value: JSON) -> str:
-    text = ", ".join(map(_setting, value)) if isinstance(value, list) else str(value)
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

@@ -3,6 +3,7 @@
 // Soundness of what is included against completeness, as features enter in the order of the map.
 
 const ROOM = 340; // pixels for curves; names beside them need more
+const LINE = 15; // pixels from one name to the next
 
 /** The two curves of a method by the metrics of the trade-off; null where one is missing. */
 function bothCurves(run, method) {
@@ -35,7 +36,8 @@ function tradeoffOption(run) {
   return (colours, chart) => {
     const visible = tradeoffMethods(run).filter(method => !hidden.has(method.name));
     const lengths = ['chance', ...visible.map(method => method.name)].map(text => textWidth(text, colours));
-    const named = chart.getWidth() - Math.max(...lengths) >= ROOM;
+    const crowded = lengths.length * LINE > chart.getHeight() - 66;
+    const named = chart.getWidth() - Math.max(...lengths) >= ROOM && !crowded;
     const grid = { left: 56, right: 18 + (named ? Math.max(...lengths) : lengths[0]), top: 20, bottom: 46 };
     const heights = visible.map(method => bothCurves(run, method).sound.values.at(-1));
     const shifts = spread(isNumber(chance) ? [...heights, chance] : heights, along, chart.getHeight() - grid.top - grid.bottom);
@@ -72,11 +74,11 @@ function tradeoffOption(run) {
 function spread(heights, { min, max }, length) {
   const ends = heights.map((height, k) => ({ k, y: (length * (max - height)) / (max - min) }));
   ends.sort((a, b) => a.y - b.y);
-  const free = ends.map(({ y }, place) => y - 15 * place);
+  const free = ends.map(({ y }, place) => y - LINE * place);
   const shifts = [];
   ends.forEach(({ k, y }, place) => {
     const [lower, upper] = [Math.max(...free.slice(0, place + 1)), Math.min(...free.slice(place))];
-    shifts[k] = (lower + upper) / 2 + 15 * place - y;
+    shifts[k] = (lower + upper) / 2 + LINE * place - y;
   });
   return shifts;
 }
@@ -180,7 +182,7 @@ function tradeoffSection() {
     return element(
       'div',
       {},
-      chartFigure('tradeoff', tradeoffOption(run), { caption }),
+      chartFigure('tradeoff', tradeoffOption(run), { caption: chartCaption(run, planeSettings(run.plane)) }),
       fold('As a table', tradeoffTable(run)),
       fold('How to read it', element('p', { class: 'quiet' }, tradeoffReading(run))),
     );

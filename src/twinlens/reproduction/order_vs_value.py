@@ -18,6 +18,7 @@ from scipy.spatial.distance import cdist
 
 from twinlens.laboratory.modifications import SCHEMES
 from twinlens.metrics.curves import Curve
+from twinlens.report.styles import styles_of
 from twinlens.reproduction.claims import RESAMPLES, Claim, average, judge, list_values, too_few
 from twinlens.reproduction.experiment import Experiment, ExperimentOptions, Outcome, plain, refuse_options
 from twinlens.reproduction.method_comparison import open_photographs, paper_options, without
@@ -263,12 +264,14 @@ def draw_distances(figure: Figure, tables: Mapping[str, Any]) -> None:
     figure.set_size_inches(6.9, 2.7)
     panels = figure.subplots(1, len(tables), sharey=True, squeeze=False)[0]
     markers = dict(zip(SCHEMES, "os^", strict=True))
+    styles = styles_of({method for table in tables.values() for method in table["least"]})
     for axes, (variant, table) in zip(panels, tables.items(), strict=True):
         for k, (method, of_method) in enumerate(table["least"].items()):
             for scheme, of_scheme in of_method.items():
                 x = [position + 0.16 * (k - 1) for position in range(len(METRICS))]
                 y = np.array([of_scheme[metric] for metric in METRICS], dtype=np.float64)
-                axes.plot(x, y, linestyle="", marker=markers[scheme], color=COLOURS[k], label=f"{method}, {scheme}")
+                colour, label = styles[method].colour, f"{method}, {scheme}"
+                axes.plot(x, y, linestyle="", marker=markers[scheme], color=colour, label=label)
         for position, metric in enumerate(METRICS):
             ends = position - 0.35, position + 0.35
             axes.hlines(np.array(table["mean"][metric], dtype=np.float64), *ends, color="0.2", linewidth=1.5)

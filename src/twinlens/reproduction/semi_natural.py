@@ -17,6 +17,7 @@ import numpy as np
 from torch import Tensor
 
 from twinlens.checks.localisation import attribution_inside
+from twinlens.report.styles import BUILT_IN
 from twinlens.reproduction.claims import Claim, judge, list_values
 from twinlens.reproduction.experiment import Experiment, ExperimentOptions, Outcome
 from twinlens.reproduction.image_sets import (
@@ -37,7 +38,6 @@ from twinlens.reproduction.watermarks import (
 )
 from twinlens.support.estimate import Estimate
 from twinlens.support.fields import to_json
-from twinlens.support.plotting import COLOURS
 from twinlens.support.progress import Progress
 from twinlens.support.randomness import stream
 
@@ -160,7 +160,7 @@ def draw(figure: Figure, results: Mapping[str, MarkedResults]) -> None:
     left.suptitle("(a) semi-natural sets, and maps of crafted methods", fontsize=8)
     axes = right.subplots()
     shares = {f"{name}\n{kind}": own.shares[name] for kind, own in results.items() for name in TAILORED.values()}
-    show_bars(axes, shares, COLOURS[:2] * 2)
+    show_bars(axes, shares, [BUILT_IN[name.lower()].colour for _ in results for name in TAILORED.values()])
     axes.set_ylabel("Attr%")
     right.suptitle("(b) share of attribution inside", fontsize=8)
 

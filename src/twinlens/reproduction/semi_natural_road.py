@@ -16,11 +16,13 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
+from twinlens.attribution import BASELINES
 from twinlens.metrics.curves import RemovalCurve
 from twinlens.metrics.measuring import road
 from twinlens.metrics.removal import SHARES
 from twinlens.models.loading import PRETRAINED, load_model
 from twinlens.probing.model_call import best_device
+from twinlens.report.styles import MARKERS, styles_of
 from twinlens.reproduction.claims import Claim, judge, list_values
 from twinlens.reproduction.experiment import Experiment, ExperimentOptions, Outcome, plain
 from twinlens.reproduction.image_sets import ImageExperiment, ImageSet, LazyInputs, image_experiment
@@ -31,7 +33,6 @@ from twinlens.statistics.bootstrap import bootstrap
 from twinlens.support.arrays import Integers
 from twinlens.support.estimate import Estimate
 from twinlens.support.fields import to_json
-from twinlens.support.plotting import COLOURS
 from twinlens.support.progress import Progress
 from twinlens.support.randomness import stream
 
@@ -244,15 +245,16 @@ def draw(figure: Figure, curves: Mapping[str, Mapping[str, Mapping[str, RemovalC
     """Draw ROAD of all methods: a column for each data set, a row for each order."""
     figure.set_size_inches(6.9, 4.4)
     grid = figure.subplots(len(ORDERS), len(curves), sharey=True, sharex=True)
+    styles = styles_of(METHODS.values(), BASELINES)
     for row, order in zip(grid, ORDERS, strict=True):
         for axes, letter, (name, methods) in zip(row, "abc", curves.items(), strict=True):
-            for colour, marker, (method, own) in zip(COLOURS, "os^D", methods.items(), strict=False):
-                curve = own[order]
+            for method, own in methods.items():
+                style, curve = styles[METHODS[method]], own[order]
                 x, y = np.append(0.0, curve.levels), np.append(curve.baseline, curve.performance)
                 low, high = curve.band()
                 ends = curve.baseline - high, curve.baseline - low
-                axes.plot(100 * x, y, label=method, color=colour, marker=marker, markersize=3)
-                axes.fill_between(100 * curve.levels, *ends, color=colour, alpha=0.12, linewidth=0)
+                axes.plot(100 * x, y, label=method, color=style.colour, marker=MARKERS[style.symbol], markersize=3)
+                axes.fill_between(100 * curve.levels, *ends, color=style.colour, alpha=0.12, linewidth=0)
             axes.set_title(f"({letter}) {name} data, {_SHORT[order]}", fontsize=7)
             axes.set_ylim(0, 1.05)
         row[0].set_ylabel("accuracy")

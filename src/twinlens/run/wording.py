@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 from twinlens.options import Until
 from twinlens.run.results import Results, StoppingResults
 from twinlens.statistics.advice import MARGIN, Advice, samples_needed
+from twinlens.statistics.power import visible_difference
+from twinlens.statistics.verdicts import Comparison
 
 _OTHERS = ". Try others: `twinlens methods` lists them"
 
@@ -22,6 +26,44 @@ def performance_of(results: Results, metric: str) -> str:
     """Return the name of a metric's performance measure."""
     performance = results.settings.metrics[metric]["performance"]
     return str(performance["function"]) if isinstance(performance, dict) else str(performance)
+
+
+def settings_of(results: Results, metric: str) -> str:
+    """Return what the numbers of a metric depend on beside the data: epsilon, and how many levels or steps it has."""
+    options, kind = results.settings.metrics[metric], results.kind(metric)
+    curves = (method.metrics[metric] for method in results.methods.values() if metric in method.metrics)
+    count = next((len(curve.levels) for curve in curves), None)
+    if not kind.needs_performance:
+        return f"{options['steps'] if count is None else count} steps"
+    epsilon, protocol = options.get("epsilon"), options["protocol"]
+    name = protocol["name"] if isinstance(protocol, dict) else protocol
+    parts = [] if epsilon is None else [f"ε = {epsilon:g}"]
+    parts += [] if count is None else [f"{count} {'thresholds' if 'thresholds' in options else 'levels'}"]
+    return ", ".join([*parts, *([] if name == "paper" else [f"protocol {name}"])])
+
+
+def describe_power(results: Results, comparison: Comparison | None) -> str | None:
+    """Return from which size on differences between methods can be seen, by each headline metric with intervals."""
+    pairs = comparison.pairs if comparison else ()
+    sizes = {
+        metric: visible_difference(pair.difference for pair in pairs if pair.metric == metric)
+        for metric in results.sides
+    }
+    clauses = [f"{_about(size)} in {name_of(results, metric)}" for metric, size in sizes.items() if size is not None]
+    if not clauses:
+        return None
+    return f"{_count(results.data.samples, 'sample')} are enough to see differences of about {listed(clauses)}."
+
+
+def _about(size: float) -> str:
+    """Return a size with two digits, rounded up.
+
+    Example:
+        >>> _about(0.02301), _about(0.4)
+        ('0.024', '0.4')
+    """
+    unit = 10.0 ** (math.floor(math.log10(size)) - 1)
+    return f"{math.ceil(size / unit - 1e-9) * unit:.2g}"
 
 
 def listed(names: Sequence[str], word: str = "and") -> str:
@@ -203,11 +245,83 @@ def _unreached(results: Results, metric: str) -> list[str]:
     return warnings
 
 
-def group_warnings(warnings: Sequence[str], methods: Sequence[str]) -> list[list[str]]:
-    """Group warnings about different methods that differ only in their numbers."""
-    groups: dict[str, list[str]] = {}
-    for warning in warnings:
-        name, colon, text = warning.partition(": ")
-        kind = re.sub(r"[0-9]+", "0", text) if colon and name in methods else warning
-        groups.setdefault(kind, []).append(warning)
-    return list(groups.values())
+@dataclass(frozen=True, kw_only=True)
+class WarningGroup:
+    """Warnings of one kind."""
+
+    line: str
+    """What they are about, with the methods: "Tied values: occlusion, rise"."""
+    summary: str
+    """The same with the first warning in full."""
+    texts: tuple[str, ...]
+    """All warnings in full; those about methods start with their names."""
+
+
+_ALIKE = {"resolved levels": "tied values", "one sample": "noisy decisions"}
+"""Diagnostics that say the same as another one in other words."""
+_TITLES = {"noisy decisions": "few samples for ε", "base performance": "low performance with nothing removed"}
+"""Kinds of diagnostics whose names say too little."""
+_INCOMPLETE = " is incomplete: "
+_NAMED = 3  # methods that a line names; more are counted
+
+
+def group_warnings(results: Results, notes: Sequence[str] = ()) -> list[WarningGroup]:
+    """Group the notes and warnings of a run by kind, for the page and the terminal.
+
+    Of diagnostics that are alike, such as "tied values" and "resolved levels", each method keeps the first.
+    """
+    kinds = {f"{name}: {d.message}": d.kind for name, m in results.methods.items() for d in m.diagnostics if d.message}
+    by_length = sorted(results.methods, key=len, reverse=True)  # a name may begin with another one
+    groups: dict[tuple[str, bool], dict[str, str]] = {}
+    for warning in (*notes, *results.warnings):
+        method = next((name for name in by_length if warning.startswith(f"{name}: ")), None)
+        named, body = ("", warning) if method is None else (method, warning.removeprefix(f"{method}: "))
+        if warning in kinds:
+            kind = _ALIKE.get(kinds[warning], kinds[warning]), True
+        elif method is None and _INCOMPLETE in warning:
+            (named, _, body), kind = warning.partition(_INCOMPLETE), ("incomplete", True)
+        else:
+            kind = re.sub(r"[0-9]+", "0", body) if named else body, False
+        groups.setdefault(kind, {}).setdefault(named, body)
+    return [
+        _named_group(kind, bodies, results.methods) if named else _group_alike(bodies)
+        for (kind, named), bodies in groups.items()
+    ]
+
+
+def _named_group(kind: str, bodies: Mapping[str, str], methods: Collection[str]) -> WarningGroup:
+    """Return a group whose kind has a name; `bodies` are texts by method."""
+    title, names = _TITLES.get(kind, kind), list(bodies)
+    some = ", ".join(names)
+    if len(names) > _NAMED:
+        whole = f" of {len(methods)}" if bodies.keys() < {*methods} else ""
+        some = f"{'all ' if bodies.keys() == {*methods} else ''}{len(names)}{whole} methods"
+    line, texts = f"{title[:1].upper()}{title[1:]}: {some}", _with_names(bodies)
+    return WarningGroup(
+        line=line, summary=f"{line}. {bodies[names[0]]}{_similar(texts, 'see results.json')}", texts=texts
+    )
+
+
+def _group_alike(bodies: Mapping[str, str]) -> WarningGroup:
+    """Return a group of texts that differ in their numbers only; its line is the start of the first one."""
+    texts = _with_names(bodies)
+    start = len(texts[0]) - len(next(iter(bodies.values())))  # not at the colon after the method's name
+    end = re.search(r"[.:;]\s|, (of which|although)", texts[0][start:])
+    line = texts[0] if end is None else texts[0][: start + end.start()]
+    return WarningGroup(
+        line=line + _similar(texts), summary=texts[0] + _similar(texts, "see results.json"), texts=texts
+    )
+
+
+def _with_names(bodies: Mapping[str, str]) -> tuple[str, ...]:
+    """Return each text once, after the methods that it is about."""
+    names: dict[str, list[str]] = {}
+    for name, body in bodies.items():
+        names.setdefault(body, []).append(name)
+    return tuple(f"{', '.join(own)}: {body}" if own[0] else body for body, own in names.items())
+
+
+def _similar(texts: Sequence[str], where: str = "") -> str:
+    if len(texts) == 1:
+        return ""
+    return f" ({len(texts) - 1} similar, {where})" if where else f" (and {len(texts) - 1} similar)"

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from twinlens.support.arrays import Floats
+from twinlens.support.label_places import Box, place_labels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# The colour-blind safe palette of Okabe and Ito, without yellow, which is invisible on white.
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+# The colour-blind safe palette of Okabe and Ito, without yellow, which is invisible on white. Violet and brown differ
+# from its other colours for all kinds of sight, and can be seen on white and on black.
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7a37d1", "#96302c")
 
-# Where a label may be, as directions from its point and how the text is aligned, best first.
-_SIDES = ((0, 1), (0, -1), (1, 0), (-1, 0), (1, 1), (-1, 1), (1, -1), (-1, -1))
 _ACROSS, _ALONG = {-1: "right", 0: "center", 1: "left"}, {-1: "top", 0: "center", 1: "bottom"}
 _BEHIND = {"facecolor": "white", "alpha": 0.7, "linewidth": 0, "pad": 0.5}  # lines stay visible below a label
 
@@ -50,6 +50,16 @@ def draw_line(ax: Axes | None, x: Floats, y: Floats, labels: tuple[str, str]) ->
     return axes
 
 
+def darker(colour: str) -> str:
+    """Return a colour as text can have it on white: closer to black.
+
+    Example:
+        >>> darker("#e69f00")
+        '#8a5f00'
+    """
+    return "#" + "".join(f"{round(0.6 * int(colour[k : k + 2], 16)):02x}" for k in (1, 3, 5))
+
+
 def marker_fill(skilled: Sequence[bool], colour: str) -> dict[str, Any]:
     """Return how a marker on the plane is filled: white towards a side without skill, first horizontal, then vertical.
 
@@ -78,27 +88,39 @@ def draw_chance(axes: Axes, x: float | None, y: float | None) -> None:
             line(at, **style)
 
 
-def place_label(
-    axes: Axes, text: str, at: tuple[float, float], taken: list[list[float]], more: list[list[float]], colour: str
-) -> bool:
-    """Write a text beside a point where it covers nothing, and add its box to `taken`; False if there is no room.
+def write_beside(
+    axes: Axes,
+    labels: Sequence[tuple[str, tuple[float, float], str]],
+    *,
+    taken: Sequence[Box],
+    lines: Floats,
+    costs: Floats,
+) -> None:
+    """Write texts in colours beside points where they cover neither points nor each other, and few lines.
 
-    `taken` and `more` are boxes in pixels (left, bottom, right, top). The axes must be laid out already.
+    Those without room are left out. `place_labels` explains the last three; the axes must be laid out.
     """
-    obstacles = np.array([*taken, *more]).reshape(-1, 4)
-    for across, along in _SIDES:
-        label = axes.annotate(
-            text, at, (6 * across, 6 * along), textcoords="offset points", color=colour, parse_math=False,
-            fontsize="small", ha=_ACROSS[across], va=_ALONG[along], zorder=4, bbox=_BEHIND,
-        )  # fmt: skip
-        left, bottom, right, top = box = label.get_window_extent().extents
-        inside = axes.bbox.x0 < left and right < axes.bbox.x1 and axes.bbox.y0 < bottom and top < axes.bbox.y1
-        covers = (obstacles[:, :2] < (right, top)).all(axis=1) & (obstacles[:, 2:] > (left, bottom)).all(axis=1)
-        if inside and not covers.any():
-            taken.append([*box])
-            return True
-        label.remove()
-    return False
+    style: Any = {"textcoords": "offset points", "parse_math": False, "fontsize": "small", "zorder": 4, "bbox": _BEHIND}
+    texts = [axes.annotate(text, at, (0, 0), color=colour, **style) for text, at, colour in labels]
+    extents = [text.get_window_extent() for text in texts]
+    places = place_labels(
+        [tuple(axes.transData.transform(at)) for _, at, _ in labels],
+        [(box.width, box.height) for box in extents],
+        taken=taken,
+        lines=lines,
+        costs=costs,
+        within=axes.bbox.extents,
+        scale=axes.figure.dpi / 72,
+    )
+    for text, place, (_, _, colour) in zip(texts, places, labels, strict=True):
+        if place is None:
+            text.remove()
+            continue
+        text.xyann = place.offset
+        text.set(ha=_ACROSS[place.side[0]], va=_ALONG[place.side[1]])
+        if place.far:
+            way: Any = {"arrowstyle": "-", "color": colour, "linewidth": 0.5, "shrinkA": 1, "shrinkB": 3}
+            axes.annotate("", text.xy, place.offset, textcoords="offset points", arrowprops=way, zorder=1)
 
 
 def label_ends(axes: Axes, labels: Sequence[tuple[float, str, str]]) -> None:
