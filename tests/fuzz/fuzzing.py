@@ -30,13 +30,15 @@ import torch
 from tests.fuzz.calls import Subject, call_case
 from tests.fuzz.commands import flag_case
 from tests.fuzz.files import config_case, file_case, image_case, run_case
+from tests.fuzz.hostile import changed_case, hostile_case
 from tests.tiny import image_folder, model_file
 from twinlens.cli.main import main
 
 SECONDS, MEMORY = 60, 1500  # of CPU that one case may take, and the megabytes by which it may raise the peak of memory
 HANG = 900  # seconds by the clock, after which a case that uses no CPU hangs, however busy the machine
 ADDRESSES = 12 << 30  # bytes beyond those in use, at which memory is refused before the machine is short of it
-CASES = (*[call_case] * 12, *[flag_case] * 3, config_case, image_case, file_case, run_case)  # the widest most often
+FILES = (config_case, image_case, file_case, run_case, hostile_case, changed_case)
+CASES = (*[call_case] * 12, *[flag_case] * 3, *FILES)  # the widest most often
 ENDS = ("refused", "accepted", "failed")
 
 
@@ -129,9 +131,9 @@ class Fuzzer:
         gone = [path for path in self.outside if path not in now]
         return next(iter(gone + [path for path in now if self.outside.get(path) != self.state(path)]), None)
 
-    def case(self) -> None:
+    def case(self, kinds=CASES) -> None:
         """Do one case of a kind drawn at random."""
-        self.pick(CASES)(self)
+        self.pick(kinds)(self)
 
     def total(self, ended: str | None = None) -> int:
         """Count the cases that ended so; all by default."""
@@ -142,7 +144,7 @@ def _too_long(*_: object) -> None:
     raise CaseError(f"it took longer than {SECONDS} seconds of CPU, or {HANG}")
 
 
-def fuzz(seed: int, *, cases: int | None = None, minutes: float | None = None) -> Fuzzer:
+def fuzz(seed: int, *, cases: int | None = None, minutes: float | None = None, kinds=CASES) -> Fuzzer:
     """Do cases until their number or the time is reached."""
     torch.manual_seed(seed)
     end = None if minutes is None else time.monotonic() + 60 * minutes
@@ -154,7 +156,7 @@ def fuzz(seed: int, *, cases: int | None = None, minutes: float | None = None) -
             fuzzer = Fuzzer(Path(folder), seed)
             while (cases is None or fuzzer.total() < cases) and (end is None or time.monotonic() < end):
                 faulthandler.dump_traceback_later(2 * HANG, exit=cases is None)  # where no signal arrives
-                fuzzer.case()
+                fuzzer.case(kinds)
         finally:
             faulthandler.cancel_dump_traceback_later()
             os.chdir(here)
@@ -174,10 +176,12 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", choices=sorted(case.__name__.removesuffix("_case") for case in {*CASES}), nargs="*")
     chosen = parser.parse_args()
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + ADDRESSES, resource.RLIM_INFINITY))
-    done = fuzz(chosen.seed, minutes=chosen.minutes)
+    only = [case for case in CASES if not chosen.only or case.__name__.removesuffix("_case") in chosen.only]
+    done = fuzz(chosen.seed, minutes=chosen.minutes, kinds=only)
     print(table(done))
     print("\n".join(done.failures))
     sys.exit(bool(done.failures))

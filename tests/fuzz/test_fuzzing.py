@@ -5,6 +5,7 @@ from tests.fuzz import commands
 from tests.fuzz.calls import CALLS, Call, attempt, names_argument, parameters_of, uncalled
 from tests.fuzz.files import config_case, file_case, image_case, run_case
 from tests.fuzz.fuzzing import CaseError, Fuzzer, fuzz, table
+from tests.fuzz.hostile import changed_case, hostile_case
 from tests.fuzz.values import PLAIN
 from twinlens.cli.main import COMMANDS
 
@@ -17,11 +18,20 @@ def fuzzer(tmp_path_factory):
 @pytest.mark.slow
 def test_a_few_hundred_bad_inputs_end_clearly():
     """The short part of `make fuzz`, with a fixed seed."""
-    done = fuzz(seed=7, cases=250)
+    done = fuzz(seed=7, cases=280)
     assert done.failures == []
     assert done.total("refused") > 120
     assert done.total("accepted") > 25
-    assert {kind for kind, _ in done.counts} == {"calls", "flags", "run.toml", "images", "files of data", "runs"}
+    assert {kind for kind, _ in done.counts} == {
+        "calls",
+        "flags",
+        "run.toml",
+        "images",
+        "files of data",
+        "runs",
+        "hostile runs",
+        "changed between",
+    }
 
 
 def test_every_public_name_has_a_valid_call():
@@ -52,7 +62,7 @@ def test_valid_commands_are_accepted(fuzzer, command):
     assert fuzzer.outcome("flags", command, case) == "accepted"
 
 
-@pytest.mark.parametrize("case", [config_case, image_case, file_case, run_case])
+@pytest.mark.parametrize("case", [config_case, image_case, file_case, run_case, hostile_case, changed_case])
 def test_bent_files_are_made_in_every_kind(fuzzer, case):
     assert case(fuzzer) in ("accepted", "refused")
 

@@ -170,3 +170,13 @@ def kill_at_size(size: int) -> Callable[[], None]:
 def limit_files(size: int) -> Callable[[], None]:
     """Return a setup after which no file can become larger than this."""
     return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+
+
+def limit_memory(more: int) -> Callable[[], None]:
+    """Return a setup after which a process gets this many bytes of memory more."""
+
+    def setup() -> None:
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (used + more, used + more))
+
+    return setup

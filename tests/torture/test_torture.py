@@ -7,7 +7,7 @@ import pytest
 
 from tests.torture.children import Ended
 from tests.torture.sandbox import PHASES, UNFINISHED, Sandbox
-from tests.torture.torturing import SHARES
+from tests.torture.torturing import LIMITS, SHARES
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -23,7 +23,7 @@ def test_kills_change_nothing():
     assert ended.returncode == 0, ended.stdout + ended.stderr
     lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in ended.stdout.splitlines() if "|" in line]
     rows = {line[0]: dict(zip(lines[0], line, strict=True)) for line in lines[2:]}
-    assert set(rows) == {*SHARES, "full disk", "all kills"}
+    assert set(rows) == {*SHARES, *LIMITS, "all kills"}
     assert int(rows["all kills"]["kills"]) >= 20
     assert int(rows["all kills"][UNFINISHED]) > 0
     for kind, row in rows.items():

@@ -39,6 +39,7 @@ from tests.torture.children import (
     kill_at_operation,
     kill_at_size,
     limit_files,
+    limit_memory,
     start_cold,
 )
 from tests.torture.sandbox import PHASES, UNFINISHED, Contents, Sandbox
@@ -52,6 +53,7 @@ SHARES = {
     "cold start": 0.1,
 }
 """What is killed, and which share of the kills each has."""
+LIMITS = {"full disk": "fills", "short memory": "limits"}
 REFUSED = re.compile("in use by another twinlens|Another twinlens has just begun a run")
 AGAIN = 0.7  # chance that a run that was killed is killed once more before it may end
 
@@ -261,6 +263,23 @@ class Torturer:
                 self.box.run = usual
         return tally
 
+    def starve(self, rounds: int) -> Tally:
+        """Let memory be short, by a limit on the addresses of the process."""
+        tally, case = self.tally("short memory"), self.cases["evaluate"]
+        for _ in range(rounds):
+            if time.monotonic() > self.end:
+                break
+            self.box.prepare(None, {}, case.after)
+            ended = self._fork(case.command, limit_memory(int(2 ** self.rng.uniform(10, 27)))).wait()
+            self._expect("full disk", [ended])
+            if ended.code != 0:
+                tally.fills += 1
+                there = self.box.contents()
+                tally.moments[self.box.phase(there)[0]] += 1
+                self.failures += [f"short memory: {fault}" for fault in self.box.faults(there)]
+            self.complete("short memory", case, tally)
+        return tally
+
 
 class _Disk:
     """A file system in memory, of a size in kilobytes."""
@@ -328,6 +347,7 @@ def run_torture(
         torturer = Torturer(Path(folder) / "box", seed, end)
         if fills:
             torturer.fill(fills)
+            torturer.starve(fills)
         torturer.torture(kills, kinds)
         if ray:
             importlib.import_module("tests.torture.ray_kills").RayKills(torturer).torture(ray)
@@ -340,7 +360,7 @@ def table(tallies: dict[str, Tally]) -> str:
     rows = [
         [
             kind,
-            f"{t.fills} fills" if kind == "full disk" else t.kills,
+            f"{t.fills} {LIMITS[kind]}" if kind in LIMITS else t.kills,
             t.rounds,
             t.equal,
             *(t.moments[phase] for phase in (*PHASES, UNFINISHED)),

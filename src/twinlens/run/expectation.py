@@ -20,8 +20,10 @@ _LONG = 300.0  # seconds of a run that is announced
 def announce(work: EvaluationWork, units: Sequence[Unit]) -> str | None:
     """Describe a run on large inputs that takes minutes, from the time of one probe; None for others."""
     data = work.run.manifest.data
+    if data.tokens or torch.Size(data.shape).numel() < _LARGE or not work.sweeps:
+        return None
     calls = sum(work.rows(missing_units(work, units)).values())
-    if data.tokens or torch.Size(data.shape).numel() < _LARGE or not work.sweeps or not calls:
+    if not calls:
         return None
     inputs = load_inputs(work.samples.take([0]), work.model, workers=1)
     keep = torch.rand(1, *data.spatial, generator=torch.Generator().manual_seed(0)) < 0.5

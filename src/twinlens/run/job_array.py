@@ -112,7 +112,7 @@ def _existing(folders: Iterable[Path]) -> set[Path]:
     """List the files in folders. On network file systems a listing is fresh, while `exists` may be cached."""
     files = set[Path]()
     for folder in folders:
-        with suppress(FileNotFoundError):
+        with suppress(FileNotFoundError, NotADirectoryError):  # the latter of an object store
             files.update(folder.iterdir())
     return files
 

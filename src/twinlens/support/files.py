@@ -209,7 +209,7 @@ def read_whole(path: str | os.PathLike[str], most: int | None = None) -> bytes:
     source: Any = as_path(path)
     if is_local(source):
         check_regular(source)
-    if most is not None and (size := source.stat().st_size) > most:
-        raise ValueError(f"it has {size} bytes, and such files have at most {most}")
+        if most is not None and (size := source.stat().st_size) > most:
+            raise ValueError(f"it has {size} bytes, and such files have at most {most}")
     content: bytes = source.read_bytes() if is_local(source) else source.fs.cat_file(source.path)
     return content
