@@ -5,6 +5,7 @@ processor time on one thread, except for the gain of several threads, which is w
 solvers are timed on a few of the levels, evenly spread over the schedule, and so is ours for that ratio.
 
     python benchmarks/imputation.py --images 4 --levels 8 --threads 2
+    python benchmarks/imputation.py --volumes    # the cost per voxel of volumes against that per pixel of images
 
 Images come from the folder --data, or from the package `foolbox`.
 """
@@ -97,16 +98,51 @@ def make_maps(count: int, size: int) -> torch.Tensor:
 
 
 def soundness_masks(maps: torch.Tensor) -> torch.Tensor:
-    """(images, levels, H, W): the least relevant share is removed."""
+    """(images, levels, *S): the least relevant share is removed."""
     ranks = maps.flatten(1).argsort(1).argsort(1).view(maps.shape)
     removed = torch.from_numpy(np.round(SOUNDNESS * maps[0].numel()))
-    return ranks[:, None] >= removed[None, :, None, None]
+    return ranks[:, None] >= removed.reshape(1, -1, *[1] * (maps.dim() - 1))
 
 
 def completeness_masks(maps: torch.Tensor) -> torch.Tensor:
     """(images, levels, H, W): everything above a share of the maximum is removed."""
     bound = torch.from_numpy(COMPLETENESS)[None, :, None, None] * maps.amax((1, 2))[:, None, None, None]
     return maps[:, None] <= bound
+
+
+def smooth_and_noisy(shape: tuple[int, ...], channels: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Two smooth inputs (2, C, *S), and every eighth soundness mask of a smooth and of a heavy-tailed map for them."""
+    rng, mode = np.random.default_rng(0), {2: "bilinear", 3: "trilinear"}[len(shape)]
+
+    def smooth(values: NDArray[np.float64]) -> torch.Tensor:
+        return interpolate(torch.from_numpy(values), size=shape, mode=mode)
+
+    inputs = smooth(rng.normal(size=(2, channels, *[8] * len(shape)))).float()
+    noisy = torch.from_numpy(np.abs(rng.standard_t(1.5, (1, *shape))))
+    maps = torch.cat([smooth(rng.random((1, 1, *[5] * len(shape))) ** 2)[0], noisy])
+    return inputs, soundness_masks(maps)[:, ::8]
+
+
+def volume_costs(turns: int = 5) -> dict[tuple[int, tuple[int, ...]], float]:
+    """Nanoseconds of CPU per value on one thread, by the number of channels and the shape, measured in turns."""
+    torch.set_num_threads(1)
+    shapes = [(224, 224), (32, 32, 32), (48, 48, 48), (64, 64, 64)]
+    cases = {(channels, shape): smooth_and_noisy(shape, channels) for channels in (1, 3) for shape in shapes}
+    rows = {key: (x.repeat_interleave(keep.shape[1], 0), keep.flatten(0, 1)) for key, (x, keep) in cases.items()}
+    times: dict[tuple[int, tuple[int, ...]], list[float]] = {key: [] for key in rows}
+    for _ in range(turns + 1):
+        for key, (inputs, keep) in rows.items():
+            times[key].append(seconds(lambda x=inputs, k=keep: solve(x, k), repeats=1) / inputs.numel())
+    return {key: float(np.median(took[1:])) * 1e9 for key, took in times.items()}
+
+
+def print_volumes() -> None:
+    costs = volume_costs()
+    print("| | 1 channel, ns per value | ratio | 3 channels, ns per value | ratio |\n|---|---|---|---|---|")
+    image = (224, 224)
+    for shape in dict.fromkeys(shape for _, shape in costs):
+        cells = [f"{costs[c, shape]:.1f} | {costs[c, shape] / costs[c, image]:.2f}" for c in (1, 3)]
+        print(f"| {'×'.join(map(str, shape))} | {' | '.join(cells)} |")
 
 
 def seconds(call: Callable[[], object], repeats: int = 5, clock: Callable[[], float] = time.process_time) -> float:
@@ -165,7 +201,11 @@ def main() -> None:
     parser.add_argument("--levels", type=int, default=7, help="levels on which the direct solvers are timed")
     parser.add_argument("--threads", type=int, default=2, help="threads for the second timing of our solver")
     parser.add_argument("--data", type=Path, help="a folder of JPEG files")
+    parser.add_argument("--volumes", action="store_true", help="only compare volumes with images")
     options = parser.parse_args()
+    if options.volumes:
+        print_volumes()
+        return
     torch.set_num_threads(1)
     small, large = load_images(options.data, options.images, 32), load_images(options.data, options.images, 224)
     small_maps, large_maps = make_maps(options.images, 32), make_maps(options.images, 224)
