@@ -42,6 +42,7 @@ from twinlens.probing.ranking import (
     keep_features,
     kept_mass,
     rank_features,
+    unranked,
 )
 from twinlens.probing.tokens import TokenModel, are_tokens, pack_tokens
 from twinlens.support.arguments import checked, fill_options
@@ -317,7 +318,8 @@ class _Sweep:
         """Probe up to `size` samples at all levels."""
         schedule, device = self.settings.schedule, self.respondent.device
         samples = slice(start, start + size)
-        ranking = self.ranked.ranking(samples, device)
+        idle = not any(schedule.levels) and self.ranked.segments is None and not self.ranked.maps[samples].any()
+        ranking = unranked(self.ranked.maps[samples], device) if idle else self.ranked.ranking(samples, device)
         removed = count_removed(ranking, schedule)
         mass = kept_mass(ranking, removed, schedule.order)
         rank, counts = ranking.rank.to(device), removed.to(device, ranking.rank.dtype)

@@ -128,6 +128,17 @@ def rank_features(maps: Tensor, *, ids: Sequence[str], seed: int, segments: Tens
     return Ranking(rank=rank, ascending=ascending, peak=peak, features=features)
 
 
+def unranked(maps: Tensor, device: torch.device) -> Ranking:
+    """Return a ranking of maps of zeros from which nothing is removed: no order is drawn, which takes long."""
+    count, features = len(maps), maps[0].numel()
+    return Ranking(
+        rank=torch.zeros(1, 1, dtype=torch.int32, device=device).expand(count, features),
+        ascending=torch.zeros(1, 1, dtype=torch.float64, device=device).expand(count, features),
+        peak=torch.zeros(count, 1, dtype=torch.float64, device=device),
+        features=torch.full((count, 1), features, device=device),
+    )
+
+
 def _sort(values: Tensor) -> tuple[Tensor, Tensor]:
     """Sort rows (N, F) as `values.sort(stable=True)` does, on the CPU several times as fast."""
     if values.device.type != "cpu":
