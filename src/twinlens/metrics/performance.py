@@ -174,6 +174,7 @@ _REGRESSION: dict[str, Callable[[ProbeTable, str, Protocol], Measured]] = {
 }
 MEASURES = (*dict.fromkeys((*_CLASSIFICATION, "top5", *_REGRESSION)),)
 """The values of `performance`; "top5" stands for "top" with any number."""
+_SHARES = ("accuracy", "balanced_accuracy", "probability")
 SCORES = ("probability", "logit", "score")
 """Measures that are decided for each sample by itself."""
 _BY_TASK = {CLASSIFICATION: _CLASSIFICATION, REGRESSION: _REGRESSION}
@@ -185,6 +186,16 @@ def check_performance(performance: Performance) -> Performance:
     if isinstance(performance, str) and performance not in MEASURES and not re.fullmatch(_TOP, performance):
         raise unknown("performance", performance, MEASURES, or_else=", or a function of the probe table")
     return performance
+
+
+def is_share(measure: str) -> bool:
+    """Return whether a measure lies within [0, 1].
+
+    Example:
+        >>> is_share("top5"), is_share("logit")
+        (True, False)
+    """
+    return measure in _SHARES or re.fullmatch(_TOP, measure) is not None
 
 
 def measure(table: ProbeTable, performance: Performance, protocol: Protocol) -> Measured:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from twinlens.run.results import CurveResults, Results
 from twinlens.run.wording import name_of, performance_of
 from twinlens.statistics.contrasts import RunPair
+from twinlens.statistics.margin import fewest_controlled
 from twinlens.support.estimate import Estimate
 from twinlens.support.resampling import FEWEST
 
@@ -19,11 +20,10 @@ if TYPE_CHECKING:
 UNDEFINED = "–"
 DIRECTIONS = {
     "better": ("▲", "better than maps from other inputs"),
-    "undecided": ("≈", "not significantly different from maps from other inputs"),
+    "undecided": ("≈", "not decided whether better than maps from other inputs"),
     "worse": ("▼", "worse than maps from other inputs"),
 }
 """Sign and meaning of a skill."""
-_NO_P = f"no p-value with fewer than {FEWEST} samples"
 _NOT_ON_THE_PAGE = {"stored": False}
 
 
@@ -176,8 +176,13 @@ def _skill_details(curve: CurveResults) -> str | None:
         f"skill {skill.value:+z.3f}{ends}{meaning}",
         f"exchanged {format_number(control.value if control else None)}",
     ]
-    numbers += [f"p = {skill.p:.3f}"] if skill.p is not None else [_NO_P] if skill.interval else []
+    few = [_too_few(fewest_controlled())] if skill.samples < fewest_controlled() else []
+    numbers += few if skill.p is None else [f"p = {skill.p:.3f}"]
     return ", ".join([*numbers, f"{skill.samples} samples"]).replace("-", "−")
+
+
+def _too_few(fewest: int) -> str:
+    return f"no interval and no p-value with fewer than {fewest} samples"
 
 
 def _side_cell(estimate: Estimate | None) -> Cell:
@@ -256,7 +261,8 @@ def _difference_cell(pair: RunPair | None) -> Cell:
     if pair is None:
         return Cell()
     p, alone = (format_number(p) for p in (pair.difference.p, pair.p_alone))
-    without = _NO_P if pair.difference.interval else "without an interval"
+    fewest = FEWEST if pair.quantity == "area" else fewest_controlled()
+    without = _too_few(fewest) if pair.difference.samples < fewest else "without an interval"
     details = without if pair.difference.p is None else f"p = {p}, by itself {alone}"
     details += f", {describe_samples_of(pair)}"
     return Cell(estimate=pair.difference, signed=True, bold=pair.decided, details=details)
@@ -274,7 +280,9 @@ def describe_columns(results: Results) -> str:
         f" {name_of(results, metric)} up to {performance_of(results, metric)} {high:.2f};"
         for metric, high in results.soundness_up_to.items()
     )
-    text = f"One number for each curve:{limits} ↑ more is better, ↓ less is better; below, 95% intervals."
+    few = results.data.samples < FEWEST
+    intervals = f"no intervals with fewer than {FEWEST} samples" if few else "below, 95% intervals"
+    text = f"One number for each curve:{limits} ↑ more is better, ↓ less is better; {intervals}."
     chance = {name_of(results, name): results.about(name).chance for name in results.settings.metrics}
     levels = [f"{name} {level:g}" for name, level in chance.items() if level is not None]
     text += f" By chance: {', '.join(levels)}." if levels else ""
