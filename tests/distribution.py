@@ -62,7 +62,8 @@ def faults_of_sdist(path, wanted):
     """What an sdist lacks and what it holds too much, one line each."""
     with tarfile.open(path) as archive:
         names = {member.name.partition("/")[2] for member in archive.getmembers() if member.isfile()}
-    sources = ("multigrid.c", "multigrid_coarse.h", "multigrid_finest.h", "noise.h")
+    headers = ("coarse", "coarse_volume", "finest", "finest_volume")
+    sources = ("multigrid.c", *(f"multigrid_{name}.h" for name in headers), "noise.h")
     solver = {f"src/twinlens/imputation/{name}" for name in sources}
     needed = {f"src/{name}" for name in wanted} | solver | {"LICENSE", "README.md", "pyproject.toml", "setup.py"}
     beside = {name for name in names if name.split("/")[0] in ("tests", "docs", "benchmarks", "examples")}

@@ -144,7 +144,7 @@ def test_a_shared_activation_is_read_at_the_run_that_is_a_feature_map(images, ac
     torch.testing.assert_close(tl.attribute(model, images, TARGETS, "gradcam"), wanted)
     with torch.no_grad(), recording(model) as outputs:
         model(images[:1])
-    location = choose(outputs, activated=False).location
+    location = choose(outputs, images.dim(), activated=False).location
     assert (location.source, location.run) == (model.act, 1)
 
 

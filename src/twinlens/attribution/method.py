@@ -39,7 +39,7 @@ _SHAPES: Mapping[Inputs, tuple[tuple[int, ...], str, str]] = {
         "images (N, C, H, W), signals (N, C, T) or volumes (N, C, D, H, W)",
         " For tabular rows use occlusion or rise.",
     ),
-    "flat": ((3, 4), "images (N, C, H, W) or signals (N, C, T)", " Use occlusion or rise."),
+    "flat": ((3, 4), "images (N, C, H, W) or signals (N, C, T)", " For rows and volumes use occlusion or rise."),
     "images": ((4,), "images (N, C, H, W)", ""),
 }
 """Kinds of inputs: their numbers of axes, what they are, and what to do with others."""

@@ -5,7 +5,7 @@
    whole blocks of rows a single loop. The stride is even: halving a row never crosses into the next.
 
    A volume has a slice where an image has a row: slices follow each other, with one or two rows of zeros after the last
-   row of each, and slices of zeros above and below. Images have one slice, of which the length is never needed: it is 0.
+   row of each, and slices of zeros above and below. Images have one slice, whose length is never needed: it is 0.
 
    Images are shifted and scaled to about [-1/2, 1/2]. Coarse grids, which only ever hold corrections, are float; the
    finest is float or double, as the tolerance asks.
@@ -324,7 +324,7 @@ static void clear(Workspace *w) {
     if (w->solution[1]) memset(w->solution[1], 0, values * sizeof(double) + 64);
 }
 
-/* Allocate the buffers for images of that shape, or for volumes if their depth is more than 1; each thread needs its own.
+/* Allocate the buffers for images of that shape, or for volumes if the depth is more than 1; each thread needs its own.
    NULL for want of memory. */
 EXPORT Workspace *twinlens_workspace(int64_t channels, int64_t depth, int64_t height, int64_t width) {
     Workspace *w = calloc(1, sizeof(Workspace));
@@ -448,7 +448,8 @@ static double solve_image(Workspace *w, const void *image, int wide, const uint8
 EXPORT void twinlens_solve(Workspace *w, const void *images, int64_t stride, int wide, const uint8_t *keep,
                            int64_t first, int64_t last, double tolerance, int64_t most_cycles, void *out,
                            int64_t *cycles, double *estimate) {
-    size_t pixels = (size_t)(w->grid->d * w->grid->h * w->grid->w), item = wide ? 8 : 4, size = (size_t)w->channels * pixels * item;
+    size_t pixels = (size_t)(w->grid->d * w->grid->h * w->grid->w), item = wide ? 8 : 4;
+    size_t size = (size_t)w->channels * pixels * item;
     for (int64_t n = first; n < last; n++)
         estimate[n] = solve_image(w, (const char *)images + n * stride * (int64_t)item, wide, keep + (size_t)n * pixels,
                                   tolerance, most_cycles, (char *)out + (size_t)n * size, cycles + n);

@@ -1,7 +1,7 @@
 /* The coarse grids of volumes for `multigrid.c`: as in `multigrid_coarse.h`, with 27 coefficients at each point.
 
-   Coefficient k is that of the neighbour dx + 3 dy + 9 dz = k. Those from 0 to 13 are stored; that of -k at a point is that
-   of k at the neighbour -k. */
+   Coefficient k is that of the neighbour dx + 3 dy + 9 dz = k. Those from 0 to 13 are stored; that of -k at a point is
+   that of k at the neighbour -k. */
 
 /* Return how far the neighbour k is. */
 static Index reach(const Grid *g, int k) {
@@ -21,8 +21,8 @@ KERNEL void multiply(const float *a, const float *x, Index n, float *restrict ou
     for (Index j = 0; j < n; j++) out[j] = a[j] * x[j];
 }
 
-KERNEL void step_towards(const float *sums, const float *b, const float *share, const float *base, float factor, Index n,
-                         float *restrict out) {
+KERNEL void step_towards(const float *sums, const float *b, const float *share, const float *base, float factor,
+                         Index n, float *restrict out) {
     for (Index j = 0; j < n; j++) out[j] = base[j] + factor * share[j] * (b[j] - sums[j]);
 }
 
@@ -45,8 +45,8 @@ static void relax_volume(Workspace *w, const Grid *g, const float *x, const floa
 
 /* Restrict the residual of slices 2Z - 1, 2Z and 2Z + 1 to slice Z. */
 static void hand_down_slice(Workspace *w, const Grid *g, Index z, float *rhs) {
-    restrict_slices_float(w, g, residual_slot(w, g, 2 * z - 1), residual_slot(w, g, 2 * z), residual_slot(w, g, 2 * z + 1),
-                          rhs + z * g[1].slice);
+    restrict_slices_float(w, g, residual_slot(w, g, 2 * z - 1), residual_slot(w, g, 2 * z),
+                          residual_slot(w, g, 2 * z + 1), rhs + z * g[1].slice);
 }
 
 /* Smooth on a coarse grid, from zero if it is fresh, and restrict the residual to the next. */
@@ -124,7 +124,8 @@ static void scale_slice(Workspace *w, const Grid *g, Index z) {
         if (g == w->grid)
             scale_weight(-(float)(1 << zeros), w->dip + k, reach(g, p), n, w->scaled + p * n);
         else
-            scale_coupling(g->a + p * g->plane + k, g->a + VOLUME_DIP * g->plane + k, reach(g, p), n, w->scaled + p * n);
+            scale_coupling(g->a + p * g->plane + k, g->a + VOLUME_DIP * g->plane + k, reach(g, p), n,
+                           w->scaled + p * n);
     }
 }
 
@@ -133,7 +134,7 @@ typedef struct {
     const float *at[3];
     Index distance; /* from one coefficient to the next */
     Index down;     /* from a row to the next; points of a row lie side by side */
-    int axis;       /* 1 across, 3 down, 9 in depth: how far the neighbour along it is in the numbering of coefficients */
+    int axis;       /* 1 across, 3 down, 9 in depth: the coefficient of the neighbour along it */
 } Fold;
 
 /* Return coefficient k at one of the three points. */

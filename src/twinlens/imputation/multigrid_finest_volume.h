@@ -12,7 +12,7 @@ KERNEL void NAME(sum_slice)(const REAL *x, Index n, Index stride, REAL *restrict
 /* Return Σ weight·neighbour - diagonal·voxel from the sums of three slices. */
 #define BALANCE(above, here, below, j) (above[j] + below[j] + (here[j] + here[j]) - share * diagonal[j] * x[j])
 
-/* Run a damped Jacobi sweep over one slice, and return its largest step; `share` times `diagonal` is its diagonal + 8. */
+/* Run a damped Jacobi sweep over one slice, and return its largest step; `share` · `diagonal` is its diagonal + 8. */
 KERNEL float NAME(smooth_slice)(REAL *restrict x, const REAL *above, const REAL *here, const REAL *below,
                                 const float *gain, const float *diagonal, float share, Index n, float damping) {
     int32_t largest = 0;
