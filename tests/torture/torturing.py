@@ -270,8 +270,12 @@ class Torturer:
             if time.monotonic() > self.end:
                 break
             self.box.prepare(None, {}, case.after)
-            ended = self._fork(case.command, limit_memory(int(2 ** self.rng.uniform(10, 27)))).wait()
-            self._expect("full disk", [ended])
+            setup = limit_memory(int(2 ** self.rng.uniform(14, 27)))
+            # Python waits for ever for a thread that found no memory for its first call, and C libraries end the
+            # process by a signal or with 127: nothing of it can be caught. The files must be whole all the same.
+            ended = self._fork(case.command, setup).wait(kill_after=30)
+            if ended.code >= 0 and ended.code != 127:
+                self._expect("full disk", [ended])
             if ended.code != 0:
                 tally.fills += 1
                 there = self.box.contents()

@@ -11,7 +11,13 @@ from functools import cache
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # their numbers in malloc.h
 _LARGEST_BLOCK = 31 * 2**20  # bytes; glibc never learns to keep blocks of 32 MiB and more
 _kept: list[bool] = []
-_TEXTS = ("out of memory", "can't allocate memory", "cannot allocate memory", "bad_alloc")
+_TEXTS = (
+    "out of memory",
+    "can't allocate memory",
+    "cannot allocate memory",
+    "bad_alloc",
+    "could not create a primitive",
+)
 _NO_THREAD = ("can't start new thread", "resource temporarily unavailable", "thread creation failed")
 
 
