@@ -1,3 +1,4 @@
+import signal
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,9 @@ from hypothesis import HealthCheck, settings
 # may turn that into failures.
 settings.register_profile("twinlens", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("twinlens")
+
+# A shell starts background jobs with interrupts ignored, and they and their children would never see one.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # torchvision's wheels register operators that some builds of torch do not know; declared first, they import with any.
 for operator in ("nms", "qnms"):

@@ -306,9 +306,9 @@ def _check_fit(model: LoadedModel, samples: Samples, inputs: Tensor, options: Mo
         return read(answer, len(batch))
 
     output = SCORE if options.target is not None else _check_output(answer, model, samples, options)
-    read(answer, 1)
+    first = read(answer, 1)
     if options.output == "auto" and model.scale == "logits" and output != SCORE:
-        warn_of_softmax(ask(inputs))
+        warn_of_softmax(first)
 
     half = find_device(model.module, None)[1] in (torch.float16, torch.bfloat16)
     return output, check_steady(ask, inputs, coarse=half)
