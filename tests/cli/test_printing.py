@@ -58,7 +58,7 @@ def test_a_run_ends_with_a_sentence_per_side_its_notes_and_the_page(judged, prin
     assert len(bullets) == 2
     assert bullets[0].startswith("• Where nothing may be falsely blamed, use saliency")
     assert bullets[1].startswith("• Where nothing may be missed, no method can be recommended")
-    assert lines[-2] == "Note: saliency: 0 zeros. Look at them. Similar: sobel and random."
+    assert lines[-2] == "Note: saliency: 0 zeros. Look at them. (2 similar, see results.json)"
     assert lines[-1] == f"Page: {judged.path / 'report.html'}"
 
 

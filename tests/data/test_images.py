@@ -36,7 +36,7 @@ def test_missing_files_pipes_and_files_without_permission(birds, monkeypatch):
     assert "'jay/x.png' cannot be read: No such file or directory. Replace" in rejected(birds)
     link.unlink()
     os.mkfifo(link)
-    assert "'jay/x.png' is not a regular file" in rejected(birds)
+    assert "'jay/x.png' cannot be read: it is not a regular file" in rejected(birds)
     link.unlink()
     save(link)
     opening = Image.open

@@ -32,10 +32,10 @@ def test_a_long_run_on_large_inputs_is_announced(tmp_path, monkeypatch):
 
 def test_other_runs_are_not(tmp_path, monkeypatch):
     monkeypatch.setattr(expectation, "_LONG", 0.0)
-    made(tmp_path / "small")
+    assert made(tmp_path / "small").methods == ["random"]  # without a warning, which would be an error here
     monkeypatch.setattr(expectation, "_LARGE", 100)
     monkeypatch.setattr(expectation, "_LONG", 1e9)
-    made(tmp_path / "short")
+    assert made(tmp_path / "short").methods == ["random"]
 
 
 def test_large_maps_are_ranked_one_by_one_and_once(monkeypatch, tmp_path):

@@ -52,7 +52,8 @@ def check_lists(function, declared):
 def test_functions_that_probe_list_the_options_of_probing(name):
     listed = check_lists(PROBING[name], ProbeOptions)
     assert listed == [
-        "sign", "channels", "resize", "output", "target", "segments", "ids", "seed", "batch_size", "device", "progress",
+        "sign", "channels", "resize", "output", "target", "features", "segments", "ids", "seed", "batch_size", "device",
+        "progress",
     ]  # fmt: skip
 
 

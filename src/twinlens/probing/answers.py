@@ -65,7 +65,7 @@ def warn_of_softmax(logits: Tensor) -> None:
     """Warn where rows (N, K) that are read as logits are probabilities, as after a softmax."""
     if logits.dim() != 2 or logits.shape[1] < 2 or bool((logits < 0).any()):
         return
-    if bool(((logits.sum(dim=1) - 1).abs() < 1e-4).all()):
+    if bool(((logits.sum(dim=1) - 1).abs() < 1e-4).all() and (logits.max(dim=1).values < 1).any()):
         warnings.warn(
             "`model` seems to end with a softmax: its outputs are >= 0 and sum to 1 for each input, but they are read "
             "as logits, which flattens every answer. Pass output='probabilities', or 'logits' if they are logits.",

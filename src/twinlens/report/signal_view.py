@@ -53,12 +53,16 @@ def view_signal(scene: Scene, place: int, share: int) -> View:
 
 def _marks(scene: Scene, place: int, method: str, keep: Tensor, bins: int) -> dict[str, JSON]:
     """Return a method's attribution of time steps, and at how many levels each is kept."""
-    strength, false = scene.strength(place, method), scene.false.get(method)
+    strength, judged = scene.strength(place, method), scene.false.get(method)
+    false = torch.zeros_like(strength) if judged is None else strength * judged[place]
+    stays = keep.sum(dim=0).float()
+    if strength.dim() == 2:  # single channels: the most that any channel of a time step has
+        strength, false, stays = strength.amax(dim=0), false.amax(dim=0), stays.amax(dim=0)
     own = _binned(strength, bins, "sum")
     return {
         "strength": packed(100 * _binned(strength, bins, "amax")),
-        "false": None if false is None else packed(_binned(strength * false[place], bins, "sum") > own / 2),
-        "stays": packed(_binned(keep.sum(dim=0).float(), bins, "mean")),
+        "false": None if judged is None else packed(_binned(false, bins, "sum") > own / 2),
+        "stays": packed(_binned(stays, bins, "mean")),
     }
 
 
