@@ -1,4 +1,4 @@
-"""Make the runs whose pages docs/gallery.md shows, and take pictures of the pages.
+"""Make a run of each kind of data, and take pictures of its page.
 
     python docs/screenshots.py OUT [--images cifar10.npz --weights resnet20.safetensors] [NAME …]
 

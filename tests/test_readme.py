@@ -32,9 +32,9 @@ def test_the_first_example_prints_what_it_says(first_example):
     expected = pd.DataFrame(rows[1:], columns=rows[0]).set_index(["method", "metric"]).astype(float)
     summary = first_example["evaluation"].summary().set_index(["method", "metric"])
     assert list(summary.columns) == list(expected.columns)
-    # Another kind of processor trains a network with other last bits; p is the finest of all these numbers.
+    # Another kind of processor rounds differently; p is the finest of all these numbers.
     numbers = [name for name in expected.columns if name != "p"]
-    assert (summary.loc[expected.index, numbers] - expected[numbers]).abs().max().max() < 0.06
+    assert (summary.loc[expected.index, numbers] - expected[numbers]).abs().max().max() < 0.02
     skill = summary["skill_low"].unstack()
     assert (skill.loc["captum"] > 0).all()
     assert (skill.loc["random"] < 0).all()
