@@ -251,22 +251,25 @@ def test_the_page_switches_between_the_results_of_a_run(browser, tmp_path):
 
     def shown():
         current = [link.text for link in browser.all("nav[aria-label=Results] [aria-current]")]
-        first = browser.one("table tbody tr")
-        return current, [cell.text.split()[0] for cell in first.find_elements("css selector", "td")][:1]
+        return current, browser.one("table tbody tr td").text.split()[:1]
 
     def values(evaluation):
-        best = evaluation.results.best_first()[0]
-        return [f"{evaluation.results.area(best, evaluation.metrics[0]):.3f}"]
+        results = evaluation.results
+        metric = (*results.sides, *evaluation.metrics)[0]  # headline columns come first
+        return [f"{results.area(results.best_first()[0], metric):.3f}"]
+
+    def facts():
+        return browser.run("return document.querySelector('.facts').textContent")
 
     browser.open(page)
     own = shown()
     assert own == (["The run's own results"], values(run))
-    assert "Query" not in browser.one(".facts").text
+    assert "Query" not in facts()
     browser.all("nav[aria-label=Results] a")[1].click()
     browser.wait("return document.readyState === 'complete' && content.runs[0].query === 'by-probability'")
     assert shown() == (["Query by-probability"], values(strict))
     assert browser.run("return content.runs[0].metrics.map(metric => metric.key)") == ["deletion"]
-    assert "Query\nby-probability" in browser.one(".facts").text
+    assert "by-probability" in facts()
     assert "Samples are shown with the run's own results" in browser.one("#explorer").text
     assert "this query leaves out" in browser.one("#glance .empty").text
     assert browser.run(CONTRAST) == []
