@@ -60,17 +60,17 @@ CHANGES = (
     ("code", "0.25, 0.25, 0.25", "0.25, 0.25, 0.5"),
     ("code", "return model\n", "model.register_forward_hook(lambda _, __, answer: -answer)\n    return model\n"),
     ("code", "return model\n", "model[0].bias.data += 0.5\n    return model\n"),
-    ("neighbour", "FACTOR = 1.0", "FACTOR = 2.0"),
+    ("changing_neighbour", "FACTOR = 1.0", "FACTOR = 2.0"),
     ("image", "", ""),
     ("weights", "", ""),
     ("nothing", "", ""),
 )
-USING = """import neighbour
+USING = """import changing_neighbour
 from torch import nn
 
 class Scaled(nn.ReLU):
     def forward(self, x):
-        return super().forward(x * neighbour.FACTOR)
+        return super().forward(x * changing_neighbour.FACTOR)
 """
 
 
@@ -82,8 +82,8 @@ def changed_case(fuzzer) -> str:
     shutil.rmtree(folder)
     shutil.copytree(fuzzer.folder / "kept", folder)
     what, old, new = fuzzer.pick(CHANGES)
-    if what in ("code", "neighbour"):
-        path = folder / ("tiny_model.py" if what == "code" else "neighbour.py")
+    if what in ("code", "changing_neighbour"):
+        path = folder / ("tiny_model.py" if what == "code" else "changing_neighbour.py")
         assert old in path.read_text()
         path.write_text(path.read_text().replace(old, new))
     elif what == "image":
@@ -122,7 +122,7 @@ def _begin(fuzzer, folder: Path) -> None:
     image_folder(folder / "images")
     path = Path(model_file(folder).rpartition(":")[0])
     path.write_text(USING + path.read_text().replace("nn.ReLU()", "nn.ReLU(), Scaled()"))
-    (folder / "neighbour.py").write_text("FACTOR = 1.0\n")
+    (folder / "changing_neighbour.py").write_text("FACTOR = 1.0\n")
     state = tiny_model().state_dict()
     torch.save({name.replace("4.", "5."): value for name, value in state.items()}, folder / "weights.pt")
     assert fuzzer.command(_command(fuzzer, folder, "evaluate")) == 0
