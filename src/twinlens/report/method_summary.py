@@ -35,12 +35,21 @@ def split_options(record: MethodRecord) -> tuple[dict[str, JSON], dict[str, JSON
         >>> split_options(MethodRecord(method="occlusion", options={"window": 7, "batch_size": 128}))
         ({'window': 7}, {'baseline': 0.0})
     """
-    options = options_of(METHODS[record.method]) if record.method in METHODS else {}
-    defaults = {name: to_json(parameter.default) for name, parameter in options.items()}
-    given = {name: value for name, value in record.options.items() if name not in _WITHOUT_EFFECT}
-    changed = {name: value for name, value in given.items() if name not in defaults or value != defaults[name]}
-    silent = {*changed, *_WITHOUT_EFFECT}
+    changed = {name: value for name, value in changed_options(record).items() if name not in _WITHOUT_EFFECT}
+    silent, defaults = {*changed, *_WITHOUT_EFFECT}, _defaults(record)
     return changed, {name: value for name, value in defaults.items() if name not in silent and value is not None}
+
+
+def changed_options(record: MethodRecord) -> dict[str, JSON]:
+    """Return the options that differ from their defaults and may change the maps."""
+    defaults = _defaults(record)
+    own = {name: value for name, value in record.options.items() if name != "batch_size"}
+    return {name: value for name, value in own.items() if name not in defaults or value != defaults[name]}
+
+
+def _defaults(record: MethodRecord) -> dict[str, JSON]:
+    options = options_of(METHODS[record.method]) if record.method in METHODS else {}
+    return {name: to_json(parameter.default) for name, parameter in options.items()}
 
 
 def _description(record: MethodRecord) -> str:

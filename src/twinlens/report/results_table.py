@@ -9,8 +9,9 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
 from twinlens.attribution import METHODS
-from twinlens.attribution.method import declared, options_of
+from twinlens.attribution.method import declared
 from twinlens.errors import unknown
+from twinlens.report.method_summary import changed_options
 from twinlens.run.results import CurveResults, Results
 from twinlens.run.wording import listed, name_of, performance_of
 from twinlens.statistics.contrasts import RunPair
@@ -164,12 +165,7 @@ def method_title(run: StoredRun, method: str) -> str:
 def method_options(run: StoredRun, method: str) -> dict[str, JSON]:
     """Return the options of a run's method that differ from its defaults and may change its maps."""
     record = run.manifest.methods.get(method)
-    if record is None:
-        return {}
-    known = options_of(METHODS[record.method]) if record.method in METHODS else {}
-    defaults = {name: parameter.default for name, parameter in known.items()}
-    own = {name: value for name, value in record.options.items() if name != "batch_size"}
-    return {name: value for name, value in own.items() if name not in defaults or value != defaults[name]}
+    return {} if record is None else changed_options(record)
 
 
 def results_table(
