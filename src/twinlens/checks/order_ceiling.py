@@ -37,7 +37,7 @@ from twinlens.run.check_records import FOLDER, CheckColumn, MethodCheck
 from twinlens.support.arguments import checked
 from twinlens.support.arrays import ArrayLike, Floats, Integers, as_array
 from twinlens.support.estimate import Estimate
-from twinlens.support.fields import check_count
+from twinlens.support.fields import check_count, check_types
 from twinlens.support.progress import Progress, shown_progress
 from twinlens.support.randomness import stream
 from twinlens.support.resampling import draw
@@ -76,6 +76,9 @@ class Ceiling:
 
     seed: int
     """Seed of ties, noise, random orders and the search."""
+
+    def __post_init__(self) -> None:
+        check_types(self, but=("maps", "segments", "values", "chance", "calls"))
 
     def __repr__(self) -> str:
         return (

@@ -21,11 +21,11 @@ from torch import Tensor, nn
 from twinlens.checks.check_definition import CheckDefinition, CheckResult
 from twinlens.checks.checked_run import CheckedRun
 from twinlens.checks.sample_scores import SIMILARITIES, SampleScores, Similarity, flat_maps
-from twinlens.models.training import USUAL, Training, accuracy, train
+from twinlens.models.training import USUAL, Training, accuracy, check_examples, train
 from twinlens.probing.model_call import Labels, blaming, check_inputs, evaluating, find_device
 from twinlens.run.check_records import CheckColumn, MethodCheck
 from twinlens.support.arguments import checked
-from twinlens.support.arrays import ArrayLike, Floats, as_tensor
+from twinlens.support.arrays import ArrayLike, Floats
 from twinlens.support.randomness import stream
 
 _BINS = 100
@@ -128,10 +128,10 @@ def train_on_permuted_labels(
 
     Adebayo et al. train until nearly all labels are learned. Arguments as for `twinlens.models.training.train`.
     """
-    targets = as_tensor(labels, "labels")
+    batch, targets = check_examples(inputs, labels)
     order = torch.from_numpy(np.random.default_rng(stream(seed, "permuted labels")).permutation(len(targets)))
-    network = train(build, inputs, targets[order], training=training, seed=seed, device=device)
-    return network, accuracy(network, inputs, targets[order])
+    network = train(build, batch, targets[order], training=training, seed=seed, device=device)
+    return network, accuracy(network, batch, targets[order])
 
 
 @checked

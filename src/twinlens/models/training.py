@@ -107,7 +107,7 @@ def train(
     """
     if not -(2**63) <= seed < 2**64:
         raise ValueError(f"`seed` must have at most 64 bits; got {seed}.")
-    source, targets = _check(inputs, labels)
+    source, targets = check_examples(inputs, labels)
     on = check_device(device or best_device(None))
     source, targets = source.to(on) if isinstance(source, Tensor) else source, targets.to(on)
     steps = training.epochs * -(-len(source) // training.batch_size)
@@ -151,7 +151,7 @@ def _ask(model: nn.Module, inputs: Tensor) -> Tensor:
 
 def recognised(model: nn.Module, inputs: ArrayLike | Batches, labels: Labels) -> NDArray[np.bool_]:
     """Return which inputs (N, C, *S) a network classifies correctly, (N,); bytes are scaled to 0 to 1."""
-    source, targets = _check(inputs, labels)
+    source, targets = check_examples(inputs, labels)
     on, real = find_device(model, None)
     correct = []
     with evaluating(model), torch.inference_mode():
@@ -160,7 +160,7 @@ def recognised(model: nn.Module, inputs: ArrayLike | Batches, labels: Labels) ->
     return torch.cat(correct).numpy()
 
 
-def accuracy(model: nn.Module, inputs: ArrayLike, labels: Labels) -> float:
+def accuracy(model: nn.Module, inputs: ArrayLike | Batches, labels: Labels) -> float:
     """Return the share of inputs (N, C, *S) that a network classifies correctly; bytes are scaled to 0 to 1."""
     return float(recognised(model, inputs, labels).mean())
 
@@ -170,9 +170,12 @@ def retraining_seed(seed: int, number: int) -> int:
     return seed if number == 0 else stream(seed, "retraining", number)
 
 
-def _check(inputs: ArrayLike | Batches, labels: Labels) -> tuple[Tensor | Batches, Tensor]:
+def check_examples(inputs: ArrayLike | Batches, labels: Labels) -> tuple[Tensor | Batches, Tensor]:
+    """Return inputs and classes to train on, or refuse those that do not fit each other."""
     source = inputs if isinstance(inputs, Batches) else as_tensor(inputs, "inputs")
     targets = as_tensor(labels, "labels")
+    if isinstance(source, Tensor) and not source.ndim:
+        raise ValueError("`inputs` must hold one or more inputs; got a single number.")
     if isinstance(source, Tensor) and not source.is_floating_point() and source.dtype != torch.uint8:
         raise TypeError(f"`inputs` must be floating-point, as the network expects them, or bytes; got {source.dtype}.")
     if targets.shape != (len(source),) or targets.is_floating_point() or not len(source):
