@@ -16,9 +16,10 @@ from collections import Counter
 import numpy as np
 
 import twinlens as tl
-from twinlens.statistics.advice import MARGIN, advise, refuted
+from twinlens.statistics.advice import advise, refuted
 from twinlens.statistics.bootstrap import bootstrap
 from twinlens.statistics.comparison import compare_areas
+from twinlens.statistics.margin import MARGIN
 
 
 class Sample:

@@ -207,8 +207,9 @@ class EvaluationOptions(MapsOptions):
     are. "shuffled" covers all metrics except the paper's soundness at its own levels, which takes long; "all" includes
     it."""
 
-    control_share: float = 0.5
-    """Share of the samples measured with exchanged maps; 1 narrows the interval of the skill and takes longer."""
+    control_share: float | None = None
+    """Share of the samples measured with exchanged maps; 1 narrows the interval of the skill and takes longer. By
+    default half of the samples, and all of them in a run of up to 64."""
 
     seed: int = 0
     """Random seed."""
@@ -307,7 +308,7 @@ class Options(DistributionOptions, ExecutionOptions, EvaluationOptions, ModelDat
         for name, most in _COUNTS.items():
             if (count := getattr(self, name)) is not None:
                 check_count(name, count, most)
-        if not 0 < self.control_share <= 1:
+        if self.control_share is not None and not 0 < self.control_share <= 1:
             raise ValueError(f"`control_share` must lie within (0, 1]; got {self.control_share:g}.")
         if self.out is not None and ("\0" in os.fspath(self.out) or os.fspath(self.out).endswith("://")):
             raise ValueError(f"`out` must be the path of a directory; got {os.fspath(self.out)!r}.")

@@ -64,7 +64,7 @@ def test_maps_that_say_nothing_about_the_input_are_not_judged(task):
     rows = selftest(*arguments(task, maps), imputer=task.imputer, metrics=["soundness_rank"], **QUICK)
     assert rows["difference_low"][0] < 0
     assert describe_selftest(rows)["soundness_rank"] == (
-        "soundness_rank is not judged: own maps score no better than exchanged ones."
+        "soundness_rank is not judged: own maps do not score clearly better than exchanged ones."
     )
 
 

@@ -117,7 +117,7 @@ def test_skill_stands_beside_both_sides_with_a_sign_a_colour_and_words(browser, 
     assert len(cells) == 2 * len(METHODS)
     words_of = {
         "better": "better than maps from other inputs",
-        "undecided": "not significantly different from maps from other inputs",
+        "undecided": "not decided whether better than maps from other inputs",
         "worse": "worse than maps from other inputs",
     }
     colours = {}
@@ -299,7 +299,7 @@ def test_pointing_at_the_plane_tells_own_exchanged_and_skill(browser, judged, sk
         numbers = [area, area - skill, f"{sign} {shown(skill, '+')}", shown(skill - reach, "+")]
         for number in numbers:
             assert (number if isinstance(number, str) else shown(number)) in said
-    assert "completeness: not significantly different from maps from other inputs" in said
+    assert "completeness: not decided whether better than maps from other inputs" in said
     assert "soundness 2-sided: " not in said
     assert "a baseline method, which ignores the model" in said
     table, tip = browser.run(

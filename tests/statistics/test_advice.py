@@ -4,7 +4,8 @@ import itertools
 
 import pytest
 
-from twinlens.statistics.advice import MARGIN, Advice, advise, refuted, samples_needed
+from twinlens.statistics.advice import Advice, advise, refuted
+from twinlens.statistics.margin import MARGIN, samples_needed
 from twinlens.statistics.verdicts import Contrast
 from twinlens.support.estimate import Estimate
 
@@ -78,9 +79,13 @@ def test_without_skill_or_with_a_better_baseline_nobody_is_recommended():
 
 
 def test_few_samples_and_missing_intervals_decide_nothing():
-    assert choice({"a": 0.9, "random": 0.5}, {"a": 0.4}, samples=9) == Advice(
-        outcome="few samples", methods=("a",), samples=10
-    )
+    values, few = {"a": 0.9, "random": 0.5}, {"outcome": "few samples", "methods": ("a",)}
+    assert choice(values, samples=9) == Advice(**few, samples=10)
+    # Maps are exchanged in pairs: it takes six of them for a skill.
+    assert choice(values, {"a": 0.4}, samples=9) == Advice(**few, samples=12)
+    for controlled in (3, 11):
+        assert choice(values, {"a": Estimate(value=0.4, samples=controlled)}, samples=300) == Advice(**few, samples=12)
+    assert choice(values, {"a": estimate(0.4, samples=12)}, samples=300).outcome == "clear"
     areas = {name: Estimate(value=value, samples=100) for name, value in {"a": 0.9, "random": 0.5}.items()}
     assert advise(areas, {}, [], baselines=["random"]) == Advice(outcome="no interval", methods=("a",))
     assert choice({"random": 0.5}) is None

@@ -60,11 +60,48 @@ def test_differences_ranks_and_words(measured):
     assert "; truth is better in insertion than false by" in verdict
 
 
-def test_a_verdict_says_where_nothing_differs(measured):
+def test_a_verdict_says_what_is_not_decided_and_how_many_samples_would_decide(measured):
     mixed = {"IG": measured["false"], "IG-SG": measured["truth"] | {"completeness": measured["false"]["completeness"]}}
     verdict = compare_curves(mixed, resamples=100).verdicts[0]
     assert verdict.startswith("IG-SG is sounder than IG by 0.")
-    assert "]; completeness does not differ (0.000 [0.000, 0.000]); IG-SG is better in insertion" in verdict
+    # No sample differs, but 3.7 in 150 others may: the rule of three.
+    undecided = "completeness is not decided with 150 samples (0.000 [-0.025, 0.025]; about 230 would decide)"
+    assert f"]; {undecided}; IG-SG is better in insertion" in verdict
+
+
+def test_a_verdict_on_few_samples_says_how_many_it_takes(measured):
+    few = {
+        name: tl.completeness_from_probes(curves["completeness"].table.take(range(9)), performance="probability")
+        for name, curves in measured.items()
+    }
+    result = compare_curves(few, resamples=100)
+    pair = result.pairs[1]
+    assert (pair.difference.interval, pair.difference.p, pair.p_alone, pair.wins) == (None, None, None, None)
+    size = f"{pair.difference.value:.3f}"
+    assert result.verdicts[1] == (
+        f"truth and false: completeness is not decided with 9 samples ({size}; at least 10 are needed)."
+    )
+    assert result.clear_best("completeness") is None
+    assert all((row.best_rank, row.worst_rank) == (1, 3) for row in result.ranking)
+
+
+def test_few_samples_have_no_front(measured):
+    def take(count):
+        return {
+            name: {
+                "soundness_rank": tl.Soundness(estimator="rank").read(
+                    [
+                        each.take(range(count))
+                        for each in (curves["soundness_rank"].table, curves["soundness_rank"].opposite)
+                    ]
+                ),
+                "completeness": tl.completeness_from_probes(curves["completeness"].table.take(range(count))),
+            }
+            for name, curves in measured.items()
+        }
+
+    assert compare_curves(take(9), resamples=50).pareto == {}
+    assert "truth" in compare_curves(take(10), resamples=50).pareto
 
 
 def test_the_worse_method_may_come_first(measured):
@@ -99,9 +136,12 @@ def test_the_pareto_front(measured):
 def test_a_method_does_not_differ_from_itself(measured):
     curve = measured["truth"]["completeness"]
     pair = compare_curves({"one": curve, "same": curve}, resamples=50).pairs[0]
-    assert (pair.difference.value, *pair.difference.interval, pair.p_alone, pair.wins) == (0.0, 0.0, 0.0, 1.0, 0.5)
+    # No sample differs; how often others would is unknown.
+    unseen = -np.log(2 / 51 / 2) / 150
+    assert (pair.difference.value, *pair.difference.interval) == pytest.approx((0.0, -unseen, unseen))
+    assert (pair.p_alone, pair.wins) == (1.0, 0.5)
     assert compare_curves({"one": curve, "same": curve}, resamples=50).verdicts == (
-        "one and same: completeness does not differ (0.000 [0.000, 0.000]).",
+        "one and same: completeness is not decided with 150 samples (0.000 [-0.026, 0.026]; about 260 would decide).",
     )
 
 
@@ -155,7 +195,7 @@ def test_no_number_is_a_negative_zero(measured):
         pairs=tuple(dataclasses.replace(pair, difference=size) for pair in result.pairs),
         ranking=tuple(dataclasses.replace(row, area=area) for row in result.ranking),
     )
-    assert "completeness does not differ (0.000 [0.000, 0.000])." in tiny.verdicts[0]
+    assert "completeness differs by less than 0.02 (0.000 [0.000, 0.000])." in tiny.verdicts[0]
     assert str(tiny.ranking[0].area) == "0.000 [0.000, 0.000]"
 
 
@@ -181,7 +221,7 @@ def test_verdicts_and_intervals_agree(task, confidence):
     assert alone.difference.p == alone.p_alone
     assert pair.difference.low < alone.difference.low
     for verdict, one in zip(result.verdicts, result.pairs, strict=True):
-        assert ("does not differ" in verdict) == (not one.decided)
+        assert ("is not decided with 150 samples" in verdict or "differs by less than" in verdict) == (not one.decided)
         assert f"{abs(one.difference.value):.3f}" in verdict
         assert f"{max(map(abs, one.difference.interval)):.3f}]" in verdict
     # Ranks leave open what is not decided.

@@ -118,8 +118,8 @@ def test_what_is_not_defined_or_has_no_interval_is_said(shape):
             dataclasses.replace(found, values=(loose, other), metric="soundness"),
         ]
     )
-    assert none.verdict == "m: completeness is not decided between a and b (not reached)."
-    assert without.verdict.startswith("m: soundness is not decided between a and b (0.0")
+    assert none.verdict == "m: completeness between a and b is not decided (not reached)."
+    assert without.verdict.startswith("m: soundness between a and b is not decided (0.0")
     assert without.verdict.endswith("without an interval).")
     assert without.p_alone is None
     assert not none.decided

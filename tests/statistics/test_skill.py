@@ -79,8 +79,25 @@ def test_samples_are_matched_by_id_and_resampled_alike(task, both):
 def test_maps_have_no_skill_against_themselves(both, metric):
     """Of the latter less is better, which turns 0 into -0."""
     found = tl.skill(both[0][metric], both[0][metric], resamples=50)
-    assert (found.value, found.low, found.high, found.p) == (0.0, 0.0, 0.0, 1.0)
-    assert str(found) == "0.000 [0.000, 0.000]"
+    # None of 120 samples differs; the rule of three says how many others may.
+    unseen = -np.log(2 / 51 / 2) / 120
+    assert (found.value, found.low, found.high, found.p) == pytest.approx((0.0, -unseen, unseen, 1.0))
+    assert str(found) == "0.000 [-0.033, 0.033]"
+
+
+@pytest.mark.parametrize(("samples", "groups", "known"), [(9, 9, False), (10, 5, False), (12, 6, True), (10, 10, True)])
+def test_a_skill_of_few_samples_or_groups_has_neither_interval_nor_p_value(both, samples, groups, known):
+    """Flipping the signs of five differences reaches 1 in 16 at best, and never 5%."""
+    ids = tuple(map(str, range(samples)))
+    own, exchanged = (of_samples(curves["soundness"], range(samples), ids) for curves in both)
+    found = tl.skill(own, exchanged, resamples=500, groups={name: str(int(name) % groups) for name in ids})
+    assert found.value == pytest.approx(own.area() - exchanged.area())
+    assert (found.interval is not None) == known
+    if known:
+        assert found.decided
+        assert 0.5 ** (groups - 1) <= found.p < 0.05
+    else:
+        assert (found.p, found.decided) == (None, False)
 
 
 def test_an_area_that_is_not_reached_has_no_skill(task):

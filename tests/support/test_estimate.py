@@ -82,8 +82,28 @@ def test_differences_are_tested_together():
 
 
 @pytest.mark.parametrize(("samples", "shown"), [(9, False), (10, True)])
-def test_few_samples_have_no_p_value(samples, shown):
+def test_few_samples_have_neither_interval_nor_p_value(samples, shown):
     replicates = np.random.default_rng(0).normal(size=(200, 2)) + 5
     for estimate in Estimate.of_differences(np.array([5.0, 5.0]), replicates, samples=np.array([samples, 20])):
-        assert (estimate.p is not None) == (shown or estimate.samples == 20)
-        assert estimate.decided  # by its interval
+        known = shown or estimate.samples == 20
+        assert (estimate.p is not None) == (estimate.interval is not None) == estimate.decided == known
+    assert (Estimate.of(5.0, replicates[:, 0], samples=samples).interval is not None) == shown
+
+
+@pytest.mark.parametrize(("groups", "least"), [(6, 1 / 32), (8, 1 / 128), (20, 1 / 1001)])
+def test_p_is_never_below_what_flipping_signs_can_reach(groups, least):
+    """All resamples are far from zero, 1 in 1,001; of 64 ways to sign six groups two are as extreme, 1 in 32."""
+    replicates = 5 + 0.1 * np.random.default_rng(0).normal(size=(1000, 1))
+    [estimate] = Estimate.of_differences(np.array([5.0]), replicates, samples=40, groups=groups)
+    assert estimate.p == pytest.approx(least)
+    assert estimate.decided
+    [strict] = Estimate.of_differences(np.array([5.0]), replicates, samples=40, groups=groups, confidence=0.98)
+    assert strict.decided == (least < 0.02)
+    assert (estimate - estimate).groups == groups
+
+
+def test_differences_without_any_between_samples_have_a_width():
+    """The rule of three: nothing seen in 20 samples does not make it certain for others."""
+    [estimate] = Estimate.of_differences(np.zeros(1), np.zeros((1000, 1)), samples=20, reach=1.0)
+    assert estimate.interval == pytest.approx((np.log(50 / 1001 / 2) / 20, -np.log(50 / 1001 / 2) / 20))
+    assert estimate.p == 1.0

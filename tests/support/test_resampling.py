@@ -2,9 +2,19 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import norm, t
 
 from twinlens.support.estimate import Estimate
 from twinlens.support.resampling import around, band, draw
+
+
+def student(distances, outside, samples):
+    """How far new samples deviate as rarely as resamples that deviate by these distances, with some of them outside."""
+    scale = np.sqrt(np.mean(distances**2))
+    if scale == 0:
+        return 0.0
+    reach = np.sort(distances)[-outside] / scale
+    return scale * t.isf(norm.sf(reach), samples - 1) * np.sqrt(samples / (samples - 1))
 
 
 def test_draws_belong_to_ids():
@@ -25,12 +35,13 @@ def test_bands_of_constant_and_of_undefined_values():
     for whole_curve in (False, True):
         low, high = band(values, replicates, 0.9, samples=20, simultaneous=whole_curve)
         assert low[0] < high[0]
-        # None of 20 samples differs from 0.5, but up to 3 in 20 others may: the rule of three, two-sided at 90%.
-        assert (0.5 - low[1], high[1] - 0.5) == pytest.approx((-np.log(0.05) / 20 * 0.5,) * 2)
+        # None of 20 samples differs from 0.5, but up to 3 in 20 others may: the rule of three, two-sided at 90%, for
+        # which 5 of 51 resamples are outside.
+        assert (0.5 - low[1], high[1] - 0.5) == pytest.approx((-np.log(5 / 51 / 2) / 20 * 0.5,) * 2)
         assert np.isnan([low[2], high[2]]).all()
     replicates[::2, 2] = 1.0
-    half = Estimate.of(1.0, replicates[:, 2], confidence=0.9, samples=20)
-    assert half.interval == pytest.approx((1 + np.log(0.05) / 20, 1 - np.log(0.05) / 20))
+    half = Estimate.of(1.0, replicates[:, 2], confidence=0.9, samples=20)  # 2 of 26, since half of them are undefined
+    assert half.interval == pytest.approx((1 + np.log(2 / 26 / 2) / 20, 1 - np.log(2 / 26 / 2) / 20))
     with pytest.raises(ValueError, match=r"`confidence` must lie within \(0, 1\), such as 0.95; got 95"):
         Estimate.of(1.0, replicates[:, 2], confidence=95, samples=20)
 
@@ -54,6 +65,18 @@ def test_intervals_hold_their_estimate_and_agree_with_p_values(seed, numbers, co
         assert there.all()
 
 
+def test_numbers_by_themselves_are_those_of_one_at_a_time():
+    rng = np.random.default_rng(0)
+    values, samples = np.array([0.0, 1.0, 0.3, np.nan]), np.array([12, 40, 8, 40])
+    replicates = values + rng.exponential(size=(300, 4)) - 1
+    replicates[rng.random((300, 4)) < 0.1] = np.nan
+    found = around(values, replicates, samples, reach=1.0, together=False)
+    for k in range(4):
+        alone = around(values[[k]], replicates[:, [k]], samples[[k]], reach=1.0)
+        assert found.ends(0.9)[:, k] == pytest.approx(alone.ends(0.9)[:, 0], nan_ok=True)
+        assert found.p_values()[k] == pytest.approx(alone.p_values()[0], nan_ok=True)
+
+
 def test_a_biased_estimator_gets_a_wider_interval():
     rng = np.random.default_rng(0)
     straight = 0.5 + 0.1 * rng.normal(size=1000)
@@ -68,9 +91,30 @@ def test_levels_at_which_few_samples_differ_are_wider_than_resampling_shows(diff
     values = np.where(np.arange(100) < differ, 0.0, 1.0)
     replicates = draw([str(k) for k in range(100)], 500, seed=0) @ values / 100
     low, high = Estimate.of(values.mean(), replicates, samples=100).interval
-    strays = np.sort(np.abs(replicates - values.mean()))[-25] * np.sqrt(100 / 97)
-    assert high - values.mean() == pytest.approx(strays + widened * -np.log(0.025) / 100 * values.mean())
-    assert low == pytest.approx(2 * values.mean() - high)
+    strays = student(np.abs(replicates - values.mean()), 25, 100)
+    assert high - values.mean() == pytest.approx(strays + widened * -np.log(25 / 501 / 2) / 100 * values.mean())
+    assert low <= 2 * values.mean() - high + 1e-12  # the long tail is below
+
+
+@pytest.mark.parametrize(("samples", "factor"), [(25, 1.8), (2500, 1.008)])
+def test_a_long_tail_extends_the_interval_on_its_side_and_shortens_no_other(samples, factor):
+    """By the first term of the Cornish-Fisher expansion, with the skewness of few samples counted more than once."""
+    noise = np.random.default_rng(0).normal(size=(2, 4000))
+    tail = noise[0] + 0.3 * (noise[1] ** 2 - 1)
+    found = around(np.zeros(1), tail[:, None], samples)
+    low, high = found.ends(0.95)
+    plain, reach, scale = student(np.abs(tail), 200, samples), found.farthest[-200, 0], np.sqrt(np.mean(tail**2))
+    skewness = np.mean((tail - tail.mean()) ** 3) / tail.std() ** 3
+    extended = factor * np.sqrt(skewness**2 - 24 / 4000) * (2 * reach**2 + 1) / 6
+    assert -low[0] == pytest.approx(plain)
+    assert high[0] == pytest.approx(plain + scale * extended)
+    assert around(np.zeros(1), -tail[:, None], samples).ends(0.95)[:, 0] == pytest.approx((-high[0], -low[0]))
+
+
+def test_skewness_that_chance_explains_extends_nothing():
+    symmetric = np.random.default_rng(0).normal(size=(1000, 1))
+    low, high = around(np.zeros(1), symmetric, 30).ends(0.95)
+    assert -low == pytest.approx(high)
 
 
 @pytest.mark.parametrize("samples", [50, 200])

@@ -41,7 +41,6 @@ DEMOS: dict[str, Mapping[str, object]] = {
     "imagenet": {
         "model": "efficientnet-lite0",
         "data": "imagenet20",
-        "control_share": 1.0,
         "methods": {
             "integrated_gradients": {"method": "integrated_gradients", "steps": 16},
             "deeplift": "deeplift",

@@ -178,7 +178,7 @@ def describe_selftest(rows: pd.DataFrame) -> dict[str, str]:
         >>> row = {"metric": "deletion", "correlation": 1.0, "difference": 0.2, "difference_low": 0.1, "linear": False,
         ...        "departure": 0.03, "blurred": 0.1, "blurred_low": -0.1}
         >>> describe_selftest(pd.DataFrame([row]))["deletion"]
-        'deletion passes: it worsens steadily from own to exchanged maps. No blurred copy scores higher.'
+        'deletion passes: it worsens steadily from own to exchanged maps. No blurred copy scores clearly higher.'
     """
     return {str(metric): _verdict(str(metric), own) for metric, own in rows.groupby("metric", sort=False)}
 
@@ -187,7 +187,7 @@ def _verdict(metric: str, rows: pd.DataFrame) -> str:
     judged = rows[rows["difference_low"] > 0]
     if judged.empty:
         none = rows["difference_low"].isna().all()
-        reason = "it has no intervals" if none else "own maps score no better than exchanged ones"
+        reason = "it has no intervals" if none else "own maps do not score clearly better than exchanged ones"
         return f"{metric} is not judged: {reason}."
     steady = judged["correlation"] >= STEADY
     passes = "passes" if steady.all() else "fails"
@@ -198,6 +198,10 @@ def _verdict(metric: str, rows: pd.DataFrame) -> str:
         line = f", at most {judged['departure'].abs().max():.3f} off the straight line on which the truth lies"
     higher = rows[rows["blurred_low"] > 0]
     names = f" of {', '.join(higher['method'])}" if "method" in higher and len(higher) else ""
-    blurred = "No blurred copy scores higher." if higher.empty else f"Blurred copies{names} score higher than the maps."
+    blurred = (
+        "No blurred copy scores clearly higher."
+        if higher.empty
+        else f"Blurred copies{names} score higher than the maps."
+    )
     blurred = "" if rows["blurred"].isna().all() else f" {blurred}"
     return f"{metric} {passes}: it {falls} from own to exchanged maps{whom}{line}.{blurred}"

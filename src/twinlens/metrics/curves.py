@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 from torch import Tensor
 
-from twinlens.metrics.performance import Performance, measure
+from twinlens.metrics.performance import Performance, is_share, measure
 from twinlens.metrics.protocols import Protocol
 from twinlens.probing.probe_table import ProbeTable
 from twinlens.support.arrays import ArrayLike, Floats
@@ -152,7 +153,8 @@ class Curve(ABC):
         """Return the area with its bootstrap interval over samples.
 
         In simulations 95% intervals cover the population's value in about 95% of cases, see
-        docs/concepts/statistics.md. Soundness by the paper's estimator and accuracy has none; see `has_interval`.
+        docs/concepts/statistics.md. Soundness by the paper's estimator and accuracy has none; see `has_interval`. Nor
+        has any number of fewer than ten samples.
 
         Args:
             confidence: coverage of the interval.
@@ -164,7 +166,7 @@ class Curve(ABC):
     def band(
         self, confidence: float = 0.95, *, resamples: int = 1000, seed: int = 0, simultaneous: bool = False
     ) -> Band:
-        """Return a bootstrap interval of each value, symmetric about it.
+        """Return a bootstrap interval of each value.
 
         Args:
             confidence: coverage of the intervals.
@@ -186,14 +188,21 @@ class Curve(ABC):
     def estimate_of(self, value: float | None, replicates: Floats, confidence: float) -> Estimate:
         """Return a number of the curve with its interval, from its replicates (R,)."""
         trusted = replicates if self.has_interval else np.full_like(replicates, np.nan)
-        estimate = Estimate.of(value, trusted, samples=len(self.table), confidence=confidence)
+        estimate = Estimate.of(value, trusted, samples=len(self.table), confidence=confidence, reach=self.reach)
         return estimate.clipped(*self.limits)
 
     def band_of(self, replicates: Floats, confidence: float, *, simultaneous: bool) -> Band:
         """Return intervals (L,) of the values from their replicates (R, L)."""
         trusted = replicates if self.has_interval else np.full_like(replicates, np.nan)
-        ends = band(self.values, trusted, confidence, samples=len(self.table), simultaneous=simultaneous)
-        return Band(*np.clip(ends, *self.limits))
+        ends = band(
+            self.values, trusted, confidence, samples=len(self.table), simultaneous=simultaneous, largest=self.reach
+        )
+        return Band(*np.where(self.certain, self.values, np.clip(ends, *self.limits)))
+
+    @property
+    def certain(self) -> NDArray[np.bool_]:
+        """(L,) whether the value at a level is the same for all samples by definition."""
+        return np.zeros(len(self.levels), dtype=bool)
 
     @property
     def has_interval(self) -> bool:
@@ -204,6 +213,13 @@ class Curve(ABC):
     def limits(self) -> tuple[float, float]:
         """The range of possible values; intervals end there."""
         return -math.inf, math.inf
+
+    @property
+    def reach(self) -> float:
+        """The size that the value of an unseen sample can have; where that has no limit, the largest of the values."""
+        farthest = max(map(abs, self.limits))
+        defined = self.values[np.isfinite(self.values)]
+        return farthest if math.isfinite(farthest) else float(np.abs(defined).max(initial=0.0))
 
     def take(self, positions: Sequence[int]) -> Self:
         """Return the curve with the rows of some samples; its values stay those of the whole data set."""
@@ -265,6 +281,11 @@ class _MeanCurve(Curve):
         """Return the mean (R,) of each of several curves (R, L)."""
         del performance, high
         return loss_area(self.levels, values)
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """A share can be lost or gained as a whole; other measures have no limit."""
+        return (-1.0, 1.0) if is_share(self.measure) else (-math.inf, math.inf)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)

@@ -174,6 +174,7 @@ _REGRESSION: dict[str, Callable[[ProbeTable, str, Protocol], Measured]] = {
 }
 MEASURES = (*dict.fromkeys((*_CLASSIFICATION, "top5", *_REGRESSION)),)
 """The values of `performance`; "top5" stands for "top" with any number."""
+_SHARES = ("accuracy", "balanced_accuracy", "probability")
 SCORES = ("probability", "logit", "score")
 """Measures that are decided for each sample by itself."""
 _BY_TASK = {CLASSIFICATION: _CLASSIFICATION, REGRESSION: _REGRESSION}
@@ -194,8 +195,9 @@ def is_share(performance: Performance) -> bool:
         >>> is_share("top5"), is_share("logit")
         (True, False)
     """
-    shares = ("accuracy", "balanced_accuracy", "probability")
-    return isinstance(performance, str) and (performance in shares or re.fullmatch(_TOP, performance) is not None)
+    if not isinstance(performance, str):
+        return False
+    return performance in _SHARES or re.fullmatch(_TOP, performance) is not None
 
 
 def measure(table: ProbeTable, performance: Performance, protocol: Protocol) -> Measured:

@@ -70,6 +70,12 @@ class StepCurve(Curve):
         return 0.0, 1.0
 
     @property
+    def certain(self) -> NDArray[np.bool_]:
+        """All features hold all information: completeness ends at 1, calibration at 0."""
+        last = np.arange(len(self.levels)) == len(self.levels) - 1
+        return np.asarray(last & (not self.kind.startswith("soundness")))
+
+    @property
     def _conditions(self) -> str:
         return f"{self.kind}, {self.table.settings.imputer}"
 

@@ -15,6 +15,7 @@ from twinlens.report.method_summary import changed_options
 from twinlens.run.results import CurveResults, Results
 from twinlens.run.wording import listed, name_of, performance_of
 from twinlens.statistics.contrasts import RunPair
+from twinlens.statistics.margin import fewest_controlled
 from twinlens.support.estimate import Estimate
 from twinlens.support.fields import JSON
 from twinlens.support.resampling import FEWEST
@@ -26,11 +27,10 @@ if TYPE_CHECKING:
 UNDEFINED = "–"
 DIRECTIONS = {
     "better": ("▲", "better than maps from other inputs"),
-    "undecided": ("≈", "not significantly different from maps from other inputs"),
+    "undecided": ("≈", "not decided whether better than maps from other inputs"),
     "worse": ("▼", "worse than maps from other inputs"),
 }
 """Sign and meaning of a skill."""
-_NO_P = f"no p-value with fewer than {FEWEST} samples"
 _NOT_ON_THE_PAGE = {"stored": False}
 
 
@@ -250,8 +250,13 @@ def _skill_details(curve: CurveResults) -> str | None:
         f"skill {skill.value:+z.3f}{ends}{meaning}",
         f"exchanged {format_number(control.value if control else None)}",
     ]
-    numbers += [f"p = {skill.p:.3f}"] if skill.p is not None else [_NO_P] if skill.interval else []
+    few = [_too_few(fewest_controlled())] if skill.samples < fewest_controlled() else []
+    numbers += few if skill.p is None else [f"p = {skill.p:.3f}"]
     return ", ".join([*numbers, f"{skill.samples} samples"]).replace("-", "−")
+
+
+def _too_few(fewest: int) -> str:
+    return f"no interval and no p-value with fewer than {fewest} samples"
 
 
 def _side_cell(estimate: Estimate | None) -> Cell:
@@ -331,7 +336,8 @@ def _difference_cell(pair: RunPair | None) -> Cell:
     if pair is None:
         return Cell()
     p, alone = (format_number(p) for p in (pair.difference.p, pair.p_alone))
-    without = _NO_P if pair.difference.interval else "without an interval"
+    fewest = FEWEST if pair.quantity == "area" else fewest_controlled()
+    without = _too_few(fewest) if pair.difference.samples < fewest else "without an interval"
     details = without if pair.difference.p is None else f"p = {p}, by itself {alone}"
     details += f", {describe_samples_of(pair)}"
     return Cell(estimate=pair.difference, signed=True, bold=pair.decided, details=details)
@@ -346,8 +352,11 @@ def describe_samples_of(pair: RunPair) -> str:
 def describe_columns(table: ResultsTable, intervals: str = "below") -> str:
     """Return what the columns and the bold numbers of a run's table mean; `intervals` is where they are, or "none"."""
     down = any("↓" in column.heading for column in table.columns)
-    where = {"below": "; below, 95% intervals", "inline": "; in brackets, 95% intervals", "none": ""}
-    sentences = [f"↑ more is better{', ↓ less is better' if down else ''}{where[intervals]}."]
+    where = {"below": "; below, 95% intervals", "inline": "; in brackets, 95% intervals", "none": ""}[intervals]
+    curves = [cell.curve for row in table.rows for cell in row.cells if cell.curve]
+    if where and curves and all(curve.area.samples < FEWEST for curve in curves):
+        where = f"; no intervals with fewer than {FEWEST} samples"
+    sentences = [f"↑ more is better{', ↓ less is better' if down else ''}{where}."]
     chance: dict[float, list[str]] = {}
     for column in table.columns:
         if column.chance is not None:

@@ -33,6 +33,7 @@ from twinlens.support.fields import JSON, check_count, to_json
 FORMAT = 6
 _MOST_SHARDS, _MOST_VALUES = 1_000_000, 2**34  # of a run, and of one input
 _LISTED = 6  # values that a message lists one by one
+_SMALL = 64  # samples up to which all of them are measured with exchanged maps by default
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,12 +189,12 @@ class Settings:
 
     @staticmethod
     def of(metrics: Mapping[str, Metric], imputer: Imputer, options: EvaluationOptions, *, samples: int) -> Settings:
-        """Describe metrics and options."""
+        """Describe metrics and options, for a run of this many samples in all its rounds."""
         return Settings(
             metrics={name: describe_metric(metric) for name, metric in metrics.items()},
             imputer=describe_imputer(imputer),
             control=options.control if samples > 1 else "none",  # a single map cannot be exchanged
-            control_share=options.control_share,
+            control_share=options.control_share or (1.0 if samples <= _SMALL else 0.5),
             resamples=options.resamples,
             until=None if options.until is None else str(options.until),
             show=tuple(options.show),

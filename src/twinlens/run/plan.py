@@ -43,7 +43,7 @@ class Planner:
             resumes = stored is not None and stored.data.samples in rounds.sizes
             data = setup.first(stored.data.samples if stored and resumes else rounds.sizes[0]).data
         metrics = self.metrics(stored)
-        settings = Settings.of(metrics, self.imputer, options, samples=data.samples)
+        settings = Settings.of(metrics, self.imputer, options, samples=setup.data.samples)
         existing = stored.sweeps if stored else ()
         planned = plan_sweeps(settings.sweeps(metrics, data.features), existing)
         levels = sum(len(sweep.schedule.levels) * (sweep.exchanged or 1.0) for sweep in planned)

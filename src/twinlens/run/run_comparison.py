@@ -85,7 +85,7 @@ def compare(
         >>> both = {"right": completeness(torch.tensor([1.0, 0.05]).expand(60, 2)),
         ...         "wrong": completeness(torch.tensor([0.05, 1.0]).expand(60, 2))}
         >>> print(compare(both).verdicts[0])
-        right is better in completeness than wrong by 0.917 [0.848, 0.985].
+        right is better in completeness than wrong by 0.917 [0.824, 0.985].
     """
     items = list(compared.values()) if isinstance(compared, Mapping) else list(compared)
     curves = [isinstance(item, (Curve, Mapping)) for item in items]

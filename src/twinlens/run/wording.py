@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from twinlens.options import Until
 from twinlens.run.results import Results, StoppingResults
-from twinlens.statistics.advice import MARGIN, Advice, samples_needed
+from twinlens.statistics.advice import Advice
+from twinlens.statistics.margin import MARGIN, samples_needed
 from twinlens.statistics.power import visible_difference
 from twinlens.statistics.verdicts import Comparison
 
@@ -91,12 +92,23 @@ def find_headlines(results: Results) -> list[str]:
 
     docs/concepts/statistics.md has the rules.
     """
-    few = [advice for advice in results.advice.values() if advice.outcome == "few samples"]
-    if few:
-        samples = results.data.samples
-        return [f"{_count(samples, 'sample')}: too few to recommend a method. At least {few[0].samples} are needed."]
+    few = next((metric for metric, advice in results.advice.items() if advice.outcome == "few samples"), None)
+    if few is not None:
+        return [_too_few(results, few)]
     advised = [_advised(results, metric, advice) for metric, advice in results.advice.items()]
     return [*advised, *(sentence for metric in results.advice for sentence in _other_skills(results, metric))]
+
+
+def _too_few(results: Results, metric: str) -> str:
+    """Return how many samples it takes; where the run has as many, those with exchanged maps are too few."""
+    advice, samples = results.advice[metric], results.data.samples
+    skill = results.skill(advice.methods[0], metric)
+    if skill is None or samples < (advice.samples or 0):
+        return f"{_count(samples, 'sample')}: too few to recommend a method. At least {advice.samples} are needed."
+    return (
+        f"{_count(skill.samples, 'sample')} of {samples:,} with exchanged maps: too few to recommend a method. "
+        f"At least {advice.samples} are needed; raise `control_share`."
+    )
 
 
 def _advised(results: Results, metric: str, advice: Advice) -> str:

@@ -8,17 +8,14 @@ a skill counts as refuted only if its interval lies within the margin, or below 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from twinlens.statistics.margin import fewest_controlled, samples_needed, within_margin
 from twinlens.statistics.verdicts import Contrast
 from twinlens.support.estimate import Estimate
 from twinlens.support.resampling import FEWEST
-
-MARGIN = 0.02
-"""A difference or skill whose interval lies within ± this counts as none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +24,8 @@ class Advice:
 
     outcome: Literal["clear", "several", "undecided", "no skill", "baseline", "no interval", "few samples"]
     """"clear": use the method; "several": use any of the methods; "undecided": more samples may decide; "no skill": no
-    method is better than maps from other inputs; "baseline": none is clearly better than a baseline method."""
+    method is better than maps from other inputs; "baseline": none is clearly better than a baseline method; "few
+    samples": too few, or too few with exchanged maps, for an interval."""
 
     methods: tuple[str, ...]
     """The methods that the outcome is about, best first."""
@@ -36,7 +34,8 @@ class Advice:
     """The baseline method, or the method of undecided skill, that prevents a recommendation."""
 
     samples: int | None = None
-    """About how many samples would decide; None where nothing is open, or more samples would not help."""
+    """About how many samples would decide, or how many it takes for an interval; None where nothing is open, or more
+    samples would not help."""
 
 
 def advise(
@@ -86,8 +85,10 @@ class _Choice:
     def advice(self) -> Advice:
         """Return the advice; there is a method with a value."""
         estimate = self.areas[self.methods[0]]
-        if estimate.samples < FEWEST:
-            return Advice(outcome="few samples", methods=tuple(self.methods), samples=FEWEST)
+        controlled = [skill.samples for name, skill in self.skills.items() if name in self.methods]
+        fewest = fewest_controlled() if controlled else FEWEST
+        if min(estimate.samples, *controlled, fewest) < fewest:
+            return Advice(outcome="few samples", methods=tuple(self.methods), samples=fewest)
         if estimate.interval is None:
             return Advice(outcome="no interval", methods=tuple(self.methods))
         above = [name for name in self.methods if all(self.beats(name, other) for other in self.baselines)]
@@ -110,7 +111,7 @@ class _Choice:
         several = (best, *(name for name in rivals if name in skilled))
         unknown = next((name for name in rivals if name not in skilled), None)
         open_pairs = [self.differences[best, name] for name in rivals if (best, name) in self.differences]
-        needed = [samples_needed(each) for each in open_pairs if not _within(each)]
+        needed = [samples_needed(each) for each in open_pairs if not within_margin(each)]
         samples = max((each for each in needed if each is not None), default=None)
         return Advice(outcome="several", methods=several, against=unknown, samples=samples)
 
@@ -118,7 +119,7 @@ class _Choice:
         """Advise where no method is clearly better than all baselines."""
         best, baseline = self.methods[0], self.baselines[0]
         difference = self.differences.get((best, baseline))
-        lost = difference is None or difference.high is None or difference.high < 0 or _within(difference)
+        lost = difference is None or difference.high is None or difference.high < 0 or within_margin(difference)
         samples = None if lost or difference is None else samples_needed(difference)
         return Advice(outcome="baseline", methods=(best,), against=baseline, samples=samples)
 
@@ -151,38 +152,10 @@ class _Choice:
 
 def refuted(skill: Estimate | None) -> bool:
     """Return whether a skill is clearly none: its interval lies below 0, or within the margin."""
-    return skill is not None and skill.high is not None and (skill.high < 0 or _within(skill))
+    return skill is not None and skill.high is not None and (skill.high < 0 or within_margin(skill))
 
 
 def _turned(difference: Estimate) -> Estimate:
     """Return the difference in the other direction, with its interval."""
     value, low, high = (None if end is None else -end for end in (difference.value, difference.high, difference.low))
     return Estimate(value=value, low=low, high=high, samples=difference.samples)
-
-
-def _within(estimate: Estimate) -> bool:
-    return estimate.interval is not None and max(map(abs, estimate.interval)) <= MARGIN
-
-
-def samples_needed(estimate: Estimate, samples: int | None = None) -> int | None:
-    """Return about how many samples would decide: for the present value, or for none within the margin.
-
-    The half-width of an interval falls with the square root of the number of samples. `samples` is their number in the
-    run, where the estimate is based on a share of them, as a skill is.
-
-    Example:
-        >>> samples_needed(Estimate(value=0.05, low=-0.05, high=0.15, samples=100))
-        400
-        >>> samples_needed(Estimate(value=0.0, low=-0.04, high=0.04, samples=100))
-        400
-    """
-    if estimate.value is None or estimate.low is None or estimate.high is None:
-        return None
-    reach, size = (estimate.high - estimate.low) / 2, abs(estimate.value)
-    gaps = [gap for gap in (size, MARGIN - size) if gap > 0]
-    if not gaps or estimate.decided:
-        return None
-    now = estimate.samples if samples is None else samples
-    needed = max(now * (reach / max(gaps)) ** 2, now + 1.0)
-    digits: int = 10 ** max(0, math.floor(math.log10(needed)) - 1)
-    return math.ceil(needed / digits) * digits

@@ -41,7 +41,7 @@ class Bootstrap:
         >>> curve = tl.completeness(lambda x: torch.stack([x[:, 0], -x[:, 0]], dim=1), x, [0] * 20, x.abs() + 0.1,
         ...                         imputer=tl.ConstantImputer(-1.0))
         >>> print(bootstrap(curve).area())
-        0.481 [0.261, 0.702]
+        0.481 [0.259, 0.703]
     """
 
     curve: Curve

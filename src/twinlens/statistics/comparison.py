@@ -21,7 +21,7 @@ from twinlens.statistics.sequential import ONE_LOOK, Looks
 from twinlens.statistics.verdicts import Comparison, Pair, Rank
 from twinlens.support.arrays import Floats, Integers
 from twinlens.support.estimate import Estimate
-from twinlens.support.resampling import check_confidence
+from twinlens.support.resampling import FEWEST, check_confidence
 
 Curves = Mapping[str, Curve] | Mapping[str, Mapping[str, Curve]]
 
@@ -76,18 +76,34 @@ def compare_areas(
 
 
 def decide_differences(
-    values: Floats, replicates: Floats, *, samples: int | Integers, confidence: float, looks: Looks
+    values: Floats,
+    replicates: Floats,
+    *,
+    samples: int | Integers,
+    groups: Integers | None = None,
+    reach: Floats,
+    confidence: float,
+    looks: Looks,
 ) -> list[tuple[Estimate, float | None]]:
-    """Test differences (K,) with replicates (R, K) together, and return each with its p-value without adjustment."""
-    many, counts = len(values), np.broadcast_to(samples, values.shape)
+    """Test differences (K,) with replicates (R, K) together, and return each with its p-value without adjustment.
+
+    Samples, groups and reach are those of `Estimate.of_differences`.
+    """
+    many = len(values)
     level = looks.confidence(confidence, at_once=many)
-    together = Estimate.of_differences(values, replicates, samples=samples, confidence=level)
-    tested = []
-    for k, estimate in enumerate(together):
-        [alone] = Estimate.of_differences(values[[k]], replicates[:, [k]], samples=counts[[k]], confidence=level)
-        adjusted = None if estimate.p is None else looks.p_value(estimate.p, at_once=many)
-        tested.append((dataclasses.replace(estimate, p=adjusted), None if alone.p is None else looks.p_value(alone.p)))
-    return tested
+    together, alone = (
+        Estimate.of_differences(
+            values, replicates, samples=samples, groups=groups, reach=reach, together=at_once, confidence=level
+        )
+        for at_once in (True, False)
+    )
+    return [
+        (
+            dataclasses.replace(one, p=None if one.p is None else looks.p_value(one.p, at_once=many)),
+            None if other.p is None else looks.p_value(other.p),
+        )
+        for one, other in zip(together, alone, strict=True)
+    ]
 
 
 def _by_metric(compared: Curves) -> dict[str, dict[str, Curve]]:
@@ -155,10 +171,13 @@ def _pairs(metric: str, methods: Mapping[str, Area], confidence: float, looks: L
     measured = np.array([_value(area) for area in areas])
     trusted = np.stack([np.asarray(area.estimate.replicates) for area in areas], axis=1)
     replicates = np.stack([area.replicates for area in areas], axis=1)
+    reach = np.array([area.estimate.reach or 0.0 for area in areas])
+    few = areas[0].estimate.samples < FEWEST
     tested = decide_differences(
         measured[first] - measured[second],
         trusted[:, first] - trusted[:, second],
         samples=areas[0].estimate.samples,
+        reach=np.maximum(reach[first], reach[second]),
         confidence=confidence,
         looks=looks,
     )
@@ -169,7 +188,7 @@ def _pairs(metric: str, methods: Mapping[str, Area], confidence: float, looks: L
             second=names[j],
             difference=difference,
             p_alone=p_alone,
-            wins=_wins(replicates[:, i], replicates[:, j], sign),
+            wins=None if few else _wins(replicates[:, i], replicates[:, j], sign),
             sample_wins=_wins(areas[i].per_sample, areas[j].per_sample, sign),
         )
         for (i, j), (difference, p_alone) in zip(chosen, tested, strict=True)
@@ -191,8 +210,9 @@ def _pareto(areas: Mapping[str, Mapping[str, Area]], baselines: Collection[str] 
     axes = [
         [metric for metric, kind in kinds.items() if kind.startswith(side)] for side in ("soundness", "completeness")
     ]
-    names = [name for name in next(iter(areas.values())) if name not in baselines]
-    if not all(axes) or not names:
+    compared = next(iter(areas.values()))
+    names = [name for name in compared if name not in baselines]
+    if not all(axes) or not names or compared[names[0]].estimate.samples < FEWEST:
         return {}
     # (1 + R, M), of which the first row is the data set itself.
     chosen = ([areas[metric][name] for name in names] for metric, *_ in axes)

@@ -17,9 +17,11 @@ import numpy as np
 import pandas as pd
 
 from twinlens.statistics.comparison import decide_differences
+from twinlens.statistics.margin import describe_undecided, fewest_controlled
 from twinlens.statistics.sequential import ONE_LOOK, Looks
 from twinlens.statistics.verdicts import BETTER, Contrast
-from twinlens.support.estimate import Estimate
+from twinlens.support.estimate import Estimate, fewer_groups
+from twinlens.support.resampling import FEWEST
 
 Quantity = Literal["area", "skill"]
 
@@ -62,19 +64,24 @@ class RunPair(Contrast):
     def verdict(self) -> str:
         """The result in a sentence."""
         what = self.metric if self.quantity == "area" else f"skill in {self.metric}"
-        size = self.difference.magnitude
         if self.decided:
             larger = (self.difference.value or 0.0) > 0
             better, worse = (self.first, self.second) if larger == self.higher_is_better else (self.second, self.first)
             is_better = f"is {BETTER.get(self.metric, f'better in {self.metric}')}"
             verb = is_better if self.quantity == "area" else f"has more {what}"
-            return f"{self.method} {verb} on {better} than on {worse} by {size}."
-        open_pair = f"{self.method}: {what} is not decided between {self.first} and {self.second}"
-        if size.value is None:
-            return f"{open_pair} (not reached)."
-        if size.interval is None:
-            return f"{open_pair} ({size}, without an interval)."
-        return f"{self.method} does not differ in {what} between {self.first} and {self.second} ({size})."
+            return f"{self.method} {verb} on {better} than on {worse} by {self.difference.magnitude}."
+        subject = f"{what} between {self.first} and {self.second}"
+        if self.difference.value is None:
+            return f"{self.method}: {subject} is not decided (not reached)."
+        fewest = FEWEST if self.quantity == "area" else fewest_controlled()
+        return f"{self.method}: {describe_undecided(self.difference, subject, samples=self._count, fewest=fewest)}."
+
+    @property
+    def _count(self) -> str:
+        """The number of samples in words; of a skill, of those measured with exchanged maps."""
+        one, other = self.samples
+        numbers = f"{one:,}" if self.paired else f"{one:,} and {other:,}"
+        return f"{numbers} samples" if self.quantity == "area" else f"{numbers} samples of the control"
 
     def row(self) -> dict[str, object]:
         """Return the difference as a row of a table."""
@@ -131,8 +138,15 @@ def _compare_family(numbers: Sequence[RunValues], confidence: float, looks: Look
     replicates = np.stack([np.stack([np.asarray(run.replicates) for run in each.values]) for each in numbers], axis=2)
     # Of two runs, the smaller one determines how much new samples would change the difference.
     samples = np.array([min(run.samples for run in each.values) for each in numbers])
+    groups = [fewer_groups(*each.values) for each in numbers]
     tested = decide_differences(
-        values[:, 0] - values[:, 1], replicates[0] - replicates[1], samples=samples, confidence=confidence, looks=looks
+        values[:, 0] - values[:, 1],
+        replicates[0] - replicates[1],
+        samples=samples,
+        groups=np.array([count if own is None else own for count, own in zip(samples, groups, strict=True)]),
+        reach=np.array([max(run.reach or 0.0 for run in each.values) for each in numbers]),
+        confidence=confidence,
+        looks=looks,
     )
     return [
         RunPair(

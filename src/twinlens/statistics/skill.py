@@ -14,7 +14,7 @@ from twinlens.metrics.curves import Curve
 from twinlens.statistics.bootstrap import bootstrap
 from twinlens.support.arguments import checked
 from twinlens.support.estimate import Estimate
-from twinlens.support.resampling import FEWEST, check_confidence, widening
+from twinlens.support.resampling import check_confidence
 
 
 @checked
@@ -45,7 +45,8 @@ def skill(
 
     Returns:
         The difference of the areas, positive where own maps are better, with the p-value of no skill. Soundness by the
-        paper's estimator and accuracy has no interval, nor has any skill of fewer than ten samples.
+        paper's estimator and accuracy has no interval, nor has any skill of fewer than ten samples, or of fewer than
+        six groups: flipping the signs of five differences cannot reach 5%.
 
     Example:
         >>> import torch, twinlens as tl
@@ -60,18 +61,19 @@ def skill(
     """
     check_confidence(confidence)
     _refuse_others(own, exchanged)
-    samples = len(own.table)
-    few = samples < FEWEST  # too few groups, too
-    groups = None if few else groups
     pair = (bootstrap(each, resamples=resamples, seed=seed, groups=groups) for each in (own, exchanged))
     (mine, my_replicates), (theirs, their_replicates) = (each.areas_up_to(high) for each in pair)
     sign = 1.0 if own.higher_is_better else -1.0
     value, replicates = sign * (mine - theirs), sign * (my_replicates - their_replicates)
-    if groups is not None:  # there are fewer groups than samples, for whose number the interval is widened
-        count = len({groups[name] for name in own.table.ids})
-        replicates = value + (replicates - value) * widening(count) / widening(samples)
-    trusted = replicates if own.has_interval and not few else np.full(len(replicates), np.nan)
-    [estimate] = Estimate.of_differences(np.array([value]), trusted[:, None], samples=samples, confidence=confidence)
+    trusted = replicates if own.has_interval else np.full(len(replicates), np.nan)
+    [estimate] = Estimate.of_differences(
+        np.array([value]),
+        trusted[:, None],
+        samples=len(own.table),
+        groups=None if groups is None else len({groups[name] for name in own.table.ids}),
+        reach=max(own.reach, exchanged.reach),
+        confidence=confidence,
+    )
     return estimate
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from twinlens.statistics.margin import describe_undecided
 from twinlens.support.estimate import Estimate
 
 BETTER = {"soundness_rank": "sounder", "completeness_share": "more complete"}
@@ -60,7 +61,8 @@ class Pair(Contrast):
     """Two methods compared by one metric."""
 
     wins: float | None
-    """Share of the resamples in which the first method is better; ties count half."""
+    """Share of the resamples in which the first method is better, ties counting half; None with fewer than ten
+    samples."""
 
     sample_wins: float | None
     """Share of the samples on which the first method is better, ties counting half; None if the metric has no value per
@@ -109,7 +111,7 @@ class Comparison:
 
     pareto: Mapping[str, float]
     """Methods on the Pareto front of the soundness–completeness plane, with the share of resamples in which they are
-    on it. Empty unless both metrics are compared."""
+    on it. Empty unless both metrics are compared, on at least ten samples."""
 
     baselines: tuple[str, ...] = ()
     """Baseline methods: compared, but never on the front and never the best."""
@@ -150,19 +152,17 @@ def _verdict(pairs: Sequence[Pair], ranks: Mapping[tuple[str, str], Rank]) -> st
     clauses = []
     for pair in pairs:
         one, other = (ranks[pair.metric, name] for name in (pair.first, pair.second))
-        size = pair.difference.magnitude
         if pair.decided:
             better, worse = (pair.first, pair.second) if one.rank < other.rank else (pair.second, pair.first)
             word = BETTER.get(pair.metric, f"better in {pair.metric}")
-            clauses.append(f"{better} is {word} than {worse} by {size}")
+            clauses.append(f"{better} is {word} than {worse} by {pair.difference.magnitude}")
             continue
         without = [each.method for each in (one, other) if each.area.value is None]
         if without:
             clauses.append(f"{pair.metric} is not decided ({' and '.join(without)} not reached)")
-        elif size.interval is None:
-            clauses.append(f"{pair.metric} is not decided ({size}, without an interval)")
         else:
-            clauses.append(f"{pair.metric} does not differ ({size})")
+            count = f"{pair.difference.samples:,} samples"
+            clauses.append(describe_undecided(pair.difference, pair.metric, samples=count))
     if not pairs[0].decided:
         clauses[0] = f"{pairs[0].first} and {pairs[0].second}: {clauses[0]}"
     return "; ".join(clauses) + "."

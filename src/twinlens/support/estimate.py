@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from twinlens.support.arrays import Floats, Integers
-from twinlens.support.resampling import FEWEST, around, band, resample_mean
+from twinlens.support.resampling import around, resample_mean
 
 _KEPT_IN_MEMORY = {"stored": False}
 
@@ -57,7 +57,11 @@ class Estimate:
     """Nominal coverage of the interval."""
 
     reach: float | None = field(default=None, compare=False, metadata=_KEPT_IN_MEMORY)
-    """How far an unseen sample may differ: the size of the number before anything is subtracted from it."""
+    """The size that the value of an unseen sample can have; by default that of the number before anything is subtracted
+    from it."""
+
+    groups: int | None = field(default=None, compare=False, metadata=_KEPT_IN_MEMORY)
+    """Number of independent groups in which samples were drawn; None where each was drawn by itself."""
 
     @staticmethod
     def of(
@@ -67,19 +71,24 @@ class Estimate:
         samples: int,
         confidence: float = 0.95,
         reach: float | None = None,
+        groups: int | None = None,
     ) -> Estimate:
-        """Compute the interval of a number from its replicates (R,); those that are NaN are left out."""
-        defined = value is not None and not math.isnan(value)
-        number = np.array([value if defined else math.nan], dtype=float)
-        low, high = band(number, replicates[:, None], confidence, samples=samples, simultaneous=True, largest=reach)
+        """Compute the interval of a number from its replicates (R,); those that are NaN are left out.
+
+        There is none with fewer than ten samples.
+        """
+        number = math.nan if value is None else value
+        size = (0.0 if math.isnan(number) else abs(number)) if reach is None else reach
+        low, high = around(np.array([number]), replicates[:, None], samples, groups=groups, reach=size).ends(confidence)
         return Estimate(
-            value=value if defined else None,
+            value=None if math.isnan(number) else value,
             low=_defined(low[0]),
             high=_defined(high[0]),
             samples=samples,
             replicates=replicates,
             confidence=confidence,
-            reach=(abs(number[0]) if defined else 0.0) if reach is None else reach,
+            reach=size,
+            groups=groups,
         )
 
     @staticmethod
@@ -97,26 +106,36 @@ class Estimate:
 
     @staticmethod
     def of_differences(
-        values: Floats, replicates: Floats, *, samples: int | Integers, confidence: float = 0.95
+        values: Floats,
+        replicates: Floats,
+        *,
+        samples: int | Integers,
+        groups: int | Integers | None = None,
+        reach: float | Floats = 0.0,
+        together: bool = True,
+        confidence: float = 0.95,
     ) -> list[Estimate]:
-        """Test several differences (K,) simultaneously, by their replicates (R, K).
+        """Test several differences (K,) together, by their replicates (R, K).
 
         Intervals and p-values are adjusted for all of them: p is below 1 - confidence where an interval excludes 0.
-        There is no p-value with fewer than ten samples.
+        There are neither with fewer than ten samples. The other arguments are those of `around`.
         """
-        together, counts = around(values, replicates, samples), np.broadcast_to(samples, values.shape)
-        low, high = together.ends(confidence)
+        found = around(values, replicates, samples, groups=groups, reach=reach, together=together)
+        low, high = found.ends(confidence)
+        reaches = np.broadcast_to(reach, values.shape)
         return [
             Estimate(
                 value=_defined(values[k]),
                 low=_defined(low[k]),
                 high=_defined(high[k]),
-                samples=int(counts[k]),
-                p=_defined(p) if counts[k] >= FEWEST else None,
+                samples=int(found.samples[k]),
+                p=_defined(p) if np.isfinite(low[k]) else None,
                 replicates=replicates[:, k],
                 confidence=confidence,
+                reach=float(reaches[k]),
+                groups=None if groups is None else int(found.groups[k]),
             )
-            for k, p in enumerate(together.p_values())
+            for k, p in enumerate(found.p_values())
         ]
 
     def __repr__(self) -> str:
@@ -178,11 +197,12 @@ class Estimate:
     def _combined(self, apply: Callable[[Any, Any], Any], other: Estimate | float) -> Estimate:
         if self.replicates is None or (isinstance(other, Estimate) and other.replicates is None):
             raise ValueError("Only estimates that keep their replicates can be combined.")
-        reach, samples = self.reach or 0.0, self.samples
+        reach, samples, groups = self.reach or 0.0, self.samples, self.groups
         number: Any = other
         replicates: Any = other
         if isinstance(other, Estimate):
             reach, samples = max(reach, other.reach or 0.0), min(samples, other.samples)
+            groups = fewer_groups(self, other)
             number, replicates = math.nan if other.value is None else other.value, other.replicates
         elif apply is operator.mul:
             reach *= abs(other)
@@ -192,7 +212,13 @@ class Estimate:
             samples=samples,
             confidence=self.confidence,
             reach=reach,
+            groups=groups,
         )
+
+
+def fewer_groups(*estimates: Estimate) -> int | None:
+    """Return the smallest number of independent groups behind estimates; None where all samples are independent."""
+    return min((each.groups for each in estimates if each.groups is not None), default=None)
 
 
 def _defined(number: float) -> float | None:
