@@ -22,9 +22,7 @@ def test_undefined_values_are_left_out():
     estimate = scores([0.2, np.nan, 0.4, np.nan]).estimate()
     assert estimate.value == pytest.approx(0.3)
     assert estimate.samples == 2
-    # A resample is off by 0.1 or by nothing; two samples vary less than other two would, and show little of these.
-    reach = 0.1 * 2**0.5 - np.log(0.025) / 2 * 0.3
-    assert estimate.interval == pytest.approx((0.3 - reach, 0.3 + reach))
+    assert estimate.interval is None  # of two samples
     # A resample may consist of undefined values alone: 1 in 16.
     assert 0.9 < np.isfinite(estimate.replicates).mean() < 1
     assert scores([np.nan, np.nan]).estimate().value is None

@@ -147,8 +147,8 @@ CALLS: dict[str, Callable[[Subject], Call]] = {
     "completeness_from_probes": lambda s: Call(tl.completeness_from_probes, {"table": s.by_value}),
     "removal_from_probes": lambda s: Call(tl.removal_from_probes, {"table": s.by_rank}),
     # statistics
-    "sparseness": lambda s: Call(tl.statistics.sparseness, {"maps": s.maps}),
-    "map_entropy": lambda s: Call(tl.statistics.map_entropy, {"maps": s.maps}),
+    "sparseness": lambda s: Call(tl.statistics.sparseness, {"maps": s.maps}, list),  # NaN for zeros
+    "map_entropy": lambda s: Call(tl.statistics.map_entropy, {"maps": s.maps}, list),
     "bootstrap": lambda s: Call(tl.bootstrap, {"curve": s.curve, "resamples": 9}, lambda made: made.area()),
     "compare": lambda s: Call(
         tl.compare, {"compared": {"a": {"c": s.curve}, "b": {"c": s.other}}, "resamples": 9}, lambda made: made.pairs

@@ -50,7 +50,7 @@ def test_numbers_of_the_page_are_those_of_the_results(run, page):
                 "direction": stored.direction,
             }
     facts = dict(shown["facts"])
-    assert facts["Samples"] == "10"
+    assert facts["Samples"] == "12"
     assert facts["Accuracy"].startswith(f"{run.results.accuracy:.1%}")
     assert f"twinlens {tl.__version__}" in facts["Versions"]
     assert "paper, by probability, ε = 0.01" in facts["Protocol"]

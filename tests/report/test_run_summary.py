@@ -228,7 +228,7 @@ def test_degenerate_maps_and_levels_that_are_not_reached_are_told(tmp_path):
     evaluation = make_run(tmp_path / "run", methods=methods, metrics=["soundness", "completeness"])
     shown = describe_run(evaluation, "r")
     said = {group["line"]: group["texts"] for group in shown["warnings"]}
-    assert said["Degenerate maps: nothing"][0].startswith("nothing: Of 10 maps, 10 all zero")
+    assert said["Degenerate maps: nothing"][0].startswith("nothing: Of 12 maps, 12 all zero")
     undefined = "nothing: soundness (paper) is undefined at all levels, because no kept feature has attribution."
     assert said[undefined] == [undefined]
     beyond = find_warnings(changed(evaluation, soundness_up_to={"soundness": 2.0}).results)
@@ -249,7 +249,7 @@ def test_methods_and_baselines_are_distinguished(run):
 
 def test_metrics_by_steps_are_shown_without_epsilon(tmp_path):
     names = ["soundness_rank", "completeness_share", "calibration", "soundness"]
-    evaluation = make_run(tmp_path / "run", samples=image_samples(4), metrics=names)
+    evaluation = make_run(tmp_path / "run", metrics=names)
     [shown] = content_of(write_report([evaluation], tmp_path / "r.html"))["runs"]
     assert shown["plane"]["metrics"] == names[:2]
     assert evaluation.results.front
@@ -316,7 +316,7 @@ def test_the_page_says_how_small_a_difference_the_samples_show(run, tmp_path):
     }
     [text] = shown
     numbers = [float(number) for number in re.findall(r"0\.\d+", text)]
-    assert text.startswith("10 samples are enough to see differences of about ")
+    assert text.startswith("12 samples are enough to see differences of about ")
     assert text.endswith(" in completeness.")
     for number, size in zip(numbers, sizes.values(), strict=True):
         assert size <= number <= 1.1 * size

@@ -49,7 +49,7 @@ def test_latex_for_one_column(judged):
     titles = ("IG", "IG-SG", "Guided Backprop", "DeepLIFT", "GradCAM", "Occlusion", "Sobel", "Random")
     eight = changed(judged, methods=dict.fromkeys(titles, judged.results.methods["saliency"]))
     latex = format_table([eight], "latex")
-    assert latex.startswith("\\begin{table}[t]\n\\caption{tiny on 10 samples of ")
+    assert latex.startswith("\\begin{table}[t]\n\\caption{tiny on 12 samples of ")
     assert latex.endswith("\\bottomrule\n\\end{tabular}\n\\end{table}\n")
     assert r"\begin{tabular}{@{}lrrrr@{}}" in latex
     head = [r" & \multicolumn{2}{c}{soundness $\uparrow$} & \multicolumn{2}{c}{completeness $\uparrow$} \\"]
@@ -77,7 +77,7 @@ def test_notes_tell_what_was_measured_how_and_what_bold_means(judged, tmp_path):
         latex = format_table([evaluation], "latex")
         for text in (latex, format_table([evaluation], "markdown").replace("%", r"\%"), evaluation._repr_html_()):
             assert bold in text
-            assert "tiny on 10 samples of" in text
+            assert "tiny on 12 samples of" in text
             assert ": 20 steps" in text
             assert "95" in text
         assert "Soundness and completeness: 20 steps." in latex
@@ -145,7 +145,7 @@ def test_several_runs_share_a_table(run, tmp_path):
     other = make_run(tmp_path / "other_run", methods=["random"], metrics="headline")
     latex = format_table([run, other], "latex")
     assert r"\midrule" + "\n" + r"\multicolumn{5}{@{}l}{\emph{other\_run}} \\" in latex
-    assert latex.count("on 10 samples of") == 2
+    assert latex.count("on 12 samples of") == 2
     markdown = format_table([run, other], "markdown").splitlines()
     assert markdown[0].startswith("| run | method | soundness ↑ |")
     assert r"| other\_run | Random (baseline) |" in "\n".join(markdown)
@@ -239,7 +239,7 @@ def test_bad_choices_are_refused_by_name(run, kind, options, message):
 
 def test_notebooks_show_results(run):
     shown = run._repr_html_()
-    assert "tiny on 10 samples of" in shown
+    assert "tiny on 12 samples of" in shown
     for method in METHODS:
         assert f"{run.results.area(method, 'deletion'):z.3f}" in shown
 

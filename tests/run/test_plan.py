@@ -46,7 +46,7 @@ def test_the_control_covers_short_sweeps_or_all():
     assert {sweep.exchanged for sweep in own} == {0.0}
     shuffled, everything = (plan_sweeps(wanted("all", control=control), own) for control in ("shuffled", "all"))
     assert [sweep.name for sweep in shuffled] == [f"{sweep.name}-exchanged" for sweep in own]
-    assert {sweep.exchanged for sweep in shuffled} == {0.5}
+    assert {sweep.exchanged for sweep in shuffled} == {1.0}  # of a small run
     assert len(shuffled[0].schedule.levels) < len(PAPER.levels) / 2 < len(everything[0].schedule.levels)
 
 

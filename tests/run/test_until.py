@@ -78,20 +78,20 @@ def run(until, out=None, *, model=None, methods=METHODS, **options):
 def stopped(tmp_path_factory):
     """A run that has enough after its second round."""
     out = tmp_path_factory.mktemp("until") / "run"
-    return run(0.05, out)
+    return run(0.06, out)
 
 
 def test_a_run_stops_when_every_interval_of_the_headline_is_narrow_enough(stopped, capsys):
     found = stopped.results.stopping
-    assert (found.until, found.met, found.samples, found.of, found.look, found.looks) == ("0.05", True, 128, 260, 2, 4)
+    assert (found.until, found.met, found.samples, found.of, found.look, found.looks) == ("0.06", True, 128, 260, 2, 4)
     frame = stopped.summary()
     reach = np.maximum(frame["value"] - frame["low"], frame["high"] - frame["value"]).max()
     assert found.widest == pytest.approx(reach)
-    assert reach <= 0.05
+    assert reach <= 0.06
     assert stopped.results.data.samples == len(stopped.ids()) == 128
     assert 0.98 < found.confidence < 0.985
     assert 0.02 < found.spent < 0.05
-    sentence = "Stopped after 128 of 260 samples: every interval within ±0.05, 2 of 4 looks."
+    sentence = "Stopped after 128 of 260 samples: every interval within ±0.06, 2 of 4 looks."
     print_evaluation(stopped)
     assert sentence in capsys.readouterr().out
     assert sentence in stopped._repr_html_()
@@ -252,7 +252,7 @@ def test_results_stay_readable_while_the_next_round_is_measured(tmp_path, monkey
     assert problems["results.json"] == "older than the last command, which has not ended"
     mine = {"completeness": OPTIONS["metrics"]["completeness"]}
     again = found.ask(mine, name="mine").results.stopping
-    assert (again.until, again.met, again.samples) == ("0.05", True, 128)
+    assert (again.until, again.met, again.samples) == ("0.06", True, 128)
     never = dataclasses.replace(again, until="1e-09", met=False, widest=0.0664)
     assert describe_stopping(never) == (
         "128 of 260 samples were measured, not enough for ±1e-09: the widest interval is ±0.066, 2 looks."
@@ -307,7 +307,7 @@ def test_a_sample_to_be_shown_may_not_have_been_drawn(stopped, tmp_path):
 
 
 def test_a_run_in_rounds_and_one_at_once_are_not_mixed(stopped, tmp_path):
-    with pytest.raises(RunError, match=r"holds a run that draws its samples in rounds, until 0.05. Pass `until` again"):
+    with pytest.raises(RunError, match=r"holds a run that draws its samples in rounds, until 0.06. Pass `until` again"):
         run(None, stopped.path)
     run(None, tmp_path / "run", limit=20)
     with pytest.raises(RunError, match="measured all its samples at once, and `until` draws them in rounds"):

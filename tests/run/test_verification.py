@@ -27,9 +27,9 @@ def test_a_whole_run(capsys, run):
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
     assert problems(capsys, run) == {}
     assert main(["verify", str(run)]) == 0
-    # Three shards of untouched inputs, maps and probes of two methods, probes of the control in the two shards that it
-    # has samples in, the samples of the report, the fingerprints of all samples, the results and their pairs.
-    assert capsys.readouterr().out == "23 of 23 files are intact.\n"
+    # Three shards of untouched inputs, maps and probes of two methods and of their control, the samples of the report,
+    # the fingerprints of all samples, the results and their pairs.
+    assert capsys.readouterr().out == "25 of 25 files are intact.\n"
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
 
 

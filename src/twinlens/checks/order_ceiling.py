@@ -34,7 +34,7 @@ from twinlens.probing.maps import spatial_shape
 from twinlens.probing.model_call import Labels, Model, check_inputs
 from twinlens.probing.probe import ProbeOptions, Prober
 from twinlens.run.check_records import FOLDER, CheckColumn, MethodCheck
-from twinlens.support.arguments import checked
+from twinlens.support.arguments import checked, fill_options
 from twinlens.support.arrays import ArrayLike, Floats, Integers, as_array
 from twinlens.support.estimate import Estimate
 from twinlens.support.fields import check_count, check_types
@@ -79,6 +79,9 @@ class Ceiling:
 
     def __post_init__(self) -> None:
         check_types(self, but=("maps", "segments", "values", "chance", "calls"))
+        for name in ("values", "chance", "calls"):
+            if as_array(getattr(self, name), name).shape != (len(self.ids),):
+                raise ValueError(f"`{name}` must hold one number for each of the {len(self.ids)} samples.")
 
     def __repr__(self) -> str:
         return (
@@ -156,7 +159,8 @@ def ceiling(
         batch, names = check_inputs(inputs, how.get("ids"), tokens=True)
         parts = equal_parts(spatial_shape(batch.shape), SEGMENTS)
         how = {**how, "segments": parts.expand(len(names), *parts.shape)}
-    progress = how.pop("progress", False)
+    progress = fill_options(ProbeOptions, how)["progress"]
+    how.pop("progress", None)  # of the search, not of its probes
     prober = Prober(model, inputs, labels, imputer=chosen.imputer, **how)
     search = OrderSearch(metric=chosen, prober=prober, width=width, store=ResultStore(out))
     with shown_progress(progress) as shown:

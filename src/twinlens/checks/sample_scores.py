@@ -30,7 +30,7 @@ class SampleScores:
 
     Example:
         >>> SampleScores(name="Attr%", values=np.array([0.25, 0.75, np.nan]), ids=("a", "b", "c"))
-        SampleScores(Attr% 0.500 [-0.776, 1.776], 3 samples, 1 undefined)
+        SampleScores(Attr% 0.500, 3 samples, 1 undefined)
     """
 
     name: str
