@@ -14,7 +14,6 @@ from twinlens.cli.main import main
 from twinlens.run.fingerprints import FILE, read_fingerprints
 from twinlens.run.run_comparison import _Resampling, compare_evaluations
 from twinlens.run.stored_run import run_labels
-from twinlens.support.estimate import Estimate
 
 LEVELS = (0.9, 0.7, 0.5, 0.3, 0.1)
 METRICS = {
