@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+import twinlens as tl
 from tests.report.kinds import volume_run
 from tests.report.runs import decoded
 from twinlens.report.explorer import describe_samples
@@ -46,7 +47,9 @@ def test_every_slice_is_found_in_its_sheet(tmp_path):
 
 @pytest.mark.parametrize(("shape", "budget"), [((70, 9, 8), 10**6), ((40, 150, 90), 300_000)])
 def test_large_volumes_keep_to_their_budget(tmp_path, shape, budget):
-    evaluation = volume_run(tmp_path / "run", shape=shape, rows=2, channels=2)
+    evaluation = volume_run(
+        tmp_path / "run", shape=shape, rows=2, channels=2, metrics=[tl.Soundness(estimator="rank", steps=2)]
+    )
     shown = describe_samples(evaluation, budget=budget)
     view = shown["samples"][0]["input"]
     assert view["of"] == shape[0]

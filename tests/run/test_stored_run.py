@@ -20,8 +20,9 @@ def test_damaged_descriptions_of_a_run(tmp_path, capsys):
     tl.evaluate(tiny_model(), (INPUTS.numpy(), LABELS.numpy()), ["random"], metrics=["deletion"], out=out, resamples=20)
     for name in ("run.json", "results.json"):
         text = (out / name).read_text()
-        for path in paths(json.loads(text)):
-            for value in (None, [], {}, "x", 3, -1, True, REMOVED):
+        others = (None, [], {}, "x", 3, -1, True)
+        for number, path in enumerate(paths(json.loads(text))):
+            for value in (REMOVED, others[number % 7], others[(number + 3) % 7]):
                 stored = json.loads(text)
                 put(stored, path, value)
                 (out / name).write_text(json.dumps(stored))

@@ -228,8 +228,9 @@ def test_memory_does_not_grow_with_the_data(tmp_path):
                 positions=np.arange(n), reader=read, fingerprint=lambda i: str(i).encode(),
             )
             evaluate(
-                tiny_model(), samples, ["centre"], metrics=["completeness"], imputer=tl.ConstantImputer(0.0),
-                out=f"{sys.argv[1]}/{n}", batch_size=16, memory_format="contiguous", shard_size=50,
+                tiny_model(), samples, ["centre"], metrics=[tl.Deletion(levels=(0.5,))],
+                imputer=tl.ConstantImputer(0.0),
+                control="none", out=f"{sys.argv[1]}/{n}", batch_size=16, memory_format="contiguous", shard_size=50,
             )
             return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 

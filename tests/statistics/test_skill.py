@@ -1,4 +1,5 @@
 import dataclasses
+from functools import cache
 
 import numpy as np
 import pytest
@@ -112,15 +113,21 @@ def test_an_area_that_is_not_reached_has_no_skill(task):
     assert (never.value, never.interval, never.p, str(never)) == (None, None, None, "–")
 
 
+@cache
+def flawed(size):
+    """Curves of two sets of maps that lack half of the information each, whose samples have names of their own."""
+    task, rng = sparse_linear(size, features=60), np.random.default_rng(0)
+    pair = [task.information * (rng.random(task.information.shape) > 0.5) + 1e-3 for _ in range(2)]
+    return [measure_maps(task, maps, ids=[f"{k}-{n}" for n in range(size)]) for k, maps in enumerate(pair)]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("samples", [50, 200])
 @pytest.mark.parametrize("metric", ["soundness", "completeness"])
 def test_false_alarms_without_skill(metric, samples):
     """Own and exchanged are two flawed maps of equal quality, swapped at random sample by sample."""
-    size, sets = 2000, 200
-    task, rng = sparse_linear(size, features=60), np.random.default_rng(0)
-    pair = [task.information * (rng.random(task.information.shape) > 0.5) + 1e-3 for _ in range(2)]
-    prefixed = [measure_maps(task, m, ids=[f"{k}-{n}" for n in range(size)])[metric] for k, m in enumerate(pair)]
+    size, sets, rng = 2000, 200, np.random.default_rng(1)
+    prefixed = [curves[metric] for curves in flawed(size)]
     names, alarms = tuple(map(str, range(samples))), []
     for _ in range(sets):
         index, swap = rng.integers(size, size=samples), rng.random(samples) < 0.5

@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def test_kills_change_nothing():
     """The short part of `make torture`, with a fixed seed; in a process of its own, which has no threads to copy."""
     ended = subprocess.run(
-        [sys.executable, "-m", "tests.torture.torturing", "--kills", "20", "--fills", "2", "--seed", "3"],
+        [sys.executable, "-m", "tests.torture.torturing", "--kills", "20", "--fills", "1", "--seed", "3"],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (ROOT, ROOT / "src"))), "OMP_NUM_THREADS": "1"},
         capture_output=True, text=True, timeout=3600, check=False,
     )  # fmt: skip

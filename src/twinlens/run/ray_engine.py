@@ -81,6 +81,7 @@ def connected(cluster: Cluster) -> Iterator[Any]:
     address = cluster.address or os.environ.get("RAY_ADDRESS") or "local"
     _check_address(address)
     own = {"include_dashboard": False, "_node_ip_address": "127.0.0.1"} if address == "local" else {}
+    there = _local_processes()  # of a cluster that this program started by itself, whose nodes may come and go
     for left in reversed(range(_STARTS)):
         try:
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **own)
@@ -91,7 +92,8 @@ def connected(cluster: Cluster) -> Iterator[Any]:
             if not left or "timed out" not in str(error):
                 raise ConnectionError(f"Ray does not start or connect: {first_line(error)}") from error
     ended = threading.Event()
-    threading.Thread(target=_watch, args=(_local_processes(), ended), daemon=True).start()
+    started = {number: name for number, name in _local_processes().items() if number not in there}
+    threading.Thread(target=_watch, args=(started, ended), daemon=True).start()
     try:
         yield ray
     finally:
@@ -100,7 +102,10 @@ def connected(cluster: Cluster) -> Iterator[Any]:
 
 
 def _local_processes() -> dict[int, str]:
-    """Return the processes of a local cluster without which Ray ends this one, by number; none on other systems."""
+    """Return the processes of Ray that this one has started, by number; none on other systems.
+
+    Ray ends a program that has started a cluster of its own when one of its processes is gone.
+    """
     processes = dict[int, str]()
     for path in Path(f"/proc/{os.getpid()}/task").glob("*/children"):
         with suppress(OSError):
