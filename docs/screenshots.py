@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import base64
+import dataclasses
 import io
 import sys
 import tempfile
@@ -37,7 +38,8 @@ def demo(out: Path, _: argparse.Namespace) -> None:
 def cifar10(out: Path, given: argparse.Namespace) -> None:
     """100 images of CIFAR-10, ResNet-20."""
     arrays = np.load(given.images)
-    model = tl.load_model(f"{HERE.parent / 'examples' / 'resnet20.py'}:build", weights=given.weights)
+    network = f"{HERE.parent / 'examples' / 'resnet20.py'}:build"
+    model = dataclasses.replace(tl.load_model(network, weights=given.weights), name="ResNet-20")
     classes = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
     data = tl.data.from_arrays(arrays["x_test"], arrays["y_test"], classes=classes, name="CIFAR-10")
     methods = ["integrated_gradients", "gradcam", "occlusion", "deeplift", "random", "centre"]
@@ -55,8 +57,9 @@ def table(out: Path, _: argparse.Namespace) -> None:
     x, y = load_breast_cancer(return_X_y=True, as_frame=True)
     train, test, train_labels, labels = train_test_split(x, y, random_state=0, test_size=0.3)
     model = make_pipeline(StandardScaler(), LogisticRegression()).fit(train, train_labels)
-    methods = ["kernel_shap", "occlusion", "random"]
-    tl.evaluate(model, (test, labels), methods, imputer=tl.MeanImputer(train.to_numpy().mean(axis=0)), out=out)
+    data = tl.data.from_arrays(test, labels, classes=["malignant", "benign"], name="breast cancer")
+    means = train.to_numpy().mean(axis=0)
+    tl.evaluate(model, data, ["kernel_shap", "occlusion", "random"], imputer=tl.MeanImputer(means), out=out)
 
 
 def text(out: Path, _: argparse.Namespace) -> None:
@@ -65,7 +68,9 @@ def text(out: Path, _: argparse.Namespace) -> None:
 
     methods = {"leave_one_out": leave_one_out} | {name: name for name in ("integrated_gradients", "saliency", "random")}
     mask, special = WORDS.index("[MASK]"), tuple(WORDS.index(word) for word in SPECIAL)
-    tl.evaluate(train(), sentences(200, seed=0), methods, imputer=tl.TokenImputer(mask, special=special), out=out)
+    tokens, labels = sentences(200, seed=0)
+    data = tl.data.from_arrays(tokens, labels, name="sentences", classes=["complains", "praises"], tokenizer=WORDS)
+    tl.evaluate(train(), data, methods, imputer=tl.TokenImputer(mask, special=special), out=out)
 
 
 RUNS: dict[str, Callable[[Path, argparse.Namespace], None]] = {
@@ -84,7 +89,7 @@ def take_pictures(page: Path, name: str) -> None:
         browser = Browser(profile)
         try:
             for width, word in WIDTHS.items():
-                browser.open(page, width=width)
+                browser.open(page, width=width, folded=True)
                 content = browser.command("Page.captureScreenshot", captureBeyondViewport=True, format="png")["data"]
                 picture = Image.open(io.BytesIO(base64.b64decode(content))).convert("RGB")
                 small = picture.quantize(COLOURS, dither=Image.Dither.NONE)

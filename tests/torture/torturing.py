@@ -123,8 +123,8 @@ class Torturer:
         return kept
 
     def torture(self, kills: int, kinds: Sequence[str] = tuple(SHARES)) -> None:
-        """Kill commands of these kinds, each by its share, this many times."""
-        while self.kills < kills and time.monotonic() < self.end:
+        """Kill commands of these kinds, each by its share, at least this many times and each kind once."""
+        while (self.kills < kills or self._spared(kinds)) and time.monotonic() < self.end:
             kind = min(kinds, key=lambda kind: self.tally(kind).kills / SHARES[kind])
             if kind not in self.cases:
                 self.cases[kind] = self._cold_case()
@@ -133,6 +133,9 @@ class Torturer:
                 raise RuntimeError(f"{kind} cannot be killed: {tally}")
             self.box.prepare(case.start, case.before, case.after)
             self._round(kind, case, tally)
+
+    def _spared(self, kinds: Sequence[str]) -> bool:
+        return any(not self.tally(kind).kills for kind in kinds)
 
     @property
     def kills(self) -> int:

@@ -65,13 +65,15 @@ def skill(
     (mine, my_replicates), (theirs, their_replicates) = (each.areas_up_to(high) for each in pair)
     sign = 1.0 if own.higher_is_better else -1.0
     value, replicates = sign * (mine - theirs), sign * (my_replicates - their_replicates)
+    # Maps that rank the features of all inputs alike do so for unseen inputs, too.
+    same = np.array_equal(own.table.probability, exchanged.table.probability)
     trusted = replicates if own.has_interval else np.full(len(replicates), np.nan)
     [estimate] = Estimate.of_differences(
         np.array([value]),
         trusted[:, None],
         samples=len(own.table),
         groups=None if groups is None else len({groups[name] for name in own.table.ids}),
-        reach=max(own.reach, exchanged.reach),
+        reach=0.0 if same else max(own.reach, exchanged.reach),
         confidence=confidence,
     )
     return estimate
