@@ -2,8 +2,8 @@
 
     python benchmarks/sentences.py RUN [--draws 200] [--sizes 40 100 400]
 
-RUN is a run of the headline pair with `control_share=1`. Its results on all samples are taken as the truth. Samples are
-drawn without replacement, everything is computed again from the stored probes of these samples, and a draw contradicts
+RUN is a run of the headline pair with `control_share=1`. Its results on all samples are taken as the truth. Pairs of
+samples that exchanged their maps are drawn without replacement, everything is computed again from the stored probes of these samples, and a draw contradicts
 the truth where it
 - recommends a method alone that is clearly worse than another method with skill, or than a baseline, by all samples,
 - calls methods apart by less than the margin that are further apart, or the maps of a method no better than those of
@@ -25,7 +25,7 @@ from twinlens.statistics.margin import MARGIN
 class Sample:
     """The numbers of some samples of a run by one metric."""
 
-    def __init__(self, curves, exchanged, metric, index, baselines, resamples):
+    def __init__(self, curves, exchanged, metric, index, baselines, groups, resamples):
         def read(pair):
             return metric.read([table.take(index) for table in pair])
 
@@ -34,7 +34,7 @@ class Sample:
         areas = {
             name: bootstrap(curve, resamples=resamples).compared_area(0.95, high=None) for name, curve in own.items()
         }
-        self.skills = {name: tl.skill(own[name], other[name], resamples=resamples) for name in own}
+        self.skills = {name: tl.skill(own[name], other[name], resamples=resamples, groups=groups) for name in own}
         self.pairs = compare_areas({metric.name: areas}, baselines=baselines).pairs
         self.areas = {name: area.estimate for name, area in areas.items()}
         self.advice = advise(self.areas, self.skills, self.pairs, baselines=baselines)
@@ -77,6 +77,8 @@ def main():
     arguments = parser.parse_args()
     evaluation = tl.open_evaluation(arguments.run)
     results, rng = evaluation.results, np.random.default_rng(arguments.seed)
+    groups = evaluation.reader.exchange_groups
+    numbers = np.unique([groups[name] for name in evaluation.ids()], return_inverse=True)[1]
     print("| side | samples | clear | several | undecided | no recommendation | contradicted |")
     print("|---|---|---|---|---|---|---|")
     for name in results.sides:
@@ -91,14 +93,15 @@ def main():
         arguments_of = tables[False], tables[True], metric
 
         def draw(index, arguments_of=arguments_of):
-            return Sample(*arguments_of, index, results.baselines, arguments.resamples)
+            return Sample(*arguments_of, index, results.baselines, groups, arguments.resamples)
 
         whole = draw(np.arange(count))
         print(f"| {name} | all {count} | {whole.advice.outcome}: {', '.join(whole.advice.methods)} | | | | |")
         for size in arguments.sizes:
             outcomes, wrong = Counter(), Counter()
             for _ in range(arguments.draws):
-                few = draw(np.sort(rng.choice(count, size, replace=False)))
+                pairs = rng.choice(numbers.max() + 1, size // 2, replace=False)
+                few = draw(np.flatnonzero(np.isin(numbers, pairs)))
                 outcomes[few.advice.outcome] += 1
                 reasons = contradictions(few, whole)
                 wrong["any"] += bool(reasons)

@@ -2,7 +2,8 @@
 
     python docs/screenshots.py OUT [--images cifar10.npz --weights resnet20.safetensors] [NAME …]
 
-Runs are kept in OUT and resume. The pictures of each page, 1,400 and 420 pixels wide, are written to docs/gallery.
+Runs are kept in OUT and resume. The pictures of each page, 1,400 and 420 pixels wide, are written to docs/gallery,
+and the top of the demo's page to docs/report.png.
 Chromium and its driver are needed. CIFAR-10 needs images (`x_test`, `y_test`) and the weights of a ResNet-20.
 """
 
@@ -25,6 +26,7 @@ import twinlens as tl
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parent / "examples")]
 COLOURS = 96
+TOP = 1620  # pixels of the demo's page that are shown in the README
 WIDTHS = {1400: "wide", 420: "narrow"}
 
 
@@ -94,6 +96,8 @@ def take_pictures(page: Path, name: str) -> None:
                 picture = Image.open(io.BytesIO(base64.b64decode(content))).convert("RGB")
                 small = picture.quantize(COLOURS, dither=Image.Dither.NONE)
                 small.save(HERE / "gallery" / f"{name}-{word}.png", optimize=True)
+                if (name, word) == ("demo", "wide"):
+                    small.crop((0, 0, width, TOP)).save(HERE / "report.png", optimize=True)
         finally:
             browser.driver.quit()
 
