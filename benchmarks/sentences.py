@@ -3,8 +3,8 @@
     python benchmarks/sentences.py RUN [--draws 200] [--sizes 40 100 400]
 
 RUN is a run of the headline pair with `control_share=1`. Its results on all samples are taken as the truth. Pairs of
-samples that exchanged their maps are drawn without replacement, everything is computed again from the stored probes of these samples, and a draw contradicts
-the truth where it
+samples that exchanged their maps are drawn without replacement, and everything is computed again from the stored probes
+of these samples. A draw contradicts the truth where it
 - recommends a method alone that is clearly worse than another method with skill, or than a baseline, by all samples,
 - calls methods apart by less than the margin that are further apart, or the maps of a method no better than those of
   other inputs although their skill is beyond the margin.

@@ -5,8 +5,10 @@ import dataclasses
 import pytest
 
 from tests.report.runs import changed, shared_run, with_curve
-from twinlens.run.wording import find_headlines
+from twinlens.data.samples import Skipped
+from twinlens.run.wording import find_headlines, find_warnings
 from twinlens.statistics.advice import Advice
+from twinlens.statistics.verdicts import Comparison, Pair, Rank
 from twinlens.support.estimate import Estimate
 
 SKILLS = {"a": (0.21, 0.05), "b": (0.03, 0.06), "c": (0.001, 0.01), "random": (0.0, 0.01)}
@@ -99,6 +101,40 @@ def test_few_samples_give_one_sentence(run):
     assert find_headlines(changed(run, data=data, advice=sides).results) == [
         "1 sample: too few to recommend a method. At least 10 are needed."
     ]
+    few = Estimate(value=0.2, samples=6)
+    for name in VALUES:
+        run = with_curve(run, name, "soundness_rank", skill=few)
+    assert said(run, "few samples", ("a",), samples=12) == (
+        "6 samples of 300 with exchanged maps: too few to recommend a method. At least 12 are needed; raise "
+        "`control_share`."
+    )
+
+
+def test_warnings_about_the_run_itself(run):
+    one, two = Skipped(id="x", reason="x.png is cut off."), Skipped(id="y", reason="y.png is empty.")
+    for skipped, said in (
+        ((one,), "1 sample could not be read and was"),
+        ((one, two), "2 samples could not be read and were"),
+    ):
+        data = dataclasses.replace(run.results.data, skipped=skipped)
+        assert f"{said} skipped. The first: x.png is cut off." in find_warnings(changed(run, data=data).results)
+    nothing = "No method is complete yet: start the run again with the same command to resume it."
+    assert nothing in find_warnings(changed(run, methods={}, advice={}).results)
+
+
+def test_a_method_can_be_more_complete():
+    better = Estimate(value=0.2, low=0.1, high=0.3, samples=50, p=0.001)
+    ranks = [
+        Rank(metric="completeness_share", method=name, rank=place, best_rank=place, worst_rank=place, area=area)
+        for place, (name, area) in enumerate(
+            {"a": Estimate(value=0.7, samples=50), "b": Estimate(value=0.5, samples=50)}.items(), 1
+        )
+    ]
+    pair = Pair(
+        metric="completeness_share", first="a", second="b", difference=better, p_alone=0.001, wins=1.0, sample_wins=1.0
+    )
+    [verdict] = Comparison(confidence=0.95, pairs=(pair,), ranking=tuple(ranks), pareto={}).verdicts
+    assert verdict == "a is more complete than b by 0.200 [0.100, 0.300]."
 
 
 def test_skills_that_are_none_or_not_decided(run):
