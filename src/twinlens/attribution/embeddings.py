@@ -39,7 +39,8 @@ class EmbeddedModel(nn.Module):
         carried = inputs[:, size:].detach()
         tokens = (carried[:, :-1] / carried[:, -1:]).round().long()
         values = [inputs[:, :size].transpose(1, 2)]  # for the first call of the embedding only
-        with hooked([self.embedding], lambda *_: values.pop() if values else None):
+        # A model may leave out padding at the end.
+        with hooked([self.embedding], lambda _, __, read: values.pop()[:, : read.shape[1]] if values else None):
             return self.model(tokens if self.packed else tokens[:, 0])
 
 
@@ -50,7 +51,7 @@ def _find_embedding(model: nn.Module, tokens: Tensor) -> nn.Embedding:
 
     def check(module: nn.Module, arguments: tuple[Any, ...], _: object) -> None:
         first = arguments[0] if arguments else None
-        if isinstance(first, Tensor) and first.shape == ids.shape and bool((first.cpu() == ids.cpu()).all()):
+        if isinstance(first, Tensor) and first.dim() == 2 and torch.equal(first.cpu(), ids.cpu()[:, : first.shape[1]]):
             readers.append(cast("nn.Embedding", module))
 
     embeddings = [module for module in model.modules() if isinstance(module, nn.Embedding)]
