@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from twinlens.data.images import reading
 from twinlens.data.samples import LARGEST_LABEL, ImageFiles, Samples, from_arrays, is_text, make_samples, printable
-from twinlens.data.texts import from_texts
+from twinlens.data.texts import TEXT_NAMES, from_texts
 from twinlens.errors import DataError
 from twinlens.models.mnist_cnn import mnist_digits
 from twinlens.support.arguments import checked
@@ -31,7 +31,6 @@ from twinlens.support.files import check_regular, check_unpacked_size
 
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".gif"})
 
-_TEXT_COLUMNS = ("text", "sentence", "review", "prompt")
 _MOST_CLASSES = 1_000_000
 _DEEPEST, _MOST_LINKS = 100, 3  # folders in folders, and links to folders on the way to one of them
 
@@ -166,7 +165,7 @@ def _table(spec: str, indices: dict[str, int] | None, index_of: Callable[[str], 
 
 def _text_column(header: Sequence[str], first: Sequence[str]) -> str | None:
     """Return the column of texts: by its name, or the only one if it starts with several words."""
-    named = [name for name in header if name.lower() in _TEXT_COLUMNS]
+    named = [name for name in header if name.lower() in TEXT_NAMES]
     if named:
         return named[0]
     others = [k for k, name in enumerate(header) if name not in ("label", "id")]

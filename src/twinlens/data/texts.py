@@ -9,7 +9,7 @@ import dataclasses
 import hashlib
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,14 @@ from twinlens.probing.model_call import Labels
 from twinlens.probing.tokens import IDS, MASK
 from twinlens.support.arrays import as_array
 
+TEXT_NAMES = ("text", "sentence", "review", "prompt")
+"""Names of columns and fields that hold texts."""
 NO_LABELS = "`labels` are missing. Only a language model finds its own: the tokens that it expects next."
+
+
+def are_texts(inputs: object) -> TypeGuard[Sequence[str]]:
+    """Return whether inputs are a list of texts."""
+    return isinstance(inputs, (list, tuple)) and len(inputs) > 0 and all(isinstance(text, str) for text in inputs)
 
 
 class TextInputs:

@@ -16,8 +16,8 @@ from twinlens.data.datasets import from_bunch, from_dataset, is_bunch, is_datase
 from twinlens.data.naming import Naming
 from twinlens.data.samples import Samples, from_arrays
 from twinlens.data.sources import open_labelled
-from twinlens.data.texts import from_texts
-from twinlens.errors import short_repr
+from twinlens.data.texts import are_texts, from_texts
+from twinlens.errors import DataError, short_repr
 from twinlens.models.callables import Estimator, find_estimator
 from twinlens.models.loading import LoadedModel
 from twinlens.options import DataSource, ModelDataOptions, ModelSource
@@ -32,12 +32,17 @@ def open_samples(data: DataSource, model: ModelSource, options: ModelDataOptions
         raise ValueError("`classes` belongs to data that is opened by its path; name the classes of your own samples.")
     estimator = find_estimator(model)
     if isinstance(data, Samples) or is_dataset(data) or is_bunch(data):
-        samples = data if isinstance(data, Samples) else from_bunch(data) if is_bunch(data) else from_dataset(data)
+        samples = data if isinstance(data, Samples) else _from_set(data, loaded)
         names = None if estimator is None else estimator.class_names
         if estimator is None or (samples.classes is not None and names is None):
             return samples
         labels = samples.labels if samples.classes is None else np.array(samples.classes)[samples.labels]
         return dataclasses.replace(samples, labels=estimator.indices(labels), classes=names)
+    if isinstance(data, Mapping) and data and all(map(is_dataset, data.values())):
+        raise DataError(
+            f"`data` holds several data sets, {', '.join(map(str, data))}. Pass one of them, as in "
+            f"data[{list(data)[-1]!r}]."
+        )
     if not isinstance(data, (tuple, list)) or len(data) != 2:
         raise TypeError(
             "`data` must be a path, samples, a torch data set or loader, or inputs and labels as two arrays; got "
@@ -46,11 +51,15 @@ def open_samples(data: DataSource, model: ModelSource, options: ModelDataOptions
     return _from_pair(data[0], data[1], loaded, estimator, options)
 
 
+def _from_set(data: Any, loaded: LoadedModel) -> Samples:
+    return from_bunch(data) if is_bunch(data) else from_dataset(data, loaded.class_index)
+
+
 def _from_pair(
     inputs: Any, labels: Any, loaded: LoadedModel, estimator: Estimator | None, options: ModelDataOptions
 ) -> Samples:
     """Open inputs and labels: arrays, what a tokenizer returns, or texts."""
-    if isinstance(inputs, (list, tuple)) and inputs and all(isinstance(text, str) for text in inputs):
+    if are_texts(inputs):
         if isinstance(labels, (list, tuple)) and any(isinstance(label, str) for label in labels):
             labels = [loaded.class_index(str(label)) for label in labels]
         return from_texts(inputs, labels)

@@ -22,6 +22,7 @@ from twinlens.data.inputs import load_inputs
 from twinlens.data.samples import Samples, Skipped, cached, check, subset
 from twinlens.data.segments import Segments, find_segments
 from twinlens.data.sources import open_labelled
+from twinlens.data.texts import are_texts
 from twinlens.errors import DataError, RunError, first_line
 from twinlens.imputation.imputers import (
     Imputer,
@@ -170,7 +171,9 @@ def open_setup(model: ModelSource, data: DataSource, options: Options, *, device
 
     `device` is for a model given by its spec.
     """
-    arrays = is_bunch(data) or (isinstance(data, (tuple, list)) and len(data) > 0 and not isinstance(data[0], Tensor))
+    first = data[0] if isinstance(data, (tuple, list)) and len(data) == 2 else None
+    tensors = first is None or isinstance(first, (Tensor, Mapping)) or are_texts(first)
+    arrays = is_bunch(data) or not tensors
     loaded = _open_model(model, options, device, on_arrays=arrays)
     opened = fit_texts(open_samples(data, model, options, loaded), loaded, options.tokenizer)
     everything, spec = named(cached(opened), model, options), loaded.module
