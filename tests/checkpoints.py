@@ -92,3 +92,58 @@ def toy_language_model(size: int = 9) -> Any:
     """Return a function in the style of a language model: each token determines the next."""
     table = nn.Embedding(size, size)
     return lambda input_ids, attention_mask: SimpleNamespace(logits=table(input_ids))
+
+
+NOUNS = ["key", "dog", "cabinet", "door"]
+
+
+def sentences() -> list[tuple[str, str]]:
+    """Return prompts, and the verb that agrees with their first noun."""
+    pairs = [(first, second) for first in NOUNS for second in NOUNS if first != second]
+    return [
+        (f"The {first}{one} near the {second}{other}", "are" if one else "is")
+        for first, second in pairs
+        for one in ("", "s")
+        for other in ("", "s")
+    ]
+
+
+def byte_pairs() -> Any:
+    """Return a byte-level tokenizer in the style of GPT-2, without a mask token."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    corpus = [f"{prompt} {verb} here." for prompt, verb in sentences()]
+    tokenizer.train_from_iterator(
+        20 * corpus,
+        trainers.BpeTrainer(vocab_size=400, special_tokens=["<|endoftext|>"], show_progress=False),
+    )
+    end = "<|endoftext|>"
+    return transformers().PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=end, bos_token=end)
+
+
+def save_language_model(folder: Path, steps: int = 60) -> Path:
+    """Write a GPT-2 that learnt the agreement of verbs, and its tokenizer."""
+    library, tokenizer = transformers(), byte_pairs()
+    torch.manual_seed(0)
+    config = library.GPT2Config(
+        vocab_size=len(tokenizer), n_positions=24, n_embd=32, n_layer=2, n_head=2, bos_token_id=0, eos_token_id=0
+    )
+    model = library.GPT2LMHeadModel(config)
+    model.train()
+    rows = [tokenizer(f"{prompt} {verb}")["input_ids"] for prompt, verb in sentences()]
+    longest = max(map(len, rows))
+    ids = torch.tensor([row + [0] * (longest - len(row)) for row in rows])
+    # Only verbs are learnt: other words cannot be predicted.
+    verbs = torch.tensor([[-100] * (len(row) - 1) + row[-1:] + [-100] * (longest - len(row)) for row in rows])
+    optimiser = torch.optim.Adam(model.parameters(), lr=5e-3)
+    for _ in range(steps):
+        loss = model(input_ids=ids, labels=verbs).loss
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    model.eval().save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder

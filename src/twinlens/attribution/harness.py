@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from twinlens.probing.answers import answering_logits
+from twinlens.probing.answers import advise_on_shape, answering_logits
 from twinlens.probing.execution import choose_batch, wants_contiguous
 from twinlens.probing.maps import SIGNS
 from twinlens.probing.model_call import (
@@ -226,6 +226,7 @@ def target_logits(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
         shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
         raise ValueError(
             f"`model` must return logits (samples, classes); for {len(inputs)} inputs it returned {shape}."
+            f"{advise_on_shape(logits)}"
         )
     least, most = int(targets.min()), int(targets.max())
     if least < 0 or most >= logits.shape[1]:

@@ -244,16 +244,6 @@ def token_of(word: str, tokenizer: Any) -> int:
     )
 
 
-def token_texts(tokenizer: Any, size: int) -> tuple[str, ...]:
-    """Return each token of a vocabulary as readers see it, without the space before it."""
-    return tuple(_readable(number, tokenizer) for number in range(size))
-
-
-def _readable(number: int, tokenizer: Any) -> str:
-    text = str(tokenizer.decode([number])).strip()
-    return text or str(tokenizer.convert_ids_to_tokens([number])[0])
-
-
 @contextmanager
 def _quiet(library: Any) -> Iterator[None]:
     """Load without progress bars and reports; what matters in them becomes an error."""

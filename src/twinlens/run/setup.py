@@ -37,7 +37,16 @@ from twinlens.metrics.performance import check_measure
 from twinlens.models.callables import from_function
 from twinlens.models.loading import LoadedModel, comes_from_a_library, load_model
 from twinlens.options import DataSource, ModelDataOptions, ModelSource, Options
-from twinlens.probing.answers import REGRESSION, SCORE, SINGLE, find_logits, score_of, task_of, warn_of_softmax
+from twinlens.probing.answers import (
+    REGRESSION,
+    SCORE,
+    SINGLE,
+    advise_on_shape,
+    find_logits,
+    score_of,
+    task_of,
+    warn_of_softmax,
+)
 from twinlens.probing.maps import feature_shape
 from twinlens.probing.model_call import blaming, check_real, find_device, refusing_exit
 from twinlens.probing.steadiness import check_steady
@@ -297,9 +306,11 @@ def _check_output(answer: Any, model: LoadedModel, samples: Samples, options: Mo
     logits, output = find_logits(answer)
     single, values = output.endswith(SINGLE), task_of(samples.labels) == REGRESSION
     if not isinstance(logits, Tensor) or not (single or logits.dim() == 2):
+        what = f"shape {tuple(logits.shape)}" if isinstance(logits, Tensor) else "something else"
+        advice = advise_on_shape(logits) or " For other outputs pass `target`, a function to one score per sample."
         raise TypeError(
             f"`model` {model.name} must return logits (samples, classes), or have them as `logits` or as its first "
-            "item; it returned something else. For other outputs pass `target`, a function to one score per sample."
+            f"item; it returned {what}.{advice}"
         )
     if values and not single:
         raise DataError(
