@@ -287,6 +287,7 @@ class Prober:
             labels=self.respondent.labels,
             map_kinds=tuple(map_kinds(ranked.maps)),
             features=None if self.segments is None else self.segments.flatten(1).amax(dim=1).numpy() + 1,
+            segments=self.segments,
             **sweep.columns,
         )
 

@@ -32,6 +32,7 @@ from twinlens.imputation.imputers import (
     find_imputer,
     takes_tokens,
 )
+from twinlens.metrics.catalogue import describe_metric
 from twinlens.metrics.metric import Metric
 from twinlens.metrics.performance import check_measure
 from twinlens.models.callables import from_function
@@ -169,10 +170,27 @@ class Setup:
     def bind(self, metrics: Mapping[str, Metric], imputer: Imputer) -> dict[str, Metric]:
         """Give every metric its imputer: its own, or that of the run."""
         bound = {name: metric.bound(imputer, neighbours=self.data.has_neighbours) for name, metric in metrics.items()}
+        requested = self.options.metrics
+        if requested == "all" or (isinstance(requested, (list, tuple)) and "all" in requested):
+            bound = _without_repeats(bound)
         return {
             name: dataclasses.replace(metric, imputer=self._with_mean(metric.imputer or imputer))
             for name, metric in bound.items()
         }
+
+
+def _without_repeats(metrics: Mapping[str, Metric]) -> dict[str, Metric]:
+    """Leave out deletion and insertion where they are ROAD: without neighbours, both fill in features the same way."""
+    twins = {"deletion": "road_morf", "insertion": "road_lerf"}
+
+    def measured(name: str) -> dict[str, JSON]:
+        return {key: value for key, value in describe_metric(metrics[name]).items() if key not in ("metric", "order")}
+
+    return {
+        name: metric
+        for name, metric in metrics.items()
+        if not (name in twins and twins[name] in metrics and measured(name) == measured(twins[name]))
+    }
 
 
 def open_setup(model: ModelSource, data: DataSource, options: Options, *, device: str | None) -> Setup:
