@@ -49,6 +49,8 @@ class Request:
     """Inputs per call of the model."""
     arrays: bool = False
     """Whether inputs were passed as NumPy arrays; a model that is not a module gets them as such."""
+    tokens: bool = False
+    """Whether inputs are token ids (B, T) or (B, 2, T) as floating-point numbers, each token a feature."""
 
     def __len__(self) -> int:
         return len(self.ids)

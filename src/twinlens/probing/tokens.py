@@ -67,7 +67,7 @@ class TokenModel(nn.Module):
         # Attention to nothing is not a number: a text without tokens is the first of its removed ones.
         first = torch.arange(ids.shape[1], device=ids.device) == 0
         attention = torch.where(attention.any(dim=1, keepdim=True), attention, first)
-        with _mean_embeddings(self.model, ids):
+        with mean_embeddings(self.model, ids):
             return self.model(input_ids=ids.clamp(min=0), attention_mask=attention.long(), **self.more(tokens))
 
     def more(self, tokens: Tensor) -> dict[str, Tensor]:  # noqa: ARG002 (of language models)
@@ -131,7 +131,7 @@ def without_padding(tokens: Tensor) -> Tensor:
 
 
 @contextmanager
-def _mean_embeddings(model: Any, ids: Tensor) -> Iterator[None]:
+def mean_embeddings(model: Any, ids: Tensor) -> Iterator[None]:
     """Let removed tokens, whose id is negative, have the mean of all embeddings."""
     removed = ids < 0
     if not isinstance(model, nn.Module) or not bool(removed.any()):
