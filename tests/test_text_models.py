@@ -6,6 +6,7 @@ import json
 import shutil
 
 import pytest
+import torch
 
 import twinlens as tl
 from tests.checkpoints import REVIEWS, save_classifier, transformers, word_pieces, write_reviews
@@ -75,6 +76,38 @@ def test_texts_with_a_tokenizer_give_the_same_as_the_table(run, folder):
         each.summary().query("method == 'integrated_gradients'").set_index("metric")["value"] for each in (found, run)
     )
     assert ours["soundness_rank"] == pytest.approx(theirs["soundness_rank"])
+
+
+def test_removed_tokens_are_masked_hidden_deleted_or_averaged(folder):
+    model = tl.load_model(f"hf:{folder}")
+    texts = ["the film was bad and good", "the film was bad"]
+    whole, short = (torch.tensor(model.tokenizer(text)["input_ids"]) for text in texts)
+    packed, keep = torch.stack([whole, torch.ones_like(whole)])[None], torch.ones(1, len(whole), dtype=torch.bool)
+    keep[0, 5:7] = False  # "and good"
+    removed = {
+        removal: tl.TokenImputer(4, special=(2, 3), removal=removal)(packed, keep, streams=[0])
+        for removal in ("mask", "pad", "delete", "mean")
+    }
+    answers = {removal: model.call(tokens).logits for removal, tokens in removed.items()}
+    own = model.module.model
+    assert torch.allclose(answers["delete"], own(input_ids=short[None]).logits, atol=1e-5)
+    hidden = own(input_ids=whole[None], attention_mask=keep.long()).logits
+    assert torch.allclose(answers["pad"], hidden, atol=1e-5)
+    masked = own(input_ids=torch.where(keep, whole, 4)).logits
+    assert torch.allclose(answers["mask"], masked, atol=1e-5)
+    table = own.get_input_embeddings().weight
+    averaged = torch.where(keep[..., None], table[whole], table.mean(dim=0))
+    assert torch.allclose(answers["mean"], own(inputs_embeds=averaged).logits, atol=1e-5)
+    assert len({round(float(each[0, 0]), 6) for each in answers.values()}) == 4
+
+
+@pytest.mark.parametrize("removal", ["mask", "pad", "delete", "mean"])
+def test_a_removal_is_chosen_by_name(folder, tmp_path, removal):
+    data = write_reviews(tmp_path / "reviews.csv")
+    imputer = {"name": "token", "removal": removal, "mask_id": 4}
+    found = tl.evaluate(f"hf:{folder}", str(data), ["random"], imputer=imputer, **QUICK)
+    assert found.run.manifest.settings.imputer["removal"] == removal
+    assert found.run.manifest.settings.imputer["special"] == [0, 2, 3, 4]
 
 
 def test_texts_that_are_too_long_are_cut_with_a_warning(folder, tmp_path):
