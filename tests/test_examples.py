@@ -38,6 +38,22 @@ def test_text():
     assert value["leave_one_out"] > value["random"]
 
 
+def test_agreement():
+    """The exact map is nearly perfect, random is at chance, and the removal of tokens does not change that."""
+    agreement = load("agreement")
+    tokens, verbs, exact = agreement.sentences(40, seed=0)
+    ids = tokens["input_ids"]
+    subjects = [agreement.WORDS[k] for k in ids[exact > 0].tolist()]
+    assert [word in agreement.PLURAL for word in subjects] == [agreement.WORDS[k] == "are" for k in verbs.tolist()]
+    model = agreement.train(steps=150)
+    for removal in agreement.REMOVALS:
+        imputer = tl.TokenImputer(agreement.WORDS.index("[MASK]"), special=(0, 1), removal=removal)
+        how = QUICK | {"imputer": imputer, "maps": {"exact": exact}, "control": "none"}
+        value = tl.evaluate(model, (tokens, verbs), ["random"], **how).summary().set_index("method")["value"]
+        assert value["exact"] > 0.9
+        assert value["random"] == pytest.approx(0.5, abs=0.12)
+
+
 def test_time_series():
     series = load("time_series")
     inputs, labels, starts = series.signals(40, seed=0)

@@ -86,6 +86,24 @@ def test_removed_tokens_are_replaced_and_special_ones_stay(model, tokens, labels
     assert all(torch.isin(given, mask).all() for _, given in seen)
 
 
+def test_what_is_falsely_marked_is_found_among_the_tokens(model, tokens, labels):
+    maps = torch.rand(10, 8, generator=torch.manual_seed(0))
+    curve = tl.soundness(model, tokens, labels, maps, imputer=IMPUTER)
+    false = curve.false_features(maps)
+    assert false.shape == maps.shape
+    assert bool(false.any())
+    assert not bool(false[(tokens["input_ids"] <= SEP)].any())  # special tokens and padding are not judged
+    assert torch.equal(false, curve.false_features(maps, segments=IMPUTER.segments(tokens["input_ids"])))
+
+
+def test_metrics_that_are_the_same_for_tokens_are_measured_once(model, tokens, labels):
+    found = tl.evaluate(model, (tokens, labels), ["random"], imputer=IMPUTER, **QUICK | {"metrics": "all"})
+    assert {"road_morf", "road_lerf"} <= set(found.metrics)
+    assert not {"deletion", "insertion"} & set(found.metrics)
+    asked = tl.evaluate(model, (tokens, labels), ["random"], imputer=IMPUTER, **QUICK | {"metrics": ["deletion"]})
+    assert set(asked.metrics) == {"deletion"}
+
+
 def test_ids_without_a_mask(model, tokens):
     ids = tokens["input_ids"][:2]
     found = tl.evaluate(model, (ids, [0, 1]), {"mine": lambda *_: torch.rand(2, 8)}, imputer=IMPUTER, **QUICK)

@@ -43,8 +43,8 @@ def evaluate(  # noqa: D417 (the options are listed where they are declared)
     Args:
         model: a spec such as "timm:resnet50" (see `twinlens.load_model`); a module or function that returns logits; a
             fitted scikit-learn estimator or pipeline.
-        data: a spec such as a folder of images (see `twinlens.open_data`), inputs with labels, or a torch data set or
-            loader. Floating-point labels mean regression.
+        data: a spec such as a folder of images (see `twinlens.open_data`), inputs with labels, texts with labels and a
+            `tokenizer`, or a torch data set or loader. Floating-point labels mean regression.
         methods: names in `METHODS`; or a mapping from your own names to a name, a function `(model, inputs, targets)`,
             a Captum attribution, a pytorch-grad-cam object, `quantus.explain`, or a mapping with a "method" and its
             options.

@@ -142,8 +142,9 @@ class ModelDataOptions:
     """Time steps of a signal per second, for the report."""
 
     tokenizer: Any = None
-    """Python only: turns token ids into words for the report. A tokenizer with `convert_ids_to_tokens`, a function from
-    the ids of a sample to one string each, or a vocabulary: words by id."""
+    """Python only: turns texts into token ids, and token ids into words for the report. A tokenizer of transformers;
+    for words alone also a function from the ids of a sample to one string each, or a vocabulary: words by id. Models
+    given as hf:DIR bring their own."""
 
     limit: int | None = None
     """Number of samples, drawn by the seed; with `until`, the maximum. All samples by default."""
@@ -199,8 +200,8 @@ class EvaluationOptions(MapsOptions):
     r2, neg_mse or score for regression and with `target`."""
 
     imputer: str | Mapping[str, Any] | Imputer | None = None
-    """How removed features are filled in: linear, constant, mean or blur. By default linear for images and the mean
-    of the samples for tabular rows. Deletion and insertion on images have their own."""
+    """How removed features are filled in: linear, constant, mean, blur or token. By default linear for images, the mean
+    of the samples for tabular rows, and the mask token for text. Deletion and insertion on images have their own."""
 
     control: Literal["shuffled", "all", "none"] = "shuffled"
     """Also measure metrics on maps exchanged between samples, and report the skill: how much better a method's own maps

@@ -11,7 +11,8 @@ from torch import nn
 
 from tests.tiny import model_file, tiny_model
 from twinlens.errors import ModelError
-from twinlens.models.loading import LoadedModel, comes_from_a_library, load_model, load_weights
+from twinlens.models.loading import LoadedModel, comes_from_a_library, load_model
+from twinlens.models.weights import load_weights
 
 
 class Executes:

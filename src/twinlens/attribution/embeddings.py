@@ -1,4 +1,4 @@
-"""Gradients for text: token ids have none, so their embeddings are explained.
+"""Explanations of text: token ids have no gradients, so their embeddings are explained, or tokens are hidden.
 
 Shapes: N samples, T tokens, D values of an embedding.
 """
@@ -11,7 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from twinlens.attribution.harness import hooked
+from twinlens.imputation.imputers import REMOVED
 from twinlens.probing.model_call import evaluating
+from twinlens.probing.tokens import TokenModel, mean_embeddings, token_ids
 
 
 class EmbeddedModel(nn.Module):
@@ -38,9 +40,38 @@ class EmbeddedModel(nn.Module):
         size = self.embedding.embedding_dim
         carried = inputs[:, size:].detach()
         tokens = (carried[:, :-1] / carried[:, -1:]).round().long()
-        values = [inputs[:, :size].transpose(1, 2)]  # for the first call of the embedding only
-        with hooked([self.embedding], lambda *_: values.pop() if values else None):
+        values = [inputs[:, :size].transpose(1, 2).contiguous()]  # for the first call of the embedding only
+        # A model may leave out padding at the end.
+        with hooked(
+            [self.embedding], lambda _, __, read: values.pop()[:, : read.shape[1]].contiguous() if values else None
+        ):
             return self.model(tokens if self.packed else tokens[:, 0])
+
+
+class MaskedModel(nn.Module):
+    """A text model called with token ids as floating-point numbers; a negative id is a hidden token.
+
+    The embedding of a hidden token is the mean of the vocabulary.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, inputs: Tensor) -> Any:
+        """Call the model on tokens (N, T) or (N, channels, T)."""
+        tokens = inputs.round().long()
+        if isinstance(self.model, TokenModel):  # which hides tokens itself
+            return self.model(tokens)
+        with mean_embeddings(self.model, token_ids(tokens)):
+            return self.model(tokens.clamp(min=0))
+
+
+def hide_tokens(inputs: Tensor, keep: Tensor) -> Tensor:
+    """Hide the tokens (B, T) or (B, channels, T) that are not kept (B, T)."""
+    if inputs.dim() == keep.dim():
+        return torch.where(keep, inputs, REMOVED)
+    return torch.cat([torch.where(keep, inputs[:, 0], REMOVED)[:, None], inputs[:, 1:]], dim=1)
 
 
 def _find_embedding(model: nn.Module, tokens: Tensor) -> nn.Embedding:
@@ -50,7 +81,7 @@ def _find_embedding(model: nn.Module, tokens: Tensor) -> nn.Embedding:
 
     def check(module: nn.Module, arguments: tuple[Any, ...], _: object) -> None:
         first = arguments[0] if arguments else None
-        if isinstance(first, Tensor) and first.shape == ids.shape and bool((first.cpu() == ids.cpu()).all()):
+        if isinstance(first, Tensor) and first.dim() == 2 and torch.equal(first.cpu(), ids.cpu()[:, : first.shape[1]]):
             readers.append(cast("nn.Embedding", module))
 
     embeddings = [module for module in model.modules() if isinstance(module, nn.Embedding)]

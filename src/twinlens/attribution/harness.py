@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from twinlens.probing.answers import answering_logits
+from twinlens.probing.answers import advise_on_shape, answering_logits
 from twinlens.probing.execution import choose_batch, wants_contiguous
 from twinlens.probing.maps import SIGNS
 from twinlens.probing.model_call import (
@@ -49,6 +49,8 @@ class Request:
     """Inputs per call of the model."""
     arrays: bool = False
     """Whether inputs were passed as NumPy arrays; a model that is not a module gets them as such."""
+    tokens: bool = False
+    """Whether inputs are token ids (B, T) or (B, 2, T) as floating-point numbers, each token a feature."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -226,6 +228,7 @@ def target_logits(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
         shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
         raise ValueError(
             f"`model` must return logits (samples, classes); for {len(inputs)} inputs it returned {shape}."
+            f"{advise_on_shape(logits)}"
         )
     least, most = int(targets.min()), int(targets.max())
     if least < 0 or most >= logits.shape[1]:

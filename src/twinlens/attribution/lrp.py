@@ -5,11 +5,13 @@ Shapes: N samples, B samples of one batch, C channels, S = spatial shape.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
+from twinlens.attribution.embeddings import EmbeddedModel
 from twinlens.attribution.harness import Request, like_one_input, target_logits
 from twinlens.attribution.method import AttributionMethod, Explain
 from twinlens.attribution.propagation import Composite, InputRule, Propagation
@@ -43,7 +45,7 @@ def _choose(rule: str, epsilon: float, gamma: float, box: InputRule, spread: boo
     return Composite(dense=dense, convolution=convolution, first=first, spread=spread)
 
 
-@AttributionMethod(title="LRP", model=MODEL)
+@AttributionMethod(title="LRP", model=MODEL, tokens="embeddings")
 def lrp(
     model: nn.Module,
     request: Request,
@@ -64,7 +66,7 @@ def lrp(
     Args:
         rule: one rule for all layers, "epsilon", "gamma", "alpha1beta0" (z⁺) or "alpha2beta1"; or a composite
             (Montavon et al. 2019; Kohlbrenner et al. 2020): epsilon in dense layers, another in convolutions (plus is
-            z⁺), and a flat or a box rule where the input is read.
+            z⁺), and a flat or a box rule where the input is read, except for token ids.
         epsilon: stabiliser of the epsilon and gamma rules; a larger one keeps more relevance and leaves less noise.
         gamma: extra weight of contributions with the sign of the output.
         low: smallest value that inputs can have, for the box rule: a number, or an array that fits one input; by
@@ -75,6 +77,8 @@ def lrp(
         check: refuse a model for which relevance of the input and of biases do not sum to the logit within 1%.
     """
     composite = _choose(rule, epsilon, gamma, _box(low, high, request.inputs), bias == "spread")
+    if isinstance(model, EmbeddedModel):  # which has no pixels to share flatly
+        composite = replace(composite, first=None)
     return lambda batch: relevance_of(model, batch, composite, check=check)[0]
 
 

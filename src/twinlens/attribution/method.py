@@ -17,10 +17,10 @@ from typing import Annotated, Any, Literal, TypedDict
 import torch
 from torch import Tensor, nn
 
-from twinlens.attribution.embeddings import EmbeddedModel
+from twinlens.attribution.embeddings import EmbeddedModel, MaskedModel
 from twinlens.attribution.harness import Request, check_numbers, in_batches, make_request, undisturbed
 from twinlens.probing.maps import Features, feature_shape, spread_over_channels
-from twinlens.probing.model_call import Labels, Model, blaming
+from twinlens.probing.model_call import Labels, Model, blaming, find_device
 from twinlens.probing.tokens import are_tokens
 from twinlens.support.arguments import check_arguments, kinds_of
 from twinlens.support.arrays import ArrayLike
@@ -94,8 +94,9 @@ class AttributionMethod:
     """Whether it only calls the model, which may then be any function; otherwise the model must be an nn.Module."""
     model: str = "any differentiable module that returns logits"
     """What it requires of the model, in words."""
-    tokens: Literal["embeddings", "positions"] | None = None
-    """Whether it explains token ids: by their embeddings, or without reading them; by default not at all."""
+    tokens: Literal["embeddings", "masking", "positions"] | None = None
+    """Whether it explains token ids: by their embeddings, by hiding tokens, or without reading them; by default not at
+    all."""
     baseline: bool = False
     """Whether it is a baseline method: it ignores the model, or was crafted for a particular data set."""
     copies_of: str | None = None
@@ -218,6 +219,7 @@ def _explain(
     (model, inputs, targets), options = check_arguments(method, (model, inputs, targets), arguments)
     check_numbers(options, kinds_of(method))
     with blaming("model"):
+        text = are_tokens(inputs) and isinstance(model, nn.Module)
         if are_tokens(inputs) and isinstance(model, nn.Module):
             model, inputs = _read_tokens(needs, name, model, inputs)
         if isinstance(model, torch.jit.ScriptModule):
@@ -225,12 +227,13 @@ def _explain(
         shared = {option.name: options.pop(option.name, option.default) for option in fields_of(SharedOptions)}
         sign, features = shared.pop("sign"), shared.pop("features")
         request = make_request(model, inputs, targets, **shared)
+        request = replace(request, tokens=text and needs.tokens == "masking")
         shape = request.inputs.shape
         feature_shape(shape, features)  # refuses channels of inputs that have none
         if features == "channels" and needs.inputs == "any":
             model, request = _with_one_channel(model), replace(request, inputs=request.inputs[:, None])
         axes, expected, remedy = _SHAPES[needs.inputs]
-        if axes and request.inputs.dim() not in axes:
+        if axes and not text and request.inputs.dim() not in axes:
             raise ValueError(f"`inputs` must be {expected} for {name}; got shape {tuple(shape)}.{remedy}")
         with torch.no_grad(), undisturbed(model) if isinstance(model, nn.Module) else nullcontext():
             explain: Any = inspect.unwrap(method)(model, request, **options)
@@ -273,10 +276,14 @@ def _read_tokens(needs: AttributionMethod, name: str, model: nn.Module, tokens: 
     """Replace token ids by embeddings, or by floating-point numbers."""
     if needs.tokens is None:
         raise ValueError(
-            f"`inputs` are token ids, which {name} cannot explain; saliency and integrated_gradients can, and so may "
-            "your own function."
+            f"`inputs` are token ids, which {name} cannot explain; saliency, integrated_gradients and occlusion can, "
+            "and so may your own function."
         )
     if needs.tokens == "positions":
         return model, tokens.float()
+    if needs.tokens == "masking":
+        if find_device(model, None)[1] in (torch.float16, torch.bfloat16):
+            raise ValueError(f"`model` must be in float32 for {name} on token ids, which half precision rounds.")
+        return MaskedModel(model), tokens.float()
     embedded = EmbeddedModel(model, tokens)
     return embedded, embedded.embed(tokens)

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from twinlens.attribution.embeddings import hide_tokens
 from twinlens.attribution.harness import Request, target_logits
 from twinlens.attribution.method import AttributionMethod, Explain
 from twinlens.probing.maps import spatial_shape
@@ -32,7 +33,7 @@ _WARM_UP = 0.25  # share of the steps in which only the mean of a mask is held t
 Masks = Callable[[int, int], Tensor]
 
 
-@AttributionMethod(title="Occlusion", model="a module that returns logits")
+@AttributionMethod(title="Occlusion", model="a module that returns logits", tokens="masking")
 def occlusion(
     model: nn.Module,
     request: Request,
@@ -45,10 +46,11 @@ def occlusion(
 
     Args:
         window: edge of the window, in features; by default an eighth of the input along each axis, and a single
-            feature for tabular rows, which have no neighbourhood.
+            feature for tabular rows, which have no neighbourhood, and for tokens.
         stride: distance between windows, at most `window`; by default half the window. The last window ends at the
             border: every feature is hidden at least once.
-        baseline: the value shown in a window; 0 is the mean of normalised data.
+        baseline: the value shown in a window; 0 is the mean of normalised data. Hidden tokens have the mean of all
+            embeddings.
 
     Returns:
         Maps (N, *S); a feature gets 0 if hiding it raises the logit.
@@ -59,7 +61,7 @@ def occlusion(
         >>> occlusion(model, torch.ones(1, 3), [0])
         tensor([[1., 2., 0.]])
     """
-    masks, count = _windows(request.inputs, window, stride)
+    masks, count = _windows(request, window, stride)
     score = functools.partial(target_logits, model)
 
     def explain(batch: Request) -> Tensor:
@@ -74,7 +76,7 @@ def occlusion(
     return explain
 
 
-@AttributionMethod(title="RISE", model="a module that returns logits")
+@AttributionMethod(title="RISE", model="a module that returns logits", tokens="masking")
 def rise(
     model: nn.Module,
     request: Request,
@@ -131,14 +133,18 @@ def _scores(
     for start in range(0, count, block):
         keep = masks(start, min(start + block, count)).to(inputs)
         share = keep.unsqueeze(1) if batch.inputs.dim() > 2 else keep
-        masked = inputs * share if baseline == 0 else torch.lerp(inputs.new_tensor(baseline), inputs, share)
+        if batch.tokens:
+            rows = batch.inputs.repeat_interleave(len(keep), dim=0)
+            masked = hide_tokens(rows, keep.bool().repeat(len(batch), 1)).unflatten(0, (len(batch), len(keep)))
+        else:
+            masked = inputs * share if baseline == 0 else torch.lerp(inputs.new_tensor(baseline), inputs, share)
         scores = score(masked.flatten(0, 1), batch.targets.repeat_interleave(len(keep)))
         yield keep.to(scores.dtype), scores.reshape(len(batch), len(keep))  # estimators answer in float64
 
 
-def _windows(inputs: Tensor, window: int | None, stride: int | None) -> tuple[Masks, int]:
+def _windows(request: Request, window: int | None, stride: int | None) -> tuple[Masks, int]:
     """Return the keep-masks (M, *S) of all windows as a function of their numbers, and how many there are."""
-    tabular, spatial = inputs.dim() == 2, spatial_shape(inputs.shape)
+    tabular, spatial = request.inputs.dim() == 2 or request.tokens, spatial_shape(request.inputs.shape)
     if window is not None and not 1 <= window <= min(spatial):
         raise ValueError(f"`window` must lie within 1 … {min(spatial)}, to fit into inputs {spatial}; got {window}.")
     covers = []
@@ -163,7 +169,7 @@ def _windows(inputs: Tensor, window: int | None, stride: int | None) -> tuple[Ma
 
 def _random_masks(request: Request, count: int, cells: int, probability: float) -> Masks:
     """Draw the coarse masks of RISE; return them enlarged, as a function of their numbers."""
-    tabular, spatial = request.inputs.dim() == 2, spatial_shape(request.inputs.shape)
+    tabular, spatial = request.inputs.dim() == 2 or request.tokens, spatial_shape(request.inputs.shape)
     generator = torch.Generator().manual_seed(stream(request.seed, "rise"))
     coarse = spatial if tabular else tuple(min(cells, size) for size in spatial)
     grids = (torch.rand((count, *coarse), generator=generator) < probability).float()

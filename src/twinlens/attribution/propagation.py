@@ -84,6 +84,7 @@ class Propagation(Rules):
         table |= dict.fromkeys(OWN_ORDER, self._batch_norm_overload)
         return table | {
             F.linear: self._linear,
+            torch.addmm: lambda bias, x, weight: self._linear(x, weight.T, bias),  # of GPT-2
             Tensor.__rsub__: lambda a, b: self._added(torch.add, -a, b),
             torch.cat: self._joined,
             F.pad: self._pad,

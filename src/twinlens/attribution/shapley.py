@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from twinlens.attribution.embeddings import hide_tokens
 from twinlens.attribution.harness import Request, check_reference, like_one_input
 from twinlens.attribution.method import AttributionMethod, Explain
 from twinlens.probing.maps import spatial_shape
@@ -24,6 +25,7 @@ from twinlens.support.randomness import stream
 @AttributionMethod(
     title="KernelSHAP",
     any_callable=True,
+    tokens="masking",
     model="a module that returns logits; or a callable, which gets NumPy arrays if `inputs` is one, such as "
     "scikit-learn's `predict_proba`",
 )
@@ -43,7 +45,8 @@ def kernel_shap(
 
     Args:
         background: values of absent features: a number, or an array that fits one input, such as the mean of the
-            training data; by default the mean of the reference, and zero without one.
+            training data; by default the mean of the reference, and zero without one. Absent tokens have the mean of
+            all embeddings.
         reference: (M, C, *S) or (M, D) other inputs; a run draws them from its data.
         coalitions: number of coalitions evaluated for each sample; by default 2 D + 2048 for D features, as in the
             authors' code, or all of them if there are no more than that.
@@ -52,7 +55,7 @@ def kernel_shap(
             A run passes its own segments.
         cells: without segments, divide images and signals into that many equal parts along each side.
     """
-    absent = _absent(background, reference, request.inputs)
+    absent = _absent(background, None if request.tokens else reference, request.inputs)
     features_of = _feature_numbers(request, segments, cells)
 
     def explain(batch: Request) -> Tensor:
@@ -68,7 +71,7 @@ def kernel_shap(
             present, weights = _coalitions(features, count, stream(batch.seed, name, "coalitions"))
             rows = torch.from_numpy(np.concatenate([np.ones((2, features)) * [[0], [1]], present]).astype(bool))
             answers = [
-                _ask(model, torch.where(_keep(few, numbers, x), x, absent), batch, target)
+                _ask(model, _shown(_keep(few, numbers, x), x, absent, batch), batch, target)
                 for few in rows.to(x.device).split(batch.batch_size)
             ]
             empty, full, *values = np.concatenate(answers).tolist()
@@ -77,6 +80,13 @@ def kernel_shap(
         return torch.stack(maps)
 
     return explain
+
+
+def _shown(keep: Tensor, x: Tensor, absent: Tensor, batch: Request) -> Tensor:
+    """Return one input with the values of each coalition (M, C, *S)."""
+    if not batch.tokens:
+        return torch.where(keep, x, absent)
+    return hide_tokens(x.expand(len(keep), *x.shape), keep if x.dim() == 1 else keep[:, 0])
 
 
 def _keep(present: Tensor, numbers: Tensor, x: Tensor) -> Tensor:
@@ -90,7 +100,7 @@ def _feature_numbers(request: Request, segments: ArrayLike | None, cells: int) -
     shape = spatial_shape(request.inputs.shape)
     if segments is not None:
         return dict(zip(request.ids, check_segments(segments, shape, request.ids), strict=True))
-    if request.inputs.dim() == 2:
+    if request.inputs.dim() == 2 or request.tokens:
         return dict.fromkeys(request.ids, torch.arange(shape[0]))
     numbers = torch.zeros(shape, dtype=torch.int64)
     for axis, size in enumerate(shape):

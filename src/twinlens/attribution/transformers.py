@@ -97,6 +97,8 @@ def _read(flow: Tensor, last: Tensor, attention: Attention, batch: Request) -> T
     if not bool(is_read.any(dim=1).all()):
         raise ValueError("`model` must depend on its last attention for its answer, and does not. Use attn_lrp.")
     mixed = torch.einsum("bt,bts->bs", is_read / is_read.sum(dim=1, keepdim=True), flow)
+    if batch.inputs.dim() == 3:  # tokens of a text, without padding that the model left out
+        return F.pad(mixed, (0, batch.inputs.shape[2] - mixed.shape[1]))
     height, width = attention.find_grid()
     patches = mixed[:, flow.shape[1] - height * width :].unflatten(1, (height, width))
     return resize_to(patches, batch.inputs.shape[2:])
@@ -105,7 +107,7 @@ def _read(flow: Tensor, last: Tensor, attention: Attention, batch: Request) -> T
 _MODEL = "a vision transformer whose layers attend to all patches, such as timm's and torchvision's ViT"
 
 
-@AttributionMethod(title="Attention Rollout", inputs="images", model=_MODEL)
+@AttributionMethod(title="Attention Rollout", inputs="images", model=_MODEL, tokens="embeddings")
 def attention_rollout(model: nn.Module, request: Request) -> Explain:
     """Attention rollout (Abnar & Zuidema 2020): attention, half of it residual, multiplied through all layers.
 
@@ -122,7 +124,7 @@ def attention_rollout(model: nn.Module, request: Request) -> Explain:
     return explain
 
 
-@AttributionMethod(title="Gradient Attention", inputs="images", model=_MODEL)
+@AttributionMethod(title="Gradient Attention", inputs="images", model=_MODEL, tokens="embeddings")
 def gradient_attention(model: nn.Module, request: Request) -> Explain:
     """Gradient-weighted attention (Chefer et al. 2021): attention × its gradient, added up through all layers."""
 
@@ -137,7 +139,7 @@ def gradient_attention(model: nn.Module, request: Request) -> Explain:
     return explain
 
 
-@AttributionMethod(title="AttnLRP", model=MODEL)
+@AttributionMethod(title="AttnLRP", model=MODEL, tokens="embeddings")
 def attn_lrp(
     model: nn.Module,
     request: Request,

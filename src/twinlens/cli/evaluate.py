@@ -68,15 +68,14 @@ def add_evaluate(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--model",
         metavar="SPEC",
-        help="Model: timm:NAME, torchvision:NAME, efficientnet-lite0, mnist-cnn, FILE.py:FUNCTION, or FILE.pt2 "
-        "(torch.export).",
+        help="Model: timm:NAME, torchvision:NAME, hf:DIR_OR_NAME (transformers), efficientnet-lite0, mnist-cnn, "
+        "FILE.py:FUNCTION, or FILE.pt2 (torch.export).",
     )
     group.add_argument(
         "--data",
         metavar="SPEC",
-        help="Data: a folder with one subfolder per class, FILE.csv (path,label, or numbers and label), "
-        "FILE.npz, mnist, "
-        "imagenet20, or cifar10:DIR.",
+        help="Data: a folder with one subfolder per class, FILE.csv (path,label; text,label; or numbers and label), "
+        "FILE.npz, mnist, imagenet20, or cifar10:DIR.",
     )
     _add_evaluation(parser)
 

@@ -1,4 +1,4 @@
-"""Data sets and data loaders of torch as samples, read one at a time.
+"""Data sets and data loaders of torch and Hugging Face as samples.
 
 Shapes: N samples, C channels, S = spatial shape, D features of a tabular row; images are H × W.
 """
@@ -6,7 +6,9 @@ Shapes: N samples, C channels, S = spatial shape, D features of a tabular row; i
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import chain, islice
 from threading import Lock
 from typing import Any, TypeGuard
 
@@ -18,8 +20,10 @@ from torch.utils.data import DataLoader, IterableDataset, RandomSampler, Sequent
 
 from twinlens.data.images import reading
 from twinlens.data.samples import ArrayInputs, Samples, from_arrays, hash_array, make_samples
+from twinlens.data.texts import TEXT_NAMES, from_texts, from_token_rows
 from twinlens.errors import DataError, short_repr
 from twinlens.probing.label_advice import label_advice
+from twinlens.probing.tokens import IDS, MASK
 from twinlens.support.arrays import as_array
 
 _INPUT_KEYS = ("pixel_values", "image", "img", "inputs", "input", "x")
@@ -32,7 +36,9 @@ def is_dataset(data: object) -> bool:
     """Return whether an object is a data set, a loader, or behaves like one."""
     if isinstance(data, (DataLoader, IterableDataset)):
         return True
-    plain = (str, bytes, list, tuple, Mapping, np.ndarray, Tensor)
+    if isinstance(data, list):
+        return bool(data) and all(isinstance(item, Mapping) for item in data)
+    plain = (str, bytes, tuple, Mapping, np.ndarray, Tensor)
     return not isinstance(data, plain) and hasattr(data, "__getitem__") and hasattr(data, "__len__")
 
 
@@ -54,27 +60,83 @@ def from_bunch(data: Mapping[str, Any]) -> Samples:
     )
 
 
-def from_dataset(data: Any) -> Samples:
+def from_dataset(data: Any, index_of: Callable[[str], int] | None = None) -> Samples:
     """Open a data set or a loader as samples.
 
     A data set is read one sample at a time, in any order, and never held in memory; so is the data set of a plain
     loader. The items of other loaders and of iterable data sets are read once into a temporary file.
 
     Items are an input and a label, as a tuple or by name, such as "image" and "label". Inputs are as for `from_arrays`,
-    or images of Pillow.
+    or images of Pillow. Items with "input_ids" are token ids, of any length, and items with a "text" are texts; all of
+    them are held in memory, and `index_of` finds the class of a label that is a name.
     """
     if not isinstance(data, DataLoader):
-        return _from_items(data) if isinstance(data, IterableDataset) else _from_positions(data)
+        if isinstance(data, IterableDataset):
+            return _from_stream(data, index_of, "stream", None)
+        first = None
+        with suppress(Exception):  # which are reported where items are read
+            first = data[0]
+        if _is_text_item(first):
+            items = (data[position] for position in range(len(data)))
+            return _from_text_items(items, index_of, type(data).__qualname__, _class_names(data))
+        return _from_positions(data)
     dataset, sampler = data.dataset, data.sampler
     plain = not isinstance(dataset, IterableDataset) and data.collate_fn is default_collate
     if plain and isinstance(sampler, (SequentialSampler, RandomSampler)):
-        return _from_positions(dataset)
+        return from_dataset(dataset, index_of)
     if isinstance(sampler, RandomSampler):
         raise DataError(
             "`data` is a loader that shuffles and has its own collate_fn; its samples have no order. Pass "
             "shuffle=False."
         )
-    return _from_items(sample for batch in data for sample in _unbatched(batch))
+    items = (sample for batch in data for sample in _unbatched(batch))
+    return _from_stream(items, index_of, "stream", _class_names(dataset))
+
+
+def _from_stream(
+    items: Iterable[object], index_of: Callable[[str], int] | None, name: str, classes: tuple[str, ...] | None
+) -> Samples:
+    """Open items that can be read once; the first decides whether they are text."""
+    iterator = iter(items)
+    start = list(islice(iterator, 1))
+    if start and _is_text_item(start[0]):
+        return _from_text_items(chain(start, iterator), index_of, name, classes)
+    return _from_items(chain(start, iterator))
+
+
+def _is_text_item(item: object) -> bool:
+    """Return whether an item holds token ids or a text."""
+    inner = item[0] if isinstance(item, (tuple, list)) and len(item) == 2 else item
+    return isinstance(inner, Mapping) and (IDS in inner or _text_key(inner) is not None)
+
+
+def _text_key(item: Mapping[str, Any]) -> str | None:
+    return next((key for key in TEXT_NAMES if isinstance(item.get(key), str)), None)
+
+
+def _from_text_items(
+    items: Iterable[Any], index_of: Callable[[str], int] | None, name: str, classes: tuple[str, ...] | None
+) -> Samples:
+    """Open items with token ids or texts, and their labels: by name in the same mapping, or behind it in a tuple."""
+    rows, labels = list[Mapping[str, Any]](), list[Any]()
+    for position, item in enumerate(items):
+        paired = isinstance(item, (tuple, list))
+        row = item[0] if paired else item
+        if not _is_text_item(row) or (rows and (IDS in row) != (IDS in rows[0])):
+            raise DataError(
+                f"All items of `data` must hold {IDS!r}, or all a text under {TEXT_NAMES[0]!r}, as the first does; the "
+                f"one at {position} is {short_repr(item)}."
+            )
+        rows.append(row)
+        labels.append(item[1] if paired else next((row[key] for key in _LABEL_KEYS if key in row), None))
+    ids = [f"{position:05d}" for position in range(len(rows))]
+    targets = None
+    if any(label is not None for label in labels):
+        found = [index_of(label) if isinstance(label, str) and index_of is not None else label for label in labels]
+        targets = _as_labels(found, ids)
+    if IDS in rows[0]:
+        return from_token_rows(rows, targets, classes=classes, name=name)
+    return from_texts([row[str(_text_key(row))] for row in rows], targets, classes=classes, name=name)
 
 
 def _from_positions(dataset: Any) -> Samples:
@@ -105,6 +167,8 @@ def _listed_labels(dataset: Any, count: int) -> NDArray[Any] | None:
 
 def _class_names(dataset: Any) -> tuple[str, ...] | None:
     names = getattr(dataset, "classes", None)
+    if isinstance(features := getattr(dataset, "features", None), Mapping):  # of Hugging Face
+        names = next((getattr(features[key], "names", None) for key in _LABEL_KEYS if key in features), names)
     if isinstance(names, (list, tuple)) and names and all(isinstance(name, str) for name in names):
         return tuple(names)
     return None
@@ -197,7 +261,7 @@ def _split(item: object, name: str) -> tuple[Image.Image | NDArray[Any], object]
 def _unbatched(batch: object) -> Iterator[object]:
     """Yield the items of a batch."""
     if isinstance(batch, Mapping):
-        keys = [key for key in batch if key in (*_INPUT_KEYS, *_LABEL_KEYS)]
+        keys = [key for key in batch if key in (*_INPUT_KEYS, *_LABEL_KEYS, IDS, MASK, *TEXT_NAMES)]
         yield from ({key: batch[key][k] for key in keys} for k in range(len(batch[keys[0]]) if keys else 0))
     elif isinstance(batch, (tuple, list)) and len(batch) >= 2:
         yield from zip(batch[0], batch[1], strict=True)

@@ -65,7 +65,7 @@ class Samples:
     positions: NDArray[np.int64]
     """(N,) position of each sample in the whole data set."""
 
-    reader: Callable[[int], Image.Image | NDArray[Any]]
+    reader: Callable[[int], Image.Image | NDArray[Any] | str]
     """From a position in the whole set to one sample."""
 
     fingerprint: Callable[[int], bytes]
@@ -80,11 +80,17 @@ class Samples:
     tokenized: bool = False
     """Whether inputs are token ids with an attention mask (2, T), which a model takes by their names."""
 
+    text: bool = False
+    """Whether samples are texts, which a tokenizer has to turn into token ids first."""
+
+    unlabelled: bool = False
+    """Whether labels are missing, and a language model has to find its own: the tokens that it expects next."""
+
     def __len__(self) -> int:
         return len(self.ids)
 
-    def read(self, index: int) -> Image.Image | NDArray[Any]:
-        """Read one sample: an 8-bit image (mode "RGB" or "L"), or an input (C, *S) or (D,) as the model expects it."""
+    def read(self, index: int) -> Any:
+        """Read one sample: an 8-bit image (mode "RGB" or "L"), an input as the model expects it, or a text."""
         sample = self.reader(position := int(self.positions[index]))
         if self.prints is not None:
             content = self.identify(index, self.fingerprint(position))
@@ -188,11 +194,11 @@ def cached(samples: Samples, budget: int = _CACHED_BYTES) -> Samples:
 class _CachedReader:
     """Keeps decoded images until the budget is used up; arrays are in memory anyway."""
 
-    def __init__(self, read: Callable[[int], Image.Image | NDArray[Any]], budget: int) -> None:
+    def __init__(self, read: Callable[[int], Image.Image | NDArray[Any] | str], budget: int) -> None:
         self.read, self.budget = read, budget
         self.images: dict[int, Image.Image] = {}
 
-    def __call__(self, position: int) -> Image.Image | NDArray[Any]:
+    def __call__(self, position: int) -> Image.Image | NDArray[Any] | str:
         if (image := self.images.get(position)) is not None:
             return image
         sample = self.read(position)
@@ -322,8 +328,8 @@ def hash_array(values: NDArray[Any]) -> bytes:
 class Source(Protocol):
     """Reads samples by position."""
 
-    def reader(self, position: int) -> Image.Image | NDArray[Any]:
-        """Read one image or input."""
+    def reader(self, position: int) -> Image.Image | NDArray[Any] | str:
+        """Read one image, input or text."""
 
     def fingerprint(self, position: int) -> bytes:
         """Hash the content of one sample."""

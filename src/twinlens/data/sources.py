@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from twinlens.data.images import reading
 from twinlens.data.samples import LARGEST_LABEL, ImageFiles, Samples, from_arrays, is_text, make_samples, printable
+from twinlens.data.texts import TEXT_NAMES, from_texts
 from twinlens.errors import DataError
 from twinlens.models.mnist_cnn import mnist_digits
 from twinlens.support.arguments import checked
@@ -43,7 +44,8 @@ def open_data(spec: str, *, classes: str | None = None) -> Samples:
             a directory with one folder per class, images directly inside or deeper; hidden files and files that are
             not images by their extension are ignored;
             FILE.csv with the columns path (relative to the file) and label (an index, or a name of `classes`), or
-            with numbers: each line a sample, each column a feature except label and, optionally, id;
+            with numbers: each line a sample, each column a feature except label and, optionally, id; or with texts in a
+            column called text, sentence, review or prompt, or in the only one beside label and id;
             FILE.npz with the arrays inputs and labels (or x and y, or x_test and y_test), optionally ids, classes and
             feature_names;
             "mnist" or "imagenet20"; "cifar10:DIR" or "cifar100:DIR" for the test images of the published binary files
@@ -65,6 +67,11 @@ def open_data(spec: str, *, classes: str | None = None) -> Samples:
         >>> samples.ids, samples.labels.tolist(), samples.classes
         (('ant/1.png', 'bee/1.png'), [0, 1], ('ant', 'bee'))
     """
+    return open_labelled(spec, classes=classes)
+
+
+def open_labelled(spec: str, *, classes: str | None, index_of: Callable[[str], int] | None = None) -> Samples:
+    """Open data as `open_data` does; `index_of` finds the class of a label that is a name."""
     indices = None if classes is None else _read_classes(classes)
     kind = os.path.splitext(spec)[1].lower()
     if spec in DATA_SETS:
@@ -75,7 +82,7 @@ def open_data(spec: str, *, classes: str | None = None) -> Samples:
     elif os.path.isdir(spec):
         return _folder(spec, indices)
     elif kind == ".csv":
-        return _table(spec, indices)
+        return _table(spec, indices, index_of)
     elif kind == ".npz":
         samples = _archive(spec)
     else:
@@ -145,10 +152,70 @@ def _walk(folder: str, inside: str = "", above: tuple[tuple[int, int], ...] = ()
             yield inside + name
 
 
-def _table(spec: str, indices: dict[str, int] | None) -> Samples:
+def _table(spec: str, indices: dict[str, int] | None, index_of: Callable[[str], int] | None) -> Samples:
     with reading(spec, "Save it as CSV in UTF-8."):
-        header = next(csv.reader(io.StringIO(_read_text(spec), newline=""), skipinitialspace=True), [])
-    return _files(spec, indices) if "path" in header or "label" not in header else _rows(spec, header, indices)
+        lines = csv.reader(io.StringIO(_read_text(spec), newline=""), skipinitialspace=True)
+        header, first = next(lines, []), next(lines, [])
+    if "path" in header:
+        return _files(spec, indices)
+    if (column := _text_column(header, first)) is not None:
+        return _texts(spec, column, header, index_of if indices is None else _index_in(indices))
+    return _files(spec, indices) if "label" not in header else _rows(spec, header, indices)
+
+
+def _text_column(header: Sequence[str], first: Sequence[str]) -> str | None:
+    """Return the column of texts: by its name, or the only one if it starts with several words."""
+    named = [name for name in header if name.lower() in TEXT_NAMES]
+    if named:
+        return named[0]
+    others = [k for k, name in enumerate(header) if name not in ("label", "id")]
+    if len(others) != 1 or "label" not in header or len(first) != len(header):
+        return None
+    return header[others[0]] if " " in first[others[0]].strip() else None
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _index_in(indices: dict[str, int]) -> Callable[[str], int]:
+    def index(name: str) -> int:
+        if name not in indices:
+            raise DataError(f"`classes` must name every label; {name!r} is missing. Add it with its index.")
+        return indices[name]
+
+    return index
+
+
+def _texts(spec: str, column: str, header: Sequence[str], index_of: Callable[[str], int] | None) -> Samples:
+    """Open a table of texts; without labels, a language model finds its own."""
+    labelled = "label" in header
+    lines = read_table(spec, (column, "label") if labelled else (column,), ("id",))
+    cells = [row[1] for _, row in lines] if labelled else []
+    labels: NDArray[Any] | None = None
+    if labelled and all(re.fullmatch("[0-9]{1,15}", cell) for cell in cells):
+        labels = np.array(cells, dtype=np.int64)
+    elif labelled and all(map(_is_number, cells)):
+        labels = np.array(cells, dtype=np.float64)
+    elif labelled:
+        if index_of is None:
+            raise DataError(
+                f"'{spec}' has labels that are names, such as '{cells[0]}'. Name them with `classes`, or use a model "
+                "that knows its classes."
+            )
+        numbers = {cell: index_of(cell) for cell in dict.fromkeys(cells)}
+        labels = np.array([numbers[cell] for cell in cells], dtype=np.int64)
+    if not lines:
+        raise DataError(f"'{spec}' must list at least one text; it lists none.")
+    for line, row in lines:
+        if not row[0]:
+            raise DataError(f"'{spec}' must have a text in each line; line {line} has none. Leave it out.")
+    ids = [row[-1] for _, row in lines] if "id" in header else None
+    return from_texts([row[0] for _, row in lines], labels, ids=ids, name=_label_of("csv", spec))
 
 
 def _rows(spec: str, header: Sequence[str], indices: dict[str, int] | None) -> Samples:

@@ -14,7 +14,7 @@ import math
 from collections.abc import Mapping, Sequence
 from ctypes import CDLL
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
@@ -32,6 +32,8 @@ from twinlens.support.fields import JSON, check_types, from_json, to_json
 _WIDEST = 10_000.0  # largest sigma; wider kernels would fill memory
 _STORED_MEANS = 4096  # numbers of a mean that run.json stores; of larger ones it stores a digest
 _MOST_TOKENS = 2**31
+REMOVED = -1
+"""A removed token. As an id: its embedding is the mean of the vocabulary. In the attention mask: no token sees it."""
 
 
 class Imputer(Protocol):
@@ -282,35 +284,63 @@ def _over_channels(keep: Tensor, inputs: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class TokenImputer:
-    """Imputation of a mask token, or of another token without meaning.
+    """Removal of tokens: by a mask token or another one without meaning, or in one of three ways without such a token.
 
     Example:
         >>> tokens = torch.tensor([[101, 7, 8, 102]])
         >>> imputer = TokenImputer(103, special=(101, 102))
         >>> imputer(tokens, torch.tensor([[True, True, False, True]]), streams=[0]), imputer.segments(tokens)
         (tensor([[101,   7, 103, 102]]), tensor([[-1,  0,  1, -1]]))
+        >>> packed = torch.stack([tokens, torch.ones_like(tokens)], dim=1)
+        >>> TokenImputer(removal="delete")(packed, torch.tensor([[True, False, True, True]]), streams=[0])
+        tensor([[[101,   8, 102,   0],
+                 [  1,   1,   1,   0]]])
     """
 
-    mask_id: int
-    """Id of the token that replaces removed ones."""
+    mask_id: int | None = None
+    """Id of the token that replaces removed ones. In `evaluate`, the default is the tokenizer's mask token."""
 
     special: tuple[int, ...] = ()
-    """Ids of tokens that always stay and are no features, such as a tokenizer's `all_special_ids`."""
+    """Ids of tokens that always stay and are no features, such as a tokenizer's `all_special_ids`, which are the
+    default in `evaluate` with a tokenizer."""
+
+    removal: Literal["auto", "mask", "pad", "delete", "mean"] = "auto"
+    """How a token is removed: "mask" replaces it by `mask_id`; "pad" hides it from all others, as padding is hidden;
+    "delete" shortens the text; "mean" replaces its embedding by the mean of the vocabulary. All but "mask" need an
+    attention mask. "auto" is "mask" with a `mask_id`, and "mean" without."""
 
     def __post_init__(self) -> None:
         check_types(self)
         for name, ids in (("mask_id", (self.mask_id,)), ("special", self.special)):
             for token in ids:
-                if not 0 <= token < _MOST_TOKENS:
+                if token is not None and not 0 <= token < _MOST_TOKENS:
                     raise ValueError(f"`{name}` must be token ids from 0 on; got {token}.")
+        if self.removal == "mask" and self.mask_id is None:
+            raise ValueError("`mask_id` is missing: pass the id of a mask token, or choose another `removal`.")
 
     def __call__(self, inputs: Tensor, keep: Tensor, streams: Sequence[int]) -> Tensor:  # noqa: ARG002
-        """Replace the tokens that are not kept; an attention mask stays unchanged."""
+        """Remove the tokens that are not kept."""
         if inputs.is_floating_point():
             raise TypeError(f"`imputer`: a token imputer needs token ids, which are integers; got {inputs.dtype}.")
+        removal = self.removal if self.removal != "auto" else "mean" if self.mask_id is None else "mask"
         if inputs.dim() == keep.dim():
-            return torch.where(keep, inputs, self.mask_id)
-        return torch.cat([torch.where(keep, inputs[:, 0], self.mask_id)[:, None], inputs[:, 1:]], dim=1)
+            if removal != "mask":
+                raise ValueError(
+                    f"`imputer`: removal {removal!r} needs ids with an attention mask, as a tokenizer returns them; "
+                    f"got ids alone, of shape {tuple(inputs.shape)}. Pass both, or a `mask_id`."
+                )
+            return torch.where(keep, inputs, self.mask_id or 0)
+        ids, attention = inputs[:, 0], inputs[:, 1]
+        if removal == "mask":
+            ids = torch.where(keep, ids, self.mask_id or 0)
+        elif removal == "mean":
+            ids = torch.where(keep, ids, REMOVED)
+        elif removal == "pad":
+            attention = torch.where(keep, attention, REMOVED * attention)
+        else:
+            order = (~keep).long().argsort(dim=1, stable=True)
+            ids, attention = (torch.where(keep, each, 0).gather(1, order) for each in (ids, attention))
+        return torch.cat([ids[:, None], attention[:, None], inputs[:, 2:]], dim=1)
 
     def segments(self, inputs: Tensor) -> Tensor:
         """Number the tokens (N, T) that are features; special ones and padding are -1."""

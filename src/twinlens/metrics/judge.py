@@ -123,12 +123,16 @@ def find_false_features(
         table: probes by area, least relevant first.
         judged_false: (N, L) for its first levels.
         maps: the maps that were probed.
-        segments: those that were probed, if any.
+        segments: those that were probed, if any; by default those that the table holds in memory.
     """
     settings, last = table.settings, judged_false.shape[1]
     values = check_maps(maps, settings.spatial, ids=table.ids, reading=settings.reading).clamp(min=0)
+    segments = table.segments if segments is None else segments
     if settings.segmented and segments is None:
-        raise ValueError("`segments` must be those that were probed; got none.")
+        raise ValueError(
+            "`segments` must be those that were probed; got none, and a stored run does not hold them. Of tokens they "
+            "are imputer.segments(tokens)."
+        )
     own = None if segments is None else check_segments(segments, settings.spatial, table.ids)
     ranking = rank_features(values, ids=table.ids, seed=settings.seed, segments=own)
     mass = kept_mass(ranking, count_removed(ranking, settings.schedule), "lerf")

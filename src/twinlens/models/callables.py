@@ -95,7 +95,7 @@ class FunctionModel(nn.Module):
 
     def __init__(
         self,
-        function: Callable[[Any], Any],
+        function: Callable[..., Any],
         *,
         arrays: bool,
         columns: Sequence[str] | None = None,
@@ -103,8 +103,10 @@ class FunctionModel(nn.Module):
         super().__init__()
         self.function, self.arrays, self.columns = function, arrays, columns
 
-    def forward(self, inputs: Tensor) -> Any:
-        """Call the function."""
+    def forward(self, inputs: Tensor | None = None, **tokens: Tensor) -> Any:
+        """Call the function; with tokens, by the names of their parts."""
+        if inputs is None:
+            return self.function(**tokens)
         if not self.arrays:
             return self.function(inputs)
         if inputs.requires_grad and torch.is_grad_enabled():

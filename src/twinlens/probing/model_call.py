@@ -20,7 +20,17 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from twinlens.errors import first_line, unknown
-from twinlens.probing.answers import REGRESSION, SINGLE, Target, as_two, find_logits, score_of, task_of, warn_of_softmax
+from twinlens.probing.answers import (
+    REGRESSION,
+    SINGLE,
+    Target,
+    advise_on_shape,
+    as_two,
+    find_logits,
+    score_of,
+    task_of,
+    warn_of_softmax,
+)
 from twinlens.probing.label_advice import label_advice
 from twinlens.probing.maps import check_ids, spatial_shape
 from twinlens.probing.tokens import are_tokens
@@ -175,8 +185,12 @@ class Respondent:
         if answer.dim() != 2 or len(answer) != len(batch) or answer.shape[1] < 2:
             raise ValueError(
                 f"`model` must return one row of at least two logits per input; for {len(batch)} inputs it returned "
-                f"shape {tuple(answer.shape)}. For a single logit of two classes pass labels 0 and 1; for a regression "
-                "model pass floating-point labels."
+                f"shape {tuple(answer.shape)}."
+                + (
+                    advise_on_shape(answer)
+                    or " For a single logit of two classes pass labels 0 and 1; for a regression model pass "
+                    "floating-point labels."
+                )
             )
         if self.classes is None and self.undeclared:
             warn_of_softmax(answer)

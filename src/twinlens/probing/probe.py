@@ -44,7 +44,7 @@ from twinlens.probing.ranking import (
     rank_features,
     unranked,
 )
-from twinlens.probing.tokens import TokenModel, are_tokens, pack_tokens
+from twinlens.probing.tokens import are_tokens, called_with_tokens, pack_tokens
 from twinlens.support.arguments import checked, fill_options
 from twinlens.support.arrays import ArrayLike, Floats, check_dense
 from twinlens.support.fields import Default, check_count
@@ -198,7 +198,7 @@ class Prober:
     ) -> None:
         self.how = how = fill_options(ProbeOptions, options)
         if isinstance(inputs, Mapping):
-            model, inputs = TokenModel(model), pack_tokens(inputs)
+            model, inputs = called_with_tokens(model), pack_tokens(inputs)
         self.model = model
         if how["batch_size"] is not None:
             check_count("batch_size", how["batch_size"], _MOST_ROWS)
@@ -287,6 +287,7 @@ class Prober:
             labels=self.respondent.labels,
             map_kinds=tuple(map_kinds(ranked.maps)),
             features=None if self.segments is None else self.segments.flatten(1).amax(dim=1).numpy() + 1,
+            segments=self.segments,
             **sweep.columns,
         )
 

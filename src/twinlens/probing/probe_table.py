@@ -20,6 +20,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
+from torch import Tensor
 
 from twinlens.errors import DamagedError, first_line
 from twinlens.probing.answers import task_of
@@ -97,6 +98,9 @@ class ProbeTable:
     features: Integers | None = None
     """(N,) number of segments of each sample; None where each position of a map is a feature."""
 
+    segments: Tensor | None = None
+    """(N, *S) the segments that were probed, as long as the table is in memory; files do not hold them."""
+
     @property
     def counts(self) -> Integers:
         """(N,) number of features of each sample."""
@@ -152,6 +156,7 @@ class ProbeTable:
             map_kinds=tuple(self.map_kinds[i] for i in index),
             labels=self.labels[index],
             features=None if self.features is None else self.features[index],
+            segments=None if self.segments is None else self.segments[index],
             **self._rows(lambda name: getattr(self, name)[index]),
         )
 
@@ -173,6 +178,7 @@ class ProbeTable:
             raise ValueError(f"`tables` must hold different samples; {twice!r} occurs more than once.")
         return dataclasses.replace(
             first,
+            segments=None,
             ids=tuple(ids),
             map_kinds=tuple(kind for table in tables for kind in table.map_kinds),
             labels=np.concatenate([table.labels for table in tables]),

@@ -10,7 +10,7 @@ from twinlens.report.picture_view import view_image, view_volume
 from twinlens.report.scene import Scene, class_name, original_answers, set_scene
 from twinlens.report.signal_view import view_signal
 from twinlens.report.table_view import view_table
-from twinlens.report.text_view import view_text
+from twinlens.report.text_view import join_pieces, style_of, view_text
 from twinlens.run.stored_run import StoredRun
 from twinlens.run.wording import name_of
 from twinlens.support.fields import JSON, to_json
@@ -77,15 +77,15 @@ def _note(scene: Scene, shown: int) -> str:
 
 def _sample(scene: Scene, place: int, share: int) -> dict[str, JSON]:
     """Return the content about one sample, drawn within its share of the page."""
-    sample, model = scene.selected.samples[place], scene.evaluation.results.model
+    sample = scene.selected.samples[place]
     original, row = original_answers(scene.evaluation, sample)
     answers = {method: _answers(scene, place, method) for method in scene.curves}
     shown, views = _VIEWS[scene.kind](scene, place, share - len(json.dumps(answers)))
     return {
         "id": sample.id,
         "reason": sample.reason,
-        "label": class_name(model, sample.label),
-        "predicted": class_name(model, original.predicted[row, 0]),
+        "label": _class_name(scene, sample.label),
+        "predicted": _class_name(scene, original.predicted[row, 0]),
         "correct": bool(original.correct[row, 0]),
         "probability": _number(original.probability[row, 0]),
         "input": shown,
@@ -95,7 +95,7 @@ def _sample(scene: Scene, place: int, share: int) -> dict[str, JSON]:
 
 def _answers(scene: Scene, place: int, method: str) -> dict[str, JSON]:
     """Return the model's answers about one sample as a method's features are removed."""
-    curve, table, model = scene.curves[method], scene.curves[method].table, scene.evaluation.results.model
+    curve, table = scene.curves[method], scene.curves[method].table
     place_of = table.settings.schedule.levels.index
     columns = [place_of(level) for level in scene.schedule.levels]
     false = np.nan if curve.false_share is None else curve.false_share[place]
@@ -104,12 +104,20 @@ def _answers(scene: Scene, place: int, method: str) -> dict[str, JSON]:
         "falseShare": _number(false),
         "area": None if areas is None else _number(areas[place]),
         "kind": table.map_kinds[place],
-        "predicted": [class_name(model, table.predicted[place, column]) for column in columns],
+        "predicted": [_class_name(scene, table.predicted[place, column]) for column in columns],
         "correct": [bool(table.correct[place, column]) for column in columns],
         "probability": [_number(table.probability[place, column]) for column in columns],
         "removed": [int(table.removed[place, column]) for column in columns],
         "course": [[level, _number(getattr(table, scene.answer)[place, place_of(level)])] for level in scene.levels],
     }
+
+
+def _class_name(scene: Scene, index: float) -> str:
+    """Return the name of a class; of a language model, the token as text."""
+    words = scene.selected.next_words
+    if words is None or not 0 <= index < len(words):
+        return class_name(scene.evaluation.results.model, index)
+    return join_pieces([words[int(index)]], style_of(words))[0][0]
 
 
 def _number(value: float) -> float | None:

@@ -6,7 +6,7 @@ Shapes: T tokens of a sample, padding left out; M tokens that are shown; K level
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from functools import cache
 
 import torch
@@ -76,15 +76,14 @@ def _marks(scene: Scene, place: int, method: str, own: Tensor, shown: Tensor) ->
     }
 
 
-def style_of(words: Iterable[str]) -> str:
+def style_of(words: Collection[str]) -> str:
     """Return how a tokenizer marks pieces of words: by what starts a word, or by what continues it.
 
     Example:
         >>> style_of(["Ġgood", "ness"]), style_of(["▁good", "ness"]), style_of(["good", "##ness"]), style_of(["good"])
         ('Ġ', '▁', '##', '')
     """
-    starts = {start for word in words for start in ("▁", "Ġ", "##") if word.startswith(start)}
-    return next((start for start in ("▁", "Ġ", "##") if start in starts), "")
+    return next((start for start in ("▁", "Ġ", "##") if any(word.startswith(start) for word in words)), "")
 
 
 def join_pieces(pieces: Sequence[str], style: str) -> list[tuple[str, int]]:

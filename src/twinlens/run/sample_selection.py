@@ -24,6 +24,7 @@ from twinlens.support.tensor_files import load_tensors, save_tensors
 
 FILE = "selected.safetensors"
 _COUNT = 8
+_MOST_WORDS = 2**20  # of a vocabulary
 _COARSE = 28  # side to which maps are averaged before they are compared: pixels of two methods never agree exactly
 
 
@@ -56,6 +57,8 @@ class SelectedSamples:
     """Time steps of a signal per second."""
     words: tuple[tuple[str, ...], ...] | None = None
     """E times the words of T tokens; None where only ids are known."""
+    next_words: tuple[str, ...] | None = None
+    """The tokens that may come next, by id, as the tokenizer writes them; None unless the model continues text."""
 
 
 def write_selection(work: EvaluationWork, false_share: Mapping[str, Floats], named: Sequence[str] = ()) -> None:
@@ -83,6 +86,10 @@ def write_selection(work: EvaluationWork, false_share: Mapping[str, Floats], nam
         vocabulary = {word: k for k, word in enumerate(sorted({word for text in words for word in text}))}
         tensors["words"] = torch.tensor([[vocabulary[word] for word in text] for text in words], dtype=torch.int32)
         about["vocabulary"] = [*vocabulary]
+        if work.model.continues_text:
+            classes = int(work.model.call(inputs[:1]).shape[1])
+            numbers = torch.arange(min(classes, _MOST_WORDS))
+            about["next_words"] = [*(naming.words_of(numbers[None]) or [[]])[0]]
     work.run.check_there()
     save_tensors(work.run.path / FILE, tensors, about=about)
 
@@ -94,7 +101,7 @@ def read_selection(run: Run) -> SelectedSamples | None:
         return None
     tensors, about = load_tensors(path)
     samples = tuple(from_json(SelectedSample, sample, "selected") for sample in about["samples"])
-    names, numbers = about.get("feature_names"), tensors.get("words")
+    names, numbers, following = about.get("feature_names"), tensors.get("words"), about.get("next_words")
     return SelectedSamples(
         samples=samples,
         inputs=tensors["inputs"],
@@ -105,6 +112,7 @@ def read_selection(run: Run) -> SelectedSamples | None:
         words=None
         if numbers is None
         else tuple(tuple(about["vocabulary"][k] for k in text) for text in numbers.tolist()),
+        next_words=None if following is None else tuple(following),
     )
 
 

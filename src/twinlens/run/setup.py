@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import os
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -18,13 +17,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from twinlens.data.datasets import from_bunch, from_dataset, is_bunch, is_dataset
+from twinlens.data.datasets import is_bunch
 from twinlens.data.inputs import load_inputs
-from twinlens.data.naming import Naming
-from twinlens.data.samples import Samples, Skipped, cached, check, from_arrays, subset
+from twinlens.data.samples import Samples, Skipped, cached, check, subset
 from twinlens.data.segments import Segments, find_segments
-from twinlens.data.sources import open_data
-from twinlens.errors import DataError, RunError, first_line, short_repr
+from twinlens.data.sources import open_labelled
+from twinlens.data.texts import are_texts
+from twinlens.errors import DataError, RunError, first_line
 from twinlens.imputation.imputers import (
     Imputer,
     LinearImputer,
@@ -33,19 +32,31 @@ from twinlens.imputation.imputers import (
     find_imputer,
     takes_tokens,
 )
+from twinlens.metrics.catalogue import describe_metric
 from twinlens.metrics.metric import Metric
 from twinlens.metrics.performance import check_measure
-from twinlens.models.callables import find_estimator, from_function
+from twinlens.models.callables import from_function
 from twinlens.models.loading import LoadedModel, comes_from_a_library, load_model
 from twinlens.options import DataSource, ModelDataOptions, ModelSource, Options
-from twinlens.probing.answers import REGRESSION, SCORE, SINGLE, find_logits, score_of, task_of, warn_of_softmax
+from twinlens.probing.answers import (
+    REGRESSION,
+    SCORE,
+    SINGLE,
+    advise_on_shape,
+    find_logits,
+    score_of,
+    task_of,
+    warn_of_softmax,
+)
 from twinlens.probing.maps import feature_shape
 from twinlens.probing.model_call import blaming, check_real, find_device, refusing_exit
 from twinlens.probing.steadiness import check_steady
-from twinlens.probing.tokens import IDS, TokenModel, are_tokens
+from twinlens.probing.tokens import are_tokens, called_with_tokens
 from twinlens.run.fingerprints import read_fingerprints
 from twinlens.run.manifest import DataRecord, ModelRecord, RoundsRecord, SourceRecord
+from twinlens.run.opening import named, open_samples
 from twinlens.run.stored_run import StoredRun
+from twinlens.run.tokenization import find_tokenizer, fit_labels, fit_texts, token_imputer, with_tokenizer
 from twinlens.statistics.sequential import round_sizes
 from twinlens.support.code_digest import describe_function
 from twinlens.support.fields import JSON
@@ -140,13 +151,18 @@ class Setup:
         """Return an imputer that is ready to use; by default linear for images and the mean for tabular rows."""
         if imputer is None and not self.data.tokens:
             imputer = LinearImputer() if self.data.has_neighbours else MeanImputer()
-        ready = None if imputer is None else find_imputer(imputer)
+        ready = token_imputer(self.tokenizer) if imputer is None else find_imputer(imputer)
         if ready is None or (self.data.tokens and not takes_tokens(ready)):
             raise ValueError(
                 "`imputer` must be tl.TokenImputer(mask_id) for token ids, which integers are taken for. Convert other "
                 "integers to floating-point numbers."
             )
-        return self._with_mean(ready)
+        return self._with_mean(with_tokenizer(ready, self.tokenizer))
+
+    @property
+    def tokenizer(self) -> Any:
+        """The tokenizer of the samples, if there is one of transformers."""
+        return find_tokenizer(self.model, self.options)
 
     def _with_mean(self, imputer: Imputer) -> Imputer:
         return MeanImputer(self.mean) if isinstance(imputer, MeanImputer) and imputer.mean is None else imputer
@@ -154,10 +170,27 @@ class Setup:
     def bind(self, metrics: Mapping[str, Metric], imputer: Imputer) -> dict[str, Metric]:
         """Give every metric its imputer: its own, or that of the run."""
         bound = {name: metric.bound(imputer, neighbours=self.data.has_neighbours) for name, metric in metrics.items()}
+        requested = self.options.metrics
+        if requested == "all" or (isinstance(requested, (list, tuple)) and "all" in requested):
+            bound = _without_repeats(bound)
         return {
             name: dataclasses.replace(metric, imputer=self._with_mean(metric.imputer or imputer))
             for name, metric in bound.items()
         }
+
+
+def _without_repeats(metrics: Mapping[str, Metric]) -> dict[str, Metric]:
+    """Leave out deletion and insertion where they are ROAD: without neighbours, both fill in features the same way."""
+    twins = {"deletion": "road_morf", "insertion": "road_lerf"}
+
+    def measured(name: str) -> dict[str, JSON]:
+        return {key: value for key, value in describe_metric(metrics[name]).items() if key not in ("metric", "order")}
+
+    return {
+        name: metric
+        for name, metric in metrics.items()
+        if not (name in twins and twins[name] in metrics and measured(name) == measured(twins[name]))
+    }
 
 
 def open_setup(model: ModelSource, data: DataSource, options: Options, *, device: str | None) -> Setup:
@@ -165,18 +198,21 @@ def open_setup(model: ModelSource, data: DataSource, options: Options, *, device
 
     `device` is for a model given by its spec.
     """
-    everything = _named(cached(_open_samples(data, model, options)), model, options)
-    arrays = is_bunch(data) or (isinstance(data, (tuple, list)) and not isinstance(data[0], Tensor))
+    first = data[0] if isinstance(data, (tuple, list)) and len(data) == 2 else None
+    tensors = first is None or isinstance(first, (Tensor, Mapping)) or are_texts(first)
+    arrays = is_bunch(data) or not tensors
     loaded = _open_model(model, options, device, on_arrays=arrays)
+    opened = fit_texts(open_samples(data, model, options, loaded), loaded, options.tokenizer)
+    everything, spec = named(cached(opened), model, options), loaded.module
     if everything.tokenized:
-        loaded = dataclasses.replace(loaded, module=TokenModel(loaded.module))
+        loaded = dataclasses.replace(loaded, module=called_with_tokens(loaded.module))
     task = task_of(everything.labels) if options.target is None else REGRESSION
     _check_performance(options, task)
     chosen = everything if options.limit is None else subset(everything, options.limit, options.seed)
     if options.until is not None:  # each round keeps the samples of the one before and adds others
         chosen = chosen.take(drawn_order(chosen.ids, seed=options.seed))
     samples, skipped, digest, fingerprints = check(
-        chosen,
+        fit_labels(chosen, loaded, options.target),
         skip_bad=options.skip_bad,
         workers=options.workers,
         check_size=loaded.preprocessing.check_size,
@@ -199,7 +235,7 @@ def open_setup(model: ModelSource, data: DataSource, options: Options, *, device
         example=inputs[:1],
         output=output,
         unsteady=unsteady,
-        segments=_open_segments(options, everything, inputs),
+        segments=_open_segments(options, everything, inputs, find_tokenizer(loaded, options)),
         task=task,
         options=options,
         source=SourceRecord(
@@ -209,7 +245,7 @@ def open_setup(model: ModelSource, data: DataSource, options: Options, *, device
             classes=options.classes,
         ),
         # First on the CPU; the work moves it to the worker's device.
-        reload=_loader(model, options, "cpu") if isinstance(model, str) and not everything.tokenized else None,
+        reload=_loader(model, options, "cpu") if isinstance(model, str) and loaded.module is spec else None,
     )
 
 
@@ -238,47 +274,16 @@ def _open_model(model: ModelSource, options: ModelDataOptions, device: str | Non
     return dataclasses.replace(loaded, preprocessing=loaded.preprocessing.changed(options.preprocessing), scale=scale)
 
 
-def _open_samples(data: DataSource, model: ModelSource, options: ModelDataOptions) -> Samples:
-    if isinstance(data, (str, os.PathLike)):
-        return open_data(os.fspath(data), classes=options.classes)
-    if options.classes is not None:
-        raise ValueError("`classes` belongs to data that is opened by its path; name the classes of your own samples.")
-    estimator = find_estimator(model)
-    if isinstance(data, Samples) or is_dataset(data) or is_bunch(data):
-        samples = data if isinstance(data, Samples) else from_bunch(data) if is_bunch(data) else from_dataset(data)
-        names = None if estimator is None else estimator.class_names
-        if estimator is None or (samples.classes is not None and names is None):
-            return samples
-        labels = samples.labels if samples.classes is None else np.array(samples.classes)[samples.labels]
-        return dataclasses.replace(samples, labels=estimator.indices(labels), classes=names)
-    if not isinstance(data, (tuple, list)) or len(data) != 2:
-        raise TypeError(
-            "`data` must be a path, samples, a torch data set or loader, or inputs and labels as two arrays; got "
-            f"{short_repr(data)}."
-        )
-    inputs, labels = data
-    if labels is None and options.target is not None:
-        labels = np.zeros(len(inputs[IDS] if isinstance(inputs, Mapping) else inputs))
-    if estimator is None or labels is None:
-        return from_arrays(inputs, labels)
-    return from_arrays(inputs, estimator.indices(labels), classes=estimator.class_names)
-
-
-def _named(samples: Samples, model: ModelSource, options: ModelDataOptions) -> Samples:
-    """Return samples with the names of their features: those of the options, their own, or those of the estimator."""
-    requested = Naming.of(options.feature_names, options.tokenizer, options.sampling_rate)
-    fitted = getattr(find_estimator(model), "feature_names", None)
-    naming = requested.over(samples.naming).over(Naming(feature_names=fitted))
-    return dataclasses.replace(samples, naming=naming)
-
-
-def _open_segments(options: Options, everything: Samples, inputs: Tensor) -> Segments | None:
+def _open_segments(options: Options, everything: Samples, inputs: Tensor, tokenizer: Any) -> Segments | None:
     feature_shape(inputs.shape, options.features)  # refuses channels of inputs that have none
     if options.features == "channels" and are_tokens(inputs):
         raise ValueError("`features` 'channels' is for signals, images and volumes; token ids have no channels.")
     if options.segments is not None:
         return find_segments(options.segments, everything, options.features)
-    if isinstance(imputer := options.imputer, TokenImputer):
+    imputer = options.imputer
+    if are_tokens(inputs):
+        imputer = token_imputer(tokenizer) if imputer is None else with_tokenizer(find_imputer(imputer), tokenizer)
+    if isinstance(imputer, TokenImputer):
         return Segments(identity=f"tokens but {list(imputer.special)}", of=lambda _, inputs: imputer.segments(inputs))
     return None
 
@@ -319,9 +324,11 @@ def _check_output(answer: Any, model: LoadedModel, samples: Samples, options: Mo
     logits, output = find_logits(answer)
     single, values = output.endswith(SINGLE), task_of(samples.labels) == REGRESSION
     if not isinstance(logits, Tensor) or not (single or logits.dim() == 2):
+        what = f"shape {tuple(logits.shape)}" if isinstance(logits, Tensor) else "something else"
+        advice = advise_on_shape(logits) or " For other outputs pass `target`, a function to one score per sample."
         raise TypeError(
             f"`model` {model.name} must return logits (samples, classes), or have them as `logits` or as its first "
-            "item; it returned something else. For other outputs pass `target`, a function to one score per sample."
+            f"item; it returned {what}.{advice}"
         )
     if values and not single:
         raise DataError(
@@ -367,7 +374,8 @@ def reopen(run: StoredRun, *, model: str | None = None, allow_code: bool = False
     named in run.json, which may come from anybody, is not loaded: pass the spec as `model`.
     """
     spec, weights = model_spec(run, model), run.manifest.source.weights
-    loaded, samples = load_again(run, spec, weights=weights, allow_code=allow_code), reopen_samples(run)
+    loaded = load_again(run, spec, weights=weights, allow_code=allow_code)
+    samples = reopen_samples(run, loaded)
     example = load_inputs(samples.take([0]), loaded, workers=1)
     with blaming("model"):
         digest = loaded.digest(example)
@@ -400,12 +408,15 @@ def load_again(run: StoredRun, spec: str, *, weights: str, allow_code: bool) -> 
     )
 
 
-def reopen_samples(run: StoredRun) -> Samples:
-    """Open the samples of a run again, if they were given by a spec."""
+def reopen_samples(run: StoredRun, model: LoadedModel | None = None) -> Samples:
+    """Open the samples of a run again, if they were given by a spec; texts need its model."""
     source = run.manifest.source
     if source.data is None:
         raise _cannot_open(run)
-    everything = open_data(source.data, classes=source.classes)
+    index_of = None if model is None else model.class_index
+    everything = open_labelled(source.data, classes=source.classes, index_of=index_of)
+    if model is not None:
+        everything = fit_texts(everything, model)
     positions, ids = {name: k for k, name in enumerate(everything.ids)}, run.ids()
     if missing := [name for name in ids if name not in positions]:
         raise DataError(f"`data` {source.data!r} no longer has sample {missing[0]!r}, which {run.run} has.")
@@ -416,6 +427,8 @@ def reopen_samples(run: StoredRun) -> Samples:
             "again with the same command to write them."
         )
     samples = everything.take([positions[name] for name in ids])
+    if model is not None:
+        samples = fit_labels(samples, model)
     return dataclasses.replace(samples, prints=dict(zip(ids, prints, strict=True)))
 
 

@@ -49,7 +49,8 @@ _RECORDED = {"torch", "numpy", "twinlens", *sys.stdlib_module_names}  # run.json
 _LIBRARIES = (sysconfig.get_path("stdlib") + os.sep, str(Path(__file__).parents[1]) + os.sep)
 _FUNCTIONS = ("__func__", "fget", "fset", "func")  # of static methods, properties and cached properties
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
-_OWN = {*vars(nn.Module()), "_is_hf_initialized"}  # what every module has; the rest are its attributes
+# What every module has; the rest are its attributes. A copy of a model of transformers elsewhere is the same model.
+_OWN = {*vars(nn.Module()), "_is_hf_initialized", "name_or_path"}
 
 
 def describe_function(

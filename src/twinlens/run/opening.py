@@ -1,0 +1,84 @@
+"""Data as people have them, opened as samples that a model can read.
+
+Shapes: N samples.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from twinlens.data.datasets import from_bunch, from_dataset, is_bunch, is_dataset
+from twinlens.data.naming import Naming
+from twinlens.data.samples import Samples, from_arrays
+from twinlens.data.sources import open_labelled
+from twinlens.data.texts import are_texts, from_texts
+from twinlens.errors import DataError, short_repr
+from twinlens.models.callables import Estimator, find_estimator
+from twinlens.models.loading import LoadedModel
+from twinlens.options import DataSource, ModelDataOptions, ModelSource
+from twinlens.probing.tokens import IDS
+
+
+def open_samples(data: DataSource, model: ModelSource, options: ModelDataOptions, loaded: LoadedModel) -> Samples:
+    """Open the data of a run: a path, samples, a data set or loader, or inputs and labels."""
+    if isinstance(data, (str, os.PathLike)):
+        return open_labelled(os.fspath(data), classes=options.classes, index_of=loaded.class_index)
+    if options.classes is not None:
+        raise ValueError("`classes` belongs to data that is opened by its path; name the classes of your own samples.")
+    estimator = find_estimator(model)
+    if isinstance(data, Samples) or is_dataset(data) or is_bunch(data):
+        samples = data if isinstance(data, Samples) else _from_set(data, loaded)
+        names = None if estimator is None else estimator.class_names
+        if estimator is None or (samples.classes is not None and names is None):
+            return samples
+        labels = samples.labels if samples.classes is None else np.array(samples.classes)[samples.labels]
+        return dataclasses.replace(samples, labels=estimator.indices(labels), classes=names)
+    if isinstance(data, Mapping) and data and all(map(is_dataset, data.values())):
+        raise DataError(
+            f"`data` holds several data sets, {', '.join(map(str, data))}. Pass one of them, as in "
+            f"data[{list(data)[-1]!r}]."
+        )
+    if not isinstance(data, (tuple, list)) or len(data) != 2:
+        raise TypeError(
+            "`data` must be a path, samples, a torch data set or loader, or inputs and labels as two arrays; got "
+            f"{short_repr(data)}."
+        )
+    return _from_pair(data[0], data[1], loaded, estimator, options)
+
+
+def _from_set(data: Any, loaded: LoadedModel) -> Samples:
+    return from_bunch(data) if is_bunch(data) else from_dataset(data, loaded.class_index)
+
+
+def _from_pair(
+    inputs: Any, labels: Any, loaded: LoadedModel, estimator: Estimator | None, options: ModelDataOptions
+) -> Samples:
+    """Open inputs and labels: arrays, what a tokenizer returns, or texts."""
+    if are_texts(inputs):
+        if isinstance(labels, (list, tuple)) and any(isinstance(label, str) for label in labels):
+            labels = [loaded.class_index(str(label)) for label in labels]
+        return from_texts(inputs, labels)
+    if labels is None and (loaded.continues_text or options.target is not None):
+        zeros = np.zeros(_count(inputs), dtype=np.float64 if options.target else np.int64)
+        return dataclasses.replace(from_arrays(inputs, zeros), unlabelled=True)
+    if estimator is None or labels is None:
+        return from_arrays(inputs, labels)
+    return from_arrays(inputs, estimator.indices(labels), classes=estimator.class_names)
+
+
+def _count(inputs: Any) -> int:
+    """Return the number of samples of arrays, or of what a tokenizer returns."""
+    return len(inputs[IDS] if isinstance(inputs, Mapping) else inputs)
+
+
+def named(samples: Samples, model: ModelSource, options: ModelDataOptions) -> Samples:
+    """Return samples with the names of their features: those of the options, their own, or those of the estimator."""
+    requested = Naming.of(options.feature_names, options.tokenizer, options.sampling_rate)
+    fitted = getattr(find_estimator(model), "feature_names", None)
+    naming = requested.over(samples.naming).over(Naming(feature_names=fitted))
+    return dataclasses.replace(samples, naming=naming)
