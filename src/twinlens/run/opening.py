@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -24,15 +24,20 @@ from twinlens.options import DataSource, ModelDataOptions, ModelSource
 from twinlens.probing.tokens import IDS
 
 
-def open_samples(data: DataSource, model: ModelSource, options: ModelDataOptions, loaded: LoadedModel) -> Samples:
-    """Open the data of a run: a path, samples, a data set or loader, or inputs and labels."""
+def open_samples(
+    data: DataSource, model: ModelSource, options: ModelDataOptions, load: Callable[[], LoadedModel]
+) -> Samples:
+    """Open the data of a run: a path, samples, a data set or loader, or inputs and labels.
+
+    `load` returns the model, which is needed only for labels that are names or missing.
+    """
     if isinstance(data, (str, os.PathLike)):
-        return open_labelled(os.fspath(data), classes=options.classes, index_of=loaded.class_index)
+        return open_labelled(os.fspath(data), classes=options.classes, index_of=_index_of(load))
     if options.classes is not None:
         raise ValueError("`classes` belongs to data that is opened by its path; name the classes of your own samples.")
     estimator = find_estimator(model)
     if isinstance(data, Samples) or is_dataset(data) or is_bunch(data):
-        samples = data if isinstance(data, Samples) else _from_set(data, loaded)
+        samples = data if isinstance(data, Samples) else _from_set(data, load)
         names = None if estimator is None else estimator.class_names
         if estimator is None or (samples.classes is not None and names is None):
             return samples
@@ -48,22 +53,26 @@ def open_samples(data: DataSource, model: ModelSource, options: ModelDataOptions
             "`data` must be a path, samples, a torch data set or loader, or inputs and labels as two arrays; got "
             f"{short_repr(data)}."
         )
-    return _from_pair(data[0], data[1], loaded, estimator, options)
+    return _from_pair(data[0], data[1], load, estimator, options)
 
 
-def _from_set(data: Any, loaded: LoadedModel) -> Samples:
-    return from_bunch(data) if is_bunch(data) else from_dataset(data, loaded.class_index)
+def _index_of(load: Callable[[], LoadedModel]) -> Callable[[str], int]:
+    return lambda name: load().class_index(name)
+
+
+def _from_set(data: Any, load: Callable[[], LoadedModel]) -> Samples:
+    return from_bunch(data) if is_bunch(data) else from_dataset(data, _index_of(load))
 
 
 def _from_pair(
-    inputs: Any, labels: Any, loaded: LoadedModel, estimator: Estimator | None, options: ModelDataOptions
+    inputs: Any, labels: Any, load: Callable[[], LoadedModel], estimator: Estimator | None, options: ModelDataOptions
 ) -> Samples:
     """Open inputs and labels: arrays, what a tokenizer returns, or texts."""
     if are_texts(inputs):
         if isinstance(labels, (list, tuple)) and any(isinstance(label, str) for label in labels):
-            labels = [loaded.class_index(str(label)) for label in labels]
+            labels = [load().class_index(str(label)) for label in labels]
         return from_texts(inputs, labels)
-    if labels is None and (loaded.continues_text or options.target is not None):
+    if labels is None and (options.target is not None or load().continues_text):
         zeros = np.zeros(_count(inputs), dtype=np.float64 if options.target else np.int64)
         return dataclasses.replace(from_arrays(inputs, zeros), unlabelled=True)
     if estimator is None or labels is None:

@@ -10,7 +10,7 @@ import hashlib
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -201,8 +201,10 @@ def open_setup(model: ModelSource, data: DataSource, options: Options, *, device
     first = data[0] if isinstance(data, (tuple, list)) and len(data) == 2 else None
     tensors = first is None or isinstance(first, (Tensor, Mapping)) or are_texts(first)
     arrays = is_bunch(data) or not tensors
-    loaded = _open_model(model, options, device, on_arrays=arrays)
-    opened = fit_texts(open_samples(data, model, options, loaded), loaded, options.tokenizer)
+    load = cache(partial(_open_model, model, options, device, on_arrays=arrays))
+    samples = open_samples(data, model, options, load)  # first, because a model may take long
+    loaded = load()
+    opened = fit_texts(samples, loaded, options.tokenizer)
     everything, spec = named(cached(opened), model, options), loaded.module
     if everything.tokenized:
         loaded = dataclasses.replace(loaded, module=called_with_tokens(loaded.module))
