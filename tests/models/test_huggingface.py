@@ -43,6 +43,7 @@ def test_a_classifier_with_its_tokenizer_and_class_names(folder):
     whole = own(input_ids=EXAMPLE[:, 0], attention_mask=EXAMPLE[:, 1]).logits
     assert torch.allclose(model.call(EXAMPLE).logits, whole, atol=1e-6)
     assert comes_from_a_library(f"hf:{folder}")  # data, not code
+    assert not comes_from_a_library("hf:somebody/model")  # which would be fetched
 
 
 def test_padding_at_the_end_is_not_computed(folder):

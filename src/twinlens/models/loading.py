@@ -156,10 +156,13 @@ def load_model(
 
 
 def comes_from_a_library(spec: str) -> bool:
-    """Return whether a spec names a model of an installed package, not a file or address that could bring code."""
+    """Return whether a spec names a model of an installed package, not a file or address that could bring code.
+
+    A directory of transformers is data, safetensors and no code; a name on the hub would be fetched.
+    """
     library, _, name = spec.partition(":")
-    if library == "hf":  # whose files are data: safetensors, and no code
-        return True
+    if library == "hf":
+        return Path(name).is_dir()
     return spec in _BUILT_IN or (
         library in _LIBRARIES and re.fullmatch(r"[A-Za-z0-9_.-]+(\?[a-z_0-9=&]+)?", name) is not None
     )
