@@ -24,7 +24,7 @@ from twinlens.data.sources import cifar_images
 from twinlens.errors import DataError
 from twinlens.models.training import Batches
 from twinlens.probing.execution import using_threads
-from twinlens.reproduction.experiment import ExperimentOptions, refuse_options, require_both
+from twinlens.reproduction.experiment import MAP_READINGS, ExperimentOptions, refuse_options, require_both
 from twinlens.reproduction.scenes import DIGITS, digits_in_scenes
 from twinlens.reproduction.watermarks import Images, Watermarked
 from twinlens.support.estimate import Estimate
@@ -127,7 +127,7 @@ def image_experiment(
     Torch uses one thread within the block, unless `options.paper` is set: small images need no more. With `pretrained`
     the experiment can use a trained network for real images.
     """
-    unused = ("classes", "noise", "leave_out", "compile", *(() if pretrained else ("model", "weights")))
+    unused = ("classes", "leave_out", "compile", *MAP_READINGS, *(() if pretrained else ("model", "weights")))
     refuse_options(options, unused, "it trains its own networks")
     require_both(options, {"weights": "model", "model": "data"})
     with using_threads(None if options.paper else 1):
