@@ -69,7 +69,7 @@ def reproduce_all(
     Returns:
         The complete experiments, and why others failed, by name.
     """
-    unused = ["paper", "data", "classes", "model", "weights", "limit", "leave_out", "compile", *MAP_READINGS]
+    unused = ["paper", "data", "classes", "model", "weights", "limit", "leave_out", "epochs", "compile", *MAP_READINGS]
     refuse_options(options, unused, "all of them run in their small form")
     complete, failures = [], dict[str, Exception]()
     for number, name in enumerate(EXPERIMENTS, start=1):

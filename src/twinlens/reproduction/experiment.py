@@ -62,6 +62,9 @@ class ExperimentOptions:
     bits: int | None = None
     """Store maps in so many bits before they are measured: 8 for images, as the authors do."""
 
+    epochs: int | None = None
+    """Epochs of each training, for experiments that train networks; 35 with `paper` and 6 otherwise by default."""
+
     compile: bool = False
     """Call the trained network through torch.compile: faster for long runs; the last digits may differ."""
 
@@ -76,6 +79,8 @@ class ExperimentOptions:
         check_types(self)
         if self.limit is not None and self.limit < 1:
             raise ValueError(f"`limit` must be at least 1; got {self.limit}.")
+        if self.epochs is not None and self.epochs < 1:
+            raise ValueError(f"`epochs` must be at least 1; got {self.epochs}.")
         if self.bits is not None and not 1 <= self.bits <= 16:
             raise ValueError(f"`bits` must lie within 1 and 16, such as 8; got {self.bits}.")
 

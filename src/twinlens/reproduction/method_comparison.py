@@ -18,7 +18,7 @@ from twinlens.models.loading import PRETRAINED, LoadedModel, load_model
 from twinlens.outcome import Evaluation
 from twinlens.probing.model_call import best_device
 from twinlens.reproduction.claims import Claim, area_of, list_values, too_few
-from twinlens.reproduction.experiment import ExperimentOptions, require_both
+from twinlens.reproduction.experiment import ExperimentOptions, refuse_options, require_both
 from twinlens.reproduction.map_readings import NOISE
 from twinlens.support.estimate import Estimate
 from twinlens.support.fields import to_json
@@ -60,6 +60,7 @@ def open_both(
     if options.paper and options.data is None:
         raise ValueError("`data` is missing: the paper's settings need a folder of ImageNet images. Pass --data DIR.")
     require_both(options, {"classes": "data", "weights": "model"})
+    refuse_options(options, ["epochs"], "it trains no network")
     loaded = load_model(
         options.model or (PAPER_MODEL if options.paper else model),
         weights=options.weights or PRETRAINED,

@@ -170,10 +170,10 @@ class Runs:
             correlations += [pearson(original, other) for other in others]
         return Estimate.of_mean(np.mean(correlations, axis=0), ids)
 
-    def example(self) -> dict[str, Floats]:
-        """Return the original and the modified maps of the first sample."""
+    def example(self, method: str) -> dict[str, Floats]:
+        """Return the original and the modified maps of the first sample by a method."""
         ids = self.ids[:1]
-        original = self.modified.originals(SHOWN[0], ids)
+        original = self.modified.originals(method, ids)
         titles = {ORIGINAL: _FIRST} | {f"{change}\n{scheme}": (scheme, change) for scheme, change in _CASES}
         return {
             title: modify(original, change, scheme, OURS, ids=ids, seed=self.seed)[0].numpy()

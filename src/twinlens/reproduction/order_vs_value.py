@@ -20,6 +20,7 @@ from twinlens.laboratory.modifications import SCHEMES
 from twinlens.metrics.curves import Curve
 from twinlens.report.styles import styles_of
 from twinlens.reproduction.claims import RESAMPLES, Claim, average, judge, list_values, too_few
+from twinlens.reproduction.comparison_figures import paper_name, shown_input
 from twinlens.reproduction.experiment import (
     MAP_READINGS,
     Experiment,
@@ -98,13 +99,15 @@ def run(options: ExperimentOptions, progress: Progress) -> Outcome:
     }
     cannot = "a dozen small photographs are too few" if options.embedded else ""
     few = cannot or too_few(curves[OURS][SHOWN][ORIGINAL]["soundness"])
-    example = runs.example()
+    example = {"input": shown_input(model, samples, 0), **runs.example(SHOWN[0])}
+    sheet = {method: runs.example(method) for method in runs.methods}
     return Outcome(
         numbers=numbers,
         claims=tuple(claim for v in VARIANTS for claim in _claims(v, distances[v], orders[v], cannot, few)),
         figures={
             "order-vs-value": lambda figure: draw(figure, example, curve_values),
             "distances": lambda figure: draw_distances(figure, tables),
+            "modified-maps": lambda figure: draw_modified(figure, example["input"], sheet),
         },
     )
 
@@ -248,15 +251,37 @@ def draw(figure: Figure, example: Mapping[str, Floats], curves: Mapping[str, Any
     """Draw modified maps of one sample above the curves of the four metrics."""
     figure.set_size_inches(6.9, 3.5)
     above, below = figure.subfigures(2, 1, squeeze=False, height_ratios=(1, 1.75))[:, 0]
-    for axes, (name, values) in zip(above.subplots(1, len(example)), example.items(), strict=True):
-        axes.imshow(np.atleast_2d(values), cmap="viridis", vmin=0, vmax=1.6)
-        axes.set_title(name, fontsize=7)
-        axes.set_axis_off()
+    method, scheme = SHOWN
+    above.suptitle(f"(a) Maps of {paper_name(method)}", fontsize=8)
+    _show_maps(above.subplots(1, len(example)), example)
+    below.suptitle(f"(b) Curves of {paper_name(method)}, scheme {scheme}", fontsize=8)
     grid = below.subplots(1, len(METRICS))
     for axes, metric in zip(grid, METRICS, strict=True):
         _draw_metric(axes, curves, metric)
     handles, labels = grid[0].get_legend_handles_labels()
     below.legend(handles, labels, loc="outside lower center", ncols=len(labels))
+
+
+def draw_modified(figure: Figure, image: Floats, maps: Mapping[str, Mapping[str, Floats]]) -> None:
+    """Draw the original and the modified maps of the first image, a row for each method, all on one scale."""
+    columns = 1 + len(next(iter(maps.values())))
+    figure.set_size_inches(6.9, 6.9 / columns * len(maps) + 0.3)
+    grid = figure.subplots(len(maps), columns, squeeze=False)
+    for number, (row, (method, own)) in enumerate(zip(grid, maps.items(), strict=True)):
+        _show_maps(row, {"input": image, **own}, titles=number == 0)
+        row[0].set_title(f"{row[0].get_title()}\n{paper_name(method)}".strip(), fontsize=7)
+
+
+def _show_maps(row: Sequence[Axes], images: Mapping[str, Floats], *, titles: bool = True) -> None:
+    for axes, (name, values) in zip(row, images.items(), strict=True):
+        axes.imshow(
+            np.atleast_2d(values),
+            cmap="gray" if name == "input" else "viridis",
+            vmin=0,
+            vmax=None if name == "input" else 1.6,
+        )
+        axes.set_title(name if titles else "", fontsize=7)
+        axes.set_axis_off()
 
 
 def _draw_metric(axes: Axes, curves: Mapping[str, Any], metric: str) -> None:
@@ -283,7 +308,7 @@ def draw_distances(figure: Figure, tables: Mapping[str, Any]) -> None:
             for scheme, of_scheme in of_method.items():
                 x = [position + 0.16 * (k - 1) for position in range(len(METRICS))]
                 y = np.array([of_scheme[metric] for metric in METRICS], dtype=np.float64)
-                colour, label = styles[method].colour, f"{method}, {scheme}"
+                colour, label = styles[method].colour, f"{paper_name(method)}, {scheme}"
                 axes.plot(x, y, linestyle="", marker=markers[scheme], color=colour, label=label)
         for position, metric in enumerate(METRICS):
             ends = position - 0.35, position + 0.35
