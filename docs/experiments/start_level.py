@@ -4,8 +4,8 @@
         --option integrated_gradients.steps=50 --metrics soundness --limit 100 --control none --out RUN
     python docs/experiments/start_level.py RUN
 
-No model is called. Fewer images are those that a smaller limit draws, and the area goes up to half of the accuracy on original
-inputs, which is reached in every row.
+No model is called. Fewer images are those that a smaller limit draws. Areas go up to half of the highest accuracy of
+the curve.
 """
 
 import dataclasses
