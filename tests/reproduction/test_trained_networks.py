@@ -22,7 +22,7 @@ NAMES = ("retraining", "spurious-edge", "semi-natural", "semi-natural-road")
 def short(monkeypatch):
     quick = Training(epochs=3, batch_size=16, rate=0.01, schedule="one_cycle")
     monkeypatch.setattr("twinlens.reproduction.networks.QUICK", quick)
-    monkeypatch.setattr(semi_natural, "EXPLAINED", 12)  # below ten there are no intervals
+    monkeypatch.setattr(semi_natural, "EXPLAINED", 24)  # below ten there are no intervals
     monkeypatch.setattr(semi_natural_road, "EXPLAINED", 12)
 
 
