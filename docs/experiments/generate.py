@@ -153,7 +153,7 @@ def table(stored):
             rows = [(text, readings[0].source, "", "", verdict_cell(statement_verdict(readings)))] if several else []
             rows += [
                 (
-                    f"– {claim.reading}" if several else text,
+                    f"– {claim.reading}" if several else claim.words,
                     "" if several else claim.source,
                     claim.measured,
                     claim.margin,

@@ -70,7 +70,7 @@ def print_experiments(experiments: Sequence[StoredExperiment], page: Path) -> No
                 for claim in readings:
                     reason = f" ({claim.reason})" if claim.reason else ""
                     source = f"our own, on {claim.source}" if claim.ours else claim.source
-                    shown = f"– {claim.reading}" if len(readings) > 1 else text
+                    shown = f"– {claim.reading}" if len(readings) > 1 else claim.words
                     verdict_text = Text(claim.verdict, style=_STYLES.get(claim.verdict, ""))
                     table.add_row(escape(shown), verdict_text, escape(claim.measured + reason), escape(source))
         console.print(table)

@@ -63,6 +63,11 @@ class Claim:
         return f"{self.estimate.value:+z.3f} [{low}, {high}]"
 
     @property
+    def words(self) -> str:
+        """The claim with its reading, if it has one."""
+        return f"{self.text.removesuffix('.')} ({self.reading})." if self.reading else self.text
+
+    @property
     def over(self) -> str:
         """What the interval was resampled over, such as "250 test images"; empty if nothing was resampled."""
         return "" if self.estimate is None else f"{self.estimate.samples:,} {self.unit}"

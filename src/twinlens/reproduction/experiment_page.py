@@ -88,7 +88,8 @@ def _section(experiment: StoredExperiment) -> str:
 def _statement(readings: Sequence[Claim]) -> str:
     """Return a statement with its verdict, and the readings by which it was judged."""
     first = readings[0]
-    text, source = f"<p>{escape(first.text)}</p>", f'<p class="quiet">{escape(first.source)}</p>'
+    words = first.words if len(readings) == 1 else first.text
+    text, source = f"<p>{escape(words)}</p>", f'<p class="quiet">{escape(first.source)}</p>'
     if len(readings) == 1:
         return f"<li>{_verdict(first.verdict)}<div>{text}{_measured(first)}{source}</div></li>"
     rows = "".join(
