@@ -54,7 +54,7 @@ def test_a_small_run(tiny, monkeypatch):
     assert {claim.reason for claim in sound} == {"one of 6 samples is worth 0.167, more than ε = 0.01"}
     areas = outcome.numbers["areas"]["ours"]["calibration"]["gradcam, constant"]
     assert list(areas) == ["original", "remove", "introduce"]
-    assert set(outcome.figures) == {"order-vs-value", "distances"}
+    assert set(outcome.figures) == {"order-vs-value", "distances", "modified-maps"}
     check_figures(outcome)
 
 
