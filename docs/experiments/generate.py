@@ -59,7 +59,13 @@ FIGURES = {
     "Table 3": ("modifications of maps", "order-vs-value", "[settings](settings.md)"),
 }
 """The paper's figures and tables: what they show, the experiment, and our figure, or the page that replaces it."""
-SHOWN = {"cifar10": "CIFAR-10", "imagenet": "ImageNet", "imagenet-all": "ImageNet, all methods", "smoke": "smoke run"}
+SHOWN = {
+    "cifar10": "CIFAR-10",
+    "cifar10-six": "CIFAR-10, six methods",
+    "imagenet": "ImageNet",
+    "imagenet-all": "ImageNet, all methods",
+    "smoke": "smoke run",
+}
 """Names of labels, in the order of the index."""
 
 

@@ -10,6 +10,7 @@ from torch import nn
 
 from twinlens.data.samples import Samples
 from twinlens.models.loading import LoadedModel
+from twinlens.outcome import Evaluation
 from twinlens.reproduction.claims import Claim, judge
 from twinlens.reproduction.comparison_figures import draw_comparison
 from twinlens.reproduction.experiment import Experiment, ExperimentOptions, Outcome
@@ -76,7 +77,7 @@ def run(options: ExperimentOptions, progress: Progress) -> Outcome:
     cannot = "digits and a small network say nothing about photographs and VGG16" if options.embedded else ""
     [first, *_] = evaluations.values()
     planes = {
-        title: (areas_of(first, one), areas_of(first, other))
+        title: (_shown_areas(first, one), _shown_areas(first, other))
         for title, (one, other) in {"The paper's pair": METRICS, "As a rank and as a share": HEADLINE}.items()
         if one in first.metrics
     }
@@ -85,6 +86,11 @@ def run(options: ExperimentOptions, progress: Progress) -> Outcome:
         claims=judge_all(evaluations, _claims, cannot=cannot),
         figures={"benchmark": lambda figure: draw_comparison(figure, first, planes)},
     )
+
+
+def _shown_areas(evaluation: Evaluation, metric: str) -> dict[str, Estimate]:
+    """Return areas with intervals that end where the metric does."""
+    return {name: area.clipped(0.0, 1.0) for name, area in areas_of(evaluation, metric).items()}
 
 
 def _stored(
