@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import twinlens as tl
-from tests.reproduction.watching import Watch
+from tests.reproduction.watching import Watch, check_figures
 from tests.tiny import image_folder, model_file
 from twinlens.data.samples import from_arrays
 from twinlens.reproduction import ExperimentOptions, benchmark, ensemble_gains, method_comparison
@@ -35,6 +35,8 @@ def test_ensembles(tiny, monkeypatch):
     )
     monkeypatch.setattr(ensemble_gains, "_TOGETHER", 4)
     outcome = ensemble_gains.run(replace(tiny, noise="both"), Watch())
+    assert set(outcome.figures) == {"ensembles", "ensemble-maps"}
+    check_figures(outcome)
     readings = outcome.numbers["readings"]
     assert list(readings) == ["0.3 as a standard deviation", "0.3 as a variance"]
     paper = [claim for claim in outcome.claims if not claim.ours]
@@ -88,6 +90,7 @@ def test_benchmark(tiny, monkeypatch):
     sources = ["Section 5.3, Fig. 9", "Section 5.3, Fig. 9b", "Section 5.3, Fig. 9a", "Appendix B"]
     assert [claim.source for claim in outcome.claims] == [*sources, *sources, *["Fig. 9"] * 4]
     assert [claim.ours for claim in outcome.claims] == [False] * 4 + [True] * 8
+    check_figures(outcome)
     assert outcome.claims[2].reason == "one of 6 samples is worth 0.167, more than ε = 0.01"
 
 
