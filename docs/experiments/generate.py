@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 
 from twinlens.reproduction import EXPERIMENTS
-from twinlens.reproduction.claims import Claim, count_verdicts
+from twinlens.reproduction.claims import Claim, count_verdicts, group_statements, statement_verdict
 from twinlens.reproduction.experiment_storage import read_stored
 from twinlens.reproduction.order_vs_value import PAPER_DISTANCES
 
@@ -51,25 +51,33 @@ FIGURES = {
     "Fig. 10": ("retraining with a mark at the edge", "spurious-edge", "spurious-edge"),
     "Fig. 11": ("more watermarks, with maps of Rect and Pooling", "semi-natural", "semi-natural"),
     "Fig. 12": ("ROAD on real, semi-natural and synthetic data", "semi-natural-road", "semi-natural-road"),
-    "Fig. 13": ("more modified maps", "order-vs-value", None),
-    "Fig. 14": ("more maps of IG and its ensembles", "ensembles", None),
+    "Fig. 13": ("more modified maps", "order-vs-value", "modified-maps"),
+    "Fig. 14": ("more maps of IG and its ensembles", "ensembles", "ensemble-maps"),
     "Fig. 15": ("ensembles of IG by all metrics", "ensembles", "ensembles"),
     "Table 1": ("least Hausdorff distances", "order-vs-value", "distances"),
     "Table 2": ("notation", None, "[theory](../concepts/theory.md#symbols)"),
     "Table 3": ("modifications of maps", "order-vs-value", "[settings](settings.md)"),
 }
 """The paper's figures and tables: what they show, the experiment, and our figure, or the page that replaces it."""
-SHOWN = {"cifar10": "CIFAR-10", "imagenet": "ImageNet", "imagenet-all": "ImageNet, all methods", "smoke": "smoke run"}
+SHOWN = {
+    "cifar10": "CIFAR-10",
+    "cifar10-six": "CIFAR-10, six methods",
+    "imagenet": "ImageNet",
+    "imagenet-all": "ImageNet, all methods",
+    "smoke": "smoke run",
+}
 """Names of labels, in the order of the index."""
 
 
 def read_claims(page):
-    """Read the paper's claims from a page: their sources and verdicts, by label."""
+    """Read the paper's statements from a page: their sources and verdicts, by label."""
     claims = {}
     for label, text in re.findall(r"<!-- claims (\S+) -->\n(.*?)<!-- end of claims -->", page, flags=re.DOTALL):
-        rows = [row.split(" | ") for row in text.partition("| our own claim")[0].splitlines() if row.startswith("| ")]
+        own = text.partition("| our own claim")[0].splitlines()
+        # Rows of readings are below that of their statement, which has the verdict on all of them.
+        rows = [row.split(" | ") for row in own if row.startswith("| ") and not row.startswith("| – ")]
         claims[label] = [
-            Claim(text="", source=row[1], measured="", verdict=re.sub(r":.*|[*|]", "", row[-1]).strip())
+            Claim(text=row[0], source=row[1], measured="", verdict=re.sub(r":.*|[*|]", "", row[-1]).strip())
             for row in rows[1:]
         ]
     return claims
@@ -110,7 +118,10 @@ def index_row(name):
 def write_index():
     """Write the index of the paper's figures and tables from the tables of the pages."""
     page = HERE / "figures.md"
-    heads = ["| in the paper | what | command | our figure | verdicts on the paper's claims |", "|---|---|---|---|---|"]
+    heads = [
+        "| in the paper | what | command | our figure | verdicts on the paper's statements |",
+        "|---|---|---|---|---|",
+    ]
     rows = [f"| {' | '.join(map(cell, index_row(name)))} |" for name in FIGURES]
     text = page.read_text(encoding="utf-8")
     page.write_text(
@@ -129,19 +140,34 @@ def cell(text):
     return text.replace("|", "\\|").replace("\n", " ")
 
 
+def verdict_cell(verdict, reason=""):
+    """A verdict with its reason, if that is more than an interval that contains zero."""
+    shown = "**does not hold**" if verdict == "does not hold" else verdict
+    return shown + ("" if reason in ("", "the interval contains 0") else f": {reason}")
+
+
 def table(stored):
-    """The claims as Markdown, the paper's before our own."""
+    """The statements as Markdown, the paper's before our own; readings are rows below their statement."""
     lines = []
-    for heading, ours in (("the paper's claim", False), ("our own claim", True)):
-        claims = [claim for claim in stored.claims if claim.ours is ours]
-        if not claims:
+    for heading, ours in (("the paper's statement", False), ("our own claim", True)):
+        statements = group_statements(stored.claims, ours=ours)
+        if not statements:
             continue
         lines += [f"| {heading} | in the paper | measured | margin | verdict |", "|---|---|---|---|---|"]
-        for claim in claims:
-            verdict = "**does not hold**" if claim.verdict == "does not hold" else claim.verdict
-            reason = "" if claim.reason in ("", "the interval contains 0") else f": {claim.reason}"
-            row = (claim.text, claim.source, claim.measured, claim.margin, verdict + reason)
-            lines.append(f"| {' | '.join(map(cell, row))} |")
+        for text, readings in statements.items():
+            several = len(readings) > 1
+            rows = [(text, readings[0].source, "", "", verdict_cell(statement_verdict(readings)))] if several else []
+            rows += [
+                (
+                    f"– {claim.reading}" if several else claim.words,
+                    "" if several else claim.source,
+                    claim.measured,
+                    claim.margin,
+                    verdict_cell(claim.verdict, claim.reason),
+                )
+                for claim in readings
+            ]
+            lines += [f"| {' | '.join(map(cell, row))} |" for row in rows]
         lines.append("")
     over = sorted({claim.over for claim in stored.claims if claim.over})
     return "\n".join([*lines, f"Margins with 95% intervals over {' and '.join(over)}."])
@@ -184,7 +210,7 @@ def update_counts(text, label, experiments):
     before = text.split(opening, 1)[1].split(closing, 1)[0]
     rows = {name: row for row in before.splitlines() for name in EXPERIMENTS if row.startswith(f"| [{name}]")}
     rows |= {name: f"| {' | '.join(map(cell, count_row(stored)))} |" for name, stored in experiments.items()}
-    heads = ["| name | what it asks | on | minutes | the paper's claims | our own |", "|---|---|---|---|---|---|"]
+    heads = ["| name | what it asks | on | minutes | the paper's statements | our own |", "|---|---|---|---|---|---|"]
     lines = [*heads, *(rows[name] for name in EXPERIMENTS if name in rows)]
     return between(text, opening, closing, "\n".join(lines))
 

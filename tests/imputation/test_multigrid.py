@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.functional import interpolate
 
+from tests.authors import imputation_cases
 from tests.conftest import SHARED
 from tests.reference import impute_linear
 from twinlens.imputation import multigrid, multigrid_compiled, multigrid_torch
@@ -393,6 +394,12 @@ def test_small_cases_are_solved_as_the_definition_reads(method):
     for case, keep in cases.items():
         image = rng.normal(size=(3, 9, 11)).astype(np.float32)
         check_solution(method, image, keep, impute_linear(image.astype(float), set(np.flatnonzero(keep))), case)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_small_cases_of_the_authors_code(method):
+    for name, case in imputation_cases().items():
+        check_solution(method, case["image"], case["mask"] == 1, case["imputed"], name)
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -19,7 +19,6 @@ from tests.report.runs import (
 from twinlens.report import figures, write_figures
 from twinlens.report.figures import draw_metric, draw_plane
 from twinlens.report.styles import method_styles
-from twinlens.reproduction.method_comparison import draw_panels
 from twinlens.run.directory import Run
 from twinlens.support.estimate import Estimate
 
@@ -130,15 +129,6 @@ def test_soundness_of_the_paper_is_drawn_over_the_predictive_levels_that_it_reac
     assert across == sorted(across)
     assert set(across) <= set(curve.performance)
     assert max(across) == max(curve.performance)
-
-
-def test_panels_of_experiments_draw_the_plane_with_one_legend(judged):
-    figure = Figure(layout="constrained")
-    draw_panels(figure, judged, ["soundness_rank", "completeness_share"], plane=True)
-    assert [axes.get_title() for axes in figure.axes] == ["Soundness", "Completeness", "Both, as areas"]
-    assert len(figure.axes[2].texts) == len(METHODS)
-    [legend] = figure.legends
-    assert sorted(text.get_text() for text in legend.get_texts()) == sorted(METHODS)
 
 
 def test_figures_of_the_pair_hold_the_trade_off_and_names_instead_of_a_legend(paired, tmp_path, monkeypatch):

@@ -21,7 +21,14 @@ class Calls:
         if self.fails:
             raise ValueError("<b>no luck</b>")
         claims = [
-            Claim(text=self.claim, source="Fig. 0a", measured="0.5", verdict=verdict, ours=k > 2, reason="so & so" * k)
+            Claim(
+                text=f"{self.claim} {k}",
+                source="Fig. 0a",
+                measured="0.5",
+                verdict=verdict,
+                ours=k > 2,
+                reason="so & so" * k,
+            )
             for k, verdict in enumerate(("holds", "does not hold", "open", "by construction"))
         ]
         return Outcome(numbers={"seed": options.seed}, claims=tuple(claims), figures={"second": draw, "first": draw})

@@ -20,7 +20,7 @@ def run(capsys, *arguments):
 def test_one_experiment(tmp_path, capsys, calls):
     code, shown, said = run(capsys, "one", "--seed", 3, "--out", tmp_path)
     assert (code, said) == (0, "")
-    counts = "The paper's claims: 1 of 3 hold, 1 do not, 1 open. Our own: 0 of 1 hold, 1 by construction."
+    counts = "The paper's statements: 1 of 3 hold, 1 do not, 1 open. Our own: 0 of 1 hold, 1 by construction."
     for text in (
         "one: It <works>",
         "A smoke run: wine < water. Claims",
@@ -47,7 +47,7 @@ def test_json_and_quiet(tmp_path, capsys, calls):
 def test_all_of_them(tmp_path, capsys, calls):
     code, shown, said = run(capsys, "all", "--out", tmp_path)
     assert code == 2
-    assert "The paper's claims: 2 of 6 hold, 2 do not, 2 open. Our own: 0 of 2 hold, 2 by construction." in shown
+    assert "The paper's statements: 2 of 6 hold, 2 do not, 2 open. Our own: 0 of 2 hold, 2 by construction." in shown
     assert "1 of 3 experiments failed. two: <b>no luck</b> The others are complete." in said
 
 

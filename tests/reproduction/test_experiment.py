@@ -34,7 +34,7 @@ def test_every_option_has_a_help():
     fields = fields_of(ExperimentOptions)
     assert [field.name for field in fields] == [
         "out", "paper", "data", "classes", "model", "weights", "allow_code", "limit", "leave_out", "noise",
-        "compile", "seed", "device",
+        "protocol", "bits", "epochs", "compile", "seed", "device",
     ]  # fmt: skip
     assert all(field.help for field in fields)
     assert {field.name: field.default for field in fields}["device"] is None

@@ -16,6 +16,7 @@ from twinlens.laboratory.modifications import MODIFICATIONS
 from twinlens.laboratory.tasks import map_grid, sparse_linear
 from twinlens.outcome import open_evaluation
 from twinlens.reproduction import order_vs_value
+from twinlens.reproduction.claims import group_statements
 from twinlens.reproduction.method_comparison import open_photographs
 from twinlens.reproduction.order_runs import VARIANTS, Modified, Runs, modify
 from twinlens.support.randomness import stream
@@ -47,12 +48,13 @@ def test_a_small_run(tiny, monkeypatch):
     assert len(fixed) == 1
     assert fixed[0].measured.endswith("ROAD 0.000, deletion 0.000")
     assert sum(claim.ours for claim in outcome.claims) == 6
-    assert all("literal" in claim.text for claim in outcome.claims[9:])
+    assert all("letter" in claim.reading for claim in outcome.claims[9:])
+    assert [len(group_statements(outcome.claims, ours=ours)) for ours in (False, True)] == [6, 3]
     sound = [claim for claim in outcome.claims if claim.text.startswith("Soundness")]
     assert {claim.reason for claim in sound} == {"one of 6 samples is worth 0.167, more than ε = 0.01"}
     areas = outcome.numbers["areas"]["ours"]["calibration"]["gradcam, constant"]
     assert list(areas) == ["original", "remove", "introduce"]
-    assert set(outcome.figures) == {"order-vs-value", "distances"}
+    assert set(outcome.figures) == {"order-vs-value", "distances", "modified-maps"}
     check_figures(outcome)
 
 

@@ -2,6 +2,7 @@
 
 import importlib.util
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -28,8 +29,8 @@ def test_claims_become_a_table(generate, calls, tmp_path):
     stored = generate.find(tmp_path, "one")
     assert generate.find(tmp_path / "one", "one") == stored
     text = generate.table(stored)
-    assert "| Water & wine | Fig. 0a | 0.5 |  | **does not hold**: so & so |" in text
-    assert text.index("the paper's claim") < text.index("our own claim") < text.index("by construction")
+    assert "| Water & wine 1 | Fig. 0a | 0.5 |  | **does not hold**: so & so |" in text
+    assert text.index("the paper's statement") < text.index("our own claim") < text.index("by construction")
     page = "before\n<!-- claims smoke -->\nold\n<!-- end of claims -->\nafter"
     written = generate.between(page, "<!-- claims smoke -->", "<!-- end of claims -->", "new")
     assert written == page.replace("old", "new")
@@ -69,11 +70,14 @@ def test_the_index_is_that_of_the_pages(generate):
 
 def test_claims_are_read_from_a_page(generate):
     page = """<!-- claims smoke -->
-| the paper's claim | in the paper | measured | margin | verdict |
+| the paper's statement | in the paper | measured | margin | verdict |
 |---|---|---|---|---|
 | One. | Section 1, Fig. 1 | 0.5 | +0.1 [+0.0, +0.2] | holds |
 | Two. | Fig. 12 | 0.5 |  | **does not hold**: so: it is |
 | Three. | Appendix B | 0.5 |  | by construction: it is |
+| Five. | Fig. 2 |  |  | depends on the reading |
+| – a reading |  | 0.5 |  | holds |
+| – another |  | 0.5 |  | open |
 
 | our own claim | in the paper | measured | margin | verdict |
 |---|---|---|---|---|
@@ -82,5 +86,19 @@ def test_claims_are_read_from_a_page(generate):
 Margins.
 <!-- end of claims -->"""
     [claims] = generate.read_claims(page).values()
-    assert [claim.source for claim in claims] == ["Section 1, Fig. 1", "Fig. 12", "Appendix B"]
-    assert [claim.verdict for claim in claims] == ["holds", "does not hold", "by construction"]
+    assert [claim.source for claim in claims] == ["Section 1, Fig. 1", "Fig. 12", "Appendix B", "Fig. 2"]
+    assert [claim.verdict for claim in claims] == [
+        "holds", "does not hold", "by construction", "depends on the reading",
+    ]  # fmt: skip
+
+
+def test_readings_are_rows_below_their_statement(generate, calls, tmp_path):
+    stored = reproduction.reproduce("one", ExperimentOptions(out=tmp_path), Watch())
+    [first, second, *_] = stored.claims
+    both = [replace(first, reading="a"), replace(second, text=first.text, reading="b")]
+    lines = generate.table(replace(stored, claims=tuple(both))).splitlines()
+    assert lines[2:5] == [
+        "| Water & wine 0 | Fig. 0a |  |  | depends on the reading |",
+        "| – a |  | 0.5 |  | holds |",
+        "| – b |  | 0.5 |  | **does not hold**: so & so |",
+    ]

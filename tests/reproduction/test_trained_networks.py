@@ -22,8 +22,8 @@ NAMES = ("retraining", "spurious-edge", "semi-natural", "semi-natural-road")
 def short(monkeypatch):
     quick = Training(epochs=3, batch_size=16, rate=0.01, schedule="one_cycle")
     monkeypatch.setattr("twinlens.reproduction.networks.QUICK", quick)
-    monkeypatch.setattr(semi_natural, "EXPLAINED", 8)
-    monkeypatch.setattr(semi_natural_road, "EXPLAINED", 8)
+    monkeypatch.setattr(semi_natural, "EXPLAINED", 24)  # below ten there are no intervals
+    monkeypatch.setattr(semi_natural_road, "EXPLAINED", 12)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -84,6 +84,9 @@ def test_paper_settings_are_taken(archive, tmp_path, monkeypatch):
     monkeypatch.setattr("twinlens.reproduction.networks.train", train)
     retraining.run_retraining(ExperimentOptions(out=tmp_path, data=archive, paper=True, seed=5), Watch())
     assert seen == [("TinyResNet", 35, 256, 5, 32)] * 3
+    seen.clear()
+    retraining.run_retraining(ExperimentOptions(out=tmp_path, data=archive, paper=True, epochs=2), Watch())
+    assert seen == [("TinyResNet", 2, 256, 0, 32)] * 3
     seen.clear()
     monkeypatch.setattr(semi_natural, "EXPLAINED", 2)
     semi_natural.run(ExperimentOptions(out=tmp_path, data=archive, paper=True), Watch())

@@ -38,4 +38,4 @@ def check_figures(outcome):
         draw(figure)
         figure.draw_without_rendering()
         assert figure.axes
-        assert all(axes.get_title() or axes.get_images() or axes.patches for axes in figure.axes)
+        assert all(axes.get_title() or axes.get_images() or axes.patches or axes.lines for axes in figure.axes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from rich.markup import escape
@@ -14,7 +15,7 @@ from twinlens.cli.flags import add_options, given_flags
 from twinlens.cli.printing import new_table, open_console, print_plain
 from twinlens.errors import RunError, unknown
 from twinlens.reproduction import EXPERIMENTS, ExperimentOptions, StoredExperiment, reproduce, reproduce_all
-from twinlens.reproduction.claims import count_verdicts
+from twinlens.reproduction.claims import count_verdicts, group_statements, statement_verdict
 from twinlens.support.fields import to_json
 from twinlens.support.progress import Bars
 
@@ -61,12 +62,22 @@ def print_experiments(experiments: Sequence[StoredExperiment], page: Path) -> No
         table = new_table()
         for heading in ("claim", "here", "measured", "in the paper"):
             table.add_column(heading, ratio={"here": 2, "in the paper": 3}.get(heading, 6))
-        for claim in experiment.claims:
-            reason = f" ({claim.reason})" if claim.reason else ""
-            source = f"our own, on {claim.source}" if claim.ours else claim.source
-            verdict = Text(claim.verdict, style=_STYLES.get(claim.verdict, ""))
-            table.add_row(escape(claim.text), verdict, escape(claim.measured + reason), escape(source))
+        for ours in (False, True):
+            for text, readings in group_statements(experiment.claims, ours=ours).items():
+                if len(readings) > 1:
+                    verdict = statement_verdict(readings)
+                    table.add_row(escape(text), Text(verdict, style=_STYLES.get(verdict, "")), "", "")
+                for claim in readings:
+                    reason = f" ({claim.reason})" if claim.reason else ""
+                    source = f"our own, on {claim.source}" if claim.ours else claim.source
+                    shown = f"– {claim.reading}" if len(readings) > 1 else claim.words
+                    verdict_text = Text(claim.verdict, style=_STYLES.get(claim.verdict, ""))
+                    table.add_row(escape(shown), verdict_text, escape(claim.measured + reason), escape(source))
         console.print(table)
-    claims = [claim for experiment in experiments for claim in experiment.claims]
-    paper, ours = (count_verdicts(claims, ours=ours) for ours in (False, True))
-    print_plain(console, f"The paper's claims: {paper}. Our own: {ours}. {page}")
+    claims = [
+        replace(claim, text=f"{experiment.name}: {claim.text}")
+        for experiment in experiments
+        for claim in experiment.claims
+    ]
+    paper, own = (count_verdicts(claims, ours=ours) for ours in (False, True))
+    print_plain(console, f"The paper's statements: {paper}. Our own: {own}. {page}")

@@ -17,7 +17,7 @@ from twinlens.reproduction import (
     synthetic,
 )
 from twinlens.reproduction.claims import Claim
-from twinlens.reproduction.experiment import Experiment, ExperimentOptions, Outcome, refuse_options
+from twinlens.reproduction.experiment import MAP_READINGS, Experiment, ExperimentOptions, Outcome, refuse_options
 from twinlens.reproduction.experiment_page import build_page
 from twinlens.reproduction.experiment_storage import StoredExperiment, find_stored, store
 from twinlens.support.files import write_text
@@ -69,7 +69,7 @@ def reproduce_all(
     Returns:
         The complete experiments, and why others failed, by name.
     """
-    unused = ["paper", "data", "classes", "model", "weights", "limit", "leave_out", "noise", "compile"]
+    unused = ["paper", "data", "classes", "model", "weights", "limit", "leave_out", "epochs", "compile", *MAP_READINGS]
     refuse_options(options, unused, "all of them run in their small form")
     complete, failures = [], dict[str, Exception]()
     for number, name in enumerate(EXPERIMENTS, start=1):

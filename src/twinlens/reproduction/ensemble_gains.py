@@ -3,27 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any
 
+from twinlens.data.samples import Samples
+from twinlens.models.loading import LoadedModel
 from twinlens.reproduction.claims import Claim, average, judge, list_values
+from twinlens.reproduction.comparison_figures import draw_families, draw_maps
 from twinlens.reproduction.experiment import Experiment, ExperimentOptions, Outcome, refuse_options
+from twinlens.reproduction.map_readings import PAPER, MapReading, Readings, list_readings
 from twinlens.reproduction.method_comparison import (
     FEW_LEVELS,
-    Areas,
+    Judged,
     compare_methods,
     describe_areas,
+    judge_all,
+    numbers_of,
     open_photographs,
-    outcome_of,
     paper_options,
+    with_start,
 )
 from twinlens.support.estimate import Estimate
 from twinlens.support.progress import Progress
+from twinlens.support.randomness import drawn_order
 
 METRICS = ("soundness", "completeness", "road_morf", "road_lerf", "deletion")
 ORDER_BASED = METRICS[2:]
+HEADLINE = ("soundness_rank", "completeness_share")
+"""Our own pair of metrics, measured beside the paper's."""
 BASE, ENSEMBLES = "integrated_gradients", ("ig_sg", "ig_sq", "ig_var")
 SHAP, SHAP_ENSEMBLES = "deepshap", ("deepshap_sg", "deepshap_sq", "deepshap_var")
+FAMILIES = {"IG": (BASE, *ENSEMBLES), "DeepSHAP": (SHAP, *SHAP_ENSEMBLES)}
 
 METHODS: dict[str, Mapping[str, Any]] = {
     **{name: {"method": name} for name in (BASE, *ENSEMBLES, SHAP)},
@@ -36,21 +45,78 @@ SMALL: dict[str, Mapping[str, Any]] = {
 }
 """The options of the smoke run."""
 
+_TOGETHER = 50
+"""Images whose attributions are one run. Ensembles take seconds for an image; in this order, a larger `limit` in a copy
+of the directory finds those of a smaller one."""
+
 
 def run(options: ExperimentOptions, progress: Progress) -> Outcome:
     """Run the experiment."""
     model, samples = open_photographs(options)
     refuse_options(options, ["leave_out"], "it is about all of its methods")
-    methods = {}
-    for name, method in METHODS.items():
-        own = paper_options(method["method"], model.module, options.noise)
-        if not options.paper:  # our defaults, except for the noise
-            own = {"variance": own["variance"]} if "variance" in own else {}
-        methods[name] = {**method, **own, **(SMALL.get(name, {}) if options.embedded else {})}
+    readings = list_readings(options)
+    stored = _attributions(model, samples, readings, options, progress)
     levels = FEW_LEVELS if options.embedded else None
-    evaluation = compare_methods(model, samples, methods, METRICS, options, progress, levels=levels)
+    evaluations = {}
+    for reading in readings:
+        names = {name: _stored_name(name, reading.noise) for name in METHODS}
+        metrics = with_start((*METRICS, *HEADLINE), levels) if reading.protocol == PAPER else list(METRICS)
+        evaluations[reading.words if len(readings) > 1 else ""] = compare_methods(
+            model, samples, stored.methods(names, reading), metrics, options, progress,
+            folder=reading.folder, levels=levels, protocol=reading.protocol,
+        )  # fmt: skip
     cannot = "a dozen small photographs and a few noisy copies are too few" if options.embedded else ""
-    return outcome_of(evaluation, _claims, figure="ensembles", cannot=cannot)
+    [first, *_] = evaluations.values()
+    return Outcome(
+        numbers=numbers_of(evaluations),
+        claims=judge_all(evaluations, _claims, cannot=cannot),
+        figures={
+            "ensembles": lambda figure: draw_families(figure, first, FAMILIES, METRICS),
+            "ensemble-maps": lambda figure: draw_maps(figure, first, model, samples, sum(FAMILIES.values(), ())),
+        },
+    )
+
+
+def _attributions(
+    model: LoadedModel,
+    samples: Samples,
+    readings: Sequence[MapReading],
+    options: ExperimentOptions,
+    progress: Progress,
+) -> Readings:
+    """Store the attributions of all methods, with their signs and channels, some images after the other."""
+    methods, order = _attributed(model, options, readings), drawn_order(samples.ids, seed=options.seed)
+    parts = [sorted(order[start : start + _TOGETHER]) for start in range(0, len(order), _TOGETHER)]
+    return Readings(
+        *(
+            compare_methods(
+                model, samples.take(part), methods, [], options, progress, folder=f"attributions/{number:03d}",
+                features="channels", sign="signed",
+            )
+            for number, part in enumerate(parts)
+        )
+    )  # fmt: skip
+
+
+def _stored_name(name: str, noise: str) -> str:
+    return name if name in (BASE, SHAP) else f"{name}_{noise}"
+
+
+def _attributed(
+    model: LoadedModel, options: ExperimentOptions, readings: Sequence[MapReading]
+) -> dict[str, Mapping[str, Any]]:
+    """Return the methods whose attributions are stored: those with noise once for each reading of it."""
+    methods: dict[str, Mapping[str, Any]] = {}
+    for noise in dict.fromkeys(reading.noise for reading in readings):
+        for name, method in METHODS.items():
+            own = paper_options(method["method"], model.module, noise)
+            if not options.paper:  # our defaults, except for the noise
+                own = {"variance": own["variance"]} if "variance" in own else {}
+            if name in (BASE, SHAP):
+                own.pop("variance", None)
+            small = SMALL.get(name, {}) if options.embedded else {}
+            methods[_stored_name(name, noise)] = {**method, **own, **small}
+    return methods
 
 
 def gains(areas: Mapping[str, Estimate], base: str = BASE, ensembles: Sequence[str] = ENSEMBLES) -> list[Estimate]:
@@ -58,47 +124,61 @@ def gains(areas: Mapping[str, Estimate], base: str = BASE, ensembles: Sequence[s
     return [areas[name] - areas[base] for name in ensembles]
 
 
-def _claims(areas: Areas, cannot: Mapping[str, str]) -> Iterator[Claim]:
-    decide = partial(judge, cannot=cannot["soundness"])
-    sound, complete = areas["soundness"], areas["completeness"]
-    own = (BASE, *ENSEMBLES)
-    yield decide(
+def _claims(judged: Judged) -> Iterator[Claim]:
+    yield from _pair(judged, *METRICS[:2])
+    order = {metric: average(gains(judged[metric])) for metric in METRICS}
+    yield judge(
+        *(order["soundness"] - order[metric] for metric in ORDER_BASED),
+        text="The advantage of ensembles is larger in soundness than in ROAD, in either order, and in deletion.",
+        source="Section 5.3, Fig. 8c and 8d, Fig. 15",
+        measured=f"mean gain in area: {list_values(order, '+z.3f')}",
+        cannot=judged.cannot["soundness"],
+    )
+    both = {
+        base: {metric: average(gains(judged[metric], base, ensembles)) for metric in METRICS[:2]}
+        for base, *ensembles in FAMILIES.values()
+    }
+    yield judge(
+        *(gain["soundness"] - gain["completeness"] for gain in both.values()),
+        text="What ensembles of either method gain in completeness is less than what they gain in soundness.",
+        source="Appendix B: the gain in completeness is very marginal",
+        measured="; ".join(f"{base}: {list_values(gain, '+z.3f')}" for base, gain in both.items()),
+        cannot=judged.cannot["soundness"],
+    )
+    if HEADLINE[0] in judged.areas:
+        yield from _pair(judged, *HEADLINE)
+
+
+def _pair(judged: Judged, soundness: str, completeness: str) -> Iterator[Claim]:
+    """Judge the paper's claims about soundness and completeness, by its own metrics or by ours."""
+    ours = soundness != METRICS[0]
+    by = (", by soundness as a rank", ", by completeness as a share") if ours else ("", "")
+    sound, complete = judged[soundness], judged[completeness]
+    yield judge(
         *gains(sound),
-        text="All three ensembles are sounder than integrated gradients alone.",
+        text=f"All three ensembles are sounder than integrated gradients alone{by[0]}.",
         source="Section 5.3, Fig. 8a",
-        measured=describe_areas({name: sound[name] for name in own}),
+        measured=describe_areas({name: sound[name] for name in (BASE, *ENSEMBLES)}),
+        ours=ours,
+        cannot=judged.cannot[soundness],
     )
     smooth, *others = gains(complete)
     yield judge(
         smooth,
         *(-other for other in others),
-        text="Of the ensembles, only IG-SG is more complete than integrated gradients alone.",
+        text=f"Of the ensembles, only IG-SG is more complete than integrated gradients alone{by[1]}.",
         source="Section 5.3, Fig. 8b",
-        measured=describe_areas({name: complete[name] for name in own}),
-        cannot=cannot["completeness"],
+        measured=describe_areas({name: complete[name] for name in (BASE, *ENSEMBLES)}),
+        ours=ours,
+        cannot=judged.cannot[completeness],
     )
-    mean = {metric: average(gains(own)) for metric, own in areas.items()}
-    yield decide(
-        *(mean["soundness"] - mean[metric] for metric in ORDER_BASED),
-        text="The advantage of ensembles is larger in soundness than in ROAD, in either order, and in deletion.",
-        source="Section 5.3, Fig. 8c and 8d, Fig. 15",
-        measured=f"mean gain in area: {list_values(mean, '+z.3f')}",
-    )
-    yield decide(
+    yield judge(
         *gains(sound, SHAP, SHAP_ENSEMBLES),
-        text="Ensembles of DeepSHAP are sounder than DeepSHAP alone, too.",
+        text=f"Ensembles of DeepSHAP are sounder than DeepSHAP alone, too{by[0]}.",
         source="Appendix B",
         measured=describe_areas({name: sound[name] for name in (SHAP, *SHAP_ENSEMBLES)}),
-    )
-    both = {
-        base: {metric: average(gains(areas[metric], base, ensembles)) for metric in ("soundness", "completeness")}
-        for base, ensembles in ((BASE, ENSEMBLES), (SHAP, SHAP_ENSEMBLES))
-    }
-    yield decide(
-        *(gain["soundness"] - gain["completeness"] for gain in both.values()),
-        text="What ensembles of either method gain in completeness is less than what they gain in soundness.",
-        source="Appendix B: the gain in completeness is very marginal",
-        measured="; ".join(f"{base}: {list_values(gain, '+z.3f')}" for base, gain in both.items()),
+        ours=ours,
+        cannot=judged.cannot[soundness],
     )
 
 

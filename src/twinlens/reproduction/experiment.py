@@ -16,6 +16,9 @@ from twinlens.support.progress import Progress
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+MAP_READINGS = ("noise", "protocol", "bits")
+"""Options about readings of the paper, for experiments that compare methods on a trained network."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ExperimentOptions:
@@ -48,8 +51,19 @@ class ExperimentOptions:
     leave_out: tuple[str, ...] = ()
     """Methods to leave out, such as slow ones; claims about them are left out, too."""
 
-    noise: Literal["variance", "deviation"] = "variance"
-    """What the paper's 0.3 for noisy copies means: the variance, as written, or the standard deviation."""
+    noise: Literal["deviation", "variance", "both"] = "deviation"
+    """What the paper's 0.3 for noisy copies means: the standard deviation, as in the authors' code, or the variance, as
+    in the text. "both" judges both readings."""
+
+    protocol: Literal["paper", "soco", "both"] = "paper"
+    """Follow the paper's text, or "soco", its authors' code: its metrics, and maps of magnitudes in 8 bits. "both"
+    judges both readings."""
+
+    bits: int | None = None
+    """Store maps in so many bits before they are measured: 8 for images, as the authors do."""
+
+    epochs: int | None = None
+    """Epochs of each training, for experiments that train networks; 35 with `paper` and 6 otherwise by default."""
 
     compile: bool = False
     """Call the trained network through torch.compile: faster for long runs; the last digits may differ."""
@@ -65,6 +79,10 @@ class ExperimentOptions:
         check_types(self)
         if self.limit is not None and self.limit < 1:
             raise ValueError(f"`limit` must be at least 1; got {self.limit}.")
+        if self.epochs is not None and self.epochs < 1:
+            raise ValueError(f"`epochs` must be at least 1; got {self.epochs}.")
+        if self.bits is not None and not 1 <= self.bits <= 16:
+            raise ValueError(f"`bits` must lie within 1 and 16, such as 8; got {self.bits}.")
 
     @property
     def embedded(self) -> bool:

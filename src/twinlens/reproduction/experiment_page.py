@@ -13,13 +13,14 @@ from importlib import resources
 from string import Template
 
 from twinlens.report.page import content_policy, read_part
-from twinlens.reproduction.claims import Claim, Verdict, count_verdicts
+from twinlens.reproduction.claims import Claim, Verdict, count_verdicts, group_statements, statement_verdict
 from twinlens.reproduction.experiment_storage import StoredExperiment, command
 from twinlens.support.versions import installed_versions
 
 _VERDICTS: dict[Verdict, tuple[str, str]] = {
     "holds": ("yes", "✓ holds"),
     "does not hold": ("no", "✗ does not"),
+    "depends on the reading": ("open", "~ depends on the reading"),
     "open": ("open", "? open"),
     "by construction": ("open", "= by construction"),
 }
@@ -61,7 +62,7 @@ def _overview(experiments: Sequence[StoredExperiment]) -> str:
     ]
     return (
         '<div class="scroll"><table class="overview"><thead><tr><th>experiment</th><th class="shows">question</th>'
-        '<th class="source">in the paper</th><th>the paper\'s claims</th><th>our own</th>'
+        '<th class="source">in the paper</th><th>the paper\'s statements</th><th>our own</th>'
         f'<th class="number">time</th></tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
     )
 
@@ -70,8 +71,8 @@ def _section(experiment: StoredExperiment) -> str:
     figures = "".join(_figure(experiment, name) for name in experiment.figures)
     claims = "".join(
         f'<h3>{heading}: {count_verdicts(experiment.claims, ours=ours)}</h3><ul class="claims">{items}</ul>'
-        for heading, ours in (("The paper's claims", False), ("Our own", True))
-        if (items := "".join(_claim(claim) for claim in experiment.claims if claim.ours is ours))
+        for heading, ours in (("The paper's statements", False), ("Our own", True))
+        if (items := "".join(map(_statement, group_statements(experiment.claims, ours=ours).values())))
     )
     words = command(experiment.name, experiment.options)
     smoke = f"A smoke run: {escape(experiment.smoke)}. Claims it cannot decide are open."
@@ -84,18 +85,33 @@ def _section(experiment: StoredExperiment) -> str:
     )
 
 
-def _claim(claim: Claim) -> str:
-    kind, word = _VERDICTS[claim.verdict]
+def _statement(readings: Sequence[Claim]) -> str:
+    """Return a statement with its verdict, and the readings by which it was judged."""
+    first = readings[0]
+    words = first.words if len(readings) == 1 else first.text
+    text, source = f"<p>{escape(words)}</p>", f'<p class="quiet">{escape(first.source)}</p>'
+    if len(readings) == 1:
+        return f"<li>{_verdict(first.verdict)}<div>{text}{_measured(first)}{source}</div></li>"
+    rows = "".join(
+        f"<li>{_verdict(claim.verdict)}<div><p>{escape(claim.reading)}</p>{_measured(claim)}</div></li>"
+        for claim in readings
+    )
+    own = f'<ul class="claims">{rows}</ul>'
+    return f"<li>{_verdict(statement_verdict(readings))}<div>{text}{source}{own}</div></li>"
+
+
+def _verdict(verdict: Verdict) -> str:
+    kind, word = _VERDICTS[verdict]
+    return f'<span class="verdict {kind}">{word}</span>'
+
+
+def _measured(claim: Claim) -> str:
     lines = [f"Measured: {claim.measured}."]
     if claim.margin:
         lines.append(f"Margin: {claim.margin} over {claim.over}.")
     if claim.reason:
-        lines.append(f"{word.partition(' ')[2].capitalize()}: {claim.reason}.")
-    paragraphs = "".join(f"<p>{escape(line)}</p>" for line in lines)
-    return (
-        f'<li><span class="verdict {kind}">{word}</span><div><p>{escape(claim.text)}</p>{paragraphs}'
-        f'<p class="quiet">{escape(claim.source)}</p></div></li>'
-    )
+        lines.append(f"{_VERDICTS[claim.verdict][1].partition(' ')[2].capitalize()}: {claim.reason}.")
+    return "".join(f"<p>{escape(line)}</p>" for line in lines)
 
 
 def _figure(experiment: StoredExperiment, name: str) -> str:

@@ -24,7 +24,7 @@ from twinlens.data.sources import cifar_images
 from twinlens.errors import DataError
 from twinlens.models.training import Batches
 from twinlens.probing.execution import using_threads
-from twinlens.reproduction.experiment import ExperimentOptions, refuse_options, require_both
+from twinlens.reproduction.experiment import MAP_READINGS, ExperimentOptions, refuse_options, require_both
 from twinlens.reproduction.scenes import DIGITS, digits_in_scenes
 from twinlens.reproduction.watermarks import Images, Watermarked
 from twinlens.support.estimate import Estimate
@@ -127,7 +127,7 @@ def image_experiment(
     Torch uses one thread within the block, unless `options.paper` is set: small images need no more. With `pretrained`
     the experiment can use a trained network for real images.
     """
-    unused = ("classes", "noise", "leave_out", "compile", *(() if pretrained else ("model", "weights")))
+    unused = ("classes", "leave_out", "compile", *MAP_READINGS, *(() if pretrained else ("model", "weights")))
     refuse_options(options, unused, "it trains its own networks")
     require_both(options, {"weights": "model", "model": "data"})
     with using_threads(None if options.paper else 1):
@@ -226,8 +226,10 @@ def show_images(axes: Axes, images: Images, *, columns: int) -> None:
     axes.set_axis_off()
 
 
-def show_bars(axes: Axes, estimates: Mapping[str, Estimate], colours: Sequence[str]) -> None:
-    """Draw shares as bars with their numbers and intervals."""
+def show_bars(
+    axes: Axes, estimates: Mapping[str, Estimate], colours: Sequence[str], *, chance: float | None = None
+) -> None:
+    """Draw shares as bars with their numbers and intervals, and chance as a line."""
     values, low, high = np.array([[one.value, one.low, one.high] for one in estimates.values()], dtype=float).T
     ends = values - low, high - values
     bars = axes.bar(list(estimates), values, 0.65, yerr=ends, color=colours, error_kw={"elinewidth": 0.8})
@@ -235,4 +237,17 @@ def show_bars(axes: Axes, estimates: Mapping[str, Estimate], colours: Sequence[s
     axes.set_ylim(0, 1.12)
     axes.grid(visible=False, axis="x")
     axes.set_axisbelow(True)
-    axes.tick_params(axis="x", labelsize=7)
+    axes.tick_params(axis="x", labelsize=6.5)
+    if chance is not None:
+        axes.axhline(chance, color="0.4", linestyle=":", linewidth=0.9)
+        axes.annotate(
+            "chance",
+            (1, chance),
+            (1, 0),
+            xycoords=("axes fraction", "data"),
+            textcoords="offset points",
+            va="center",
+            fontsize=6,
+            color="0.4",
+            annotation_clip=False,
+        )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 from torch import nn
 
@@ -12,20 +13,17 @@ from twinlens.data.samples import Samples, subset
 from twinlens.data.sources import open_data
 from twinlens.errors import unknown
 from twinlens.evaluation import evaluate
+from twinlens.metrics.soundness import Soundness
 from twinlens.models.loading import PRETRAINED, LoadedModel, load_model
 from twinlens.outcome import Evaluation
 from twinlens.probing.model_call import best_device
-from twinlens.report.figures import draw_metric, draw_plane
-from twinlens.report.styles import method_styles
 from twinlens.reproduction.claims import Claim, area_of, list_values, too_few
-from twinlens.reproduction.experiment import ExperimentOptions, Outcome, require_both
+from twinlens.reproduction.experiment import ExperimentOptions, refuse_options, require_both
+from twinlens.reproduction.map_readings import NOISE
 from twinlens.support.estimate import Estimate
 from twinlens.support.fields import to_json
 from twinlens.support.progress import Progress
 from twinlens.support.randomness import stream
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 T = TypeVar("T")
 
@@ -35,6 +33,9 @@ FEW_LEVELS = tuple(percent / 100 for percent in range(98, 0, -4))
 
 Areas = Mapping[str, Mapping[str, Estimate]]
 """Areas by metric and method; more is better."""
+
+START_LEVEL, STARTED = 0.04, "soundness_started"
+"""Accuracy up to which the authors' configuration judges no step, and the name of soundness with that start."""
 
 _PER_CLASS = 5
 _LAYERS = {"gradcam": "features.28", "iba": "features.17", "input_iba": "features.17"}  # of VGG16
@@ -59,6 +60,7 @@ def open_both(
     if options.paper and options.data is None:
         raise ValueError("`data` is missing: the paper's settings need a folder of ImageNet images. Pass --data DIR.")
     require_both(options, {"classes": "data", "weights": "model"})
+    refuse_options(options, ["epochs"], "it trains no network")
     loaded = load_model(
         options.model or (PAPER_MODEL if options.paper else model),
         weights=options.weights or PRETRAINED,
@@ -92,7 +94,7 @@ def paper_options(method: str, module: nn.Module, noise: str) -> dict[str, Any]:
     if method in ("integrated_gradients", "ig_sg", "ig_sq", "ig_var"):
         options["steps"] = 50  # Captum's default
     if method in ("ig_sg", "ig_sq", "ig_var", "deepshap"):
-        options["variance"] = {"variance": 0.3, "deviation": 0.09}[noise]
+        options["variance"] = NOISE[noise]
     if method == "extremal_perturbation":
         options["areas"] = 0.3
     if method == "iba":
@@ -139,42 +141,97 @@ def compare_methods(
     return evaluate(model, samples, methods, metrics=metrics, out=options.out / folder, **common | settings)
 
 
-def outcome_of(
-    evaluation: Evaluation,
-    claims: Callable[[Areas, Mapping[str, str]], Iterator[Claim]],
-    *,
-    figure: str,
-    cannot: str,
-    plane: bool = False,
-) -> Outcome:
-    """Return the results of an experiment that is one evaluation.
+@dataclass(frozen=True, kw_only=True)
+class Judged:
+    """What claims are judged by: areas, and why a metric cannot decide any claim."""
 
-    `claims` judges by areas and, for each metric, the reason why it cannot decide any, such as `cannot`.
-    """
-    results, [method, *_] = evaluation.results, evaluation.methods
+    areas: Areas
+    cannot: Mapping[str, str]  # by metric; empty if it can
+    reading: str  # in words; empty if there is one reading
+
+    def __getitem__(self, metric: str) -> Mapping[str, Estimate]:
+        return self.areas[metric]
+
+
+def judged_readings(evaluation: Evaluation, *, cannot: str, words: str) -> Iterator[Judged]:
+    """Yield what claims are judged by, and again with the soundness that is judged from `STARTED` on if it differs."""
+    [method, *_] = evaluation.methods
     areas = {metric: areas_of(evaluation, metric) for metric in evaluation.metrics}
     reasons = {metric: cannot or too_few(evaluation.curve(method, metric)) for metric in areas}
-    numbers = {
-        "model": results.model.name,
-        "data": results.data.name,
-        "samples": results.data.samples,
-        "accuracy": results.accuracy,
-        "soundness_up_to": results.soundness_up_to.get("soundness"),
-        "front": list(results.front),
-        "methods": {name: to_json(own.metrics) for name, own in results.methods.items()},
-    }
-    return Outcome(
-        numbers=numbers,
-        claims=tuple(claims(areas, reasons)),
-        figures={figure: lambda canvas: draw_panels(canvas, evaluation, list(areas), plane=plane)},
+    started = areas.pop(STARTED, None)
+    differs = started is not None and any(
+        started[name].value != area.value for name, area in areas["soundness"].items()
     )
+    parts = [words, "judged from the first level"] if differs else [words]
+    yield Judged(areas=areas, cannot=reasons, reading=", ".join(filter(None, parts)))
+    if started is not None and differs:
+        label = ", ".join(filter(None, [words, f"judged above an accuracy of {START_LEVEL:g}"]))
+        yield Judged(areas=areas | {"soundness": started}, cannot=reasons, reading=label)
+
+
+def judge_all(
+    evaluations: Mapping[str, Evaluation], claims: Callable[[Judged], Iterator[Claim]], *, cannot: str
+) -> tuple[Claim, ...]:
+    """Judge the claims by every evaluation, from the words of its reading, and by both starts of soundness.
+
+    Claims that do not depend on where soundness starts are judged once for each evaluation.
+    """
+    judged: list[Claim] = []
+    for words, evaluation in evaluations.items():
+        own: dict[str, list[Claim]] = {}
+        for inputs in judged_readings(evaluation, cannot=cannot, words=words):
+            for claim in claims(inputs):
+                own.setdefault(claim.text, []).append(replace(claim, reading=inputs.reading))
+        for same in own.values():
+            judged += [replace(same[0], reading=words)] if len({each.measured for each in same}) == 1 else same
+    order = list(dict.fromkeys(claim.text for claim in judged))
+    return tuple(sorted(judged, key=lambda claim: (claim.ours, order.index(claim.text))))
+
+
+def numbers_of(evaluations: Mapping[str, Evaluation]) -> dict[str, Any]:
+    """Return the numbers of evaluations of the same samples as results.json holds them, by reading."""
+    results = {words: evaluation.results for words, evaluation in evaluations.items()}
+    first = next(iter(results.values()))
+    return {
+        "model": first.model.name,
+        "data": first.data.name,
+        "samples": first.data.samples,
+        "accuracy": first.accuracy,
+        "readings": {
+            words: {
+                "soundness_levels": _level_range(evaluations[words], "soundness"),
+                "front": list(own.front),
+                "methods": {name: to_json(method.metrics) for name, method in own.methods.items()},
+            }
+            for words, own in results.items()
+        },
+    }
+
+
+def _level_range(evaluation: Evaluation, metric: str) -> tuple[float, float | None]:
+    """Return the predictive levels over which areas of soundness are compared.
+
+    They start at the highest accuracy that a method has at the first level: below, a map's value is that of its first
+    step alone. They end at nine tenths of the accuracy on original inputs.
+    """
+    first = max(float(evaluation.curve(name, metric).performance[0]) for name in evaluation.methods)
+    return first, evaluation.results.soundness_up_to.get(metric)
 
 
 def areas_of(evaluation: Evaluation, metric: str) -> dict[str, Estimate]:
     """Estimate the area of every method by a metric; with the opposite sign if less is better."""
     sign = 1.0 if evaluation.results.about(metric).higher_is_better else -1.0
-    high = evaluation.results.soundness_up_to.get(metric)
-    return {name: area_of(evaluation.curve(name, metric), high) * sign for name in evaluation.methods}
+    by_level = metric in evaluation.results.soundness_up_to
+    low, high = _level_range(evaluation, metric) if by_level else (0.0, None)
+    return {name: area_of(evaluation.curve(name, metric), low, high) * sign for name in evaluation.methods}
+
+
+def with_start(metrics: Sequence[str], levels: Sequence[float] | None) -> dict[str, Any]:
+    """Return metrics with a second reading of the paper's soundness, from the same probes: the authors' start level."""
+    started = Soundness(start_level=START_LEVEL)
+    if levels is not None:
+        started = replace(started, levels=tuple(levels))
+    return {metric: metric for metric in metrics} | {STARTED: started}
 
 
 def describe_areas(areas: Mapping[str, Estimate]) -> str:
@@ -186,22 +243,3 @@ def describe_areas(areas: Mapping[str, Estimate]) -> str:
     """
     values = {name: -math.inf if area.value is None else area.value for name, area in areas.items()}
     return list_values({name: areas[name] for name in sorted(areas, key=lambda name: -values[name])})
-
-
-def draw_panels(figure: Figure, evaluation: Evaluation, metrics: Sequence[str], *, plane: bool) -> None:
-    """Draw one panel per metric, and with `plane` the soundness–completeness plane; one legend for all."""
-    count, columns = len(metrics) + plane, 3
-    rows = -(-count // columns)
-    figure.set_size_inches(6.9, 2.3 * rows + 0.2 + 0.15 * -(-len(evaluation.methods) // 4))
-    styles = method_styles([evaluation])
-    grid = figure.subplots(rows, columns, squeeze=False).ravel()
-    for axes, metric in zip(grid, metrics, strict=False):
-        draw_metric(axes, evaluation, metric, styles)
-        axes.set_title(evaluation.results.about(metric).title, fontsize=8)
-    if plane:
-        draw_plane(grid[len(metrics)], evaluation, styles)
-        grid[len(metrics)].set_title("Both, as areas", fontsize=8)
-    for axes in grid[count:]:
-        axes.set_axis_off()
-    handles, labels = grid[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 4), fontsize=7)

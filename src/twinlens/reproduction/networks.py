@@ -6,6 +6,7 @@ Shapes: N images, C channels, H × W pixels, K classes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 
@@ -118,6 +119,8 @@ def train_network(
     """Train a network on images, which sees the colour `mean` (C,) as zero; a small one without `options.paper`."""
     options, progress = experiment.options, experiment.progress
     channels, training = images.images.shape[3], PAPER if options.paper else QUICK
+    if options.epochs is not None:
+        training = replace(training, epochs=options.epochs)
     small = partial(SmallCNN, channels, experiment.classes, size=images.side)
     progress.begin({task: training.epochs})
     return train(

@@ -16,7 +16,6 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from twinlens.data.samples import Samples
@@ -31,6 +30,7 @@ from twinlens.probing.maps import normalise
 from twinlens.probing.probe_table import ProbeTable
 from twinlens.probing.ranking import count_removed, kept_mass, rank_features
 from twinlens.reproduction.experiment import ExperimentOptions
+from twinlens.reproduction.map_readings import StoredMaps
 from twinlens.reproduction.method_comparison import FEW_LEVELS, compare_methods
 from twinlens.support.arrays import Floats
 from twinlens.support.correlation import pearson
@@ -170,10 +170,10 @@ class Runs:
             correlations += [pearson(original, other) for other in others]
         return Estimate.of_mean(np.mean(correlations, axis=0), ids)
 
-    def example(self) -> dict[str, Floats]:
-        """Return the original and the modified maps of the first sample."""
+    def example(self, method: str) -> dict[str, Floats]:
+        """Return the original and the modified maps of the first sample by a method."""
         ids = self.ids[:1]
-        original = self.modified.originals(SHOWN[0], ids)
+        original = self.modified.originals(method, ids)
         titles = {ORIGINAL: _FIRST} | {f"{change}\n{scheme}": (scheme, change) for scheme, change in _CASES}
         return {
             title: modify(original, change, scheme, OURS, ids=ids, seed=self.seed)[0].numpy()
@@ -185,25 +185,14 @@ def _name(method: str, scheme: str = "", change: str = "") -> str:
     return f"{method}-{scheme}-{change}" if scheme else method
 
 
-class Modified:
+class Modified(StoredMaps):
     """Modifies the maps of a run; a method that `evaluate` can call."""
-
-    def __init__(self, evaluation: Evaluation) -> None:
-        self.run = evaluation.run
-        self.shard_size = self.run.manifest.execution.shard_size
-        self.positions = {name: position for position, name in enumerate(evaluation.ids())}
 
     def __call__(
         self, *_: object, ids: Sequence[str], seed: int, of: str, change: str, scheme: str, variant: str
     ) -> Tensor:
         """Return the modified maps (N, *S) of the method `of`; model, inputs and targets are not used."""
         return modify(self.originals(of, ids), change, scheme, variant, ids=ids, seed=seed)
-
-    def originals(self, method: str, ids: Sequence[str]) -> Tensor:
-        """Read the original maps (N, *S) of these samples."""
-        positions = [self.run.manifest.shard_row(self.positions[name]) for name in ids]
-        shards = {shard: self.run.load_maps(method, shard) for shard in dict.fromkeys(shard for shard, _ in positions)}
-        return torch.stack([shards[shard][row] for shard, row in positions])
 
 
 def modify(maps: Tensor, change: str, scheme: str, variant: str, *, ids: Sequence[str], seed: int) -> Tensor:

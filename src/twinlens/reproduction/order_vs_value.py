@@ -20,7 +20,15 @@ from twinlens.laboratory.modifications import SCHEMES
 from twinlens.metrics.curves import Curve
 from twinlens.report.styles import styles_of
 from twinlens.reproduction.claims import RESAMPLES, Claim, average, judge, list_values, too_few
-from twinlens.reproduction.experiment import Experiment, ExperimentOptions, Outcome, plain, refuse_options
+from twinlens.reproduction.comparison_figures import paper_name, shown_input
+from twinlens.reproduction.experiment import (
+    MAP_READINGS,
+    Experiment,
+    ExperimentOptions,
+    Outcome,
+    plain,
+    refuse_options,
+)
 from twinlens.reproduction.method_comparison import open_photographs, paper_options, without
 from twinlens.reproduction.order_runs import (
     COLUMNS,
@@ -50,6 +58,7 @@ if TYPE_CHECKING:
 TITLES = {"completeness": "Completeness", "soundness": "Soundness", "road_morf": "ROAD", "deletion": "Deletion"}
 PAPER_DISTANCES = {"completeness": 0.503, "soundness": 0.183, "deletion": 0.019, "road_morf": 0.014}
 _STYLES = {"original": (COLOURS[0], "-"), "remove": (COLOURS[1], "--"), "introduce": (COLOURS[2], ":")}
+READINGS = {OURS: "the order kept where possible", LITERAL: "to the letter of Table 3, in 8 bits"}
 ORDER_KEPT = ("constant", "random")  # with these, two of the three maps have the same order in our variant
 FACTOR, NEAR_ZERO, SLIGHT = 5.0, 0.05, 0.9
 SMALL: dict[str, Mapping[str, Any]] = {"gradcam": {}, "integrated_gradients": {"steps": 16}}
@@ -67,7 +76,7 @@ Distances = Mapping[tuple[str, str, str], Estimate]
 def run(options: ExperimentOptions, progress: Progress) -> Outcome:
     """Run the experiment."""
     model, samples = open_photographs(options)
-    refuse_options(options, ["noise"], "none of its methods adds any")
+    refuse_options(options, MAP_READINGS, "it has its own two variants, one of them with the authors' maps in 8 bits")
     own = SMALL if options.embedded else METHODS
     if options.paper:
         own = {name: paper_options(name, model.module, options.noise) for name in METHODS}
@@ -90,13 +99,15 @@ def run(options: ExperimentOptions, progress: Progress) -> Outcome:
     }
     cannot = "a dozen small photographs are too few" if options.embedded else ""
     few = cannot or too_few(curves[OURS][SHOWN][ORIGINAL]["soundness"])
-    example = runs.example()
+    example = {"input": shown_input(model, samples, 0), **runs.example(SHOWN[0])}
+    sheet = {method: runs.example(method) for method in runs.methods}
     return Outcome(
         numbers=numbers,
         claims=tuple(claim for v in VARIANTS for claim in _claims(v, distances[v], orders[v], cannot, few)),
         figures={
             "order-vs-value": lambda figure: draw(figure, example, curve_values),
             "distances": lambda figure: draw_distances(figure, tables),
+            "modified-maps": lambda figure: draw_modified(figure, example["input"], sheet),
         },
     )
 
@@ -174,7 +185,7 @@ def _claims(
     variant: str, distances: Distances, orders: Mapping[str, Estimate], cannot: str, few: str
 ) -> Iterator[Claim]:
     """Judge the claims about a variant; `few` is the reason why soundness cannot decide any."""
-    decide, by = partial(judge, cannot=cannot), f"({variant})"
+    decide = partial(judge, cannot=cannot, reading=READINGS[variant])
 
     def means(schemes: Sequence[str]) -> dict[str, Estimate]:
         return {m: average([d for (_, s, own), d in distances.items() if s in schemes and own == m]) for m in COLUMNS}
@@ -183,10 +194,10 @@ def _claims(
     for metric in VALUE_BASED:
         for factor in (1.0, FACTOR):
             times = "larger than" if factor == 1 else "at least five times"
-            yield judge(
+            yield decide(
                 *(mean[metric] - mean[other] * factor for other in ORDER_BASED),
                 text=f"{TITLES[metric]} tells original and modified maps apart: its least Hausdorff distance is "
-                f"{times} that of ROAD and of deletion {by}.",
+                f"{times} that of ROAD and of deletion.",
                 source=f"Table 1 ({PAPER_DISTANCES[metric]} against 0.014 and 0.019), Fig. 7",
                 measured=_describe(mean),
                 ours=factor != 1,
@@ -194,23 +205,28 @@ def _claims(
             )
     yield decide(
         *(NEAR_ZERO - mean[metric] for metric in ORDER_BASED),
-        text=f"ROAD and deletion overlap: their least distances are near zero, below {NEAR_ZERO:g} {by}.",
+        text=f"ROAD and deletion overlap: their least distances are near zero, below {NEAR_ZERO:g}.",
         source="Table 1, Fig. 7d and 7e",
         measured=_describe(mean),
     )
     text = "Where maps have nearly one order and other values (constant, random)"
-    yield judge(
+    yield decide(
         *(kept[metric] - NEAR_ZERO for metric in VALUE_BASED),
-        text=f"{text}, completeness and soundness tell them apart {by}.",
+        text=f"{text}, completeness and soundness tell them apart.",
         source="Section 5.2",
         measured=_describe(kept),
         cannot=few,
     )
-    blind = f"{text}, ROAD and deletion do not {by}."
+    blind = f"{text}, ROAD and deletion do not."
     if variant == OURS:
         reason = "two of the three maps have exactly one order"
         yield Claim(
-            text=blind, source="Section 5.2", measured=_describe(kept), verdict="by construction", reason=reason
+            text=blind,
+            source="Section 5.2",
+            measured=_describe(kept),
+            verdict="by construction",
+            reading=READINGS[variant],
+            reason=reason,
         )
     else:
         overlap = [NEAR_ZERO - kept[metric] for metric in ORDER_BASED]
@@ -218,14 +234,14 @@ def _claims(
     roads = {"ROAD": mean["road_morf"], "ROAD, least relevant first": mean["road_lerf"]}
     yield decide(
         *(mean["calibration"] - road for road in roads.values()),
-        text=f"Calibration tells original and modified maps apart: its least distance is larger than ROAD's {by}.",
+        text="Calibration tells original and modified maps apart: its least distance is larger than ROAD's.",
         source="Definition 4.3",
         measured=list_values({"calibration": mean["calibration"], **roads}),
         ours=True,
     )
     yield decide(
         *(correlation - SLIGHT for correlation in orders.values()),
-        text=f"The modifications change the order of features only slightly: rank correlation above {SLIGHT:g} {by}.",
+        text=f"The modifications change the order of features only slightly: rank correlation above {SLIGHT:g}.",
         source="Section 5.2, caption of Fig. 7",
         measured=f"mean rank correlation with the original: {list_values(orders, 'z.2f')}",
     )
@@ -235,15 +251,37 @@ def draw(figure: Figure, example: Mapping[str, Floats], curves: Mapping[str, Any
     """Draw modified maps of one sample above the curves of the four metrics."""
     figure.set_size_inches(6.9, 3.5)
     above, below = figure.subfigures(2, 1, squeeze=False, height_ratios=(1, 1.75))[:, 0]
-    for axes, (name, values) in zip(above.subplots(1, len(example)), example.items(), strict=True):
-        axes.imshow(np.atleast_2d(values), cmap="viridis", vmin=0, vmax=1.6)
-        axes.set_title(name, fontsize=7)
-        axes.set_axis_off()
+    method, scheme = SHOWN
+    above.suptitle(f"(a) Maps of {paper_name(method)}", fontsize=8)
+    _show_maps(above.subplots(1, len(example)), example)
+    below.suptitle(f"(b) Curves of {paper_name(method)}, scheme {scheme}", fontsize=8)
     grid = below.subplots(1, len(METRICS))
     for axes, metric in zip(grid, METRICS, strict=True):
         _draw_metric(axes, curves, metric)
     handles, labels = grid[0].get_legend_handles_labels()
     below.legend(handles, labels, loc="outside lower center", ncols=len(labels))
+
+
+def draw_modified(figure: Figure, image: Floats, maps: Mapping[str, Mapping[str, Floats]]) -> None:
+    """Draw the original and the modified maps of the first image, a row for each method, all on one scale."""
+    columns = 1 + len(next(iter(maps.values())))
+    figure.set_size_inches(6.9, 6.9 / columns * len(maps) + 0.3)
+    grid = figure.subplots(len(maps), columns, squeeze=False)
+    for number, (row, (method, own)) in enumerate(zip(grid, maps.items(), strict=True)):
+        _show_maps(row, {"input": image, **own}, titles=number == 0)
+        row[0].set_title(f"{row[0].get_title()}\n{paper_name(method)}".strip(), fontsize=7)
+
+
+def _show_maps(row: Sequence[Axes], images: Mapping[str, Floats], *, titles: bool = True) -> None:
+    for axes, (name, values) in zip(row, images.items(), strict=True):
+        axes.imshow(
+            np.atleast_2d(values),
+            cmap="gray" if name == "input" else "viridis",
+            vmin=0,
+            vmax=None if name == "input" else 1.6,
+        )
+        axes.set_title(name if titles else "", fontsize=7)
+        axes.set_axis_off()
 
 
 def _draw_metric(axes: Axes, curves: Mapping[str, Any], metric: str) -> None:
@@ -270,7 +308,7 @@ def draw_distances(figure: Figure, tables: Mapping[str, Any]) -> None:
             for scheme, of_scheme in of_method.items():
                 x = [position + 0.16 * (k - 1) for position in range(len(METRICS))]
                 y = np.array([of_scheme[metric] for metric in METRICS], dtype=np.float64)
-                colour, label = styles[method].colour, f"{method}, {scheme}"
+                colour, label = styles[method].colour, f"{paper_name(method)}, {scheme}"
                 axes.plot(x, y, linestyle="", marker=markers[scheme], color=colour, label=label)
         for position, metric in enumerate(METRICS):
             ends = position - 0.35, position + 0.35

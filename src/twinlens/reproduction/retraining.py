@@ -42,6 +42,7 @@ EDGE_SHARE = 0.03  # of the pixels, removed by strategy 2 near the edge, include
 SPURIOUS_SHARE = 0.05  # of the pixels, black for the spurious edge
 MARGIN = 0.15  # difference in accuracy that counts as very different
 ALMOST = 0.85  # what counts as almost 90%
+_GREY = "#85858a"
 ORIGINAL, RETRAINED, MARKED = "original", "retrained", "marked"
 Accuracy = Mapping[str, Mapping[str, Estimate]]
 """Accuracy by the set that a network was trained on, and the one it was tested on."""
@@ -119,7 +120,7 @@ def run_retraining(options: ExperimentOptions, progress: Progress) -> Outcome:
     return Outcome(
         numbers=_numbers(experiment, SHARE, accuracy),
         claims=tuple(_claims(accuracy)),
-        figures={"retraining": partial(draw, samples=samples, accuracy=accuracy)},
+        figures={"retraining": partial(draw, samples=samples, accuracy=accuracy, chance=1 / experiment.classes)},
     )
 
 
@@ -135,7 +136,9 @@ def run_spurious_edge(options: ExperimentOptions, progress: Progress) -> Outcome
     return Outcome(
         numbers=_numbers(experiment, SPURIOUS_SHARE, accuracy),
         claims=tuple(_spurious_claims(accuracy)),
-        figures={"spurious-edge": partial(draw_spurious, samples=samples, accuracy=accuracy)},
+        figures={
+            "spurious-edge": partial(draw_spurious, samples=samples, accuracy=accuracy, chance=1 / experiment.classes)
+        },
     )
 
 
@@ -200,27 +203,33 @@ def _spurious_claims(accuracy: Accuracy) -> list[Claim]:
     ]
 
 
-def draw(figure: Figure, samples: list[Images], accuracy: Accuracy) -> None:
+def draw(figure: Figure, samples: list[Images], accuracy: Accuracy, chance: float) -> None:
     """Draw samples of both sets, and the accuracy of the original and the retrained networks on them."""
     figure.set_size_inches(6.9, 2.4)
-    *sheets, bars = figure.subplots(1, 3, width_ratios=(1, 1, 1.35))
+    *sheets, bars = figure.subplots(1, 3, width_ratios=(1, 1, 1.6))
     for axes, images, letter, name in zip(sheets, samples, "ab", (FIRST, SECOND), strict=True):
         show_images(axes, images, columns=3)
         axes.set_title(f"({letter}) {name}", fontsize=8)
-    sets = list(enumerate((FIRST, SECOND), start=1))
-    original = {f"original\non set {k}": accuracy[CLEAN][name] for k, name in sets}
-    show_bars(bars, original | {f"retrained\non set {k}": accuracy[name][name] for k, name in sets}, COLOURS[:2] * 2)
+    shown = {"original\nclean": accuracy[CLEAN][CLEAN]}
+    shown |= {
+        f"original\nset {letter}": accuracy[CLEAN][name] for letter, name in zip("ab", (FIRST, SECOND), strict=True)
+    }
+    shown |= {
+        f"retrained\nset {letter}": accuracy[name][name] for letter, name in zip("ab", (FIRST, SECOND), strict=True)
+    }
+    show_bars(bars, shown, [_GREY, *COLOURS[:2] * 2], chance=chance)
     bars.set_title("(c) test accuracy", fontsize=8)
 
 
-def draw_spurious(figure: Figure, samples: Images, accuracy: Accuracy) -> None:
-    """Draw samples of the images for retraining, and accuracy on the clean test set."""
+def draw_spurious(figure: Figure, samples: Images, accuracy: Accuracy, chance: float) -> None:
+    """Draw samples of the images for retraining, and the accuracy of both networks on clean and marked test images."""
     figure.set_size_inches(6.9, 2.2)
-    left, right = figure.subplots(1, 2, width_ratios=(2.2, 1))
+    left, right = figure.subplots(1, 2, width_ratios=(1.7, 1))
     show_images(left, samples, columns=5)
     left.set_title("(a) training images, 5% removed by class", fontsize=8)
-    show_bars(right, {name: row[CLEAN] for name, row in accuracy.items()}, COLOURS[:2])
-    right.set_title("(b) accuracy on clean test images", fontsize=8)
+    shown = {f"{name}\n{kind}": row[kind] for kind in (CLEAN, MARKED) for name, row in accuracy.items()}
+    show_bars(right, shown, [_GREY, COLOURS[1]] * 2, chance=chance)
+    right.set_title("(b) accuracy on test images", fontsize=8)
 
 
 RETRAINING = Experiment(

@@ -189,7 +189,8 @@ def _claims(losses: Losses, order: str, cannot: str) -> Iterator[Claim]:
     yield judge(
         far / 2 - near,
         text="On semi-natural data ROAD is very similar to that on synthetic data, and different on real data: less "
-        f"than half as far apart ({_ORDERED[order]}).",
+        "than half as far apart.",
+        reading=_ORDERED[order],
         source="Appendix D.1, caption of Fig. 12",
         measured=f"mean difference of accuracy {near.value:z.3f} to synthetic, {far.value:z.3f} to real data",
         unit="test images",
@@ -221,7 +222,8 @@ def _rank(
     loss = {method: losses.mean(name, method, order, levels) for method in (*better, *worse)}
     return judge(
         *((loss[a] - loss[b]) * sign for a in better for b in worse),
-        text=f"{text} ({_ORDERED[order]}).",
+        text=f"{text}.",
+        reading=_ORDERED[order],
         measured=f"mean loss of accuracy: {list_values(loss)}",
         unit="test images",
         **about,
