@@ -2,7 +2,7 @@
 
     python examples/transformer.py --out transformer-sheet.png [--epochs 8] [--digits 6]
 
-Needs the digits of `pip install "twinlens[demo]"`. One minute of training on one core.
+Needs the digits of `pip install ".[demo]"`. One minute of training on one core.
 """
 
 import argparse

@@ -91,3 +91,13 @@ def first_line(error: BaseException) -> str:
     """
     lines = str(error).strip().splitlines() or [type(error).__name__]
     return lines[0]
+
+
+def install_hint(extra: str) -> str:
+    """Return the command that installs an optional part; the package is not on an index yet.
+
+    Example:
+        >>> install_hint("ray")
+        'pip install ".[ray]" in a clone of twinlens'
+    """
+    return f'pip install ".[{extra}]" in a clone of twinlens'

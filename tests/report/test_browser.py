@@ -35,7 +35,7 @@ from twinlens.statistics.advice import Advice
 from twinlens.support.estimate import Estimate
 from twinlens.support.fields import to_json
 
-pytest.importorskip("selenium", reason="selenium is not installed: pip install 'twinlens[dev]'")
+pytest.importorskip("selenium", reason="selenium is not installed: pip install '.[dev]'")
 
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys

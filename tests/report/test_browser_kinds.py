@@ -10,7 +10,7 @@ from tests.report.page_checks import CLIPPED, CONTRAST
 from twinlens.report import write_report
 from twinlens.report.text_view import JOINED
 
-pytest.importorskip("selenium", reason="selenium is not installed: pip install 'twinlens[dev]'")
+pytest.importorskip("selenium", reason="selenium is not installed: pip install '.[dev]'")
 
 from selenium.webdriver.common.keys import Keys
 

@@ -14,7 +14,7 @@ from twinlens.report.run_summary import describe_run
 from twinlens.report.styles import method_styles
 from twinlens.support.fields import to_json
 
-pytest.importorskip("selenium", reason="selenium is not installed: pip install 'twinlens[dev]'")
+pytest.importorskip("selenium", reason="selenium is not installed: pip install '.[dev]'")
 
 pytestmark = needs_browser
 

@@ -18,7 +18,7 @@ from twinlens.report import format_table, write_report
 from twinlens.run.check_records import Check, CheckColumn, MethodCheck, store_check
 from twinlens.support.estimate import Estimate
 
-pytest.importorskip("selenium", reason="selenium is not installed: pip install 'twinlens[dev]'")
+pytest.importorskip("selenium", reason="selenium is not installed: pip install '.[dev]'")
 
 pytestmark = needs_browser
 

@@ -286,11 +286,12 @@ def test_without_the_extra(tmp_path, monkeypatch, capsys):
     data = image_folder(tmp_path / "images")
     asked = ["evaluate", "--model", model_file(tmp_path), "--data", data, "--out", str(tmp_path / "run")]
     assert main([*asked, "--engine", "ray"]) == 2
-    assert capsys.readouterr().err == 'twinlens: error: The engine "ray" needs Ray: pip install "twinlens[ray]"\n'
+    said = 'twinlens: error: The engine "ray" needs Ray: pip install ".[ray]" in a clone of twinlens\n'
+    assert capsys.readouterr().err == said
     monkeypatch.setitem(sys.modules, "upath", None)
     assert main([*asked[:-1], "s3://bucket/run"]) == 2
     assert capsys.readouterr().err == (
-        "twinlens: error: 's3://bucket/run' needs universal_pathlib: pip install \"twinlens[ray]\"\n"
+        "twinlens: error: 's3://bucket/run' needs universal_pathlib: pip install \".[ray]\" in a clone of twinlens\n"
     )
 
 

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from twinlens.data.images import reading
 from twinlens.data.samples import LARGEST_LABEL, ImageFiles, Samples, from_arrays, is_text, make_samples, printable
 from twinlens.data.texts import TEXT_NAMES, from_texts
-from twinlens.errors import DataError
+from twinlens.errors import DataError, install_hint
 from twinlens.models.mnist_cnn import mnist_digits
 from twinlens.support.arguments import checked
 from twinlens.support.files import check_regular, check_unpacked_size
@@ -429,7 +429,7 @@ _CIFAR = {
 def _imagenet20() -> Samples:
     package = importlib.util.find_spec("foolbox")
     if package is None or not package.submodule_search_locations:
-        raise DataError('imagenet20 comes with a package that is not installed. Run: pip install "twinlens[demo]"')
+        raise DataError(f"imagenet20 comes with a package that is not installed. Run: {install_hint('demo')}")
     folder = os.path.join(package.submodule_search_locations[0], "data")
     names = [name for name in _listed(folder) if name.startswith("imagenet_")]
     files = ImageFiles(folder, names, [os.path.splitext(name)[0] for name in names])

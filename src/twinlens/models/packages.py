@@ -8,7 +8,7 @@ from types import ModuleType
 
 import torch
 
-from twinlens.errors import ModelError, first_line
+from twinlens.errors import ModelError, first_line, install_hint
 
 
 def import_package(name: str, extra: str) -> ModuleType:
@@ -16,7 +16,7 @@ def import_package(name: str, extra: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except ImportError:
-        raise ModelError(f'This needs {name}: pip install "twinlens[{extra}]"') from None
+        raise ModelError(f"This needs {name}: {install_hint(extra)}") from None
     except RuntimeError as error:
         if "operator torchvision::" not in str(error):
             raise ModelError(f"{name} cannot be imported: {first_line(error)} Install it anew.") from error

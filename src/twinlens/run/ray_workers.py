@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 
-from twinlens.errors import DamagedError, RunError
+from twinlens.errors import DamagedError, RunError, install_hint
 from twinlens.run.units import Unit
 from twinlens.run.work import EvaluationWork, EvaluationWorker
 from twinlens.support.memory import keep_freed_memory
@@ -117,7 +117,7 @@ def import_ray() -> Any:
     try:
         return importlib.import_module("ray")
     except ImportError:
-        raise ImportError('The engine "ray" needs Ray: pip install "twinlens[ray]"') from None
+        raise ImportError(f'The engine "ray" needs Ray: {install_hint("ray")}') from None
 
 
 def _listed(versions: Mapping[str, str]) -> str:

@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
+from twinlens.errors import install_hint
+
 
 def as_path(path: str | os.PathLike[str]) -> Path:
     """Return the path of a file or a folder; an address such as s3://bucket/run is one on a file system of fsspec.
@@ -29,7 +31,7 @@ def as_path(path: str | os.PathLike[str]) -> Path:
         try:
             upath = importlib.import_module("upath")
         except ImportError:
-            raise ImportError(f'{path!r} needs universal_pathlib: pip install "twinlens[ray]"') from None
+            raise ImportError(f"{path!r} needs universal_pathlib: {install_hint('ray')}") from None
         # Other processes write to the same folders, which makes cached listings outdated.
         opened = upath.UPath(path, use_listings_cache=False)
     # A path on another file system is not a `Path`, but has all methods used here.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from twinlens.errors import install_hint
 from twinlens.support.arrays import Floats
 from twinlens.support.label_places import Box, place_labels
 
@@ -29,7 +30,7 @@ def import_pyplot() -> Any:
     try:
         from matplotlib import pyplot  # noqa: PLC0415 (an extra)
     except ImportError as error:
-        raise ImportError("Plotting needs matplotlib. Run: pip install 'twinlens[plot]'") from error
+        raise ImportError(f"Plotting needs matplotlib. Run: {install_hint('plot')}") from error
     return pyplot
 
 
