@@ -20,7 +20,7 @@ def run(capsys, *arguments):
 def test_one_experiment(tmp_path, capsys, calls):
     code, shown, said = run(capsys, "one", "--seed", 3, "--out", tmp_path)
     assert (code, said) == (0, "")
-    counts = "The paper's statements: 1 of 3 hold, 1 do not, 1 open. Our own: 0 of 1 hold, 1 by construction."
+    counts = "The paper's statements: 1 of 3 hold, 1 does not, 1 open. Our own: 0 of 1 hold, 1 by construction."
     for text in (
         "one: It <works>",
         "A smoke run: wine < water. Claims",

@@ -219,4 +219,4 @@ def test_claims_are_judged_again_where_the_start_of_soundness_matters(tiny, monk
         ("soundness", "a, judged above an accuracy of 0.04", "does not hold"),
         ("completeness", "a", "holds"),
     ]
-    assert count_verdicts(judged, ours=False) == "1 of 2 hold, 1 depend on the reading"
+    assert count_verdicts(judged, ours=False) == "1 of 2 hold, 1 depends on the reading"

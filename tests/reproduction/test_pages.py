@@ -44,7 +44,7 @@ def test_counts_are_written_and_others_stay(generate, calls, tmp_path, monkeypat
     written = generate.update_counts(page, "here", {"one": generate.find(tmp_path, "one")})
     assert "| [two](two.md) | stays |" in written
     assert "earlier" not in written
-    assert "1 do not" in written
+    assert "1 does not" in written
     assert generate.update_counts(page, "elsewhere", {}) == page
 
 

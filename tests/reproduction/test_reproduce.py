@@ -121,7 +121,7 @@ class TestPage:
         assert page.index("one: second") < page.index("one: first")
         assert [page.count(word) for word in ("✓ holds", "✗ does not", "? open", "= by construction")] == [1, 1, 1, 1]
         assert "A smoke run: wine &lt; water." in page
-        assert "The paper's statements: 1 of 3 hold, 1 do not, 1 open" in page
+        assert "The paper's statements: 1 of 3 hold, 1 does not, 1 open" in page
         assert "Our own: 0 of 1 hold, 1 by construction" in page
         assert "Open: so &amp; so" in page
 

@@ -113,11 +113,11 @@ def count_verdicts(claims: Iterable[Claim], *, ours: bool) -> str:
         ('1 of 2 hold, 1 open', 'none')
     """
     verdicts = [statement_verdict(readings) for readings in group_statements(claims, ours=ours).values()]
-    words = {"does not hold": "do not", "depends on the reading": "depend on the reading"}
+    several = {"does not": "do not", "depends on the reading": "depend on the reading"}
     others = [
-        f"{count} {words.get(verdict, verdict)}"
+        f"{count} {several.get(word, word) if count > 1 else word}"
         for verdict in get_args(Verdict)[1:]
-        if (count := verdicts.count(verdict))
+        if (count := verdicts.count(verdict)) and (word := verdict.removesuffix(" hold"))
     ]
     return ", ".join([f"{verdicts.count('holds')} of {len(verdicts)} hold", *others]) if verdicts else "none"
 
