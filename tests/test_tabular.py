@@ -7,10 +7,12 @@ from sklearn.datasets import load_breast_cancer
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.model_selection import train_test_split
+from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import nn
 
 import twinlens as tl
+from twinlens.models.callables import from_function
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +59,12 @@ def test_a_random_forest(data):
         forest.predict_proba(test)[np.arange(len(labels)), labels].mean(), abs=0.02
     )
     assert 0 < curve.values[-1] <= 1
+
+
+def test_a_pipeline_is_called_by_its_last_step(data):
+    linear = make_pipeline(StandardScaler(), LogisticRegression()).fit(data[0], data[1])
+    assert from_function(linear, on_arrays=True).name == "LogisticRegression"
+    assert from_function(linear[-1], on_arrays=True).name == "LogisticRegression"
 
 
 def test_constant_imputation_of_rows(data):
