@@ -19,9 +19,9 @@ def test_integers_are_taken_as_tokens_and_only_where_they_may_be():
 
 def test_a_loaded_model_is_refused_with_its_module_as_the_remedy():
     loaded, inputs = tl.load_model("mnist-cnn"), torch.zeros(2, 1, 28, 28)
-    with pytest.raises(TypeError, match="got LoadedModel. Pass its `module`, and inputs as that expects them"):
+    with pytest.raises(TypeError, match=r"got LoadedModel\. Pass its `module`, and inputs as that expects them"):
         tl.completeness(loaded, inputs, [0, 1], torch.ones(2, 28, 28))
-    with pytest.raises(TypeError, match="got int.$"):
+    with pytest.raises(TypeError, match=r"got int\.$"):
         tl.completeness(3, inputs, [0, 1], torch.ones(2, 28, 28))
 
 
