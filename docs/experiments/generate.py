@@ -178,7 +178,7 @@ def table(stored):
             lines += [f"| {' | '.join(map(cell, row))} |" for row in rows]
         lines.append("")
     over = sorted({claim.over for claim in stored.claims if claim.over})
-    return "\n".join([*lines, f"Margins with 95% intervals over {' and '.join(over)}."])
+    return "\n".join([*lines, f"Margins with 95% intervals over {', '.join(over)}."])
 
 
 def distances(stored, label):
