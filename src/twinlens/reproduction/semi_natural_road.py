@@ -128,12 +128,14 @@ def _measure(
     order = np.random.default_rng(stream(seed, "explained")).permutation(len(inputs))
     some = np.sort(order[: EXPLAINED if experiment.options.data else FEW])
     explained, targets, ids = inputs[some], labels[some], [f"{k:05d}" for k in some]
-    measured = {}
+    measured: dict[str, tuple[dict[str, RemovalCurve], dict[str, Curve]]] = {}
     for title, maps in explain(
         network, explained, targets, METHODS, experiment, ids=ids, task=f"ROAD on {name} images"
     ):
         case = network, explained, targets, maps
-        removal = {order: road(*case, order=order, levels=LEVELS, ids=ids, seed=seed) for order in ORDERS}
+        removal: dict[str, RemovalCurve] = {
+            order: road(*case, order=order, levels=LEVELS, ids=ids, seed=seed) for order in ORDERS
+        }
         steps = probe_samples(Soundness(estimator="rank"), *case, {"ids": ids, "seed": seed})
         measured[title] = removal, {metric: read(*steps) for metric, read in PAIR.items()}
     return measured
