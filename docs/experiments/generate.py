@@ -17,13 +17,18 @@ import shutil
 import sys
 from pathlib import Path
 
+from twinlens.laboratory.modifications import SCHEMES
 from twinlens.reproduction import EXPERIMENTS
 from twinlens.reproduction.claims import Claim, count_verdicts, group_statements, statement_verdict
+from twinlens.reproduction.comparison_figures import paper_name
 from twinlens.reproduction.experiment_storage import read_stored
 from twinlens.reproduction.order_vs_value import PAPER_DISTANCES
 
+PAPER_DEVIATIONS = {"completeness": 0.112, "soundness": 0.046, "deletion": 0.011, "road_morf": 0.009}
+"""Deviations of the same nine cells in the paper's Table 1."""
+
 HERE = Path(__file__).parent
-DATA = {"cifar10": "CIFAR-10", "imagenet": "ImageNet"}
+DATA = {"cifar10": "CIFAR-10", "cifar10-100": "CIFAR-10", "imagenet": "ImageNet"}
 """Names of the data in tables, by label; others have the name in the results."""
 HEADS = {
     "completeness": "completeness (paper)",
@@ -62,6 +67,9 @@ FIGURES = {
 SHOWN = {
     "cifar10": "CIFAR-10",
     "cifar10-six": "CIFAR-10, six methods",
+    "cifar10-100": "CIFAR-10, 100 images",
+    "cifar10-150": "CIFAR-10, 150 images, all readings",
+    "cifar10-variance": "CIFAR-10, 1,000 images, 0.3 as a variance",
     "imagenet": "ImageNet",
     "imagenet-all": "ImageNet, all methods",
     "smoke": "smoke run",
@@ -170,22 +178,35 @@ def table(stored):
             lines += [f"| {' | '.join(map(cell, row))} |" for row in rows]
         lines.append("")
     over = sorted({claim.over for claim in stored.claims if claim.over})
-    return "\n".join([*lines, f"Margins with 95% intervals over {' and '.join(over)}."])
+    return "\n".join([*lines, f"Margins with 95% intervals over {', '.join(over)}."])
 
 
 def distances(stored, label):
-    """The mean least distances of order-vs-value, of both variants."""
+    """The mean least distances of order-vs-value, of both variants, with their deviation over methods and schemes."""
     results = json.loads((stored.path / "results.json").read_text(encoding="utf-8"))
     data = DATA.get(label, results["data"])
     lines = [f"| mean least distance | {' | '.join(HEADS.values())} |", "|---|" + "---|" * len(HEADS)]
-    rows = {"the paper: VGG16, 5,000 images": PAPER_DISTANCES}
+    rows = {"the paper: VGG16, 5,000 images": (PAPER_DISTANCES, PAPER_DEVIATIONS)}
     for variant, distances in results["distances"].items():
         name = {"ours": "our variant", "literal": "to the letter"}[variant]
-        rows[f"{name}: {data}, {results['samples']:,} images"] = distances["mean"]
-        rows |= {f"– {scheme}, {name}": means for scheme, means in distances["by_scheme"].items()}
-    for name, means in rows.items():
-        cells = (f"{means[metric]:z.3f}" if metric in means else "–" for metric in HEADS)
+        rows[f"{name}: {data}, {results['samples']:,} images"] = distances["mean"], distances["deviation"]
+        rows |= {f"– {scheme}, {name}": (means, {}) for scheme, means in distances["by_scheme"].items()}
+    for name, (means, deviations) in rows.items():
+        ends = {metric: f" ± {deviations[metric]:z.3f}" if metric in deviations else "" for metric in HEADS}
+        cells = (f"{means[metric]:z.3f}{ends[metric]}" if metric in means else "–" for metric in HEADS)
         lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def areas(stored):
+    """The areas of order-vs-value by our metrics, of the variant that keeps the order."""
+    of = json.loads((stored.path / "results.json").read_text(encoding="utf-8"))["areas"]["ours"]
+    lines = [f"| {HEADS['soundness_rank']} or calibration | {' | '.join(SCHEMES)} |", "|---|" + "---|" * len(SCHEMES)]
+    for metric in ("soundness_rank", "calibration"):
+        for method in dict.fromkeys(name.partition(", ")[0] for name in of[metric]):
+            values = [of[metric][f"{method}, {scheme}"] for scheme in SCHEMES]
+            cells = (" / ".join(f"{own[v]:.2f}" for v in ("remove", "original", "introduce")) for own in values)
+            lines.append(f"| {HEADS[metric]}, {paper_name(method)} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
@@ -229,6 +250,7 @@ def write_pages(directories):
             if name == "order-vs-value":
                 rows = distances(stored, label)
                 text = between(text, f"<!-- distances {label} -->", "<!-- end of distances -->", rows)
+                text = between(text, f"<!-- areas {label} -->", "<!-- end of areas -->", areas(stored))
             page.write_text(text, encoding="utf-8")
             for figure in stored.figures:
                 shown = f"{figure}.png" if label == "smoke" else f"{figure}-{label}.png"

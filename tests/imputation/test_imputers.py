@@ -19,9 +19,9 @@ from twinlens.imputation.imputers import (
 from twinlens.imputation.linear_system import solve_direct
 
 
-def test_small_images_are_imputed_as_by_the_authors_code():
+def test_images_are_imputed_as_by_the_authors_code():
     cases = imputation_cases()
-    assert len(cases) == 6
+    assert len(cases) == 8
     for case in cases.values():
         image, keep = case["image"], case["mask"].astype(bool)
         filled = tl.impute_linear(torch.from_numpy(image)[None], torch.from_numpy(keep)[None])

@@ -397,7 +397,7 @@ def test_small_cases_are_solved_as_the_definition_reads(method):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_small_cases_of_the_authors_code(method):
+def test_cases_of_the_authors_code(method):
     for name, case in imputation_cases().items():
         check_solution(method, case["image"], case["mask"] == 1, case["imputed"], name)
 

@@ -102,3 +102,25 @@ def test_readings_are_rows_below_their_statement(generate, calls, tmp_path):
         "| – a |  | 0.5 |  | holds |",
         "| – b |  | 0.5 |  | **does not hold**: so & so |",
     ]
+
+
+SETTINGS = {"0.01", "0.04", "0.05", "0.001", "0.0001", "0.005"}
+"""Settings that prose may name: epsilon, start levels, limits and learning rates."""
+
+
+def unsupported(page):
+    """Numbers of two digits and more after the point that the prose of a page has and none of its tables."""
+    lines = [line for line in page.split("\n") if not line.startswith("    ")]
+    table, prose = ("\n".join(line for line in lines if line.startswith("|") is inside) for inside in (True, False))
+    return set(re.findall(r"(?<![\w.])\d*\.\d\d+(?![\w.])", prose)) - SETTINGS - set(re.findall(r"\d*\.\d+", table))
+
+
+def test_numbers_without_a_table_are_noticed():
+    page = "IG has 0.81, and 1.5 of it.\n\n    --limit 0.33\n\n| a | 0.810 |\nThe limit is 0.01."
+    assert unsupported(page) == {"0.81"}
+    assert not unsupported(page.replace("0.810", "0.81 [0.7, 0.9]"))
+
+
+@pytest.mark.parametrize("page", sorted(PAGES.glob("*.md")), ids=lambda page: page.stem)
+def test_prose_repeats_no_number_that_no_table_has(page):
+    assert not unsupported(page.read_text(encoding="utf-8"))

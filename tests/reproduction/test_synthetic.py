@@ -65,10 +65,13 @@ def test_a_small_run(tmp_path):
     assert [rows for _, rows in progress.advances] == [1] * 100
     assert progress.done == progress.announced
     verdicts = {(claim.text, claim.reading): claim.verdict for claim in outcome.claims}
-    assert (len(verdicts), sum(claim.ours for claim in outcome.claims)) == (22, 9)
-    assert [len(group_statements(outcome.claims, ours=ours)) for ours in (False, True)] == [5, 5]
+    assert (len(verdicts), sum(claim.ours for claim in outcome.claims)) == (27, 14)
+    assert [len(group_statements(outcome.claims, ours=ours)) for ours in (False, True)] == [5, 9]
     assert {claim.ours for claim in outcome.claims if "zero weights" in claim.text} == {True}
-    assert {claim.over for claim in outcome.claims if claim.verdict != "by construction"} == {"20 trials"}
+    assert {claim.over for claim in outcome.claims if claim.verdict != "by construction"} == {
+        "20 trials",
+        "1,000 samples",
+    }
     paper, exact = "On the paper's set, ", "thresholds relative to the exact map"
     against, anywhere = "on evidence against the label", "on any feature"
     assert verdicts[paper + "introducing attribution lowers soundness.", against] == "holds"
@@ -80,6 +83,10 @@ def test_a_small_run(tmp_path):
     assert verdicts[improves, f"{against}, {exact}"] == "does not hold"
     unread = [key for key in verdicts if "zero weights" in key[0] and "leaves completeness as it is" in key[0]]
     assert [verdicts[key] for key in unread] == ["holds"] * 3
+    # Our own pair notices every change, also where accuracy is blind.
+    pair = [claim for claim in outcome.claims if "as a rank" in claim.text or "as a share" in claim.text]
+    assert [claim.verdict for claim in pair] == ["holds"] * 5
+    assert sum("as a rank" in claim.text for claim in pair) == 3
     fixed = [claim for claim in outcome.claims if claim.verdict == "by construction"]
     assert [claim.measured[:14] for claim in fixed] == ["at least 1.000"] * 4
     check_figures(outcome)

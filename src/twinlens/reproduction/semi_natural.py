@@ -162,6 +162,7 @@ def draw(figure: Figure, results: Mapping[str, MarkedResults]) -> None:
     for axes, (kind, own) in zip(right.subplots(len(results), 1, sharex=True), results.items(), strict=True):
         show_bars(axes, own.shares, [BUILT_IN[METHODS[name]].colour for name in own.shares])
         axes.set_ylabel(f"Attr%, {kind}", fontsize=7)
+        axes.tick_params(axis="x", labelsize=6)
     right.suptitle("(b) share of attribution inside the watermark", fontsize=8)
 
 

@@ -3,7 +3,8 @@
 The paper's set has 200 independent features; the label is the sign of their sum. "Randomly add attribution" is read in
 two ways: on evidence against the label, and on any feature. In a second set, our own, every second weight is zero, and
 attribution is introduced on features that the model does not read. The model is a sum: a sweep is a cumulative sum over
-the ranking, and thousands of trials take seconds. The numbers are those of `soundness` and `completeness`.
+the ranking, and thousands of trials take seconds. The numbers are those of `soundness` and `completeness`. Our own pair
+of metrics is measured on the first trial, by calling the model.
 
 Shapes: N samples, F features, L levels, B samples of a block.
 """
@@ -19,11 +20,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from twinlens.imputation.imputers import ConstantImputer
 from twinlens.laboratory.tasks import linear
+from twinlens.metrics.measuring import probe_samples
 from twinlens.metrics.protocols import PROTOCOLS
 from twinlens.metrics.removal import THRESHOLDS
+from twinlens.metrics.soundness import Soundness
+from twinlens.metrics.step_curve import completeness_share, soundness_rank
 from twinlens.probing.ranking import rank_features
-from twinlens.reproduction.claims import Claim, format_value, judge
+from twinlens.reproduction.claims import Claim, area_of, format_value, judge, list_values
 from twinlens.reproduction.experiment import (
     MAP_READINGS,
     Experiment,
@@ -34,6 +39,7 @@ from twinlens.reproduction.experiment import (
 )
 from twinlens.support.arrays import Floats
 from twinlens.support.estimate import Estimate
+from twinlens.support.fields import to_json
 from twinlens.support.plotting import COLOURS
 from twinlens.support.progress import Progress
 from twinlens.support.randomness import stream
@@ -57,6 +63,10 @@ COMPLETENESS = {
 }
 """The curves of completeness with their thresholds: for maps scaled to 1, scaled before the change, or not scaled."""
 
+INTRODUCED = {INTRODUCE: "evidence against the label", ANYWHERE: "any feature"}
+"""Where attribution is introduced on the paper's set; on the other one, on features that the model does not read."""
+
+_PAIR = {"soundness as a rank": soundness_rank, "completeness as a share": completeness_share}
 _STYLES = {
     TRUTH: (COLOURS[0], "-", "o"),
     REMOVE: (COLOURS[1], "--", "s"),
@@ -106,9 +116,13 @@ def linear_set(samples: int = SAMPLES, *, every: int = 1, seed: int = 0) -> Line
 SETS = {"paper": 1, "zero weights": 2}
 """The sets by name: with 1 the model reads every feature, with 2 every second."""
 
+_WHERE = {"paper": "the paper's set", "zero weights": "the set with zero weights"}
+
 
 def modify(data: LinearSet, change: str, trial: int, *, seed: int = 0) -> Floats:
-    """Return the maps (N, F) of one trial; random amounts up to a map's maximum are introduced."""
+    """Return the maps (N, F) of one trial, or the exact ones; random amounts up to a map's maximum are introduced."""
+    if change == TRUTH:
+        return data.information
     numbers = np.random.default_rng(stream(seed, change, trial)).random(data.information.shape)
     if change == REMOVE:
         return np.where(numbers < SHARE, 0.0, data.information)
@@ -163,6 +177,20 @@ def _sweep(data: LinearSet, maps: Floats, block: slice) -> tuple[Floats, NDArray
     return np.cumsum(values, axis=1)[:, _LAST], evidence[:, _LAST] > 0, evidence[:, -1:] - lost > 0
 
 
+def measure_pair(data: LinearSet, maps: Floats, *, seed: int) -> dict[str, Estimate]:
+    """Estimate our own pair of metrics for maps (N, F), over samples."""
+    metric = Soundness(estimator="rank", imputer=ConstantImputer(0.0))
+    labels = np.ones(len(maps), dtype=np.int64)
+    steps = probe_samples(metric, _log_odds, data.evidence, labels, maps, {"seed": seed, "output": "logits"})
+    return {name: area_of(read(*steps)) for name, read in _PAIR.items()}
+
+
+def _log_odds(evidence: Floats) -> Floats:
+    # Scores have log-odds of the size that networks have.
+    total = evidence.sum(axis=1) * 4 / np.sqrt(FEATURES)
+    return np.stack([np.zeros_like(total), total], axis=1)
+
+
 def run(options: ExperimentOptions, progress: Progress) -> Outcome:
     """Run the experiment; `limit` is the number of trials of each kind."""
     unused = ["data", "classes", "model", "weights", "leave_out", "epochs", "compile", *MAP_READINGS]
@@ -178,6 +206,13 @@ def run(options: ExperimentOptions, progress: Progress) -> Outcome:
             each.append(measure(data[name], modify(data[name], change, trial, seed=options.seed)))
             progress.advance(f"{name} set, {change}", 1)
         curves[name][change] = _stacked(each)
+    pair = {
+        name: {
+            change: measure_pair(own, modify(own, change, 0, seed=options.seed), seed=options.seed)
+            for change in (TRUTH, REMOVE, *own.introducible)
+        }
+        for name, own in data.items()
+    }
     sets = {name: {change: _summary(trials) for change, trials in own.items()} for name, own in curves.items()}
     numbers: dict[str, Any] = {
         "samples": SAMPLES,
@@ -186,10 +221,12 @@ def run(options: ExperimentOptions, progress: Progress) -> Outcome:
         "predictive_levels": list(PREDICTIVE),
         "thresholds": list(THRESHOLDS),
         "sets": sets,
+        "pair": to_json(pair),
     }
+    claims = [claim for name, own in curves.items() for claim in _claims(name, own)]
     return Outcome(
         numbers=numbers,
-        claims=tuple(claim for name, own in curves.items() for claim in _claims(name, own)),
+        claims=(*claims, *(claim for name, own in pair.items() for claim in _pair_claims(name, own))),
         figures={"synthetic": lambda figure: draw(figure, sets)},
     )
 
@@ -222,7 +259,7 @@ def _rise(curves: Mapping[str, Curves], change: str, metric: str) -> Estimate:
 def _claims(name: str, curves: Mapping[str, Curves]) -> Iterator[Claim]:
     ours = name != "paper"
     decide = partial(judge, ours=ours, unit="trials", relevant=0.0)  # margins include what is noticeable
-    where = "the set with zero weights" if ours else "the paper's set"
+    where, on = _WHERE[name], _introduced(name)
     for change, text in ((TRUTH, "the exact map has soundness 1"), (REMOVE, "removing leaves soundness as it is")):
         lowest = curves[change]["soundness"].min()
         yield Claim(
@@ -234,10 +271,6 @@ def _claims(name: str, curves: Mapping[str, Curves]) -> Iterator[Claim]:
             "does so counts as sound",
             ours=ours,
         )
-    on = {
-        INTRODUCE: "features that the model does not read" if ours else "evidence against the label",
-        ANYWHERE: "any feature",
-    }
     introduced = [change for change in curves if change in on]
     for change in introduced:
         rise = _rise(curves, change, "soundness")
@@ -269,6 +302,29 @@ def _claims(name: str, curves: Mapping[str, Curves]) -> Iterator[Claim]:
                 source="Section 5.1: what is expected",
                 measured=f"mean change {format_value(rise, '+z.3f')}",
             )
+
+
+def _pair_claims(name: str, pair: Mapping[str, Mapping[str, Estimate]]) -> Iterator[Claim]:
+    """Judge by our own pair of metrics whether soundness notices what is introduced, and completeness what is not."""
+    sound, complete = _PAIR
+    on = _introduced(name)
+    for change in pair:
+        if change == TRUTH:
+            continue
+        metric = complete if change == REMOVE else sound
+        exact, changed = pair[TRUTH][metric], pair[change][metric]
+        yield judge(
+            exact - changed,
+            text=f"On {_WHERE[name]}, {'removing' if change == REMOVE else 'introducing'} attribution lowers {metric}.",
+            reading=f"on {on[change]}" if change in on else "",
+            source="Section 5.1, Fig. 6",
+            measured=list_values({TRUTH: exact, change: changed}),
+            ours=True,
+        )
+
+
+def _introduced(name: str) -> Mapping[str, str]:
+    return INTRODUCED if name == "paper" else {INTRODUCE: "features that the model does not read"}
 
 
 def draw(figure: Figure, sets: Mapping[str, Any]) -> None:
