@@ -285,14 +285,14 @@ function checks() {
 function checkPanel(check) {
   const notes = [check.reading, ...check.notes].map(text => element('p', { class: 'quiet' }, name(text)));
   const inside = [
-    methodTable(check.title, check.table),
+    methodTable(check.title, check.table, { rowTitle: check.rows }),
     check.steps.length > 1 ? chartFigure(`check ${check.name}`, stepsOption(check)) : null,
     ...notes,
     element('p', { class: 'quiet' }, name(`${check.options}. ${check.source}.`)),
   ];
   // A check of the run as a whole is one line; its numbers by method are folded.
   const body = check.line
-    ? [element('p', {}, name(check.line)), fold('By method', ...inside)]
+    ? [element('p', {}, name(check.line)), fold(`By ${check.rows}`, ...inside)]
     : [element('p', {}, name(check.question)), ...inside];
   return element('section', { class: 'check', 'data-check': check.name }, element('h3', {}, name(check.title)), ...body);
 }

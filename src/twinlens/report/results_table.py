@@ -290,7 +290,7 @@ def side_columns(evaluation: StoredRun) -> dict[Column, Mapping[str, Estimate]]:
 
 
 def check_table(check: Check, methods: Sequence[str]) -> ResultsTable:
-    """Build the table of a check, with the methods in this order."""
+    """Build the table of a check, with the methods, or its other rows, in this order."""
     columns = tuple(Column(key=column.title, heading=column.heading, kind="side") for column in check.columns)
     rows = [
         Row(

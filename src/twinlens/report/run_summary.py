@@ -182,7 +182,8 @@ def _check(check: Check, results: Results) -> dict[str, JSON]:
     options = ", ".join(
         f"{name.replace('_', ' ')} {show_setting(value)}" for name, value in check.options.items() if value
     )
-    methods = [name for name in results.best_first() if name in check.methods]
+    ordered = results.best_first() if check.rows == "method" else check.methods
+    methods = [name for name in ordered if name in check.methods]
     return {
         "name": check.name,
         "title": check.title,
@@ -190,6 +191,7 @@ def _check(check: Check, results: Results) -> dict[str, JSON]:
         "source": check.source,
         "reading": check.reading,
         "line": check.line,
+        "rows": check.rows,
         "options": f"{check.samples} samples" + (f"; {options}" if options else ""),
         "table": to_json(check_table(check, methods)),
         "stepTitle": check.step_title,
