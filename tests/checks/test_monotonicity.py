@@ -151,7 +151,7 @@ def made(tmp_path_factory):
 
 
 def test_the_check_reads_every_stored_sweep_and_calls_no_model(made, monkeypatch):
-    for name in ("twinlens.run.setup.load_model", "twinlens.run.setup.open_data"):
+    for name in ("twinlens.run.setup.load_model", "twinlens.run.setup.open_labelled"):
         monkeypatch.setattr(name, lambda *_, **__: pytest.fail("model or data are loaded"))
     evaluation = tl.open_evaluation(made)
     check = run_check(evaluation, "monotonicity", options=CheckOptions(fall=0.02))

@@ -161,11 +161,9 @@ def fine_tuned_check(run: CheckedRun) -> CheckResult:
 
     removal = [accuracy_of(inner.curve(reference, PAIR[0]).table, run.seed).value for inner in (before, after)]
     tau = ", ".join(f"{NAMES[metric]} {value}" for metric, value in zip(PAIR, taus, strict=True))
-    which = f": {changes.describe_reversed(NAMES)}" if changes.reversed else ""
     line = (
-        f"After fine-tuning on inputs with features removed at random, {len(changes.reversed)} of {changes.decided} "
-        f"verdicts are reversed{which}; {len(changes.lost)} are no longer decided. Kendall's tau of the rankings: "
-        f"{tau}."
+        f"After fine-tuning on inputs with features removed at random, {changes.describe(NAMES)}. Kendall's tau of the "
+        f"rankings: {tau}."
     )
     notes = (
         f"Fine-tuned for {run.options.epochs} epochs on {len(run.training_samples):,} samples. Accuracy on the checked "

@@ -99,7 +99,7 @@ def imputers_check(run: CheckedRun) -> CheckResult:
         raise ValueError("`name` imputers compares imputers of numbers, and the inputs of this run are tokens.")
     imputers = find_imputers(run.options.imputers, main_imputer(run), neighbours=data.has_neighbours)
     metrics = {
-        f"{metric} {name}": dataclasses.replace(value, imputer=imputer)  # type: ignore[type-var] # a dataclass
+        f"{metric} {name}": dataclasses.replace(value, imputer=imputer)
         for name, imputer in imputers.items()
         for metric, value in headline_pair(run).items()
     }
@@ -122,7 +122,7 @@ def imputers_check(run: CheckedRun) -> CheckResult:
         methods={name: row(name) for name in imputers},
         samples=len(run.samples),
         steps=tuple(f"{NAMES[metric]}, {method}" for metric in PAIR for method in run.names),
-        notes=tuple(_describe(name, own) for name, own in changes.items()),
+        notes=tuple(f"Under {name}, {own.describe(NAMES)}." for name, own in changes.items()),
         line=_line(main, changes, taus, run.evaluation.results.baselines),
     )
 
@@ -142,24 +142,17 @@ def _line(
     """Return the outcome in two sentences."""
     decided = next(iter(changes.values())).decided
     reversals = {name: len(own.reversed) for name, own in changes.items() if own.reversed}
+    outcome = f"None of {decided} verdicts under {main} is reversed under {', '.join(changes)}"
     if reversals:
         counts = ", ".join(f"{count} under {name}" for name, count in reversals.items())
-        alone = sum(not {pair.first, pair.second} & {*baselines} for own in changes.values() for pair in own.reversed)
+        alone = sum(own.without(baselines) for own in changes.values())
         outcome = (
             f"The ranking does not survive every imputer: of {decided} verdicts under {main} these are reversed: "
             f"{counts}; {alone or 'none'} of them without a baseline method"
         )
-    else:
-        outcome = f"None of {decided} verdicts under {main} is reversed under {', '.join(changes)}"
     ranges = [
         f"{NAMES[metric]} {min(values):.2f} to {max(values):.2f}"
         for k, metric in enumerate(PAIR)
-        if (values := [each[k].value for each in taus.values() if each[k].value is not None])
+        if (values := [value for each in taus.values() if (value := each[k].value) is not None])
     ]
     return f"{outcome}. Kendall's tau with the ranking under {main}: {', '.join(ranges)}."
-
-
-def _describe(name: str, changes: VerdictChanges) -> str:
-    counts = f"{len(changes.same)} verdicts stay, {len(changes.lost)} are no longer decided"
-    which = f" {len(changes.reversed)} are reversed: {changes.describe_reversed(NAMES)}." if changes.reversed else ""
-    return f"Under {name}, {counts}.{which}"

@@ -5,7 +5,7 @@ Shapes: R resamples, M methods, K pairs of methods.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -79,9 +79,17 @@ class VerdictChanges:
         """Return the share of the decided comparisons."""
         return Estimate(value=len(pairs) / self.decided if self.decided else None, samples=self.decided)
 
-    def describe_reversed(self, names: Mapping[str, str]) -> str:
-        """List the reversed comparisons, as they were before; `names` are those of the metrics."""
-        return ", ".join(f"{_better(pair)} in {names[pair.metric]}" for pair in self.reversed)
+    def without(self, baselines: Collection[str]) -> int:
+        """Count the reversed comparisons of two methods that are no baselines."""
+        return sum(not {pair.first, pair.second} & {*baselines} for pair in self.reversed)
+
+    def describe(self, names: Mapping[str, str]) -> str:
+        """Count what became of the verdicts, and list the reversed ones as they were; `names` are those of metrics."""
+        turned = ", ".join(f"{_better(pair)} in {names[pair.metric]}" for pair in self.reversed)
+        lost = f"{len(self.lost)} {'is' if len(self.lost) == 1 else 'are'} no longer decided"
+        verb = "is" if len(self.reversed) == 1 else "are"
+        count = len(self.reversed) or "none"
+        return f"{count} of {self.decided} verdicts {verb} reversed{': ' * bool(turned)}{turned}; {lost}"
 
 
 def _change(before: Pair, then: Pair) -> str:
