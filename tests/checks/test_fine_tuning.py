@@ -10,8 +10,8 @@ from tests.checks.conftest import content_of_run
 from twinlens.checks import fine_tuning
 from twinlens.checks.check_catalogue import run_check
 from twinlens.checks.check_definition import CheckOptions
-from twinlens.checks.distribution import random_removal
 from twinlens.checks.fine_tuning import fine_tuned
+from twinlens.checks.probe_distribution import probe_distribution
 from twinlens.models.training import Training, train
 
 SHORT = Training(epochs=10, batch_size=32, rate=0.01)
@@ -37,7 +37,7 @@ def test_the_copy_knows_removed_features_and_the_model_stays():
     assert torch.equal(torch.random.get_rng_state(), state)
     assert torch.equal(model[0].weight, weights)
     assert not copy.training
-    before, after = (random_removal(each, x, labels, imputer=odd, levels=(0.5,)) for each in (model, copy))
+    before, after = (probe_distribution(each, x, labels, imputer=odd, levels=(0.5,)) for each in (model, copy))
     assert after.correct[:, 1].mean() > before.correct[:, 1].mean() + 0.1
     again = fine_tuned(model, (x, labels), imputer=odd, training=SHORT)
     assert torch.equal(again[0].weight, copy[0].weight)

@@ -70,17 +70,22 @@ def metric_agreement(
         >>> found.together.value  # both orders rank the three maps alike
         1.0
     """
-    names = list(next(iter(curves.values()), {}))
-    if len(curves) < 2 or not names or any([*own] != names for own in curves.values()):
-        raise ValueError("`curves` must hold two or more methods, all with the same metrics.")
+    rows = list(curves.values()) if isinstance(curves, Mapping) else []
+    if len(rows) < 2 or not all(isinstance(own, Mapping) and own and [*own] == [*rows[0]] for own in rows):
+        raise ValueError(
+            "`curves` must hold two or more methods, each with its curves by metric, all the same metrics."
+        )
+    names, all_ids = list(rows[0]), {curve.table.ids for own in rows for curve in own.values()}
+    if len({tuple(sorted(ids)) for ids in all_ids}) > 1:
+        raise ValueError("`curves` must be measured on the same samples. Take the common ones with ProbeTable.take.")
     areas = {
         metric: [
             bootstrap(own[metric], resamples=resamples, seed=seed).compared_area(high=(high or {}).get(metric))
-            for own in curves.values()
+            for own in rows
         ]
         for metric in names
     }
-    ids = sorted(next(iter(curves.values()))[names[0]].table.ids)
+    ids = sorted(next(iter(all_ids)))
     ranks = np.stack([_ranks(areas[metric]) for metric in names], axis=1)  # (1 + R, K, M)
     pairs = {
         (one, other): _alpha_of(ranks[:, [one, other]])

@@ -23,10 +23,11 @@ from twinlens.checks.imputer_choice import accuracy_of
 from twinlens.checks.rank_agreement import VerdictChanges, kendall
 from twinlens.checks.remeasuring import NAMES, PAIR, areas_of, headline_pair, main_imputer, random_maps, remeasure
 from twinlens.checks.result_store import digest_of
-from twinlens.imputation.imputers import Imputer, LinearImputer, describe_imputer
+from twinlens.errors import short_repr
+from twinlens.imputation.imputers import Imputer, LinearImputer, describe_imputer, find_imputer
 from twinlens.models.training import Batches, Training, check_examples, train
 from twinlens.probing.answers import CLASSIFICATION
-from twinlens.probing.model_call import Labels, find_device
+from twinlens.probing.model_call import Labels, check_inputs, find_device
 from twinlens.run.check_records import FOLDER, CheckColumn, MethodCheck
 from twinlens.support.arguments import checked
 from twinlens.support.arrays import ArrayLike
@@ -89,14 +90,19 @@ def fine_tuned(
         >>> better is model
         False
     """
-    inputs, labels = check_examples(*train_data)
-    assert isinstance(inputs, Tensor)  # never made on demand
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"`model` must be an nn.Module; got {short_repr(model)}.")
+    if not isinstance(train_data, (tuple, list)) or len(train_data) != 2:
+        raise TypeError(f"`train_data` must be inputs and labels, two arrays; got {short_repr(train_data)}.")
+    imputer = find_imputer(imputer)
+    inputs, _ = check_inputs(train_data[0], None)
+    _, labels = check_examples(inputs, train_data[1])
     shown = progress or Quiet()
     shown.begin({_TASK: training.epochs})
     return train(
         lambda: copy.deepcopy(model),
         _Masked(inputs.cpu(), imputer),
-        labels,
+        labels.numpy(),
         training=training,
         seed=seed,
         device=find_device(model, None)[0],

@@ -9,7 +9,7 @@ import twinlens as tl
 from tests.checks.conftest import content_of_run
 from twinlens.checks.check_catalogue import run_check
 from twinlens.checks.check_definition import CheckOptions
-from twinlens.checks.distribution import RandomRemoval, random_removal
+from twinlens.checks.probe_distribution import ProbeDistribution, probe_distribution
 
 LEVELS = (0.0, 0.25, 0.5, 0.75)
 
@@ -42,7 +42,7 @@ def test_answers_are_those_of_direct_calls(outputs, output):
         return seen[-1]
 
     labels = torch.arange(30) % max(outputs, 2)
-    found = random_removal(model, x, labels, levels=LEVELS[1:], imputer=zero, output=output, batch_size=7)
+    found = probe_distribution(model, x, labels, levels=LEVELS[1:], imputer=zero, output=output, batch_size=7)
     assert found.levels == LEVELS
     imputed = torch.cat(seen).reshape(30, 4, 6)  # sample by sample
     # The same features in another order: 6 · ¼ and 6 · ¾ round to 2 and 4.
@@ -61,7 +61,7 @@ def test_answers_are_those_of_direct_calls(outputs, output):
 
 
 def removal_of(correct, confidence, predicted):
-    return RandomRemoval(
+    return ProbeDistribution(
         levels=(0.0, 0.5, 0.9),
         confidence=np.tile(confidence, (10, 1)),
         correct=np.arange(10)[:, None] < np.array(correct)[None] * 10,
@@ -111,4 +111,4 @@ def test_every_imputer_of_the_run_has_its_rows(measured):
 def test_a_regression_model_has_no_confidence():
     x = torch.randn(8, 6)
     with pytest.raises(ValueError, match="`labels` must be integers"):
-        random_removal(Line(1), x, x.sum(dim=1), imputer=tl.ConstantImputer(0.0))
+        probe_distribution(Line(1), x, x.sum(dim=1), imputer=tl.ConstantImputer(0.0))

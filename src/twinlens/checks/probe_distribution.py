@@ -21,7 +21,14 @@ from torch import Tensor, nn
 
 from twinlens.checks.check_definition import CheckDefinition, CheckResult
 from twinlens.checks.checked_run import CheckedRun
-from twinlens.imputation.imputers import ConstantImputer, Imputer, UnavailableImputer, restore_imputer
+from twinlens.errors import short_repr
+from twinlens.imputation.imputers import (
+    ConstantImputer,
+    Imputer,
+    UnavailableImputer,
+    find_imputer,
+    restore_imputer,
+)
 from twinlens.probing.answers import CLASSIFICATION, as_two, find_logits
 from twinlens.probing.model_call import Labels
 from twinlens.probing.probe import ProbeOptions, Prober
@@ -56,7 +63,7 @@ class _Recorder(nn.Module):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class RandomRemoval:
+class ProbeDistribution:
     """A model's answers while features are removed in a random order."""
 
     levels: tuple[float, ...]
@@ -126,7 +133,7 @@ class RandomRemoval:
 
 @checked
 @lists_options
-def random_removal(
+def probe_distribution(
     model: nn.Module,
     inputs: ArrayLike,
     labels: Labels,
@@ -134,7 +141,7 @@ def random_removal(
     levels: Sequence[float] = LEVELS,
     imputer: Imputer = ConstantImputer(0.0),
     **how: Unpack[ProbeOptions],
-) -> RandomRemoval:
+) -> ProbeDistribution:
     """Remove features in a random order, and record how confident and how right a classifier is.
 
     Args:
@@ -148,19 +155,22 @@ def random_removal(
         >>> x = torch.randn(50, 8, generator=torch.Generator().manual_seed(0))
         >>> model = nn.Linear(8, 2)
         >>> zero = ConstantImputer(0.0)
-        >>> found = random_removal(model, x, model(x).argmax(1), levels=(0.5,), imputer=zero)
+        >>> found = probe_distribution(model, x, model(x).argmax(1), levels=(0.5,), imputer=zero)
         >>> found.correct[:, 0].all(), found.correct[:, 1].all()
         (np.True_, np.False_)
     """
-    chosen = check_levels("levels", [level for level in levels if level], decreasing=False)
+    chosen = check_levels("levels", levels, decreasing=False, ends=True)
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"`model` must be an nn.Module; got {short_repr(model)}.")
+    imputer = find_imputer(imputer)
     recorder = _Recorder(model, probabilities=how.get("output") == "probabilities")
     prober = Prober(recorder, inputs, labels, imputer=imputer, **how)
     if prober.respondent.regression or prober.respondent.multi_label:
         raise ValueError("`labels` must be integers, one class for each sample: confidence is that of a classifier.")
     ranked = prober.rank_checked(torch.zeros(len(prober.ids), *prober.spatial))  # ties: a random order of each sample
-    schedule = Schedule(by="area", order="morf", levels=(0.0, *chosen))
+    schedule = Schedule(by="area", order="morf", levels=(0.0, *(level for level in chosen if level)))
     table = prober.sweep(ranked, schedule, imputer)
-    return RandomRemoval(
+    return ProbeDistribution(
         levels=schedule.levels,
         # Rows are called sample by sample, each at all levels.
         confidence=torch.cat(recorder.confidence).reshape(table.removed.shape).numpy(),
@@ -205,9 +215,9 @@ def distribution_check(run: CheckedRun) -> CheckResult:
     return CheckResult(methods=rows, samples=len(run.samples), steps=steps, notes=tuple(notes), line=line)
 
 
-def _measure(run: CheckedRun, imputer: Imputer) -> RandomRemoval:
+def _measure(run: CheckedRun, imputer: Imputer) -> ProbeDistribution:
     manifest = run.evaluation.run.manifest
-    return random_removal(
+    return probe_distribution(
         run.model,
         run.inputs,
         run.samples.labels,
