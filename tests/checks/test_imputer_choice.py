@@ -95,7 +95,10 @@ def test_the_command_reports_and_the_page_shows_one_line(measured, tmp_path, cap
     [panel] = content["runs"][0]["checks"]
     assert (panel["rows"], panel["line"]) == ("imputer", check.line)
     assert [row["method"] for row in panel["table"]["rows"]] == ["linear", "mean", "constant"]
-    assert {"linear", "mean", "constant"} <= content["styles"].keys()
+    table = panel["stepTable"]
+    assert [column["key"] for column in table["columns"]] == ["linear", "mean", "constant"]
+    assert [row["method"] for row in table["rows"]] == list(check.steps)
+    assert table["rows"][1]["cells"][2]["estimate"]["value"] == check.methods["constant"].course[1].value
     assert main(["verify", str(run)]) == 0
 
 

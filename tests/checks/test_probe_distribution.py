@@ -7,6 +7,7 @@ from torch import nn
 
 import twinlens as tl
 from tests.checks.conftest import content_of_run
+from tests.report.runs import content_of
 from twinlens.checks.check_catalogue import run_check
 from twinlens.checks.check_definition import CheckOptions
 from twinlens.checks.probe_distribution import ProbeDistribution, probe_distribution
@@ -105,6 +106,9 @@ def test_every_imputer_of_the_run_has_its_rows(measured):
     assert first.value == tl.open_evaluation(run).results.accuracy
     assert half == check.methods["linear: accuracy"].course[1]
     assert len(check.notes) == 1
+    content = content_of(tl.write_report([tl.open_evaluation(run)], run / "page.html"))
+    assert content["runs"][0]["checks"][0]["stepTable"] is None
+    assert check.methods.keys() <= content["styles"].keys()  # each is a line of the chart
     assert check.line.split(",")[0] in ("Under linear", "Under blur")
 
 

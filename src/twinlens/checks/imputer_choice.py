@@ -83,6 +83,7 @@ def accuracy_of(table: ProbeTable, seed: int) -> Estimate:
     ),
     step_title="metric and method",
     course_title="value",
+    ordered=False,
     options=("limit", "imputers", "engine"),
 )
 def imputers_check(run: CheckedRun) -> CheckResult:

@@ -184,7 +184,7 @@ def probe_distribution(
     CheckDefinition,
     title="Distribution of the probes",
     source="Blücher et al. 2024, Decoupling pixel flipping and occlusion strategy for consistent XAI benchmarks",
-    rows="imputer and answer",
+    rows="answer",
     columns=(
         CheckColumn(title="nothing removed", better="neither"),
         CheckColumn(title="half removed", better="neither"),

@@ -29,6 +29,7 @@ from twinlens.support.estimate import Estimate
     ),
     step_title="method",
     course_title="how much better the blurred copy scores",
+    ordered=False,
     options=("limit", "engine"),
 )
 def smoothness_check(run: CheckedRun) -> CheckResult:

@@ -270,7 +270,7 @@ function checks() {
     'section',
     { id: 'checks' },
     heading('h2', 'checks', 'Checks'),
-    element('p', { class: 'lead' }, 'Tests from other papers, on the same methods, with 95 % intervals.'),
+    element('p', { class: 'lead' }, 'Tests of the methods from other papers, and of the measurement itself, with 95 % intervals.'),
     ...checked.map(run =>
       element(
         'div',
@@ -282,11 +282,20 @@ function checks() {
   );
 }
 
+/** The numbers of each step: a chart, or a table where steps are names. */
+function courseOf(check) {
+  if (check.stepTable) {
+    const about = element('p', { class: 'quiet' }, name(`${check.courseTitle}:`));
+    return [about, methodTable(`${check.title} steps`, check.stepTable, { rowTitle: check.stepTitle })];
+  }
+  return check.steps.length > 1 ? [chartFigure(`check ${check.name}`, stepsOption(check))] : [];
+}
+
 function checkPanel(check) {
   const notes = [check.reading, ...check.notes].map(text => element('p', { class: 'quiet' }, name(text)));
   const inside = [
     methodTable(check.title, check.table, { rowTitle: check.rows }),
-    check.steps.length > 1 ? chartFigure(`check ${check.name}`, stepsOption(check)) : null,
+    ...courseOf(check),
     ...notes,
     element('p', { class: 'quiet' }, name(`${check.options}. ${check.source}.`)),
   ];

@@ -303,6 +303,20 @@ def check_table(check: Check, methods: Sequence[str]) -> ResultsTable:
     return ResultsTable(columns=columns, rows=tuple(rows))
 
 
+def check_steps_table(check: Check) -> ResultsTable:
+    """Build the table of a check's steps: one row per step, one column per row of the check."""
+    columns = tuple(Column(key=name, heading=name, kind="side") for name in check.methods)
+    rows = [
+        Row(
+            group=check.name,
+            method=step,
+            cells=tuple(_check_cell(row.course[k], check.samples) for row in check.methods.values()),
+        )
+        for k, step in enumerate(check.steps)
+    ]
+    return ResultsTable(columns=columns, rows=tuple(rows))
+
+
 def _check_cell(estimate: Estimate, samples: int) -> Cell:
     share = f"{estimate.samples} of {samples}"
     remark = share if estimate.samples < samples else None

@@ -11,6 +11,7 @@ from twinlens.report.method_summary import describe_method, show_setting
 from twinlens.report.plane import plane_of, tradeoff_of
 from twinlens.report.results_table import (
     ResultsTable,
+    check_steps_table,
     check_table,
     describe_samples_of,
     differences_table,
@@ -194,6 +195,7 @@ def _check(check: Check, results: Results) -> dict[str, JSON]:
         "rows": check.rows,
         "options": f"{check.samples} samples" + (f"; {options}" if options else ""),
         "table": to_json(check_table(check, methods)),
+        "stepTable": None if check.ordered else to_json(check_steps_table(check)),
         "stepTitle": check.step_title,
         "courseTitle": check.course_title,
         "steps": to_json(check.steps),

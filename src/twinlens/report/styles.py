@@ -96,8 +96,13 @@ def method_styles(evaluations: Sequence[StoredRun]) -> dict[str, MethodStyle]:
 
 
 def row_styles(evaluations: Sequence[StoredRun]) -> dict[str, MethodStyle]:
-    """Return the style of every row of the runs' checks that is not a method, such as an imputer."""
-    checks = [check for evaluation in evaluations for check in evaluation.checks().values() if check.rows != "method"]
+    """Return the style of every row of the runs' checks that is not a method and is drawn as a line."""
+    checks = [
+        check
+        for evaluation in evaluations
+        for check in evaluation.checks().values()
+        if check.rows != "method" and check.ordered and check.steps
+    ]
     return {name: style for check in checks for name, style in styles_of(check.methods).items()}
 
 

@@ -106,7 +106,7 @@ function methodRow(row, columns, badges) {
     element(
       'th',
       { scope: 'row' },
-      swatch(row.method),
+      content.styles[row.method] ? swatch(row.method) : null,
       name(row.method),
       element('span', { class: 'badges' }, ...badges),
     ),

@@ -66,6 +66,8 @@ class CheckText:
     """What differs between steps, for a check with steps."""
     course_title: str | None = None
     """What is measured at each step."""
+    ordered: bool = True
+    """Whether steps follow each other and are drawn as lines; otherwise the page has a table of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
