@@ -64,8 +64,9 @@ def digits(held_out: bool) -> Tensor:
 @cache
 def trained(steps: int = 600) -> Denoiser:
     """Train a network to fill in digits, of which a random share of the pixels is removed."""
-    images = digits(held_out=False)
-    with torch.random.fork_rng():
+    # Imputers are called in inference mode, in which nothing can be trained.
+    with torch.inference_mode(False), torch.enable_grad(), torch.random.fork_rng():
+        images = digits(held_out=False)
         torch.manual_seed(0)
         model = Denoiser(images.shape[1])
         optimiser = torch.optim.Adam(model.parameters(), lr=2e-3)

@@ -73,7 +73,7 @@ def test_images_lose_positions_with_all_channels():
     fine_tuned(model, (x, [0, 1] * 20), imputer=watch, training=Training(epochs=1))
 
 
-def check_of(measured, **options):
+def record_of(measured, **options):
     run, spec = measured
     evaluation = tl.open_evaluation(run)
     train = evaluation.manifest.source.data
@@ -83,7 +83,7 @@ def check_of(measured, **options):
 def test_the_check_measures_both_models_and_resumes(measured, monkeypatch):
     run, _ = measured
     before, evaluation = content_of_run(run), tl.open_evaluation(run)
-    check = check_of(measured)
+    check = record_of(measured)
     assert content_of_run(run) == before
     for name, own in check.methods.items():
         stored = evaluation.results.methods[name].metrics
@@ -97,13 +97,13 @@ def test_the_check_measures_both_models_and_resumes(measured, monkeypatch):
     assert check.notes[0].startswith("Fine-tuned for 2 epochs on 12 samples. Accuracy on the checked samples: ")
     assert check.notes[1].startswith("12 of 12 checked samples are also")
     monkeypatch.setattr(fine_tuning, "train", lambda *_, **__: pytest.fail("it is trained again"))
-    assert check_of(measured) == check
+    assert record_of(measured) == check
     [weights] = (run / "checks" / "fine-tuned").glob("*.safetensors")
     content = bytearray(weights.read_bytes())
     content[-1] ^= 1
     weights.write_bytes(content)
     with pytest.raises(tl.RunError, match="damaged"):
-        check_of(measured)
+        record_of(measured)
 
 
 def test_training_data_are_required(measured):

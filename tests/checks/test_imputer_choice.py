@@ -21,7 +21,7 @@ from twinlens.run.setup import reopen
 CUSTOM = "import torch\ndef zero(inputs, keep, streams):\n    return inputs * keep.unsqueeze(1)\nvalue = 3\n"
 
 
-def check_of(measured, **options):
+def record_of(measured, **options):
     run, spec = measured
     return run_check(tl.open_evaluation(run), "imputers", options=CheckOptions(**options), model=spec)
 
@@ -29,7 +29,7 @@ def check_of(measured, **options):
 def test_rows_are_direct_measurements_and_the_run_does_not_change(measured):
     run, spec = measured
     before = content_of_run(run)
-    check = check_of(measured, imputers=("constant",))
+    check = record_of(measured, imputers=("constant",))
     assert content_of_run(run) == before
     assert list(check.methods) == ["linear", "constant"]
     evaluation = tl.open_evaluation(run)
@@ -54,7 +54,7 @@ def test_rows_are_direct_measurements_and_the_run_does_not_change(measured):
 
 def test_accuracy_under_random_removal_is_that_of_a_loop(measured):
     run, spec = measured
-    check = check_of(measured, imputers=("constant",))
+    check = record_of(measured, imputers=("constant",))
     evaluation = tl.open_evaluation(run)
     model, samples = reopen(evaluation, model=spec)
     prober = Prober(model.module, load_inputs(samples, model, 1), samples.labels, ids=samples.ids)
@@ -68,16 +68,16 @@ def test_accuracy_under_random_removal_is_that_of_a_loop(measured):
 
 
 def test_an_interrupted_check_resumes(measured, monkeypatch):
-    whole = check_of(measured, imputers=("mean", "blur"))
+    whole = record_of(measured, imputers=("mean", "blur"))
     assert list(whole.methods) == ["linear", "mean", "blur"]
     monkeypatch.setattr(Run, "save_probes", lambda *_: pytest.fail("probes are computed again"))
-    assert check_of(measured, imputers=("mean", "blur")) == whole
-    assert list(check_of(measured, imputers=("blur",)).methods) == ["linear", "blur"]
+    assert record_of(measured, imputers=("mean", "blur")) == whole
+    assert list(record_of(measured, imputers=("blur",)).methods) == ["linear", "blur"]
 
 
 def test_a_custom_imputer_comes_from_a_file(measured, tmp_path):
     (tmp_path / "own.py").write_text(CUSTOM)
-    check = check_of(measured, imputers=("constant", f"{tmp_path / 'own.py'}:zero"))
+    check = record_of(measured, imputers=("constant", f"{tmp_path / 'own.py'}:zero"))
     assert check.methods["zero"] == check.methods["constant"]
 
 
@@ -115,7 +115,7 @@ def test_the_command_reports_and_the_page_shows_one_line(measured, tmp_path, cap
 def test_imputers_that_do_not_exist_are_refused(measured, tmp_path, imputers, message):
     (tmp_path / "own.py").write_text(CUSTOM)
     with pytest.raises(ValueError, match=message):
-        check_of(measured, imputers=tuple(name.format(tmp_path) for name in imputers))
+        record_of(measured, imputers=tuple(name.format(tmp_path) for name in imputers))
 
 
 def test_rows_of_a_table_are_compared_by_mean_and_constant(tmp_path):
@@ -131,6 +131,6 @@ def test_rows_of_a_table_are_compared_by_mean_and_constant(tmp_path):
         spec, str(tmp_path / "rows.npz"), ["input_x_gradient", "saliency"], metrics="headline", out=tmp_path / "run",
         batch_size=40, memory_format="contiguous", resamples=50,
     )  # fmt: skip
-    check = check_of((tmp_path / "run", spec))
+    check = record_of((tmp_path / "run", spec))
     assert list(check.methods) == ["mean", "constant"]  # no other has no need of neighbours
     assert all(each.values[4].value > 0.5 for each in check.methods.values())
