@@ -67,3 +67,32 @@ def test_time_series():
     assert best["value"]["integrated_gradients"] > best["value"]["random"] + 0.2
     assert (evaluation.curve("random", "soundness_rank").table.counts == 16).all()
     assert starts.max() <= series.LENGTH - series.WAVE
+
+
+def test_infilling():
+    """Both in-filling imputers keep what is kept, do not see what is removed, and are better than a constant."""
+    infilling = load("infilling")
+    digits = infilling.digits(held_out=True)[:8]
+    keep = torch.rand(8, 28, 28, generator=torch.Generator().manual_seed(0)) < 0.5
+    with torch.inference_mode():  # as imputers are called
+        model = infilling.trained(60)
+
+    def denoise(inputs, keep):
+        with torch.no_grad():
+            return model(inputs, keep)
+
+    blank = ((digits * keep[:, None]) ** 2).mean() - (digits**2).mean()
+    for fill in (lambda x, keep: infilling.inpaint(x, keep, [0] * 8), denoise):
+        filled = fill(digits, keep)
+        assert torch.equal(filled[keep[:, None]], digits[keep[:, None]])
+        assert ((filled - digits) ** 2).mean() < -blank / 2
+        assert torch.equal(fill(torch.where(keep[:, None], digits, 0.5), keep), filled)
+
+
+def test_colours():
+    """The order of methods on a network set by hand is that of the truth."""
+    frame = load("colours").measure(15, ("integrated_gradients", "occlusion", "random"))
+    for name, truth in (("soundness", "its truth"), ("completeness", "its truth ")):
+        assert frame[name].is_monotonic_decreasing
+        assert frame[truth].is_monotonic_decreasing
+    assert (frame["completeness"] - frame["its truth "]).abs().max() < 0.03
