@@ -101,6 +101,19 @@ def test_removed_tokens_are_masked_hidden_deleted_or_averaged(folder):
     assert len({round(float(each[0, 0]), 6) for each in answers.values()}) == 4
 
 
+def test_words_are_features_instead_of_their_pieces(folder):
+    how = QUICK | {"segments": "words"}
+    found = tl.evaluate(f"hf:{folder}", (list(TEXTS), list(NAMES)), ["kernel_shap", "random"], **how)
+    assert found.curve("random", "soundness_rank").table.counts.tolist() == [len(text.split()) for text in TEXTS]
+    values = found.summary().query("metric == 'soundness_rank'").set_index("method")["value"]
+    assert values["kernel_shap"] > 0.7 > values["random"]
+
+
+def test_words_need_texts():
+    with pytest.raises(tl.DataError, match="`segments` 'words' needs token ids and a tokenizer: pass texts"):
+        tl.evaluate(torch.nn.Linear(3, 2), (torch.rand(4, 3), [0, 1, 0, 1]), ["random"], segments="words", **QUICK)
+
+
 @pytest.mark.parametrize("removal", ["mask", "pad", "delete", "mean"])
 def test_a_removal_is_chosen_by_name(folder, tmp_path, removal):
     data = write_reviews(tmp_path / "reviews.csv")

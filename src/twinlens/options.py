@@ -170,9 +170,10 @@ class MapsOptions(ReadingOptions):
     lead of an ECG at one moment. Maps are then (N, C, *S), and a value is imputed from its own channel."""
 
     segments: Any = None
-    """Group positions into features: "slic" or "slic:100" for superpixels, "grid:49" for equal tiles, or in Python an
-    integer array (N, *S) in the order of the samples, negative where a position is never removed. Maps are averaged
-    over each segment, and segments are removed and imputed as a whole."""
+    """Group positions into features: "slic" or "slic:100" for superpixels, "grid:49" for equal tiles, "words" for the
+    words of a text instead of its tokens, or in Python an integer array (N, *S) in the order of the samples, negative
+    where a position is never removed. Maps are averaged over each segment, and segments are removed and imputed as a
+    whole."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -97,6 +97,8 @@ class AttributionMethod:
     tokens: Literal["embeddings", "masking", "positions"] | None = None
     """Whether it explains token ids: by their embeddings, by hiding tokens, or without reading them; by default not at
     all."""
+    reference: Literal["any", "rows"] = "any"
+    """The inputs for which it reads its option `reference`; a run passes it for these only."""
     baseline: bool = False
     """Whether it is a baseline method: it ignores the model, or was crafted for a particular data set."""
     copies_of: str | None = None

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from twinlens.data.datasets import is_bunch
 from twinlens.data.inputs import load_inputs
 from twinlens.data.samples import Samples, Skipped, cached, check, subset
-from twinlens.data.segments import Segments, find_segments
+from twinlens.data.segments import Segments, find_segments, find_word_segments
 from twinlens.data.sources import open_labelled
 from twinlens.data.texts import are_texts
 from twinlens.errors import DataError, RunError, first_line
@@ -154,8 +154,8 @@ class Setup:
         ready = token_imputer(self.tokenizer) if imputer is None else find_imputer(imputer)
         if ready is None or (self.data.tokens and not takes_tokens(ready)):
             raise ValueError(
-                "`imputer` must be tl.TokenImputer(mask_id) for token ids, which integers are taken for. Convert other "
-                "integers to floating-point numbers."
+                "`imputer` must be tl.TokenImputer(mask_id) for token ids, which integers are taken for; with a "
+                "`tokenizer` of transformers it is. Convert other integers to floating-point numbers."
             )
         return self._with_mean(with_tokenizer(ready, self.tokenizer))
 
@@ -280,11 +280,14 @@ def _open_segments(options: Options, everything: Samples, inputs: Tensor, tokeni
     feature_shape(inputs.shape, options.features)  # refuses channels of inputs that have none
     if options.features == "channels" and are_tokens(inputs):
         raise ValueError("`features` 'channels' is for signals, images and volumes; token ids have no channels.")
-    if options.segments is not None:
+    words = are_tokens(inputs) and isinstance(options.segments, str) and options.segments == "words"
+    if options.segments is not None and not words:
         return find_segments(options.segments, everything, options.features)
     imputer = options.imputer
     if are_tokens(inputs):
         imputer = token_imputer(tokenizer) if imputer is None else with_tokenizer(find_imputer(imputer), tokenizer)
+    if isinstance(imputer, TokenImputer) and words:
+        return find_word_segments(everything, imputer.segments)
     if isinstance(imputer, TokenImputer):
         return Segments(identity=f"tokens but {list(imputer.special)}", of=lambda _, inputs: imputer.segments(inputs))
     return None
