@@ -82,6 +82,15 @@ def test_methods_that_only_call_the_model_explain_estimators(data, method):
         assert soundness[method] > soundness["random"] + 0.15
 
 
+def test_the_default_methods_explain_tables(data):
+    train, train_labels, test, labels = data
+    how = {"metrics": ["soundness_rank"], "control": "none", "strict": True, "progress": False}
+    found = tl.evaluate(LogisticRegression().fit(train, train_labels), (test[:12], labels[:12]), **how)
+    assert sorted(found.methods) == ["kernel_shap", "occlusion", "random"]
+    found = tl.evaluate(nn.Linear(train.shape[1], 2), (torch.tensor(test[:12]).float(), labels[:12]), **how)
+    assert sorted(found.methods) == ["integrated_gradients", "occlusion", "random", "saliency"]
+
+
 @pytest.mark.parametrize("method", ["occlusion", "rise", "kernel_shap"])
 def test_hidden_columns_have_their_mean_in_whatever_unit_they_are(data, method):
     """The same forest on columns of other units and origins has the same explanations."""

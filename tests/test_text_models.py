@@ -51,6 +51,15 @@ def test_one_command_from_a_directory_and_a_table_to_a_page_with_words(run):
     assert run.curve("random", "road_morf").table.counts.tolist() == [4, 7, 7, 2, 5, 7, 10, 6]  # no special tokens
 
 
+def test_the_default_methods_explain_texts(folder, tmp_path):
+    data = write_reviews(tmp_path / "reviews.csv")
+    out = tmp_path / "run"
+    flags = ["--model", f"hf:{folder}", "--data", str(data), "--out", str(out), "--metrics", "headline", "--quiet"]
+    assert main(["evaluate", *flags, "--resamples", "50", "--threads", "1"]) == 0
+    found = tl.open_evaluation(out)
+    assert sorted(found.methods) == ["integrated_gradients", "occlusion", "random", "saliency"]
+
+
 def test_a_run_of_texts_opens_again(run):
     model, samples = reopen(run)
     assert model.classes == ("negative", "positive")

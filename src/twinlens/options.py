@@ -161,9 +161,9 @@ class MapsOptions(ReadingOptions):
     """Maps."""
 
     maps: Mapping[str, Any] = field(default_factory=dict)
-    """Your own maps: from a name to a folder, a .npy, .npz or .safetensors file, or in Python an array (N, *S) in the
-    order of the samples; or to a mapping of "maps" and how to read them (sign, channels, resize, size). Maps of the
-    size of the original images are resized and cropped with them."""
+    """Your own maps: from a name to a folder, a .npy, .npz or .safetensors file, or in Python an array (N, *S) or a
+    `shap.Explanation` in the order of the samples; or to a mapping of "maps" and how to read them (sign, channels,
+    resize, size). Maps of the size of the original images are resized and cropped with them."""
 
     features: Features = "positions"
     """What a feature is: a position with all of its channels, or with "channels" one channel of a position, such as one

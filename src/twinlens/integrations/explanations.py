@@ -274,7 +274,7 @@ def attribute(
         inputs: (N, C, *S), or (N, D) for tabular rows, as the model expects them.
         targets: (N,) classes to explain.
         method: a name in `METHODS`; a function `(model, inputs, targets)`, which may also take `ids`, `seed` and
-            options; an attribution of Captum, an object of pytorch-grad-cam, or `quantus.explain`.
+            options; an attribution of Captum, an object of pytorch-grad-cam, `quantus.explain`, an explainer of shap.
         ids: one name per sample; random draws derive from `seed` and the name.
         seed: random seed.
         features: what a feature is: a position with all of its channels, or with "channels" one channel of a position,

@@ -16,7 +16,8 @@ from twinlens.attribution import METHODS, find_ensemble, plugin_method
 from twinlens.attribution.method import declared, options_of, refuse_unknown
 from twinlens.data.stored_maps import StoredMaps, StoredReading, check_stored, maps_from_array, open_maps
 from twinlens.integrations.explanations import Explanation, adapt
-from twinlens.options import MapsOptions, Methods
+from twinlens.models.callables import FunctionModel
+from twinlens.options import DEFAULT_METHODS, MapsOptions, Methods
 from twinlens.probing.maps import AS_IT_IS, Reading, ReadingOptions
 from twinlens.probing.shap_values import contributions_to_targets, is_explanation, read_contributions
 from twinlens.run.directory import check_name
@@ -71,6 +72,16 @@ class Method:
     def _copies(self) -> tuple[str, dict[str, JSON]] | None:
         options = {name: value for name, value in self.record.options.items() if name != "ensemble"}
         return None if self.ensemble is None else (self.ensemble[0], options)
+
+
+def default_methods(setup: Setup) -> tuple[str, ...]:
+    """Return the methods of a run that names none: each can explain its model and data."""
+    module = setup.model.module
+    if isinstance(module, FunctionModel) and module.arrays:  # no gradients
+        return ("kernel_shap", "occlusion", "random")
+    if setup.data.tokens or not setup.data.has_neighbours:  # no feature maps
+        return tuple("occlusion" if name == "gradcam" else name for name in DEFAULT_METHODS)
+    return DEFAULT_METHODS
 
 
 def find_methods(methods: Methods, reading: ReadingOptions = AS_IT_IS, model: object = None) -> dict[str, Method]:

@@ -51,7 +51,7 @@ from twinlens.probing.answers import (
 from twinlens.probing.maps import feature_shape
 from twinlens.probing.model_call import blaming, check_real, find_device, refusing_exit
 from twinlens.probing.steadiness import check_steady
-from twinlens.probing.tokens import are_tokens, called_with_tokens
+from twinlens.probing.tokens import TokenModel, are_tokens, called_with_tokens
 from twinlens.run.fingerprints import read_fingerprints
 from twinlens.run.manifest import DataRecord, ModelRecord, RoundsRecord, SourceRecord
 from twinlens.run.opening import named, open_samples
@@ -269,7 +269,8 @@ def _open_model(model: ModelSource, options: ModelDataOptions, device: str | Non
         loaded = model
     elif isinstance(model, nn.Module):
         find_device(model, device)
-        loaded = LoadedModel(name=type(model).__qualname__, module=model)
+        inner = model.model if isinstance(model, TokenModel) else model
+        loaded = LoadedModel(name=getattr(inner, "__qualname__", type(inner).__qualname__), module=model)
     else:
         loaded = from_function(model, on_arrays=on_arrays)
     scale = loaded.scale if options.output == "auto" else options.output
