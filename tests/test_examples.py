@@ -96,3 +96,34 @@ def test_colours():
         assert frame[name].is_monotonic_decreasing
         assert frame[truth].is_monotonic_decreasing
     assert (frame["completeness"] - frame["its truth "]).abs().max() < 0.03
+
+
+def test_findings():
+    """Each present finding has a row, and its explanation lies on it and not on others."""
+    findings = load("findings")
+    images, present, where = findings.patients(12, seed=0)
+    rows, labels = present.nonzero(as_tuple=True)
+    assert len(rows) == present.sum() > 12
+    how = QUICK | {"control": "none"}
+    model = findings.train(steps=100)
+    with pytest.warns(UserWarning, match="repeat the input of another with another label"):
+        found = tl.evaluate(
+            model, (images[rows], labels), ["integrated_gradients", "random"], output="multi_label", **how
+        )
+    assert found.results.accuracy > 0.8
+    maps = found.maps("integrated_gradients")
+    own, others = where[rows, labels], where[rows].any(dim=1) & ~where[rows, labels]
+    assert (maps * own).sum() > 4 * (maps * others).sum()
+    value = found.summary().set_index("method")["value"]
+    assert value["integrated_gradients"] > value["random"] + 0.2
+
+
+def test_volume():
+    volume = load("volume")
+    inputs, labels, where = volume.volumes(8, seed=0)
+    model = volume.train(steps=40)
+    found = tl.evaluate(model, (inputs, labels), ["integrated_gradients", "random"], **QUICK | {"control": "none"})
+    maps = found.maps("integrated_gradients")
+    assert (maps * where).sum() > 0.3 * maps.sum()
+    value = found.summary().set_index("method")["value"]
+    assert value["integrated_gradients"] > value["random"] + 0.2

@@ -144,7 +144,7 @@ class CheckedRun:
             raise RunError(f"{name} cannot be computed again from run.json: {reason}.")
         [method] = find_methods({name: {"method": record.method, **record.options}}).values()
         options = dict(method.options)
-        if method.needs_reference:
+        if method.needs_reference(self.evaluation.run.manifest.data.shape):
             options["reference"] = self._reference
         return record.method, options
 
