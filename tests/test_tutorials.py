@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 import subprocess
@@ -14,8 +13,6 @@ import pytest
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "tutorials"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.ipynb"))
-NEEDS = {"shap_values": "shap", "text": "transformers", "language_model": "transformers"}
-"""Packages of tutorials that are optional."""
 MACHINE = re.compile(r"/(?:home|root|tmp|usr|Users|work|private|var)/\w|[A-Z]:\\\\|ipykernel_\d")
 LARGEST = 400_000
 
@@ -56,8 +53,6 @@ def test_what_is_stored(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_every_cell_runs(name, tmp_path):
-    if name in NEEDS and importlib.util.find_spec(NEEDS[name]) is None:
-        pytest.skip(f"it needs {NEEDS[name]}, which is not installed")
     # In a process of its own, because warnings of Jupyter are no errors of ours; one that a cell shows to readers is.
     command = [sys.executable, str(FOLDER / "execute.py"), name, "--out", str(tmp_path)]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
