@@ -297,7 +297,7 @@ def test_methods_are_shown_with_their_options(tmp_path):
     run = make_run(tmp_path / "run", samples=image_samples(4), methods=methods, maps=maps, metrics=["deletion"])
     about = {method["name"]: method["about"] for method in describe_run(run, "r")["methods"]}
     assert about["wide"]["changed"] == [["window", "4"]]
-    assert about["wide"]["usual"] == [["baseline", "0.0"]]
+    assert about["wide"]["usual"] == []  # its other options depend on the inputs
     assert about["wide"]["description"].startswith("Occlusion (Zeiler & Fergus 2014)")
     assert about["integrated_gradients"]["changed"] == []
     assert about["integrated_gradients"]["usual"] == [["steps", "32"], ["baseline", "0.0"]]
