@@ -3,7 +3,7 @@
     python docs/screenshots.py OUT [--images cifar10.npz --weights resnet20.safetensors] [NAME …]
 
 Runs are kept in OUT and resume. The pictures of each page, 1,400 and 420 pixels wide, are written to docs/gallery,
-and the top of the demo's page to docs/report.png.
+the samples of those that are no images beside them, and the top of the demo's page to docs/report.png.
 Chromium and its driver are needed. CIFAR-10 needs images (`x_test`, `y_test`) and the weights of a ResNet-20.
 """
 
@@ -75,12 +75,48 @@ def text(out: Path, _: argparse.Namespace) -> None:
     tl.evaluate(train(), data, methods, imputer=tl.TokenImputer(mask, special=special), out=out)
 
 
+def prompt(out: Path, _: argparse.Namespace) -> None:
+    """The prompts and the language model of examples/agreement.py."""
+    import agreement  # noqa: PLC0415
+
+    tokens, verbs, exact = agreement.sentences(100, seed=0)
+    methods = ["occlusion", "integrated_gradients", "attn_lrp", "attention_rollout", "random"]
+    data = tl.data.from_arrays(tokens, verbs, name="prompts", classes=agreement.WORDS, tokenizer=agreement.WORDS)
+    imputer = tl.TokenImputer(agreement.WORDS.index("[MASK]"), special=(0, 1))
+    tl.evaluate(agreement.train(), data, methods, maps={"exact": exact}, imputer=imputer, out=out)
+
+
+def signal(out: Path, _: argparse.Namespace) -> None:
+    """The signals and the network of examples/time_series.py."""
+    import time_series  # noqa: PLC0415
+
+    inputs, labels, _starts = time_series.signals(100, seed=0)
+    names = {"feature_names": ["wave and noise", "noise"], "sampling_rate": 48}
+    data = tl.data.from_arrays(inputs, labels, name="signals", classes=["slow", "fast"], **names)
+    tl.evaluate(time_series.train(), data, ["integrated_gradients", "gradcam", "saliency", "random"], out=out)
+
+
+def volume(out: Path, _: argparse.Namespace) -> None:
+    """The volumes and the network of examples/volume.py."""
+    import volume as example  # noqa: PLC0415
+
+    inputs, labels, _where = example.volumes(40, seed=0)
+    data = tl.data.from_arrays(inputs, labels, name="bodies", classes=example.BODIES)
+    methods = ["integrated_gradients", "gradcam", "saliency", "random"]
+    tl.evaluate(example.train(), data, methods, metrics="headline", out=out)
+
+
 RUNS: dict[str, Callable[[Path, argparse.Namespace], None]] = {
     "demo": demo,
     "cifar10": cifar10,
     "table": table,
     "text": text,
+    "prompt": prompt,
+    "signal": signal,
+    "volume": volume,
 }
+SAMPLES = {"table", "text", "prompt", "signal", "volume"}
+"""Pages whose samples are shown in the guide, too."""
 
 
 def take_pictures(page: Path, name: str) -> None:
@@ -94,10 +130,15 @@ def take_pictures(page: Path, name: str) -> None:
                 browser.open(page, width=width, folded=True)
                 content = browser.command("Page.captureScreenshot", captureBeyondViewport=True, format="png")["data"]
                 picture = Image.open(io.BytesIO(base64.b64decode(content))).convert("RGB")
-                small = picture.quantize(COLOURS, dither=Image.Dither.NONE)
+                # Maximum coverage keeps colours that are rare, as those of attribution judged false.
+                small = picture.quantize(COLOURS, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
                 small.save(HERE / "gallery" / f"{name}-{word}.png", optimize=True)
                 if (name, word) == ("demo", "wide"):
                     small.crop((0, 0, width, TOP)).save(HERE / "report.png", optimize=True)
+                if name in SAMPLES and word == "wide":
+                    area = browser.run("return document.querySelector('#explorer').getBoundingClientRect().toJSON()")
+                    box = [round(area[side]) for side in ("left", "top", "right", "bottom")]
+                    small.crop(box).save(HERE / "gallery" / f"{name}-samples.png", optimize=True)
         finally:
             browser.driver.quit()
 

@@ -67,3 +67,63 @@ def test_time_series():
     assert best["value"]["integrated_gradients"] > best["value"]["random"] + 0.2
     assert (evaluation.curve("random", "soundness_rank").table.counts == 16).all()
     assert starts.max() <= series.LENGTH - series.WAVE
+
+
+def test_infilling():
+    """Both in-filling imputers keep what is kept, do not see what is removed, and are better than a constant."""
+    infilling = load("infilling")
+    digits = infilling.digits(held_out=True)[:8]
+    keep = torch.rand(8, 28, 28, generator=torch.Generator().manual_seed(0)) < 0.5
+    with torch.inference_mode():  # as imputers are called
+        model = infilling.trained(60)
+
+    def denoise(inputs, keep):
+        with torch.no_grad():
+            return model(inputs, keep)
+
+    blank = ((digits * keep[:, None]) ** 2).mean() - (digits**2).mean()
+    for fill in (lambda x, keep: infilling.inpaint(x, keep, [0] * 8), denoise):
+        filled = fill(digits, keep)
+        assert torch.equal(filled[keep[:, None]], digits[keep[:, None]])
+        assert ((filled - digits) ** 2).mean() < -blank / 2
+        assert torch.equal(fill(torch.where(keep[:, None], digits, 0.5), keep), filled)
+
+
+def test_colours():
+    """The order of methods on a network set by hand is that of the truth."""
+    frame = load("colours").measure(15, ("integrated_gradients", "occlusion", "random"))
+    for name, truth in (("soundness", "its truth"), ("completeness", "its truth ")):
+        assert frame[name].is_monotonic_decreasing
+        assert frame[truth].is_monotonic_decreasing
+    assert (frame["completeness"] - frame["its truth "]).abs().max() < 0.03
+
+
+def test_findings():
+    """Each present finding has a row, and its explanation lies on it and not on others."""
+    findings = load("findings")
+    images, present, where = findings.patients(12, seed=0)
+    rows, labels = present.nonzero(as_tuple=True)
+    assert len(rows) == present.sum() > 12
+    how = QUICK | {"control": "none"}
+    model = findings.train(steps=100)
+    with pytest.warns(UserWarning, match="repeat the input of another with another label"):
+        found = tl.evaluate(
+            model, (images[rows], labels), ["integrated_gradients", "random"], output="multi_label", **how
+        )
+    assert found.results.accuracy > 0.8
+    maps = found.maps("integrated_gradients")
+    own, others = where[rows, labels], where[rows].any(dim=1) & ~where[rows, labels]
+    assert (maps * own).sum() > 4 * (maps * others).sum()
+    value = found.summary().set_index("method")["value"]
+    assert value["integrated_gradients"] > value["random"] + 0.2
+
+
+def test_volume():
+    volume = load("volume")
+    inputs, labels, where = volume.volumes(8, seed=0)
+    model = volume.train(steps=40)
+    found = tl.evaluate(model, (inputs, labels), ["integrated_gradients", "random"], **QUICK | {"control": "none"})
+    maps = found.maps("integrated_gradients")
+    assert (maps * where).sum() > 0.3 * maps.sum()
+    value = found.summary().set_index("method")["value"]
+    assert value["integrated_gradients"] > value["random"] + 0.2

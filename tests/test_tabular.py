@@ -7,10 +7,12 @@ from sklearn.datasets import load_breast_cancer
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.model_selection import train_test_split
+from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import nn
 
 import twinlens as tl
+from twinlens.models.callables import from_function
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +61,12 @@ def test_a_random_forest(data):
     assert 0 < curve.values[-1] <= 1
 
 
+def test_a_pipeline_is_called_by_its_last_step(data):
+    linear = make_pipeline(StandardScaler(), LogisticRegression()).fit(data[0], data[1])
+    assert from_function(linear, on_arrays=True).name == "LogisticRegression"
+    assert from_function(linear[-1], on_arrays=True).name == "LogisticRegression"
+
+
 def test_constant_imputation_of_rows(data):
     train, train_labels, test, labels = data
     linear = LogisticRegression().fit(train, train_labels)
@@ -82,6 +90,32 @@ def test_methods_that_only_call_the_model_explain_estimators(data, method):
         assert soundness[method] > soundness["random"] + 0.15
 
 
+def test_the_default_methods_explain_tables(data):
+    train, train_labels, test, labels = data
+    how = {"metrics": ["soundness_rank"], "control": "none", "strict": True, "progress": False}
+    found = tl.evaluate(LogisticRegression().fit(train, train_labels), (test[:12], labels[:12]), **how)
+    assert sorted(found.methods) == ["kernel_shap", "occlusion", "random"]
+    found = tl.evaluate(nn.Linear(train.shape[1], 2), (torch.tensor(test[:12]).float(), labels[:12]), **how)
+    assert sorted(found.methods) == ["integrated_gradients", "occlusion", "random", "saliency"]
+
+
+@pytest.mark.parametrize("method", ["occlusion", "rise", "kernel_shap"])
+def test_hidden_columns_have_their_mean_in_whatever_unit_they_are(data, method):
+    """The same forest on columns of other units and origins has the same explanations."""
+    train, train_labels, test, labels = data
+    scale, shift = np.logspace(-2, 2, train.shape[1]), np.linspace(5, 50, train.shape[1])
+    soundness = []
+    for unit, origin in ((1, 0), (scale, shift)):
+        forest = RandomForestClassifier(10, random_state=0).fit(train * unit + origin, train_labels)
+        rows = (test * unit + origin)[:30]
+        found = tl.evaluate(
+            forest, (rows, labels[:30]), [method], metrics=["soundness_rank"], control="none", progress=False
+        )
+        soundness.append(found.summary()["value"].item())
+    assert min(soundness) > 0.75
+    assert soundness[0] == pytest.approx(soundness[1], abs=0.03)
+
+
 def test_rise_weighs_masks_with_the_probabilities_that_an_estimator_returns(data):
     """Maps of an estimator are those of the same model as a module, whose logits have these probabilities."""
     train, train_labels, test, labels = data
@@ -90,7 +124,7 @@ def test_rise_weighs_masks_with_the_probabilities_that_an_estimator_returns(data
     with torch.no_grad():
         module.weight.copy_(torch.from_numpy(np.concatenate([-linear.coef_, linear.coef_]) / 2))
         module.bias.copy_(torch.from_numpy(np.concatenate([-linear.intercept_, linear.intercept_]) / 2))
-    expected = tl.attribute(module, test[:4], labels[:4], "rise", masks=200)
+    expected = tl.attribute(module, test[:4], labels[:4], "rise", masks=200, reference=test[:4])
     evaluation = tl.evaluate(
         linear, (test[:4], labels[:4]), {"rise": {"method": "rise", "masks": 200}}, metrics=[], progress=False
     )

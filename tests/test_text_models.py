@@ -51,6 +51,15 @@ def test_one_command_from_a_directory_and_a_table_to_a_page_with_words(run):
     assert run.curve("random", "road_morf").table.counts.tolist() == [4, 7, 7, 2, 5, 7, 10, 6]  # no special tokens
 
 
+def test_the_default_methods_explain_texts(folder, tmp_path):
+    data = write_reviews(tmp_path / "reviews.csv")
+    out = tmp_path / "run"
+    flags = ["--model", f"hf:{folder}", "--data", str(data), "--out", str(out), "--metrics", "headline", "--quiet"]
+    assert main(["evaluate", *flags, "--resamples", "50", "--threads", "1"]) == 0
+    found = tl.open_evaluation(out)
+    assert sorted(found.methods) == ["integrated_gradients", "occlusion", "random", "saliency"]
+
+
 def test_a_run_of_texts_opens_again(run):
     model, samples = reopen(run)
     assert model.classes == ("negative", "positive")
@@ -99,6 +108,19 @@ def test_removed_tokens_are_masked_hidden_deleted_or_averaged(folder):
     averaged = torch.where(keep[..., None], table[whole], table.mean(dim=0))
     assert torch.allclose(answers["mean"], own(inputs_embeds=averaged).logits, atol=1e-5)
     assert len({round(float(each[0, 0]), 6) for each in answers.values()}) == 4
+
+
+def test_words_are_features_instead_of_their_pieces(folder):
+    how = QUICK | {"segments": "words"}
+    found = tl.evaluate(f"hf:{folder}", (list(TEXTS), list(NAMES)), ["kernel_shap", "random"], **how)
+    assert found.curve("random", "soundness_rank").table.counts.tolist() == [len(text.split()) for text in TEXTS]
+    values = found.summary().query("metric == 'soundness_rank'").set_index("method")["value"]
+    assert values["kernel_shap"] > 0.7 > values["random"]
+
+
+def test_words_need_texts():
+    with pytest.raises(tl.DataError, match="`segments` 'words' needs token ids and a tokenizer: pass texts"):
+        tl.evaluate(torch.nn.Linear(3, 2), (torch.rand(4, 3), [0, 1, 0, 1]), ["random"], segments="words", **QUICK)
 
 
 @pytest.mark.parametrize("removal", ["mask", "pad", "delete", "mean"])

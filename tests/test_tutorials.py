@@ -28,7 +28,7 @@ def problems(path: Path) -> list[str]:
 
 
 def test_there_are_tutorials():
-    assert len(NAMES) >= 7
+    assert len(NAMES) >= 10
 
 
 @pytest.mark.parametrize("name", NAMES)

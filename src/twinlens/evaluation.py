@@ -9,13 +9,13 @@ from collections.abc import Mapping
 
 from twinlens.errors import DamagedError, RunError
 from twinlens.metrics.metric import Metric
-from twinlens.options import DataSource, Methods, ModelSource, Options, takes_options
+from twinlens.options import DEFAULT_METHODS, DataSource, Methods, ModelSource, Options, takes_options
 from twinlens.outcome import Evaluation
 from twinlens.report import write_report
 from twinlens.run.directory import Run, RunDirectory
 from twinlens.run.distribution import Distribution
 from twinlens.run.fingerprints import write_fingerprints
-from twinlens.run.method_sources import at_rest, find_maps, find_methods, join_methods
+from twinlens.run.method_sources import at_rest, default_methods, find_maps, find_methods, join_methods
 from twinlens.run.plan import Planner, check_rounds, draw_rounds, needed_sweeps
 from twinlens.run.sample_selection import write_selection
 from twinlens.run.setup import Setup, open_setup
@@ -46,8 +46,9 @@ def evaluate(  # noqa: D417 (the options are listed where they are declared)
         data: a spec such as a folder of images (see `twinlens.open_data`), inputs with labels, texts with labels and a
             `tokenizer`, or a torch data set or loader. Floating-point labels mean regression.
         methods: names in `METHODS`; or a mapping from your own names to a name, a function `(model, inputs, targets)`,
-            a Captum attribution, a pytorch-grad-cam object, `quantus.explain`, or a mapping with a "method" and its
-            options.
+            a Captum attribution, a pytorch-grad-cam object, `quantus.explain`, an explainer of shap, or a mapping with
+            a "method" and its options. The default is that of images, signals and volumes: text and tables have
+            `occlusion` instead of `gradcam`, and models without gradients `kernel_shap`, `occlusion` and `random`.
 
     Returns:
         The results, which are also in the run directory; with `out` there is a page, report.html, too. If some of
@@ -66,6 +67,8 @@ def evaluate(  # noqa: D417 (the options are listed where they are declared)
         check_rounds(options.until, directory.manifest, str(directory.path))
         device = where.device if where.cluster is None or isinstance(model, str) else None
         setup = open_setup(model, data, options, device=device)
+        if methods is DEFAULT_METHODS:
+            named = find_methods(default_methods(setup), options, model)
         sources = join_methods(named, find_maps(options, setup))
 
         # The metrics with their imputers, and the sweeps that they need, each once.

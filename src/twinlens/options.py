@@ -161,18 +161,19 @@ class MapsOptions(ReadingOptions):
     """Maps."""
 
     maps: Mapping[str, Any] = field(default_factory=dict)
-    """Your own maps: from a name to a folder, a .npy, .npz or .safetensors file, or in Python an array (N, *S) in the
-    order of the samples; or to a mapping of "maps" and how to read them (sign, channels, resize, size). Maps of the
-    size of the original images are resized and cropped with them."""
+    """Your own maps: from a name to a folder, a .npy, .npz or .safetensors file, or in Python an array (N, *S) or a
+    `shap.Explanation` in the order of the samples; or to a mapping of "maps" and how to read them (sign, channels,
+    resize, size). Maps of the size of the original images are resized and cropped with them."""
 
     features: Features = "positions"
     """What a feature is: a position with all of its channels, or with "channels" one channel of a position, such as one
     lead of an ECG at one moment. Maps are then (N, C, *S), and a value is imputed from its own channel."""
 
     segments: Any = None
-    """Group positions into features: "slic" or "slic:100" for superpixels, "grid:49" for equal tiles, or in Python an
-    integer array (N, *S) in the order of the samples, negative where a position is never removed. Maps are averaged
-    over each segment, and segments are removed and imputed as a whole."""
+    """Group positions into features: "slic" or "slic:100" for superpixels, "grid:49" for equal tiles, "words" for the
+    words of a text instead of its tokens, or in Python an integer array (N, *S) in the order of the samples, negative
+    where a position is never removed. Maps are averaged over each segment, and segments are removed and imputed as a
+    whole."""
 
 
 @dataclass(frozen=True, kw_only=True)

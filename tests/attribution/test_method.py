@@ -42,7 +42,11 @@ def test_methods_declare_what_they_need():
     }
     for option in ("reference", "layer", "segments"):
         needing[option] = {name for name, method in tl.METHODS.items() if option in options_of(method)}
-    assert needing["reference"] == {"iba", "input_iba", "kernel_shap", "gradient_shap"}
+    assert needing["reference"] == {"iba", "input_iba", "kernel_shap", "gradient_shap", "occlusion", "rise"}
+    assert {name for name, method in tl.METHODS.items() if declared(method).reference == "rows"} == {
+        "occlusion",
+        "rise",
+    }
     assert {"gradcam", "cam", "excitation_backprop", "iba"} <= needing["layer"]
     assert needing["baseline"] == {"random", "sobel", "centre", "rect", "pooling"} == BASELINES
     assert needing["any_callable"] == needing["segments"] == {"kernel_shap"}
@@ -137,5 +141,7 @@ def test_ensembles_from_the_same_copies_are_those_of_each_alone(name):
 
 
 def test_an_option_that_a_method_does_not_have():
-    with pytest.raises(TypeError, match=r"window, stride, baseline, batch_size, sign\. Did you mean 'window'\?$"):
+    with pytest.raises(
+        TypeError, match=r"window, stride, baseline, reference, batch_size, sign\. Did you mean 'window'\?$"
+    ):
         refuse_unknown(tl.METHODS["occlusion"], ["windw"])

@@ -1,6 +1,7 @@
 """Checks of runs, from the command line to the stored record and the page."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -20,9 +21,12 @@ from twinlens.cli.main import main
 from twinlens.data.inputs import load_inputs
 from twinlens.data.samples import subset
 from twinlens.data.segments import equal_parts
+from twinlens.metrics.catalogue import METRICS
 from twinlens.run.check_records import Check
 from twinlens.run.directory import read_run
 from twinlens.run.setup import reopen
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -155,6 +159,17 @@ def test_every_check_is_explained():
         assert kind.reading.endswith(".")
         assert bool(kind.step_title) == bool(kind.course_title)
         assert set(kind.options) <= set(CheckOptions.__dataclass_fields__)
+
+
+def test_every_check_is_counted_and_listed(capsys):
+    readme = (ROOT / "README.md").read_text()
+    assert f"| metrics | {len(METRICS)}, and {len(CHECKS)} checks |" in readme
+    guide = (ROOT / "docs" / "guide" / "checks.md").read_text()
+    assert re.findall(r"^\| `([a-z-]+)` \|", guide, flags=re.MULTILINE) == list(CHECKS)
+    with pytest.raises(SystemExit):
+        main(["check", "--help"])
+    shown = re.sub(r"[\s-]", "", capsys.readouterr().out)  # lines may break at a hyphen
+    assert ",".join(CHECKS).replace("-", "") in shown
 
 
 def checked(evaluation, made, name, **options):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch import nn
@@ -99,6 +101,17 @@ def test_tokens_are_taken_as_they_are(kind):
     assert bool((maps[1, 4:] == 0).all())  # padding
     if kind.endswith("names"):
         assert found.run.manifest.model.classes == ("boo", "bravo")
+
+
+@pytest.mark.parametrize("kind", [list, tuple, np.array, pd.Series])
+def test_texts_come_in_lists_arrays_and_columns(kind):
+    def tokenizer(texts):
+        return {"input_ids": [[WORDS.index(word) for word in text.split()] for text in texts]}
+
+    tokenizer.convert_ids_to_tokens = lambda ids: [WORDS[number] for number in ids]
+    found = tl.evaluate(Counter(), (kind(TEXTS), kind(LABELS)), ["random"], **HOW | {"tokenizer": tokenizer})
+    assert found.results.accuracy == 1
+    assert found.curve("random", "soundness_rank").table.counts.tolist() == [4, 2, 5]
 
 
 def test_content_does_not_depend_on_padding():

@@ -185,6 +185,17 @@ CALLS: dict[str, Callable[[Subject], Call]] = {
     "Monotonicity": lambda s: Call(
         tl.checks.Monotonicity, _fields(tl.checks.monotonicity([s.table], resamples=50)), lambda made: made.shares
     ),
+    "metric_agreement": lambda s: Call(
+        tl.checks.metric_agreement, {"curves": {"a": {"c": s.curve}, "b": {"c": s.other}}, "resamples": 9}, repr
+    ),
+    "probe_distribution": lambda s: Call(
+        tl.checks.probe_distribution,
+        {name: s.subject[name] for name in ("model", "inputs", "labels")} | {"levels": (0.5,)},
+    ),
+    "fine_tuned": lambda s: Call(
+        tl.checks.fine_tuned,
+        {"model": s.model, "train_data": (s.inputs, s.labels), "training": Training(epochs=1)},
+    ),
     "class_similarity": lambda s: Call(tl.checks.class_similarity, s.explained | {"method": "saliency"}),
     "run_check": lambda s: Call(
         tl.checks.run_check,
@@ -286,6 +297,14 @@ CALLS: dict[str, Callable[[Subject], Call]] = {
             "methods": {},
             "versions": {},
         },
+    ),
+    "MetricAgreement": lambda s: Call(
+        tl.checks.MetricAgreement,
+        {"over_samples": {}, "with_others": {}, "together": tl.Estimate(value=1.0, samples=2)},
+    ),
+    "ProbeDistribution": lambda s: Call(
+        tl.checks.ProbeDistribution,
+        _fields(tl.checks.probe_distribution(s.model, s.inputs, s.labels, levels=(0.5,))),
     ),
     "RandomRemovals": lambda s: Call(
         tl.checks.RandomRemovals, _fields(tl.checks.random_removals(**s.explained, shares=(0.5,), subsets=3))

@@ -17,6 +17,14 @@ def test_integers_are_taken_as_tokens_and_only_where_they_may_be():
             check_inputs(given, None, tokens=allowed)
 
 
+def test_a_loaded_model_is_refused_with_its_module_as_the_remedy():
+    loaded, inputs = tl.load_model("mnist-cnn"), torch.zeros(2, 1, 28, 28)
+    with pytest.raises(TypeError, match=r"got LoadedModel\. Pass its `module`, and inputs as that expects them"):
+        tl.completeness(loaded, inputs, [0, 1], torch.ones(2, 28, 28))
+    with pytest.raises(TypeError, match=r"got int\.$"):
+        tl.completeness(3, inputs, [0, 1], torch.ones(2, 28, 28))
+
+
 @pytest.mark.parametrize("row", [[1.5, -0.5], [0.4, 0.4], [0.7, 0.7]])
 def test_probabilities_are_not_negative_and_sum_to_one(row):
     with pytest.raises(ValueError, match=r"`model` must return probabilities, >= 0 and summing to 1 in each row"):

@@ -7,8 +7,8 @@ import torch
 from tests.report.browser import needs_browser
 from tests.report.kinds import COLUMNS, signal_run, table_run, text_run, unpacked, volume_run
 from tests.report.page_checks import CLIPPED, CONTRAST
+from twinlens.data.word_pieces import JOINED
 from twinlens.report import write_report
-from twinlens.report.text_view import JOINED
 
 pytest.importorskip("selenium", reason="selenium is not installed: pip install '.[dev]'")
 

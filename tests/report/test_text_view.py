@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 
 import twinlens as tl
 from tests.report.kinds import WORDS, sentences, text_run, unpacked
+from twinlens.data.word_pieces import JOINED, SPECIAL, join_pieces, style_of
 from twinlens.report import write_report
 from twinlens.report.explorer import describe_samples
 from twinlens.report.scene import set_scene
-from twinlens.report.text_view import FEATURE, JOINED, SPECIAL, join_pieces, style_of
+from twinlens.report.text_view import FEATURE
 
 
 def text(pieces):

@@ -40,13 +40,15 @@ def said(run, outcome, methods, *, metric="soundness_rank", **entries):
 def test_a_clear_choice(run):
     assert said(run, "clear", ("a",)) == (
         "Where nothing may be falsely blamed, use a: soundness 0.800, skill +0.210, clearly better than all other "
-        "methods and the baselines."
+        "methods and the baseline random."
     )
     assert said(run, "clear", ("a",), metric="completeness_share").startswith(
         "Where nothing may be missed, use a: comp"
     )
     names = {name: run.results.methods[name] for name in ("a", "random")}
-    assert said(changed(run, methods=names), "clear", ("a",)).endswith("clearly better than the baselines.")
+    assert said(changed(run, methods=names), "clear", ("a",)).endswith("clearly better than the baseline random.")
+    both = changed(run, methods={**names, "centre": run.results.methods["random"]})
+    assert said(both, "clear", ("a",)).endswith("clearly better than the baselines random and centre.")
     alone = changed(run, methods={"a": run.results.methods["a"]})
     assert said(alone, "clear", ("a",)).endswith("with no other method to compare it with.")
     unknown = with_curve(run, "a", "soundness_rank", skill=None)
@@ -110,6 +112,23 @@ def test_few_samples_give_one_sentence(run):
     )
 
 
+def test_a_recommendation_says_which_baselines_are_missing(run):
+    def last(run, outcome="clear"):
+        advice = {"soundness_rank": Advice(outcome=outcome, methods=("a",))}
+        return find_headlines(changed(run, advice=advice).results)[-1]
+
+    why = "where a baseline does as well, a map says little about the model."
+    assert last(run) == f"The only baseline is random. Add centre and sobel: {why}"
+    methods = run.results.methods
+    none = changed(run, methods={"a": methods["a"]})
+    assert last(none, "several") == f"No baseline was measured. Add random, centre and sobel: {why}"
+    assert "baseline" not in last(run, "no interval")  # nothing is recommended
+    assert "Add" not in last(changed(run, methods={**methods, "centre": methods["random"]}))
+    rows = dataclasses.replace(run.results.data, shape=(30,))  # positions of a table have no neighbours
+    assert "Add" not in last(changed(run, data=rows))
+    assert last(changed(none, data=rows)) == f"No baseline was measured. Add random: {why}"
+
+
 def test_warnings_about_the_run_itself(run):
     one, two = Skipped(id="x", reason="x.png is cut off."), Skipped(id="y", reason="y.png is empty.")
     for skipped, said in (
@@ -139,7 +158,7 @@ def test_a_method_can_be_more_complete():
 
 def test_skills_that_are_none_or_not_decided(run):
     advice = {"soundness_rank": Advice(outcome="clear", methods=("a",))}
-    assert find_headlines(changed(run, advice=advice).results)[1:] == [
+    assert find_headlines(changed(run, advice=advice).results)[1:3] == [
         "In soundness, maps of c are no better than maps from other inputs.",
         "In soundness, it is not decided with 300 samples whether maps of b are better than maps from other inputs; "
         "about 1,200 would decide.",

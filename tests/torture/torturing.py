@@ -181,7 +181,7 @@ class Torturer:
         self.failures += [f"{kind}, killed at {phase}: {fault}" for fault in self.box.faults(there)]
         if (self.box.run / "run.json").exists() and self.rng.random() < 0.1:  # costs as much as a kill
             ended = self._fork(["verify", str(self.box.run)]).wait()
-            wrong = [line for line in ended.said.splitlines() if re.search(r": (?!missing|left by|of before)", line)]
+            wrong = [line for line in ended.said.splitlines() if re.search(r": (?!missing|left by|older than)", line)]
             if not ended.clear or [line for line in wrong if "error: " not in line]:
                 self.failures.append(f"{kind}, killed at {phase}: verify says {ended.said}")
 

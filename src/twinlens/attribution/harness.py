@@ -125,6 +125,13 @@ def like_one_input(values: float | ArrayLike, name: str, inputs: Tensor) -> Tens
         ) from error
 
 
+def absent_values(given: float | ArrayLike | None, name: str, reference: ArrayLike | None, inputs: Tensor) -> Tensor:
+    """Return what takes the place of absent features, shaped like one input: as given, the reference's mean, or 0."""
+    if given is None and reference is not None:
+        return check_reference(reference, "reference", inputs[:1].double()).mean(dim=0).to(inputs)
+    return like_one_input(0.0 if given is None else given, name, inputs)
+
+
 def _check_finite(values: Tensor, name: str) -> Tensor:
     if not values.isfinite().all():
         raise ValueError(f"`{name}` must be finite as {values.dtype}; it holds NaN or infinity.")

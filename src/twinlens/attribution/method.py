@@ -97,6 +97,8 @@ class AttributionMethod:
     tokens: Literal["embeddings", "masking", "positions"] | None = None
     """Whether it explains token ids: by their embeddings, by hiding tokens, or without reading them; by default not at
     all."""
+    reference: Literal["any", "rows"] = "any"
+    """The inputs for which it reads its option `reference`; a run passes it for these only."""
     baseline: bool = False
     """Whether it is a baseline method: it ignores the model, or was crafted for a particular data set."""
     copies_of: str | None = None
@@ -166,11 +168,12 @@ def describe_needs(method: Callable[..., Tensor]) -> str:
         'Explains images (N, C, H, W), signals (N, C, T) or volumes (N, C, D, H, W). Reads a hidden layer.'
     """
     needs, options = declared(method), options_of(method)
+    kinds = "inputs" if needs.reference == "any" else "tabular rows"
     sentences = {
         f"Explains {_SHAPES[needs.inputs][1]}{', and token ids' if needs.tokens else ''}.": True,
         "Reads a hidden layer.": "layer" in options,
         "Hides whole segments.": "segments" in options,
-        "Compares inputs with others, which a run draws from its data.": "reference" in options,
+        f"Compares {kinds} with others, which a run draws from its data.": "reference" in options,
         "Accepts any function as a model.": needs.any_callable,
     }
     return " ".join(sentence for sentence, applies in sentences.items() if applies)

@@ -16,9 +16,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from twinlens.attribution.embeddings import hide_tokens
-from twinlens.attribution.harness import Request, target_logits
+from twinlens.attribution.harness import Request, absent_values, target_logits
 from twinlens.attribution.method import AttributionMethod, Explain
 from twinlens.probing.maps import spatial_shape
+from twinlens.support.arrays import ArrayLike
 from twinlens.support.randomness import stream
 
 _MASK_BLOCK = 256  # masks of RISE and occlusion that exist at a time, at most
@@ -33,14 +34,15 @@ _WARM_UP = 0.25  # share of the steps in which only the mean of a mask is held t
 Masks = Callable[[int, int], Tensor]
 
 
-@AttributionMethod(title="Occlusion", model="a module that returns logits", tokens="masking")
+@AttributionMethod(title="Occlusion", model="a module that returns logits", tokens="masking", reference="rows")
 def occlusion(
     model: nn.Module,
     request: Request,
     *,
     window: int | None = None,
     stride: int | None = None,
-    baseline: float = 0.0,
+    baseline: float | None = None,
+    reference: ArrayLike | None = None,
 ) -> Explain:
     """Occlusion (Zeiler & Fergus 2014): the mean drop of the target's logit over the windows that hide a feature.
 
@@ -49,8 +51,9 @@ def occlusion(
             feature for tabular rows, which have no neighbourhood, and for tokens.
         stride: distance between windows, at most `window`; by default half the window. The last window ends at the
             border: every feature is hidden at least once.
-        baseline: the value shown in a window; 0 is the mean of normalised data. Hidden tokens have the mean of all
-            embeddings.
+        baseline: the value shown in a window; by default 0, the mean of normalised data, and for tabular rows the mean
+            of the reference. Hidden tokens have the mean of all embeddings.
+        reference: (M, D) other rows; a run draws them from its data.
 
     Returns:
         Maps (N, *S); a feature gets 0 if hiding it raises the logit.
@@ -62,12 +65,13 @@ def occlusion(
         tensor([[1., 2., 0.]])
     """
     masks, count = _windows(request, window, stride)
+    absent = _absent(baseline, reference, request)
     score = functools.partial(target_logits, model)
 
     def explain(batch: Request) -> Tensor:
         whole = score(batch.inputs, batch.targets)
         drops = covers = torch.zeros((), device=whole.device)
-        for keep, scores in _scores(score, batch, masks, count, baseline=baseline):
+        for keep, scores in _scores(score, batch, masks, count, absent):
             hidden = 1 - keep
             drops = drops + torch.einsum("bm,m...->b...", whole[:, None] - scores, hidden)
             covers = covers + hidden.sum(dim=0)
@@ -76,7 +80,7 @@ def occlusion(
     return explain
 
 
-@AttributionMethod(title="RISE", model="a module that returns logits", tokens="masking")
+@AttributionMethod(title="RISE", model="a module that returns logits", tokens="masking", reference="rows")
 def rise(
     model: nn.Module,
     request: Request,
@@ -86,6 +90,7 @@ def rise(
     probability: float = 0.5,
     form: Literal["covariance", "expectation"] = "covariance",
     output: Literal["logits", "probabilities"] = "logits",
+    reference: ArrayLike | None = None,
 ) -> Explain:
     """RISE (Petsiuk et al. 2018): random masks averaged, each weighted with the probability of the target behind it.
 
@@ -96,15 +101,17 @@ def rise(
         masks: number of masks; 4000 for VGG16 and 8000 for ResNet-50 in the paper.
         cells: cells of a mask along each axis before it is enlarged; 7 in the paper.
         probability: the share of cells that show the input; 0.5 in the paper. The rest is 0, the mean of normalised
-            data.
+            data, and in tabular rows the mean of the reference.
         form: "expectation" is the paper's: the expected probability of the target, given that a feature is shown.
             Nearly all of that is the mean over all masks, the same for every feature, which "covariance" subtracts.
             Both rank features alike, up to chance; thresholds and sums of values are meaningful only for the latter.
         output: what the model returns; a run passes what it knows. Of a regression, the value itself is averaged.
+        reference: (M, D) other rows; a run draws them from its data.
     """
     if not 0 < probability <= 1:
         raise ValueError(f"`probability` must lie within (0, 1]; got {probability:g}.")
     drawn = _random_masks(request, masks, cells, probability)
+    absent = _absent(None, reference, request)
 
     def score(rows: Tensor, classes: Tensor) -> Tensor:
         answers: Tensor = model(rows)
@@ -115,7 +122,7 @@ def rise(
     def explain(batch: Request) -> Tensor:
         target_logits(model, batch.inputs, batch.targets)  # refuses a model without logits of these classes
         joint, shown, mean = (torch.zeros((), device=batch.inputs.device, dtype=torch.float64) for _ in range(3))
-        for keep, scores in _scores(score, batch, drawn, masks, baseline=0.0):
+        for keep, scores in _scores(score, batch, drawn, masks, absent):
             joint = joint + torch.einsum("bm,m...->b...", scores, keep)
             shown, mean = shown + keep.sum(dim=0, dtype=torch.float64), mean + scores.sum(dim=1, dtype=torch.float64)
         if form == "covariance":
@@ -126,7 +133,7 @@ def rise(
 
 
 def _scores(
-    score: Callable[[Tensor, Tensor], Tensor], batch: Request, masks: Masks, count: int, *, baseline: float
+    score: Callable[[Tensor, Tensor], Tensor], batch: Request, masks: Masks, count: int, absent: Tensor
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield keep-masks (m, *S) block by block, with the score (B, m) of each sample behind each of them."""
     inputs, block = batch.inputs[:, None], min(_MASK_BLOCK, max(1, batch.batch_size // len(batch)))
@@ -137,9 +144,15 @@ def _scores(
             rows = batch.inputs.repeat_interleave(len(keep), dim=0)
             masked = hide_tokens(rows, keep.bool().repeat(len(batch), 1)).unflatten(0, (len(batch), len(keep)))
         else:
-            masked = inputs * share if baseline == 0 else torch.lerp(inputs.new_tensor(baseline), inputs, share)
+            masked = torch.lerp(absent, inputs, share) if absent.any() else inputs * share
         scores = score(masked.flatten(0, 1), batch.targets.repeat_interleave(len(keep)))
         yield keep.to(scores.dtype), scores.reshape(len(batch), len(keep))  # estimators answer in float64
+
+
+def _absent(given: float | None, reference: ArrayLike | None, request: Request) -> Tensor:
+    """Return what hidden features of one input become; the reference counts for tabular rows."""
+    rows = request.inputs.dim() == 2 and not request.tokens
+    return absent_values(given, "baseline", reference if rows else None, request.inputs)
 
 
 def _windows(request: Request, window: int | None, stride: int | None) -> tuple[Masks, int]:

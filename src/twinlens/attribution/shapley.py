@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from twinlens.attribution.embeddings import hide_tokens
-from twinlens.attribution.harness import Request, check_reference, like_one_input
+from twinlens.attribution.harness import Request, absent_values
 from twinlens.attribution.method import AttributionMethod, Explain
 from twinlens.probing.maps import spatial_shape
 from twinlens.probing.model_call import Model
@@ -55,7 +55,7 @@ def kernel_shap(
             A run passes its own segments.
         cells: without segments, divide images and signals into that many equal parts along each side.
     """
-    absent = _absent(background, None if request.tokens else reference, request.inputs)
+    absent = absent_values(background, "background", None if request.tokens else reference, request.inputs)
     features_of = _feature_numbers(request, segments, cells)
 
     def explain(batch: Request) -> Tensor:
@@ -107,13 +107,6 @@ def _feature_numbers(request: Request, segments: ArrayLike | None, cells: int) -
         along = torch.arange(size) * min(cells, size) // size
         numbers = numbers * min(cells, size) + along.reshape(-1, *[1] * (len(shape) - axis - 1))
     return dict.fromkeys(request.ids, numbers)
-
-
-def _absent(background: float | ArrayLike | None, reference: ArrayLike | None, inputs: Tensor) -> Tensor:
-    """Return values of absent features, shaped like one input."""
-    if background is None and reference is not None:
-        return check_reference(reference, "reference", inputs[:1].double()).mean(dim=0).to(inputs)
-    return like_one_input(0.0 if background is None else background, "background", inputs)
 
 
 def _coalitions(features: int, count: int, seed: int) -> tuple[Floats, Floats]:

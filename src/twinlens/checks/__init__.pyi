@@ -1,8 +1,11 @@
+from .agreement import MetricAgreement, metric_agreement
 from .check_catalogue import CHECKS, Check, run_check
 from .check_definition import CheckOptions
+from .fine_tuning import fine_tuned
 from .localisation import attribution_inside, pointing_game
 from .monotonicity import Monotonicity, monotonicity
 from .order_ceiling import Ceiling, ceiling
+from .probe_distribution import ProbeDistribution, probe_distribution
 from .random_sets import RandomRemovals, random_removals, sensitivity_n
 from .randomisation import (
     data_randomisation,
@@ -19,7 +22,9 @@ __all__ = [
     "Ceiling",
     "Check",
     "CheckOptions",
+    "MetricAgreement",
     "Monotonicity",
+    "ProbeDistribution",
     "RandomRemovals",
     "RoarCurve",
     "SampleScores",
@@ -28,10 +33,13 @@ __all__ = [
     "class_similarity",
     "data_randomisation",
     "efficient_randomisation",
+    "fine_tuned",
     "max_sensitivity",
+    "metric_agreement",
     "model_randomisation",
     "monotonicity",
     "pointing_game",
+    "probe_distribution",
     "random_removals",
     "roar",
     "run_check",

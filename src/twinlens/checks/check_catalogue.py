@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from twinlens.checks.agreement import agreement_check
 from twinlens.checks.check_definition import CheckDefinition, CheckOptions
 from twinlens.checks.checked_run import CheckedRun
+from twinlens.checks.fine_tuning import fine_tuned_check
+from twinlens.checks.imputer_choice import imputers_check
 from twinlens.checks.localisation import localisation_check
 from twinlens.checks.monotonicity import monotonicity_check
 from twinlens.checks.order_ceiling import ceiling_check
+from twinlens.checks.probe_distribution import distribution_check
 from twinlens.checks.random_sets import sensitivity_n_check
 from twinlens.checks.randomisation import (
     data_randomisation_check,
@@ -14,6 +18,7 @@ from twinlens.checks.randomisation import (
     model_randomisation_check,
 )
 from twinlens.checks.remove_and_retrain import roar_check
+from twinlens.checks.smoothness import smoothness_check
 from twinlens.checks.stability import class_similarity_check, max_sensitivity_check
 from twinlens.errors import RunError, unknown
 from twinlens.outcome import Evaluation
@@ -36,6 +41,11 @@ CHECKS: dict[str, CheckDefinition] = {
     "ceiling": ceiling_check,
     "roar": roar_check,
     "monotonicity": monotonicity_check,
+    "imputers": imputers_check,
+    "distribution": distribution_check,
+    "fine-tuned": fine_tuned_check,
+    "agreement": agreement_check,
+    "smoothness": smoothness_check,
 }
 """All checks by name."""
 

@@ -23,6 +23,7 @@ class CheckResult:
     """Measurements of a check; `steps` names the steps, for a check with steps."""
 
     methods: Mapping[str, MethodCheck]
+    """The result of each method, or of each other row."""
     samples: int
     steps: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -95,6 +96,10 @@ class CheckOptions:
     imputer: Literal["constant", "linear", "blur"] = "constant"
     """How removed features are filled in; constant is zero, as published."""
 
+    imputers: tuple[str, ...] | None = None
+    """Imputers to compare with the run's own: linear, mean, blur, constant, or FILE.py:FUNCTION, your own function
+    (inputs, keep, streams); by default all of these names that the inputs allow."""
+
     metric: Literal["deletion", "insertion", "road_morf", "road_lerf"] = "deletion"
     """The metric to optimise, computed from the target's probability."""
 
@@ -113,6 +118,9 @@ class CheckOptions:
 
     retrainings: int = 1
     """How often a network is trained for each share."""
+
+    engine: Literal["local", "ray"] = "local"
+    """Where maps are measured again: in this process, or on a Ray cluster, that of RAY_ADDRESS or a new one."""
 
     def __post_init__(self) -> None:
         check_types(self)

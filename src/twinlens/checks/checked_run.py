@@ -19,6 +19,7 @@ from twinlens.checks.check_definition import CheckOptions, CheckResult
 from twinlens.checks.sample_scores import SampleScores
 from twinlens.data.inputs import load_inputs
 from twinlens.data.samples import Samples, subset
+from twinlens.data.segments import find_segments
 from twinlens.data.sources import open_data
 from twinlens.errors import RunError, first_line
 from twinlens.models.loading import RANDOM, LoadedModel
@@ -92,6 +93,22 @@ class CheckedRun:
         """(N, C, *S) their inputs."""
         return load_inputs(self.samples, self.opened[0], _WORKERS)
 
+    @property
+    def segments_request(self) -> str | None:
+        """The run's segments as `evaluate` takes them; None where features are positions or tokens."""
+        data = self.evaluation.run.manifest.data
+        if data.segments is None or data.tokens:
+            return None
+        if not data.segments.startswith(("slic:", "grid:")):
+            raise RunError(f"{self.evaluation.run} has segments that came from Python, and cannot make them again.")
+        return data.segments
+
+    @cached_property
+    def segments(self) -> Tensor | None:
+        """(N, *S) the segments of the checked samples, if the run has any."""
+        request = self.segments_request
+        return None if request is None else find_segments(request, self.samples).of(self.samples, self.inputs)
+
     @cached_property
     def training_samples(self) -> Samples:
         """The training data."""
@@ -127,7 +144,7 @@ class CheckedRun:
             raise RunError(f"{name} cannot be computed again from run.json: {reason}.")
         [method] = find_methods({name: {"method": record.method, **record.options}}).values()
         options = dict(method.options)
-        if method.needs_reference:
+        if method.needs_reference(self.evaluation.run.manifest.data.shape):
             options["reference"] = self._reference
         return record.method, options
 

@@ -53,22 +53,23 @@ def run_check(arguments: argparse.Namespace) -> None:
 
 
 def print_check(check: Check) -> None:
-    """Print the results of a check: one row per method, and one row per step for a check with steps."""
+    """Print the results of a check: one line per row, such as a method, and one per step for a check with steps."""
     console = open_console()
     print_plain(console, f"{check.title}. {check.question} {check.samples} samples.")
     if check.line is not None:
         print_plain(console, check.line)
     table = new_table()
-    for heading in ("method", *(column.heading for column in check.columns)):
-        table.add_column(plain(heading), justify="left" if heading == "method" else "right", no_wrap=True)
+    table.add_column(plain(check.rows), no_wrap=True)
+    for column in check.columns:
+        table.add_column(plain(column.heading), justify="right", no_wrap=True)
     for name, result in check.methods.items():
         table.add_row(plain(name), *(plain(str(value)) for value in result.values))
     console.print(table)
     if check.steps:
         steps = new_table(plain(check.course_title or ""))
-        steps.add_column(plain(check.step_title or "step"))
+        steps.add_column(plain(check.step_title or "step"), no_wrap=True)
         for name in check.methods:
-            steps.add_column(plain(name), justify="right", no_wrap=True)
+            steps.add_column(plain(name), justify="right")
         for k, step in enumerate(check.steps):
             steps.add_row(plain(step), *(_two_lines(result.course[k]) for result in check.methods.values()))
         console.print(steps)

@@ -93,7 +93,9 @@ def add_attribute(parser: argparse.ArgumentParser) -> None:
 def _add_evaluation(parser: argparse.ArgumentParser) -> None:
     option_group(parser, "Model and data")
     option_group(parser, "Maps").add_argument(
-        "--methods", metavar="A,B,…", help="Attribution methods, or all; `twinlens methods` lists them."
+        "--methods",
+        metavar="A,B,…",
+        help="Attribution methods, or all; `twinlens methods` lists them. By default a few that explain the data.",
     )
     option_group(parser, "Evaluation").add_argument(
         "--option",

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from twinlens.data.samples import Samples
+from twinlens.data.word_pieces import number_words
 from twinlens.errors import DataError, short_repr
 from twinlens.probing.maps import feature_shape, spatial_shape
 from twinlens.probing.ranking import check_segments
@@ -44,20 +45,22 @@ def find_segments(request: str | ArrayLike, everything: Samples, features: str =
 
     Args:
         request: "slic" or "slic:100", superpixels of images; "grid" or "grid:49", parts of equal size, squares of
-            images; or (N, *S) integers in the order of the whole data set.
+            images; "words", which texts with a tokenizer have; or (N, *S) integers in the order of the whole data set.
         everything: the whole data set.
         features: "channels" if each channel has features of its own; no segment then has positions of two channels,
             unless the integers say so.
     """
     if not isinstance(request, str):
         return _from_array(as_tensor(request, "segments").cpu(), everything, features)
+    if request == "words":
+        raise DataError("`segments` 'words' needs token ids and a tokenizer: pass texts with `tokenizer`, or hf:DIR.")
     match = re.fullmatch(r"(slic|grid)(?::([0-9]{1,9}))?", request)
     kind = match[1] if match else ""
     count = int(match[2] or (SEGMENTS if kind == "grid" else _SUPERPIXELS)) if match else 0
     if not 1 <= count <= _MOST_SUPERPIXELS:
         raise ValueError(
-            "`segments` must be 'slic', 'slic:K' for about K superpixels, 'grid:K' for about K equal parts, or "
-            f"integers (N, *S); got {short_repr(request)}."
+            "`segments` must be 'slic', 'slic:K' for about K superpixels, 'grid:K' for about K equal parts, 'words' of "
+            f"texts, or integers (N, *S); got {short_repr(request)}."
         )
 
     def equal(_: Samples, inputs: Tensor) -> Tensor:
@@ -72,6 +75,15 @@ def find_segments(request: str | ArrayLike, everything: Samples, features: str =
     if slic and features == "channels":
         raise ValueError("`segments` 'slic' joins all channels; with features='channels' pass 'grid:K' or integers.")
     return Segments(identity=f"{kind}:{count}", of=(lambda _, inputs: superpixels(inputs, count)) if slic else equal)
+
+
+def find_word_segments(everything: Samples, features_of: Callable[[Tensor], Tensor]) -> Segments:
+    """Return the words of token ids as segments; `features_of` marks the tokens that can be removed, by -1 others."""
+    tokens = torch.from_numpy(np.stack([everything.read(k) for k in range(len(everything))]))
+    texts = everything.naming.words_of(tokens)
+    if texts is None:
+        return find_segments("words", everything)
+    return _from_array(number_words(texts, features_of(tokens)), everything, "positions")
 
 
 def _from_array(segments: Tensor, everything: Samples, features: str) -> Segments:

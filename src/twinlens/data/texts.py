@@ -23,12 +23,16 @@ from twinlens.support.arrays import as_array
 
 TEXT_NAMES = ("text", "sentence", "review", "prompt")
 """Names of columns and fields that hold texts."""
-NO_LABELS = "`labels` are missing. Only a language model finds its own: the tokens that it expects next."
+NO_LABELS = (
+    "`labels` are missing. Only a language model finds its own, the tokens that it expects next: hf:DIR, or "
+    "tl.probing.NextToken(model)."
+)
 
 
-def are_texts(inputs: object) -> TypeGuard[Sequence[str]]:
-    """Return whether inputs are a list of texts."""
-    return isinstance(inputs, (list, tuple)) and len(inputs) > 0 and all(isinstance(text, str) for text in inputs)
+def are_texts(inputs: Any) -> TypeGuard[Sequence[str]]:
+    """Return whether inputs are a list of texts, or a one-dimensional array or column of them."""
+    listed = isinstance(inputs, (list, tuple)) or getattr(inputs, "ndim", 0) == 1
+    return listed and len(inputs) > 0 and all(isinstance(text, str) for text in inputs)
 
 
 class TextInputs:

@@ -1,4 +1,4 @@
-"""Explanations of other libraries, called as methods: Captum, pytorch-grad-cam, Quantus, and custom functions.
+"""Explanations of other libraries, called as methods: Captum, pytorch-grad-cam, Quantus, shap, and custom functions.
 
 None of these libraries is imported; their objects are recognised by the module of their class. By default their maps
 are read like those of our own methods: channels summed, negative values dropped, coarse maps enlarged.
@@ -17,6 +17,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -33,6 +34,7 @@ from twinlens.probing.maps import (
     to_float32,
 )
 from twinlens.probing.model_call import Labels, Model, blaming, check_inputs, evaluating, find_device
+from twinlens.probing.shap_values import contributions_to_targets
 from twinlens.probing.tokens import TokenModel, are_tokens
 from twinlens.support.arguments import checked
 from twinlens.support.arrays import ArrayLike, as_tensor
@@ -180,6 +182,24 @@ class GradCamMethod(Explanation):
         self.owner.activations_and_grads.handles.clear()
 
 
+class ShapMethod(Explanation):
+    """An explainer of shap, which takes arrays of NumPy; options are those of its call."""
+
+    reading = AS_OUR_OWN
+
+    def run(
+        self, _: Model, inputs: Tensor, targets: Tensor, drawn: Mapping[str, Any], options: Mapping[str, Any]
+    ) -> ArrayLike:
+        """Return the contributions to the targets."""
+        before = np.random.get_state()  # noqa: NPY002 (explainers draw from it)
+        np.random.seed(drawn["seed"] % 2**32)  # noqa: NPY002
+        try:
+            explanation = self.explain(inputs.cpu().numpy(), **options)
+        finally:
+            np.random.set_state(before)  # noqa: NPY002
+        return contributions_to_targets(explanation, targets, inputs)
+
+
 class QuantusMethod(Explanation):
     """`quantus.explain`, which takes and returns arrays of NumPy; options are those of its call."""
 
@@ -214,6 +234,8 @@ def adapt(explain: Callable[..., Any], argument: str = "methods") -> Explanation
         return CaptumMethod(explain, owner)
     if "pytorch_grad_cam" in libraries and hasattr(owner, "activations_and_grads"):
         return GradCamMethod(explain, owner)
+    if "shap" in libraries and callable(explain):
+        return ShapMethod(explain, owner)
     if str(getattr(inner, "__module__", "")).partition(".")[0] == "quantus":
         return QuantusMethod(explain, owner)
     return Explanation(explain, owner)
@@ -252,7 +274,7 @@ def attribute(
         inputs: (N, C, *S), or (N, D) for tabular rows, as the model expects them.
         targets: (N,) classes to explain.
         method: a name in `METHODS`; a function `(model, inputs, targets)`, which may also take `ids`, `seed` and
-            options; an attribution of Captum, an object of pytorch-grad-cam, or `quantus.explain`.
+            options; an attribution of Captum, an object of pytorch-grad-cam, `quantus.explain`, an explainer of shap.
         ids: one name per sample; random draws derive from `seed` and the name.
         seed: random seed.
         features: what a feature is: a position with all of its channels, or with "channels" one channel of a position,

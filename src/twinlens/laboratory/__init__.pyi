@@ -1,4 +1,5 @@
 from . import tasks
+from .designed import colours
 from .metric_errors import metric_errors, rank_correlations
 from .mixing import describe_selftest, selftest
 from .modifications import introduce_attribution, remove_attribution
@@ -16,6 +17,7 @@ from .truth import true_completeness, true_soundness, true_soundness_curve, true
 
 __all__ = [
     "Task",
+    "colours",
     "describe_selftest",
     "interaction",
     "introduce_attribution",

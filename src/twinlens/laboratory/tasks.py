@@ -33,7 +33,7 @@ class Task:
     """From inputs to the float64 logits of three classes: no, yes, undecided."""
 
     inputs: Tensor
-    """(N, F), or (N, 1, H, W) for images; float64."""
+    """(N, F), or (N, C, H, W) for images; float64."""
 
     labels: NDArray[np.int64]
     """(N,) classes by the sign of the model's score."""
@@ -65,7 +65,7 @@ def _either(rng: np.random.Generator, samples: int) -> Floats:
     return rng.choice([-1.0, 1.0], size=(samples, 1))
 
 
-def _task(
+def labelled_task(
     name: str,
     score: Callable[[Tensor], Tensor],
     inputs: Floats,
@@ -108,7 +108,7 @@ def linear(samples: int = 300, *, features: int = 200, seed: int = 0) -> Task:
         (3, 10)
     """
     inputs = np.random.default_rng(stream(seed, "linear")).normal(size=(samples, features))
-    return _task("linear", lambda x: x.sum(dim=1), inputs, lambda x: x)
+    return labelled_task("linear", lambda x: x.sum(dim=1), inputs, lambda x: x)
 
 
 def sparse_linear(samples: int = 300, *, features: int = 200, seed: int = 0) -> Task:
@@ -122,7 +122,7 @@ def sparse_linear(samples: int = 300, *, features: int = 200, seed: int = 0) -> 
     weights = rng.normal(size=features) * (np.arange(features) % 2 == 0)
     inputs = rng.normal(size=(samples, features)) + _AGREEMENT * _either(rng, samples) * np.sign(weights)
     tensor = torch.from_numpy(weights)
-    return _task("sparse linear", lambda x: x @ tensor, inputs, lambda x: x * weights)
+    return labelled_task("sparse linear", lambda x: x @ tensor, inputs, lambda x: x * weights)
 
 
 def interaction(samples: int = 300, *, features: int = 200, groups: int = 50, partners: int = 2, seed: int = 0) -> Task:
@@ -144,7 +144,7 @@ def interaction(samples: int = 300, *, features: int = 200, groups: int = 50, pa
         product = x[:, :read].reshape(-1, partners, groups).prod(axis=1)
         return np.pad(np.tile(product / partners, (1, partners)), ((0, 0), (0, features - read)))
 
-    return _task("interaction", score, inputs, shapley)
+    return labelled_task("interaction", score, inputs, shapley)
 
 
 def network(samples: int = 300, *, features: int = 100, planted: int = 12, depth: int = 1, seed: int = 0) -> Task:
@@ -174,7 +174,7 @@ def network(samples: int = 300, *, features: int = 100, planted: int = 12, depth
         read = _shapley(lambda part: score(torch.from_numpy(part)).numpy(), x[:, :planted])
         return np.pad(read, ((0, 0), (0, features - planted)))
 
-    return _task("network", score, inputs, shapley)
+    return labelled_task("network", score, inputs, shapley)
 
 
 def suppressor(samples: int = 300, *, features: int = 200, informative: int = 50, seed: int = 0) -> Task:
@@ -194,7 +194,7 @@ def suppressor(samples: int = 300, *, features: int = 200, informative: int = 50
     noise, own = inputs[:, informative : 2 * informative], inputs[:, :informative].copy()
     inputs[:, :informative] = _AGREEMENT * _either(rng, samples) * np.sign(weights) + noise + own / 2
     signed = np.concatenate([weights, -weights, np.zeros(features - 2 * informative)])
-    return _task("suppressor", lambda x: x @ torch.from_numpy(signed), inputs, lambda x: x * signed)
+    return labelled_task("suppressor", lambda x: x @ torch.from_numpy(signed), inputs, lambda x: x * signed)
 
 
 def _shapley(score: Callable[[Floats], Floats], inputs: Floats) -> Floats:
@@ -237,7 +237,7 @@ def patch(samples: int = 200, *, side: int = 20, patch: int = 6, seed: int = 0) 
         read = (x[:, 0] * weights).sum(dim=(1, 2))
         return torch.relu(read) - torch.relu(-read)
 
-    return _task("patch", score, inputs, lambda x: x[:, 0] * template, LinearImputer())
+    return labelled_task("patch", score, inputs, lambda x: x[:, 0] * template, LinearImputer())
 
 
 TASKS: dict[str, Callable[..., Task]] = {

@@ -139,6 +139,7 @@ def from_function(model: Any, *, on_arrays: bool) -> LoadedModel:
         module = FunctionModel(model, arrays=on_arrays)
         return LoadedModel(name=name, module=module, scale="probabilities" if on_arrays else "logits")
     module = FunctionModel(estimator.ask, arrays=True, columns=estimator.feature_names)
+    last = estimator.owner.steps[-1][1] if hasattr(estimator.owner, "steps") else estimator.owner  # of a pipeline
     return LoadedModel(
-        name=type(estimator.owner).__qualname__, module=module, classes=estimator.class_names, scale=estimator.scale
+        name=type(last).__qualname__, module=module, classes=estimator.class_names, scale=estimator.scale
     )

@@ -6,7 +6,6 @@ Weights are read from safetensors only, and code that comes with a model is neve
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import json
 import os
 from collections.abc import Callable, Iterator
@@ -37,8 +36,6 @@ class Checkpoint:
     def __init__(self, name: str, spec: str) -> None:
         if not name:
             raise ModelError(f"`model` {spec!r} must name a directory of save_pretrained, or a model: hf:DIR_OR_NAME.")
-        if importlib.util.find_spec("torchvision") is not None:
-            import_package("torchvision", "torchvision")  # with operators that transformers imports, too
         self.library: Any = import_package("transformers", "hf")
         self.name, self.spec, self.local = name, spec, True
         looks_like_path = name.startswith((".", "/", "~")) or name.count("/") > 1 or "\\" in name

@@ -276,14 +276,9 @@ def _mnist_cnn(spec: str, pretrained: bool) -> LoadedModel:
 def _from_file(spec: str, path: Path, function: str) -> LoadedModel:
     if not path.is_file():
         raise ModelError(f"`model` {spec!r}: there is no file {str(path)!r}.")
-    location = importlib.util.spec_from_file_location(path.stem, path)
-    assert location is not None  # its name ends in .py
-    assert location.loader is not None
-    source = importlib.util.module_from_spec(location)
     try:
+        build = find_in_file(f"{path}:{function}", "model")
         with refusing_exit("model"), _importing_from(path.resolve().parent):
-            location.loader.exec_module(source)
-            build = getattr(source, function, None)
             module = build() if callable(build) else None
     except Exception as error:
         raise ModelError(f"`model` {spec!r} failed: {type(error).__name__}: {first_line(error)}") from error
@@ -301,6 +296,18 @@ def _from_file(spec: str, path: Path, function: str) -> LoadedModel:
         classes=None if classes is None else tuple(map(str, classes)),
         code=source_digest(path),
     )
+
+
+def find_in_file(spec: str, argument: str) -> Any:
+    """Run FILE.py and return what it calls NAME, for a spec FILE.py:NAME; None if there is no such name."""
+    path, name = Path(spec.rpartition(":")[0]), spec.rpartition(":")[2]
+    location = importlib.util.spec_from_file_location(path.stem, path)
+    assert location is not None  # its name ends in .py
+    assert location.loader is not None
+    source = importlib.util.module_from_spec(location)
+    with refusing_exit(argument), _importing_from(path.resolve().parent):
+        location.loader.exec_module(source)
+    return getattr(source, name, None)
 
 
 @contextmanager

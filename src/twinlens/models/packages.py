@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 from contextlib import suppress
 from types import ModuleType
 
@@ -13,6 +13,8 @@ from twinlens.errors import ModelError, first_line, install_hint
 
 def import_package(name: str, extra: str) -> ModuleType:
     """Import a package of an extra, or name the command that installs it."""
+    if name == "transformers" and importlib.util.find_spec("torchvision") is not None:
+        import_package("torchvision", "torchvision")  # with operators that transformers imports, too
     try:
         return importlib.import_module(name)
     except ImportError:

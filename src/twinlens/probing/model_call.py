@@ -281,7 +281,9 @@ def find_device(model: Model, device: str | torch.device | None) -> tuple[torch.
     requested = None if device is None else check_device(device)
     if not isinstance(model, nn.Module):
         if not callable(model):
-            raise TypeError(f"`model` must be an nn.Module or a function; got {type(model).__name__}.")
+            loaded = isinstance(getattr(model, "module", None), nn.Module)
+            remedy = " Pass its `module`, and inputs as that expects them." if loaded else ""
+            raise TypeError(f"`model` must be an nn.Module or a function; got {type(model).__name__}.{remedy}")
         return requested or torch.device("cpu"), None
     weights = list(chain(model.parameters(), model.buffers()))
     floating = next((w.dtype for w in weights if w.is_floating_point()), None)

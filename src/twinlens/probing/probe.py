@@ -44,6 +44,7 @@ from twinlens.probing.ranking import (
     rank_features,
     unranked,
 )
+from twinlens.probing.shap_values import contributions_to_targets, is_explanation, read_contributions
 from twinlens.probing.tokens import are_tokens, called_with_tokens, pack_tokens
 from twinlens.support.arguments import checked, fill_options
 from twinlens.support.arrays import ArrayLike, Floats, check_dense
@@ -231,7 +232,13 @@ class Prober:
 
     def rank(self, maps: ArrayLike, *, warn: bool = True, part: str = "positive") -> RankedMaps:
         """Check maps against the inputs, and rank them once for all sweeps; `warn` if the part is zero everywhere."""
-        values = check_maps(maps, self.spatial, ids=self.ids, reading=self.reading)
+        reading = self.reading
+        if is_explanation(maps):
+            maps, reading = (
+                contributions_to_targets(maps, self.respondent.labels, self.inputs),
+                read_contributions(reading),
+            )
+        values = check_maps(maps, self.spatial, ids=self.ids, reading=reading)
         if part == "negative" and self.reading.sign != "signed":
             raise ValueError(
                 f"`sign` must be 'signed' to judge evidence against the target; got {self.reading.sign!r}."

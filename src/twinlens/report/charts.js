@@ -658,7 +658,7 @@ function stepsOption(check) {
       axisLabel: { color: colours.quiet, fontFamily: colours.font, fontSize: 12, hideOverlap: true },
     };
     return {
-      ...frame(colours, `${check.title}, step by step, for ${visible.length} methods.`),
+      ...frame(colours, `${check.title}, step by step, for each ${check.rows}.`),
       tooltip: {
         ...tooltip(colours),
         trigger: 'axis',

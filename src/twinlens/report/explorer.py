@@ -6,11 +6,12 @@ import json
 
 import numpy as np
 
+from twinlens.data.word_pieces import join_pieces, style_of
 from twinlens.report.picture_view import view_image, view_volume
 from twinlens.report.scene import Scene, class_name, original_answers, set_scene
 from twinlens.report.signal_view import view_signal
 from twinlens.report.table_view import view_table
-from twinlens.report.text_view import join_pieces, style_of, view_text
+from twinlens.report.text_view import view_text
 from twinlens.run.stored_run import StoredRun
 from twinlens.run.wording import name_of
 from twinlens.support.fields import JSON, to_json

@@ -270,7 +270,7 @@ function checks() {
     'section',
     { id: 'checks' },
     heading('h2', 'checks', 'Checks'),
-    element('p', { class: 'lead' }, 'Tests from other papers, on the same methods, with 95 % intervals.'),
+    element('p', { class: 'lead' }, 'Tests of the methods from other papers, and of the measurement itself, with 95 % intervals.'),
     ...checked.map(run =>
       element(
         'div',
@@ -282,17 +282,26 @@ function checks() {
   );
 }
 
+/** The numbers of each step: a chart, or a table where steps are names. */
+function courseOf(check) {
+  if (check.stepTable) {
+    const about = element('p', { class: 'quiet' }, name(`${check.courseTitle}:`));
+    return [about, methodTable(`${check.title} steps`, check.stepTable, { rowTitle: check.stepTitle })];
+  }
+  return check.steps.length > 1 ? [chartFigure(`check ${check.name}`, stepsOption(check))] : [];
+}
+
 function checkPanel(check) {
   const notes = [check.reading, ...check.notes].map(text => element('p', { class: 'quiet' }, name(text)));
   const inside = [
-    methodTable(check.title, check.table),
-    check.steps.length > 1 ? chartFigure(`check ${check.name}`, stepsOption(check)) : null,
+    methodTable(check.title, check.table, { rowTitle: check.rows }),
+    ...courseOf(check),
     ...notes,
     element('p', { class: 'quiet' }, name(`${check.options}. ${check.source}.`)),
   ];
   // A check of the run as a whole is one line; its numbers by method are folded.
   const body = check.line
-    ? [element('p', {}, name(check.line)), fold('By method', ...inside)]
+    ? [element('p', {}, name(check.line)), fold(`By ${check.rows}`, ...inside)]
     : [element('p', {}, name(check.question)), ...inside];
   return element('section', { class: 'check', 'data-check': check.name }, element('h3', {}, name(check.title)), ...body);
 }

@@ -21,7 +21,7 @@ from twinlens.errors import RunError
 from twinlens.report.explorer import describe_samples
 from twinlens.report.results_table import DIRECTIONS
 from twinlens.report.run_summary import describe_comparison, describe_run
-from twinlens.report.styles import method_styles
+from twinlens.report.styles import method_styles, row_styles
 from twinlens.report.table_formats import differences_html, notebook_html
 from twinlens.run.stored_run import StoredRun, run_labels
 from twinlens.run.wording import describe_power, group_warnings
@@ -85,7 +85,8 @@ def write_report(
     if comparison is not None:
         between = describe_comparison(comparison, evaluations)
         fallback += differences_html(comparison, evaluations)
-    page = build_page(title, to_json(method_styles([*evaluations, *queries])), runs, fallback, between)
+    styles = row_styles(evaluations) | method_styles([*evaluations, *queries])
+    page = build_page(title, to_json(styles), runs, fallback, between)
     target = as_path(path)
     with written_whole(target) as unfinished:
         unfinished.write_text(page, encoding="utf-8")

@@ -290,7 +290,7 @@ def side_columns(evaluation: StoredRun) -> dict[Column, Mapping[str, Estimate]]:
 
 
 def check_table(check: Check, methods: Sequence[str]) -> ResultsTable:
-    """Build the table of a check, with the methods in this order."""
+    """Build the table of a check, with the methods, or its other rows, in this order."""
     columns = tuple(Column(key=column.title, heading=column.heading, kind="side") for column in check.columns)
     rows = [
         Row(
@@ -299,6 +299,20 @@ def check_table(check: Check, methods: Sequence[str]) -> ResultsTable:
             cells=tuple(_check_cell(estimate, check.samples) for estimate in check.methods[method].values),
         )
         for method in methods
+    ]
+    return ResultsTable(columns=columns, rows=tuple(rows))
+
+
+def check_steps_table(check: Check) -> ResultsTable:
+    """Build the table of a check's steps: one row per step, one column per row of the check."""
+    columns = tuple(Column(key=name, heading=name, kind="side") for name in check.methods)
+    rows = [
+        Row(
+            group=check.name,
+            method=step,
+            cells=tuple(_check_cell(row.course[k], check.samples) for row in check.methods.values()),
+        )
+        for k, step in enumerate(check.steps)
     ]
     return ResultsTable(columns=columns, rows=tuple(rows))
 

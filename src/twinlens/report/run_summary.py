@@ -11,6 +11,7 @@ from twinlens.report.method_summary import describe_method, show_setting
 from twinlens.report.plane import plane_of, tradeoff_of
 from twinlens.report.results_table import (
     ResultsTable,
+    check_steps_table,
     check_table,
     describe_samples_of,
     differences_table,
@@ -182,7 +183,8 @@ def _check(check: Check, results: Results) -> dict[str, JSON]:
     options = ", ".join(
         f"{name.replace('_', ' ')} {show_setting(value)}" for name, value in check.options.items() if value
     )
-    methods = [name for name in results.best_first() if name in check.methods]
+    ordered = results.best_first() if check.rows == "method" else check.methods
+    methods = [name for name in ordered if name in check.methods]
     return {
         "name": check.name,
         "title": check.title,
@@ -190,8 +192,10 @@ def _check(check: Check, results: Results) -> dict[str, JSON]:
         "source": check.source,
         "reading": check.reading,
         "line": check.line,
+        "rows": check.rows,
         "options": f"{check.samples} samples" + (f"; {options}" if options else ""),
         "table": to_json(check_table(check, methods)),
+        "stepTable": None if check.ordered else to_json(check_steps_table(check)),
         "stepTitle": check.step_title,
         "courseTitle": check.course_title,
         "steps": to_json(check.steps),

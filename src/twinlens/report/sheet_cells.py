@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from twinlens.data.word_pieces import join_pieces, style_of
 from twinlens.errors import printable_line
 from twinlens.report.picture_view import slices
 from twinlens.report.pictures import Picture, input_pictures, map_picture
 from twinlens.report.scene import kind_of, relative, shades_of, summed_shares
 from twinlens.report.table_view import column_names
-from twinlens.report.text_view import join_pieces, style_of, text_of
+from twinlens.report.text_view import text_of
 from twinlens.run.sample_selection import SelectedSamples
 from twinlens.run.stored_run import StoredRun
 

@@ -95,6 +95,17 @@ def method_styles(evaluations: Sequence[StoredRun]) -> dict[str, MethodStyle]:
     return styles_of(names, {name for evaluation in evaluations for name in evaluation.results.baselines})
 
 
+def row_styles(evaluations: Sequence[StoredRun]) -> dict[str, MethodStyle]:
+    """Return the style of every row of the runs' checks that is not a method and is drawn as a line."""
+    checks = [
+        check
+        for evaluation in evaluations
+        for check in evaluation.checks().values()
+        if check.rows != "method" and check.ordered and check.steps
+    ]
+    return {name: style for check in checks for name, style in styles_of(check.methods).items()}
+
+
 def styles_of(names: Collection[str], baselines: Collection[str] = ()) -> dict[str, MethodStyle]:
     """Return the style of each method of a figure, sorted by name; `baselines` are those that are baseline methods.
 

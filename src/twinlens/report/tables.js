@@ -19,7 +19,7 @@ function headlineFirst({ columns, rows }) {
 }
 
 /** A table that scrolls inside its own box and keeps the names of methods in view, with a CSV download. */
-function methodTable(title, content, { about = '', badges = () => [] } = {}) {
+function methodTable(title, content, { about = '', badges = () => [], rowTitle = 'method' } = {}) {
   const { columns, rows } = headlineFirst(content);
   const body = element('tbody');
   const fill = sorted => {
@@ -27,7 +27,7 @@ function methodTable(title, content, { about = '', badges = () => [] } = {}) {
     markHidden(body);
   };
   const first = element('th', { scope: 'col', title: about, 'aria-sort': about ? 'descending' : null });
-  first.append(about ? sortButton(first, 'method', 'descending', () => fill(rows)) : 'method');
+  first.append(about ? sortButton(first, rowTitle, 'descending', () => fill(rows)) : rowTitle);
   const heads = columns.map((column, k) => columnHead(column, () => fill([...rows].sort(byColumn(column, k)))));
   fill(rows);
   onMethods(() => markHidden(body));
@@ -40,7 +40,7 @@ function methodTable(title, content, { about = '', badges = () => [] } = {}) {
     element(
       'p',
       { class: 'downloads' },
-      csvDownload(title, () => csvRows(columns, rows)),
+      csvDownload(title, () => csvRows(rowTitle, columns, rows)),
     ),
   );
 }
@@ -106,7 +106,7 @@ function methodRow(row, columns, badges) {
     element(
       'th',
       { scope: 'row' },
-      swatch(row.method),
+      content.styles[row.method] ? swatch(row.method) : null,
       name(row.method),
       element('span', { class: 'badges' }, ...badges),
     ),
@@ -135,9 +135,9 @@ function numberCell({ estimate, signed: sign, bold, direction, details, remark }
   );
 }
 
-function csvRows(columns, rows) {
+function csvRows(rowTitle, columns, rows) {
   return [
-    ['method', ...columns.flatMap(({ key }) => [key, `${key}_low`, `${key}_high`])],
+    [rowTitle, ...columns.flatMap(({ key }) => [key, `${key}_low`, `${key}_high`])],
     ...rows.map(row => [
       row.method,
       ...row.cells.flatMap(({ estimate }) => [estimate?.value, estimate?.low, estimate?.high]),

@@ -5,14 +5,12 @@ Shapes: T tokens of a sample, padding left out; M tokens that are shown; K level
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Sequence
-from functools import cache
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from twinlens.errors import printable_line
+from twinlens.data.word_pieces import join_pieces, style_of
 from twinlens.probing.tokens import token_ids
 from twinlens.report.packing import packed
 from twinlens.report.scene import Scene, View
@@ -20,11 +18,8 @@ from twinlens.run.sample_selection import SelectedSamples
 from twinlens.support.fields import JSON
 
 _MOST, _FEWEST = 2000, 50  # tokens of a sample
-_LONGEST = 60  # characters of a token
-_SPECIAL = re.compile(r"(?!\[UNK\]|<unk>)(\[[A-Za-z_]+\d*\]|<[|/]?\w[^\s<>]*>)")
-_BREAKS = {"\n": "↵", "\r": "↵", "\t": "⇥"}
-JOINED, SPECIAL, FEATURE = 1, 2, 4
-"""Flags of a token: it continues a word, it is no word, it can be removed."""
+FEATURE = 4
+"""Flag of a token, beside those of `join_pieces`: it can be removed."""
 
 
 def view_text(scene: Scene, place: int, share: int) -> View:
@@ -74,51 +69,3 @@ def _marks(scene: Scene, place: int, method: str, own: Tensor, shown: Tensor) ->
         "stays": packed(keep[:, shown].sum(dim=0)),
         "outside": round(1 - float(strength[shown].sum()) / total, 3) if total else 0.0,
     }
-
-
-def style_of(words: Collection[str]) -> str:
-    """Return how a tokenizer marks pieces of words: by what starts a word, or by what continues it.
-
-    Example:
-        >>> style_of(["Ġgood", "ness"]), style_of(["▁good", "ness"]), style_of(["good", "##ness"]), style_of(["good"])
-        ('Ġ', '▁', '##', '')
-    """
-    return next((start for start in ("▁", "Ġ", "##") if any(word.startswith(start) for word in words)), "")
-
-
-def join_pieces(pieces: Sequence[str], style: str) -> list[tuple[str, int]]:
-    """Return the text of each token, and its flags.
-
-    Example:
-        >>> join_pieces(["[CLS]", "good", "##ness"], "##")
-        [('[CLS]', 2), ('good', 0), ('ness', 1)]
-        >>> join_pieces(["<s>", "ĠcafÃ©", "s", "Ċ"], "Ġ")
-        [('<s>', 2), ('café', 0), ('s', 1), ('↵', 1)]
-    """
-    marks, after_word = [], False
-    for piece in pieces:
-        special = _SPECIAL.fullmatch(piece) is not None
-        if style == "##":
-            continues, text = piece.startswith("##") and len(piece) > 2, piece.removeprefix("##") or piece
-        else:
-            continues, text = bool(style) and not piece.startswith(style), piece.removeprefix(style)
-            text = _decoded(text) if style == "Ġ" and not special else text
-        text = "".join(_BREAKS.get(sign, sign) for sign in text[:_LONGEST])
-        joined = continues and after_word and not special
-        marks.append((printable_line(text) or "␣", JOINED * joined + SPECIAL * special))
-        after_word = not special
-    return marks
-
-
-def _decoded(piece: str) -> str:
-    """Return the text of a byte-level token, which writes each byte as a visible character."""
-    table = _bytes()
-    return bytes(table[sign] for sign in piece).decode(errors="replace") if table.keys() >= set(piece) else piece
-
-
-@cache
-def _bytes() -> dict[str, int]:
-    """Return the byte for each character of GPT-2's vocabulary: visible ones are themselves, others come after 255."""
-    visible = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    hidden = [byte for byte in range(256) if byte not in visible]
-    return {chr(byte): byte for byte in visible} | {chr(256 + k): byte for k, byte in enumerate(hidden)}

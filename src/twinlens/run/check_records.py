@@ -40,7 +40,7 @@ class CheckColumn:
 
 @dataclass(frozen=True, kw_only=True)
 class MethodCheck:
-    """Result of a check for one method."""
+    """Result of a check for one method, or for another row."""
 
     values: tuple[Estimate, ...]
     """One estimate per column."""
@@ -59,11 +59,15 @@ class CheckText:
     reading: str
     """How to read its numbers."""
     columns: tuple[CheckColumn, ...]
-    """The numbers that it measures for each method."""
+    """The numbers that it measures for each row."""
+    rows: str = "method"
+    """What its rows are: methods, or something else for a check of the measurement itself, such as imputers."""
     step_title: str | None = None
     """What differs between steps, for a check with steps."""
     course_title: str | None = None
     """What is measured at each step."""
+    ordered: bool = True
+    """Whether steps follow each other and are drawn as lines; otherwise the page has a table of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +80,7 @@ class Check(CheckText):
     options: Mapping[str, JSON] = field(default_factory=dict)
     samples: int
     methods: Mapping[str, MethodCheck]
+    """The result of each row, by its name."""
     notes: tuple[str, ...] = ()
     line: str | None = None
     """The result in a sentence, for a check that is about the run as a whole."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -13,11 +13,13 @@ import numpy as np
 from torch import Tensor, nn
 
 from twinlens.attribution import METHODS, find_ensemble, plugin_method
-from twinlens.attribution.method import options_of, refuse_unknown
+from twinlens.attribution.method import declared, options_of, refuse_unknown
 from twinlens.data.stored_maps import StoredMaps, StoredReading, check_stored, maps_from_array, open_maps
 from twinlens.integrations.explanations import Explanation, adapt
-from twinlens.options import MapsOptions, Methods
+from twinlens.models.callables import FunctionModel
+from twinlens.options import DEFAULT_METHODS, MapsOptions, Methods
 from twinlens.probing.maps import AS_IT_IS, Reading, ReadingOptions
+from twinlens.probing.shap_values import contributions_to_targets, is_explanation, read_contributions
 from twinlens.run.directory import check_name
 from twinlens.run.manifest import MethodRecord
 from twinlens.run.setup import Setup
@@ -38,11 +40,12 @@ class Method:
     record: MethodRecord
     """Its description in run.json, which tells methods of the same name apart."""
 
-    @property
-    def needs_reference(self) -> bool:
-        """Whether the run has to provide the inputs that it compares with."""
-        named = isinstance(self.source, str) and "reference" in options_of(METHODS[self.source])
-        return named and "reference" not in self.options
+    def needs_reference(self, shape: Sequence[int]) -> bool:
+        """Return whether the run has to provide what it compares inputs of that shape (C, *S) or (D,) with."""
+        if not isinstance(self.source, str) or "reference" in self.options:
+            return False
+        method = METHODS[self.source]
+        return "reference" in options_of(method) and (len(shape) == 1 or declared(method).reference == "any")
 
     @property
     def takes_segments(self) -> bool:
@@ -69,6 +72,16 @@ class Method:
     def _copies(self) -> tuple[str, dict[str, JSON]] | None:
         options = {name: value for name, value in self.record.options.items() if name != "ensemble"}
         return None if self.ensemble is None else (self.ensemble[0], options)
+
+
+def default_methods(setup: Setup) -> tuple[str, ...]:
+    """Return the methods of a run that names none: each can explain its model and data."""
+    module = setup.model.module
+    if isinstance(module, FunctionModel) and module.arrays:  # no gradients
+        return ("kernel_shap", "occlusion", "random")
+    if setup.data.tokens or not setup.data.has_neighbours:  # no feature maps
+        return tuple("occlusion" if name == "gradcam" else name for name in DEFAULT_METHODS)
+    return DEFAULT_METHODS
 
 
 def find_methods(methods: Methods, reading: ReadingOptions = AS_IT_IS, model: object = None) -> dict[str, Method]:
@@ -118,6 +131,11 @@ def find_maps(options: MapsOptions, setup: Setup) -> dict[str, Method]:
             raise ValueError(f'`maps` must say where they are; the table of {name!r} has no "maps".')
         source = table.pop("maps")
         reading = replaced(StoredReading(sign=options.sign, channels=options.channels), table, f"maps.{name}")
+        if is_explanation(source):
+            every = setup.everything
+            inputs = [every.read(k) for k in range(len(every))]
+            source = contributions_to_targets(source, every.labels, inputs, f"maps.{name}")
+            reading = read_contributions(reading)
         stored = (
             open_maps(os.fspath(source), setup.everything)
             if isinstance(source, (str, os.PathLike))

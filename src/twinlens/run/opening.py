@@ -69,9 +69,9 @@ def _from_pair(
 ) -> Samples:
     """Open inputs and labels: arrays, what a tokenizer returns, or texts."""
     if are_texts(inputs):
-        if isinstance(labels, (list, tuple)) and any(isinstance(label, str) for label in labels):
+        if are_texts(labels):
             labels = [load().class_index(str(label)) for label in labels]
-        return from_texts(inputs, labels)
+        return from_texts([str(text) for text in inputs], labels)
     if labels is None and (options.target is not None or load().continues_text):
         zeros = np.zeros(_count(inputs), dtype=np.float64 if options.target else np.int64)
         return dataclasses.replace(from_arrays(inputs, zeros), unlabelled=True)

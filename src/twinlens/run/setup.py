@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from twinlens.data.datasets import is_bunch
 from twinlens.data.inputs import load_inputs
 from twinlens.data.samples import Samples, Skipped, cached, check, subset
-from twinlens.data.segments import Segments, find_segments
+from twinlens.data.segments import Segments, find_segments, find_word_segments
 from twinlens.data.sources import open_labelled
 from twinlens.data.texts import are_texts
 from twinlens.errors import DataError, RunError, first_line
@@ -51,7 +51,7 @@ from twinlens.probing.answers import (
 from twinlens.probing.maps import feature_shape
 from twinlens.probing.model_call import blaming, check_real, find_device, refusing_exit
 from twinlens.probing.steadiness import check_steady
-from twinlens.probing.tokens import are_tokens, called_with_tokens
+from twinlens.probing.tokens import TokenModel, are_tokens, called_with_tokens
 from twinlens.run.fingerprints import read_fingerprints
 from twinlens.run.manifest import DataRecord, ModelRecord, RoundsRecord, SourceRecord
 from twinlens.run.opening import named, open_samples
@@ -154,8 +154,8 @@ class Setup:
         ready = token_imputer(self.tokenizer) if imputer is None else find_imputer(imputer)
         if ready is None or (self.data.tokens and not takes_tokens(ready)):
             raise ValueError(
-                "`imputer` must be tl.TokenImputer(mask_id) for token ids, which integers are taken for. Convert other "
-                "integers to floating-point numbers."
+                "`imputer` must be tl.TokenImputer(mask_id) for token ids, which integers are taken for; with a "
+                "`tokenizer` of transformers it is. Convert other integers to floating-point numbers."
             )
         return self._with_mean(with_tokenizer(ready, self.tokenizer))
 
@@ -269,7 +269,8 @@ def _open_model(model: ModelSource, options: ModelDataOptions, device: str | Non
         loaded = model
     elif isinstance(model, nn.Module):
         find_device(model, device)
-        loaded = LoadedModel(name=type(model).__qualname__, module=model)
+        inner = model.model if isinstance(model, TokenModel) else model
+        loaded = LoadedModel(name=getattr(inner, "__qualname__", type(inner).__qualname__), module=model)
     else:
         loaded = from_function(model, on_arrays=on_arrays)
     scale = loaded.scale if options.output == "auto" else options.output
@@ -280,11 +281,14 @@ def _open_segments(options: Options, everything: Samples, inputs: Tensor, tokeni
     feature_shape(inputs.shape, options.features)  # refuses channels of inputs that have none
     if options.features == "channels" and are_tokens(inputs):
         raise ValueError("`features` 'channels' is for signals, images and volumes; token ids have no channels.")
-    if options.segments is not None:
+    words = are_tokens(inputs) and isinstance(options.segments, str) and options.segments == "words"
+    if options.segments is not None and not words:
         return find_segments(options.segments, everything, options.features)
     imputer = options.imputer
     if are_tokens(inputs):
         imputer = token_imputer(tokenizer) if imputer is None else with_tokenizer(find_imputer(imputer), tokenizer)
+    if isinstance(imputer, TokenImputer) and words:
+        return find_word_segments(everything, imputer.segments)
     if isinstance(imputer, TokenImputer):
         return Segments(identity=f"tokens but {list(imputer.special)}", of=lambda _, inputs: imputer.segments(inputs))
     return None

@@ -96,7 +96,8 @@ def find_headlines(results: Results) -> list[str]:
     if few is not None:
         return [_too_few(results, few)]
     advised = [_advised(results, metric, advice) for metric, advice in results.advice.items()]
-    return [*advised, *(sentence for metric in results.advice for sentence in _other_skills(results, metric))]
+    skills = [sentence for metric in results.advice for sentence in _other_skills(results, metric)]
+    return [*advised, *skills, *_missing_baselines(results)]
 
 
 def _too_few(results: Results, metric: str) -> str:
@@ -162,7 +163,9 @@ def _several(results: Results, metric: str, advice: Advice) -> str:
 def _better_than(results: Results, best: str) -> str:
     """Return what a method is clearly better than."""
     others = [name for name in results.methods if name != best and name not in results.baselines]
-    groups = ["all other methods"] * bool(others) + ["the baselines"] * bool(results.baselines)
+    groups = ["all other methods"] * bool(others)
+    if baselines := results.baselines:
+        groups.append(f"the baseline{'s' if len(baselines) > 1 else ''} {listed(baselines)}")
     return f"clearly better than {listed(groups)}" if groups else "with no other method to compare it with"
 
 
@@ -195,6 +198,17 @@ def _other_skills(results: Results, metric: str) -> list[str]:
         question = f"whether maps of {listed(unclear)} are better than maps from other inputs"
         sentences.append(f"In {title}, it is not decided with {samples} {question}{more}.")
     return sentences
+
+
+def _missing_baselines(results: Results) -> list[str]:
+    """Return which baselines a recommendation lacks."""
+    wanted = ("random", "centre", "sobel") if results.data.has_neighbours else ("random",)
+    recommended = any(advice.outcome in {"clear", "several"} for advice in results.advice.values())
+    if not recommended or len(results.baselines) >= min(2, len(wanted)):
+        return []
+    measured = f"The only baseline is {results.baselines[0]}" if results.baselines else "No baseline was measured"
+    missing = listed([name for name in wanted if name not in results.baselines])
+    return [f"{measured}. Add {missing}: where a baseline does as well, a map says little about the model."]
 
 
 def _value(results: Results, method: str, metric: str) -> str:

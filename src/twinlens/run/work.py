@@ -318,7 +318,7 @@ class EvaluationWorker:
             read = [torch.from_numpy(method.source.read(samples, i)) for i in range(len(samples))]
             return {method.name: torch.stack(read)}
         options = dict(method.options)
-        if method.needs_reference:
+        if method.needs_reference(inputs.shape[1:]):
             options["reference"] = self._reference
         if method.asks_for_output and self.work.run.manifest.model.scale == "probabilities":
             options["output"] = "probabilities"
