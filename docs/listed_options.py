@@ -20,7 +20,7 @@ import griffe
 
 from twinlens.attribution.method import SharedOptions
 from twinlens.metrics.catalogue import KINDS
-from twinlens.models.loading import _package
+from twinlens.models.packages import import_package
 from twinlens.options import Options
 from twinlens.probing.model_call import Labels, Model
 from twinlens.probing.probe import ProbeOptions
@@ -44,7 +44,7 @@ class ListedOptions(griffe.Extension):
 
     def on_package(self, *, pkg: griffe.Module, **_: Any) -> None:
         """Replace them in a package that was read, once."""
-        _package("torchvision", "torchvision")  # with any build of torch; torchmetrics imports it
+        import_package("torchvision", "torchvision")  # with any build of torch; torchmetrics imports it
         for module in _modules(pkg):
             if module.path.split(".")[1:2] not in _LAYERS:
                 continue
