@@ -20,7 +20,7 @@ from twinlens.probing.maps import Reading
 from twinlens.support.arrays import ArrayLike, Floats, as_array
 
 R = TypeVar("R", bound=Reading)
-_CLOSE = 1e-4  # of rows in float32, relative to the largest value of a column
+_CLOSE = 1e-4  # inputs may be rounded to float32
 
 
 def is_explanation(maps: object) -> TypeGuard[Any]:
@@ -57,13 +57,13 @@ def contributions_to_targets(
         tensor([[ 0.5000, -1.0000],
                 [-0.5000,  1.0000]], dtype=torch.float64)
     """
-    classes, rows = as_array(labels, "labels"), list(explanation.values)
-    if len(rows) != len(inputs):
+    classes, rows, data = as_array(labels, "labels"), list(explanation.values), explanation.data
+    if len(rows) != len(inputs) or (isinstance(data, np.ndarray) and len(data) != len(rows)):
         raise ValueError(
             f"`{name}` is a shap explanation of {len(rows)} samples, and there are {len(inputs)}. Explain all of them, "
             "in their order."
         )
-    _check_same_rows(explanation.data, inputs, name)
+    _check_same_rows(data, inputs, name)
     tokens = as_array(inputs[0], "inputs").dtype.kind in "iu"
     maps = []
     for sample, (row, one, label) in enumerate(zip(rows, inputs, classes.tolist(), strict=True)):
@@ -111,17 +111,16 @@ def _to_class(row: NDArray[Any], shape: tuple[int, ...], label: float, name: str
 
 def _check_same_rows(data: Any, inputs: Sequence[Any] | Tensor, name: str) -> None:
     """Refuse an explanation of other rows, or of the same ones in another order."""
-    explained = data if isinstance(data, np.ndarray) else None
-    own = [as_array(one, "inputs") for one in inputs]
-    if explained is None or explained.dtype.kind not in "iuf" or explained.shape != (len(own), *own[0].shape):
+    shape = as_array(inputs[0], "inputs").shape
+    if not isinstance(data, np.ndarray) or data.dtype.kind not in "iuf" or data.shape[1:] != shape:
         return
-    theirs, ours = explained.astype(np.float64), np.stack(own).astype(np.float64)
-    within = _CLOSE * np.maximum(np.nan_to_num(np.abs(ours)).max(axis=0), 1e-30)
-    different = ~((np.abs(theirs - ours) <= within) | (np.isnan(theirs) & np.isnan(ours)))
-    if different.any():
-        first = tuple(int(k) for k in np.argwhere(different)[0])
-        raise ValueError(
-            f"`{name}` is a shap explanation of other samples: at {first} it has {theirs[first]:g}, and the input "
-            f"{ours[first]:g}. Explain the same samples in the same order. If they were transformed before, set "
-            "explanation.data = None."
-        )
+    for sample, (theirs, one) in enumerate(zip(data, inputs, strict=True)):
+        ours = as_array(one, "inputs")
+        different = ~np.isclose(theirs, ours, rtol=_CLOSE, atol=0, equal_nan=True)
+        if different.any():
+            first = tuple(int(k) for k in np.argwhere(different)[0])
+            raise ValueError(
+                f"`{name}` is a shap explanation of other samples: at {(sample, *first)} it has {theirs[first]:g}, and "
+                f"the input {ours[first]:g}. Explain the same samples in the same order. If they were transformed "
+                "before, set explanation.data = None."
+            )
