@@ -55,7 +55,7 @@ def test_verdicts_stay_or_are_reversed_or_lost():
     # c and d are alike before, and no verdict that could change.
     assert pairs == [{("a", "b"), ("a", "c")}, {("b", "c"), ("b", "d")}, {("a", "d")}]
     assert found.decided == 5
-    assert found.share(found.reversed).value == pytest.approx(2 / 5)
+    assert found.share(found.reversed) == pytest.approx(2 / 5)
     assert found.describe(NAMES) == (
         "2 of 5 verdicts are reversed: b over c in soundness, b over d in soundness; 1 is no longer decided"
     )
@@ -65,5 +65,5 @@ def test_verdicts_stay_or_are_reversed_or_lost():
 def test_without_decided_verdicts_there_is_no_share():
     same = {"soundness_rank": areas_of({"a": 0.5, "b": 0.5})}
     found = VerdictChanges.between(same, same)
-    assert found.share(found.same).value is None
+    assert found.share(found.same) is None
     assert found.describe(NAMES) == "none of 0 verdicts are reversed; 0 are no longer decided"

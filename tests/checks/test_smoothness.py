@@ -29,7 +29,7 @@ def test_changes_are_those_of_the_selftest(measured):
         assert own.course[0].low == pytest.approx(expected["blurred_low"], abs=1e-5)
         assert own.values[0].value == pytest.approx(np.mean([each.value for each in own.course[:2]]))  # no baselines
         assert own.values[1] == own.course[3]
-    assert check.line.startswith("Blurred copies score clearly higher for so many of 4 methods: soundness ")
+    assert check.line.startswith("Blurred copies score clearly higher for this many of 4 methods: soundness ")
     assert "blurred random maps." in check.line
     without = run_check(evaluation, "smoothness", methods=("saliency",), options=CheckOptions(limit=11), model=spec)
     assert without.methods["soundness"].values[1].value is None

@@ -28,7 +28,6 @@ from twinlens.support.estimate import Estimate
 
 _OTHERS = ("linear", "mean", "blur", "constant")
 _FLAT = ("mean", "constant")  # for features without neighbours
-_UNDEFINED = Estimate(value=None, samples=0)
 
 
 def find_imputers(names: tuple[str, ...] | None, main: Imputer, *, neighbours: bool) -> dict[str, Imputer]:
@@ -111,11 +110,15 @@ def imputers_check(run: CheckedRun) -> CheckResult:
     changes = {name: VerdictChanges.between(areas[main], areas[name]) for name in others}
     taus = {name: tuple(kendall(areas[main][m], areas[name][m]) for m in PAIR) for name in others}
 
+    none = Estimate(value=None, samples=len(run.samples))
+
     def row(name: str) -> MethodCheck:
         own = changes.get(name)
-        verdicts = (_UNDEFINED,) * 2 if own is None else (own.share(own.same), own.share(own.reversed))
+        shares = (None, None) if own is None else (own.share(own.same), own.share(own.reversed))
+        verdicts = (Estimate(value=share, samples=len(run.samples)) for share in shares)
+        removal = _random_removal(inner, reference, name, run.seed)
         return MethodCheck(
-            values=(*taus.get(name, (_UNDEFINED,) * 2), *verdicts, _random_removal(inner, reference, name, run.seed)),
+            values=(*taus.get(name, (none, none)), *verdicts, removal or none),
             course=tuple(area.estimate for metric in PAIR for area in areas[name][metric].values()),
         )
 
@@ -128,9 +131,9 @@ def imputers_check(run: CheckedRun) -> CheckResult:
     )
 
 
-def _random_removal(inner: Evaluation, reference: str, name: str, seed: int) -> Estimate:
+def _random_removal(inner: Evaluation, reference: str, name: str, seed: int) -> Estimate | None:
     if inner.results.model.task != CLASSIFICATION:
-        return _UNDEFINED
+        return None
     return accuracy_of(inner.curve(reference, f"{PAIR[0]} {name}").table, seed)
 
 
@@ -152,7 +155,7 @@ def _line(
             f"{counts}; {alone or 'none'} of them without a baseline method"
         )
     ranges = [
-        f"{NAMES[metric]} {min(values):.2f} to {max(values):.2f}"
+        f"{NAMES[metric]} {' to '.join(dict.fromkeys(f'{end:.2f}' for end in (min(values), max(values))))}"
         for k, metric in enumerate(PAIR)
         if (values := [value for each in taus.values() if (value := each[k].value) is not None])
     ]

@@ -75,9 +75,9 @@ class VerdictChanges:
         """Number of comparisons decided under the first condition."""
         return len(self.same) + len(self.reversed) + len(self.lost)
 
-    def share(self, pairs: tuple[Pair, ...]) -> Estimate:
-        """Return the share of the decided comparisons."""
-        return Estimate(value=len(pairs) / self.decided if self.decided else None, samples=self.decided)
+    def share(self, pairs: tuple[Pair, ...]) -> float | None:
+        """Return which share of the decided comparisons these are."""
+        return len(pairs) / self.decided if self.decided else None
 
     def without(self, baselines: Collection[str]) -> int:
         """Count the reversed comparisons of two methods that are no baselines."""

@@ -87,7 +87,9 @@ def _line(changes: dict[str, dict[str, Estimate]], reference: str | None) -> str
         return estimate.decided and (estimate.value or 0.0) > 0
 
     counts = ", ".join(f"{name} {sum(map(higher, own.values()))}" for name, own in changes.items())
-    line = f"Blurred copies score clearly higher for so many of {len(next(iter(changes.values())))} methods: {counts}."
+    line = (
+        f"Blurred copies score clearly higher for this many of {len(next(iter(changes.values())))} methods: {counts}."
+    )
     if reference is None:
         return line
     fooled = [name for name, own in changes.items() if higher(own[reference])]

@@ -45,10 +45,10 @@ class ColourCounter(nn.Module):
             # Two units per colour and channel: how far a value is above that of the colour, and how far below.
             eye = torch.eye(3, dtype=torch.float64).repeat(count, 1)
             self.differences.weight.copy_(torch.cat([eye, -eye])[:, :, None, None])
-            self.differences.bias.copy_(torch.cat([-known.flatten(), known.flatten()]))
+            self.differences.bias = nn.Parameter(torch.cat([-known.flatten(), known.flatten()]))
             own = torch.eye(count, dtype=torch.float64).repeat_interleave(3, dim=1).repeat(1, 2)
             self.detectors.weight.copy_(-own[:, :, None, None] / _WIDTH)
-            self.detectors.bias.fill_(1.0)
+            self.detectors.bias = nn.Parameter(torch.ones(count, dtype=torch.float64))
             self.evidence.weight.copy_(torch.tensor([*SIGNS.values()], dtype=torch.float64).reshape(1, -1, 1, 1))
 
     def forward(self, images: Tensor) -> Tensor:
