@@ -1,6 +1,7 @@
 """The imputers of a run compared: against direct measurements, SciPy, and a loop."""
 
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -136,3 +137,11 @@ def test_rows_of_a_table_are_compared_by_mean_and_constant(tmp_path):
     check = record_of((tmp_path / "run", spec))
     assert list(check.methods) == ["mean", "constant"]  # no other has no need of neighbours
     assert all(each.values[4].value > 0.5 for each in check.methods.values())
+
+
+@pytest.mark.ray
+def test_a_cluster_measures_the_same(measured):
+    record = record_of(measured, imputers=("constant",), engine="ray")
+    [inner] = (measured[0] / "checks" / "imputers").iterdir()
+    shutil.rmtree(inner)
+    assert record_of(measured, imputers=("constant",)).methods == record.methods

@@ -693,3 +693,25 @@ def test_a_check_of_the_whole_run_is_one_line(browser, tmp_path):
     assert not table.is_displayed()
     panel.find_element(By.CSS_SELECTOR, "summary").click()
     assert table.is_displayed()
+
+
+def test_a_check_of_the_measurement_has_rows_that_are_no_methods(browser, tmp_path):
+    """Rows that are drawn have a style of their own; steps that are names are a table and not a chart."""
+    run = make_run(tmp_path / "run", samples=image_samples(4))
+    numbers = a_check().methods["saliency"]
+    store_check(run.run, a_check(name="lines", rows="answer", methods={EVIL: numbers}))
+    named = a_check(name="names", rows="imputer", ordered=False, steps=("one", "<b>two"), methods={"blur": numbers})
+    store_check(run.run, named)
+    browser.open(write_report([run], tmp_path / "r.html"))
+    assert browser.complaints() == []
+    assert [names for kind, names in browser.series() if kind.startswith("check ")] == [
+        [None, EVIL]
+    ]  # a band and a line
+    heads = "return [...document.querySelectorAll('[data-check=names] tr')].map(row => row.cells[0].innerText)"
+    assert browser.run(heads) == ["imputer", "blur", "layer", "one", "<b>two"]
+    values = (
+        "return [...document.querySelectorAll('[data-check=names] td')].map(cell => cell.innerText.split('\\n')[0])"
+    )
+    assert browser.run(values) == ["0.200", "0.700", "0.200"]
+    assert len(browser.all("[data-check=lines] .swatch")) == 1
+    assert not browser.all("[data-check=names] .swatch")
