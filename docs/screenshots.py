@@ -25,7 +25,7 @@ import twinlens as tl
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parent / "examples")]
-COLOURS = 96
+COLOURS = 256
 TOP = 1620  # pixels of the demo's page that are shown in the README
 WIDTHS = {1400: "wide", 420: "narrow"}
 

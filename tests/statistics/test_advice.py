@@ -68,6 +68,19 @@ def test_methods_that_are_not_clearly_apart_are_recommended_together():
     assert (advice.outcome, advice.methods, advice.against) == ("several", ("a",), "c")
 
 
+def test_methods_that_differ_by_less_than_the_margin_are_recommended_together():
+    """On 100 prompts, 0.923 was recommended over the exact map's 0.920, which is clearly less and does not matter."""
+    values, skills = {"a": 0.923, "b": 0.920, "c": 0.85, "random": 0.5}, {"a": 0.3, "b": 0.2, "c": 0.2}
+    together = Advice(outcome="several", methods=("a", "b"))
+    assert choice(values, skills, reach=0.002) == together
+    assert choice(values, skills | {"a": estimate(0.01, 0.05)}, reach=0.002) == Advice(
+        outcome="several", methods=("b",), against="a"
+    )  # a may have no skill, and is better by nothing that matters
+    assert choice(values, skills | {"b": estimate(0.01, 0.05)}, reach=0.002) == Advice(outcome="clear", methods=("a",))
+    assert choice(values, skills | {"b": 0.0}, reach=0.002) == Advice(outcome="clear", methods=("a",))
+    assert choice(values | {"b": 0.89}, skills, reach=0.002) == Advice(outcome="clear", methods=("a",))
+
+
 def test_without_skill_or_with_a_better_baseline_nobody_is_recommended():
     values = {"a": 0.8, "b": 0.7, "random": 0.5}
     assert choice(values, {"a": 0.001, "b": -0.2}) == Advice(outcome="no skill", methods=("a", "b"))

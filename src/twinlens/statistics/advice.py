@@ -3,7 +3,8 @@
 A method is recommended only if three things are clear, by intervals that hold for all pairs of methods at once: it is
 better than every baseline method, its own maps are better than maps from other inputs (skill), and no method that could
 still have skill is better. "Clear" means that an interval excludes 0. What is not clear is undecided, and not absent:
-a skill counts as refuted only if its interval lies within the margin, or below 0.
+a skill counts as refuted only if its interval lies within the margin, or below 0. Methods that differ by less than the
+margin are recommended together, even if one is clearly better by less.
 """
 
 from __future__ import annotations
@@ -101,19 +102,21 @@ class _Choice:
             return self._undecided(open_skill) if open_skill else nothing
         best = skilled[0]
         rivals = [name for name in self.methods if name != best and self._rivals(name, best)]
-        return self._among(best, rivals, skilled) if rivals else Advice(outcome="clear", methods=(best,))
+        return self._among(best, rivals, skilled)
 
     def _among(self, best: str, rivals: list[str], skilled: list[str]) -> Advice:
-        """Advise where other methods are not clearly worse than the best one with skill."""
-        hidden = [name for name in rivals if name not in skilled and self.beats(name, best)]
+        """Advise on the best method with skill, beside those that may be better or are as good."""
+        unknown = [name for name in rivals if name not in skilled and not self.beats(best, name)]
+        hidden = [name for name in unknown if self.beats(name, best) and not self.near(name, best)]
         if hidden:
             return self._undecided([hidden[0], best])
-        several = (best, *(name for name in rivals if name in skilled))
-        unknown = next((name for name in rivals if name not in skilled), None)
-        open_pairs = [self.differences[best, name] for name in rivals if (best, name) in self.differences]
-        needed = [samples_needed(each) for each in open_pairs if not within_margin(each)]
+        equals = [name for name in rivals if name in skilled]
+        if not equals and not unknown:
+            return Advice(outcome="clear", methods=(best,))
+        pairs = [self.differences.get((best, name)) for name in (*equals, *unknown)]
+        needed = [samples_needed(pair) for pair in pairs if pair is not None and not within_margin(pair)]
         samples = max((each for each in needed if each is not None), default=None)
-        return Advice(outcome="several", methods=several, against=unknown, samples=samples)
+        return Advice(outcome="several", methods=(best, *equals), against=next(iter(unknown), None), samples=samples)
 
     def _held_back(self) -> Advice:
         """Advise where no method is clearly better than all baselines."""
@@ -131,9 +134,15 @@ class _Choice:
         return Advice(outcome="undecided", methods=tuple(names), samples=samples)
 
     def _rivals(self, name: str, best: str) -> bool:
-        """Return whether a method may still be the better choice."""
+        """Return whether a method may still be the better choice, or is as good within the margin."""
         behind = any(self.beats(other, name) for other in self.baselines)
-        return not (self.beats(best, name) or self.without_skill(name) or behind)
+        worse = self.beats(best, name) and not self.near(best, name)
+        return not (worse or self.without_skill(name) or behind)
+
+    def near(self, name: str, other: str) -> bool:
+        """Return whether two methods are clearly apart by less than the margin."""
+        difference = self.differences.get((name, other))
+        return difference is not None and within_margin(difference)
 
     def beats(self, name: str, other: str) -> bool:
         """Return whether a method is clearly better than another one."""
