@@ -32,8 +32,8 @@ def split_options(record: MethodRecord) -> tuple[dict[str, JSON], dict[str, JSON
     """Return the options that differ from their defaults, and the others, without those that were left open.
 
     Example:
-        >>> split_options(MethodRecord(method="occlusion", options={"window": 7, "batch_size": 128}))
-        ({'window': 7}, {'baseline': 0.0})
+        >>> split_options(MethodRecord(method="integrated_gradients", options={"steps": 8, "batch_size": 128}))
+        ({'steps': 8}, {'baseline': 0.0})
     """
     changed = {name: value for name, value in changed_options(record).items() if name not in _WITHOUT_EFFECT}
     silent, defaults = {*changed, *_WITHOUT_EFFECT}, _defaults(record)
