@@ -25,7 +25,7 @@ import twinlens as tl
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parent / "examples")]
-COLOURS = 256
+FREQUENT, RARE = 128, 64  # colours of a picture
 TOP = 1620  # pixels of the demo's page that are shown in the README
 WIDTHS = {1400: "wide", 420: "narrow"}
 
@@ -119,6 +119,15 @@ SAMPLES = {"table", "text", "prompt", "signal", "volume"}
 """Pages whose samples are shown in the guide, too."""
 
 
+def palette_of(picture: Image.Image) -> Image.Image:
+    """Return the frequent colours of a picture, and the rare ones, such as those of attribution judged false."""
+    both = Image.new("P", (1, 1))
+    frequent = picture.quantize(FREQUENT, method=Image.Quantize.MEDIANCUT).getpalette()
+    rare = picture.quantize(RARE, method=Image.Quantize.MAXCOVERAGE).getpalette()
+    both.putpalette([*frequent[: 3 * FREQUENT], *rare[: 3 * RARE]])
+    return both
+
+
 def take_pictures(page: Path, name: str) -> None:
     """Write the pictures of a page."""
     from tests.report.browser import Browser  # noqa: PLC0415
@@ -130,8 +139,7 @@ def take_pictures(page: Path, name: str) -> None:
                 browser.open(page, width=width, folded=True)
                 content = browser.command("Page.captureScreenshot", captureBeyondViewport=True, format="png")["data"]
                 picture = Image.open(io.BytesIO(base64.b64decode(content))).convert("RGB")
-                # Maximum coverage keeps colours that are rare, as those of attribution judged false.
-                small = picture.quantize(COLOURS, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+                small = picture.quantize(palette=palette_of(picture), dither=Image.Dither.NONE)
                 small.save(HERE / "gallery" / f"{name}-{word}.png", optimize=True)
                 if (name, word) == ("demo", "wide"):
                     small.crop((0, 0, width, TOP)).save(HERE / "report.png", optimize=True)
