@@ -14,6 +14,7 @@ from twinlens.checks.remeasuring import random_maps, remeasure
 from twinlens.laboratory.mixing import blur_maps
 from twinlens.metrics.curves import Curve
 from twinlens.run.check_records import CheckColumn, MethodCheck
+from twinlens.run.wording import listed
 from twinlens.statistics.bootstrap import bootstrap
 from twinlens.support.estimate import Estimate
 
@@ -93,4 +94,4 @@ def _line(changes: dict[str, dict[str, Estimate]], reference: str | None) -> str
     if reference is None:
         return line
     fooled = [name for name, own in changes.items() if higher(own[reference])]
-    return f"{line} {', '.join(fooled) or 'No metric'} reward{'' if len(fooled) > 1 else 's'} blurred random maps."
+    return f"{line} Blurred random maps score higher by {listed(fooled) if fooled else 'no metric'}."
