@@ -66,4 +66,4 @@ def test_without_decided_verdicts_there_is_no_share():
     same = {"soundness_rank": areas_of({"a": 0.5, "b": 0.5})}
     found = VerdictChanges.between(same, same)
     assert found.share(found.same) is None
-    assert found.describe(NAMES) == "none of 0 verdicts are reversed; 0 are no longer decided"
+    assert found.describe(NAMES) == "none of 0 verdicts is reversed; 0 are no longer decided"

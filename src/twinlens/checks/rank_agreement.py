@@ -87,7 +87,7 @@ class VerdictChanges:
         """Count what became of the verdicts, and list the reversed ones as they were; `names` are those of metrics."""
         turned = ", ".join(f"{_better(pair)} in {names[pair.metric]}" for pair in self.reversed)
         lost = f"{len(self.lost)} {'is' if len(self.lost) == 1 else 'are'} no longer decided"
-        verb = "is" if len(self.reversed) == 1 else "are"
+        verb = "is" if len(self.reversed) <= 1 else "are"
         count = len(self.reversed) or "none"
         return f"{count} of {self.decided} verdicts {verb} reversed{': ' * bool(turned)}{turned}; {lost}"
 
