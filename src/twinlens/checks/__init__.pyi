@@ -1,7 +1,7 @@
-from .agreement import MetricAgreement, metric_agreement
 from .check_catalogue import CHECKS, Check, run_check
 from .check_definition import CheckOptions
 from .fine_tuning import fine_tuned
+from .krippendorff import MetricAgreement, metric_agreement
 from .localisation import attribution_inside, pointing_game
 from .monotonicity import Monotonicity, monotonicity
 from .order_ceiling import Ceiling, ceiling

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from twinlens.checks.agreement import agreement_check
 from twinlens.checks.check_definition import CheckDefinition, CheckOptions
 from twinlens.checks.checked_run import CheckedRun
 from twinlens.checks.fine_tuning import fine_tuned_check
 from twinlens.checks.imputer_choice import imputers_check
+from twinlens.checks.krippendorff import agreement_check
 from twinlens.checks.localisation import localisation_check
 from twinlens.checks.monotonicity import monotonicity_check
 from twinlens.checks.order_ceiling import ceiling_check

@@ -111,23 +111,24 @@ class ProbeDistribution:
 
     def describe(self, name: str) -> str:
         """Return what happens under an imputer, in a sentence."""
-        accuracy, worst = self.correct.mean(axis=0), int(self.excess.argmax())
+        accuracy, excess, collapse = self.correct.mean(axis=0), self.excess, self.collapse
+        worst = int(excess.argmax())
         half = int(np.abs(np.array(self.levels) - 0.5).argmin())
         texts = [
             f"Under {name}, accuracy falls from {accuracy[0]:.1%} to {accuracy[half]:.1%} with {self.levels[half]:.0%} "
             "of the features removed at random"
         ]
-        if self.excess[worst] > _CONFIDENT:
+        if excess[worst] > _CONFIDENT:
             texts.append(
                 f"the model is most overconfident at {self.levels[worst]:.0%}, {accuracy[worst]:.1%} right with a mean "
                 f"confidence of {self.confidence[:, worst].mean():.1%}"
             )
         else:
             texts.append(f"confidence never exceeds accuracy by more than {_CONFIDENT:.0%}")
-        if self.collapse is None:
+        if collapse is None:
             texts.append("no class gets more than half of the answers")
         else:
-            texts.append(f"one class gets more than half of the answers from {self.collapse:.0%} on")
+            texts.append(f"one class gets more than half of the answers from {collapse:.0%} on")
         return "; ".join(texts) + "."
 
 

@@ -8,8 +8,8 @@ import torch
 
 import twinlens as tl
 from tests.checks.conftest import content_of_run
-from twinlens.checks.agreement import krippendorff, metric_agreement
 from twinlens.checks.check_catalogue import run_check
+from twinlens.checks.krippendorff import krippendorff, metric_agreement
 from twinlens.cli.main import main
 
 ZERO = tl.ConstantImputer(0.0)
