@@ -338,7 +338,7 @@ def test_what_checks_found_stands_beside_soundness_and_completeness(evaluation, 
     printed = capsys.readouterr().out
     assert f"{value.value:.3f}" in printed
     assert "sparse" in printed
-    assert "max-sensi-" in printed
+    assert "max-sensitivity ↓" in printed
     assert f"{value.value:.3f}" in evaluation._repr_html_()
 
 

@@ -27,7 +27,7 @@ def test_evaluate_a_folder(tmp_path, run, subject):
     )
     assert (code, error) == (0, "")
     assert "tiny_model.py:build on 12 samples of folder:images: accuracy" in output
-    for word in ("saliency", "random", "sound-", "complete-", str(out)):
+    for word in ("saliency", "random", "soundness", "completeness", str(out)):
         assert word in output
     manifest = json.loads((out / "run.json").read_text())
     assert manifest["model"]["preprocessing"]["mean"] == [0.5, 0.5, 0.5]

@@ -198,7 +198,7 @@ def _equal_outputs(
     CheckDefinition,
     title="Max-sensitivity at equal output",
     source="Yeh et al. 2019, On the (in)fidelity and sensitivity of explanations",
-    columns=(CheckColumn(title="largest change", better="lower", beside="max-sensi-\ntivity"),),
+    columns=(CheckColumn(title="largest change", better="lower", beside="max-sensitivity"),),
     options=("limit", "radius", "change", "perturbations"),
 )
 def max_sensitivity_check(run: CheckedRun) -> CheckResult:

@@ -31,7 +31,7 @@ from twinlens.run.stored_run import run_labels
 from twinlens.run.wording import describe_stopping, find_headlines, group_warnings
 from twinlens.statistics.contrasts import RunComparison
 
-_COLOURS = {"better": "green", "undecided": "red", "worse": "red"}
+_COLOURS = {"better": "green", "worse": "red"}
 _MOST_COLUMNS = 8  # columns of numbers in a table
 
 

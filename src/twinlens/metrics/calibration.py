@@ -18,7 +18,7 @@ class Calibration(StepMetric):
     step_name = "calibration"
     step_about = About(
         title="Calibration",
-        heading="cali-\nbration",
+        heading="calibration",
         summary="how far attribution is from proportional to the predictive information",
         across="share of attribution included",
         along="distance of shares",

@@ -77,10 +77,10 @@ class About:
         """The heading in one line, with its arrow.
 
         Example:
-            >>> About(title="", heading="sound-" + chr(10) + "ness", summary="", across="").short
-            'soundness ↑'
+            >>> About(title="", heading="ROAD" + chr(10) + "gain", summary="", across="").short
+            'ROAD gain ↑'
         """
-        return f"{self.heading.replace('-' + chr(10), '').replace(chr(10), ' ')} {self.arrow}"
+        return f"{self.heading.replace(chr(10), ' ')} {self.arrow}"
 
     @property
     def direction(self) -> str:

@@ -32,7 +32,7 @@ AnyLoss = TypeVar("AnyLoss", CompletenessCurve, RemovalCurve)
 
 _LOSS = About(
     title="Completeness (paper)",
-    heading="complete-\nness\n(paper)",
+    heading="completeness\n(paper)",
     summary="how much performance is lost with the features that the map marks",
     purpose="where nothing may be missed",
     across="attribution threshold",
@@ -41,7 +41,7 @@ _LOSS = About(
 )
 _SHARE = About(
     title="Completeness",
-    heading="complete-\nness",
+    heading="completeness",
     summary="which share of the predictive information the first features of a map hold",
     purpose="where nothing may be missed",
     across="share of features kept",
@@ -205,7 +205,7 @@ class Deletion(RankMetric):
     own_imputer = ConstantImputer(0.0)
     about = About(
         title="Deletion",
-        heading="dele-\ntion",
+        heading="deletion",
         summary="loss of performance as the most relevant features are set to a constant first",
         across="share of features removed",
     )
@@ -226,7 +226,7 @@ class Insertion(RankMetric):
     own_imputer = BlurImputer()
     about = About(
         title="Insertion",
-        heading="inser-\ntion",
+        heading="insertion",
         summary="loss of performance that remains as the most relevant features are put into a blurred input first",
         across="share of features still blurred",
         higher_is_better=False,

@@ -25,7 +25,7 @@ from twinlens.support.arguments import checked
 
 _RANK = About(
     title="Soundness",
-    heading="sound-\nness",
+    heading="soundness",
     summary="how often attribution lies on features that matter more to the model than others",
     purpose="where nothing may be falsely blamed",
     across="share of features kept",
@@ -109,7 +109,7 @@ class Soundness(StepMetric):
             return super().about
         return About(
             title="Soundness (paper, coarse)" if self.coarse else "Soundness (paper)",
-            heading="sound-\nness\n(paper,\ncoarse)" if self.coarse else "sound-\nness\n(paper)",
+            heading="soundness\n(paper, coarse)" if self.coarse else "soundness\n(paper)",
             summary="which part of the attribution rests on features that are truly predictive",
             purpose="where nothing may be falsely blamed",
             across="predictive level: {measure} reached",

@@ -55,7 +55,7 @@ class Column:
     @property
     def title(self) -> str:
         """The heading in one line."""
-        return self.heading.replace("-\n", "").replace("\n", " ")
+        return self.heading.replace("\n", " ")
 
     @property
     def name(self) -> str:
@@ -274,7 +274,7 @@ def side_columns(evaluation: StoredRun) -> dict[Column, Mapping[str, Estimate]]:
     columns: dict[Column, Mapping[str, Estimate]] = {}
     if sparse:
         summary = "Gini index of the maps: 0 where attribution is spread evenly, near 1 where few features have it all"
-        columns[Column(key="sparseness", heading="sparse-\nness", summary=summary, kind="side")] = sparse
+        columns[Column(key="sparseness", heading="sparseness", summary=summary, kind="side")] = sparse
     for check in evaluation.checks().values() if methods else ():
         for k, column in enumerate(check.columns):
             if column.beside is not None:

@@ -77,7 +77,7 @@ const byColumn = (column, k) => {
 };
 
 /** The heading of a column in one line. */
-const inOneLine = heading => heading.replace('-\n', '').replace('\n', ' ');
+const inOneLine = heading => heading.replaceAll('\n', ' ');
 
 function columnHead(column, fill) {
   const { heading, summary, descending, chance, settings } = column;
