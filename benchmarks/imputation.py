@@ -7,7 +7,7 @@ solvers are timed on a few of the levels, evenly spread over the schedule, and s
     python benchmarks/imputation.py --images 4 --levels 8 --threads 2
     python benchmarks/imputation.py --volumes    # the cost per voxel of volumes against that per pixel of images
 
-Images come from the folder --data, or from the package `foolbox`.
+Images come from the folder --data, or are those of `imagenet20`.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def vectorised_spsolve(image: Array, keep: NDArray[np.bool_]) -> Array:
 
 
 def load_images(folder: Path | None, count: int, size: int) -> torch.Tensor:
-    """Images (N, 3, H, W) of a folder, or those of the package `foolbox`."""
+    """Images (N, 3, H, W) of a folder, or those of `imagenet20`."""
     if folder is None:
         loaded = tl.load_model("efficientnet-lite0")
         images = load_inputs(tl.open_data("imagenet20"), loaded, workers=1)[:count]
@@ -172,9 +172,7 @@ def time_direct(solver: Callable[..., Array], images: torch.Tensor, keep: torch.
 
 def forward_seconds() -> float:
     """Seconds per image of EfficientNet-lite0 in batches of 16, on one thread."""
-    from efficientnet_lite_pytorch import EfficientNet  # noqa: PLC0415 (a development dependency)
-
-    model, batch = EfficientNet.from_name("efficientnet-lite0").eval(), torch.randn(16, 3, 224, 224)
+    model, batch = tl.load_model("efficientnet-lite0").module, torch.randn(16, 3, 224, 224)
     with torch.inference_mode():
         model(batch)
         return seconds(lambda: model(batch)) / 16

