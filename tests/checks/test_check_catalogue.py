@@ -165,7 +165,7 @@ def test_every_check_is_counted_and_listed(capsys):
     readme = (ROOT / "README.md").read_text()
     assert f"| metrics | {len(METRICS)}, and {len(CHECKS)} checks |" in readme
     guide = (ROOT / "docs" / "guide" / "checks.md").read_text()
-    assert re.findall(r"^\| `([a-z-]+)` \|", guide, flags=re.MULTILINE) == list(CHECKS)
+    assert re.findall(r"^\|.*\| \[`([a-z-]+)`\]\(", guide, flags=re.MULTILINE) == list(CHECKS)
     with pytest.raises(SystemExit):
         main(["check", "--help"])
     shown = re.sub(r"[\s-]", "", capsys.readouterr().out)  # lines may break at a hyphen

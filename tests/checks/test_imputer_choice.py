@@ -12,13 +12,32 @@ from tests.checks.conftest import content_of_run
 from tests.report.runs import content_of
 from twinlens.checks.check_catalogue import run_check
 from twinlens.checks.check_definition import CheckOptions
+from twinlens.checks.imputer_choice import describe_changes
+from twinlens.checks.rank_agreement import VerdictChanges
 from twinlens.cli.main import main
 from twinlens.data.inputs import load_inputs
 from twinlens.probing.probe import Prober
 from twinlens.run.directory import Run
 from twinlens.run.setup import reopen
+from twinlens.statistics.verdicts import Pair
+from twinlens.support.estimate import Estimate
 
 CUSTOM = "import torch\ndef zero(inputs, keep, streams):\n    return inputs * keep.unsqueeze(1)\nvalue = 3\n"
+
+
+DIFFERENCE = Estimate(value=0.2, low=0.1, high=0.3, samples=30)
+PAIRS = tuple(
+    Pair(
+        metric="soundness_rank",
+        first=first,
+        second="saliency",
+        difference=DIFFERENCE,
+        p_alone=0.01,
+        wins=1.0,
+        sample_wins=0.9,
+    )
+    for first in ("sobel", "gradcam")
+)
 
 
 def record_of(measured, **options):
@@ -118,6 +137,33 @@ def test_imputers_that_do_not_exist_are_refused(measured, tmp_path, imputers, me
     (tmp_path / "own.py").write_text(CUSTOM)
     with pytest.raises(ValueError, match=message):
         record_of(measured, imputers=tuple(name.format(tmp_path) for name in imputers))
+
+
+def test_the_line_says_what_the_intervals_support():
+    changes = {
+        "none": VerdictChanges(same=(), reversed=(), lost=()),
+        "lost": VerdictChanges(same=PAIRS[:1], reversed=(), lost=PAIRS[1:]),
+        "turned": VerdictChanges(same=(), reversed=PAIRS, lost=()),
+    }
+
+    def line(name):
+        return describe_changes("linear", {"blur": changes[name], "mean": changes[name]}, {}, ["sobel"])
+
+    assert line("none").startswith("Under linear no verdict is decided, and none can be reversed: more samples")
+    assert line("lost").startswith(
+        "None of 2 verdicts under linear is reversed under blur, mean, but not all of them are still decided: 1 under "
+        "blur, 1 under mean are not"
+    )
+    assert line("turned").startswith(
+        "The ranking does not survive every imputer: of 2 verdicts under linear these are reversed: 2 under blur, 2 "
+        "under mean; 2 of them without a baseline"
+    )
+
+
+def test_one_method_has_no_rank(measured):
+    run, spec = measured
+    with pytest.raises(ValueError, match="`methods` must be two or more"):
+        run_check(tl.open_evaluation(run), "imputers", methods=("saliency",), model=spec)
 
 
 def test_rows_of_a_table_are_compared_by_mean_and_constant(tmp_path):

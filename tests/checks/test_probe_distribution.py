@@ -55,39 +55,70 @@ def test_answers_are_those_of_direct_calls(outputs, output):
     np.testing.assert_allclose(found.confidence, chances.amax(dim=2).numpy(), atol=1e-6)
     np.testing.assert_array_equal(found.predicted, chances.argmax(dim=2).numpy())
     np.testing.assert_array_equal(found.correct, (chances.argmax(dim=2) == labels[:, None]).numpy())
-    shares = found.shares()
+    shares = found.shares
     assert [each.value for each in shares["accuracy"]] == pytest.approx(found.correct.mean(axis=0))
     counts = [np.bincount(found.predicted[:, k]).max() / 30 for k in range(4)]
     assert [each.value for each in shares["most frequent answer"]] == pytest.approx(counts)
 
 
-def removal_of(correct, confidence, predicted):
+def removal_of(correct, confidence, predicted, samples=10):
+    rows = np.arange(samples)
     return ProbeDistribution(
         levels=(0.0, 0.5, 0.9),
-        confidence=np.tile(confidence, (10, 1)),
-        correct=np.arange(10)[:, None] < np.array(correct)[None] * 10,
-        predicted=np.stack(
-            [np.where(np.arange(10) < share * 10, 1, 2 + np.arange(10) % 3) for share in predicted], axis=1
-        ),
-        ids=tuple(map(str, range(10))),
+        confidence=np.tile(confidence, (samples, 1)),
+        correct=rows[:, None] < np.array(correct)[None] * samples,
+        predicted=np.stack([np.where(rows < share * samples, 1, 2 + rows % 3) for share in predicted], axis=1),
+        ids=tuple(map(str, rows)),
     )
 
 
 def test_a_sentence_names_overconfidence_and_collapse():
-    far = removal_of([0.9, 0.6, 0.2], [0.9, 0.65, 0.95], [0.3, 0.4, 0.8])
+    far = removal_of([0.9, 0.6, 0.2], [0.9, 0.65, 0.95], [0.3, 0.4, 0.8], samples=200)
     assert far.collapse == 0.9
-    assert far.excess == pytest.approx([0.0, 0.05, 0.75])
-    assert far.describe("blur") == (
-        "Under blur, accuracy falls from 90.0% to 60.0% with 50% of the features removed at random; the model is most "
-        "overconfident at 90%, 20.0% right with a mean confidence of 95.0%; one class gets more than half of the "
-        "answers from 90% on."
+    assert [each.value for each in far.excess] == pytest.approx([0.0, 0.05, 0.75])
+    start = (
+        "Under blur, accuracy is 90.0% with nothing and 60.0% with 50% of the features removed at random; confidence "
+        "exceeds it most with 90% removed, 95.0% against 20.0%, a difference of "
     )
-    near = removal_of([0.9, 0.6, 0.3], [0.9, 0.6, 0.35], [0.3, 0.4, 0.5])
-    assert near.describe("mean").endswith(
-        "; confidence never exceeds accuracy by more than 10%; no class gets more than half of the answers."
+    assert far.describe("blur").startswith(start)
+    assert far.describe("blur").endswith("; one class gets more than half of the answers from 90% on.")
+    low, high = far.excess[2].interval
+    assert f"{start}{low:.1%} to {high:.1%}; " in far.describe("blur")
+    near = removal_of([0.9, 0.6, 0.3], [0.9, 0.6, 0.35], [0.3, 0.4, 0.5], samples=200)
+    assert "; confidence nowhere clearly exceeds it (most with 90% removed, 35.0% against 30.0%" in near.describe(
+        "mean"
     )
+    assert near.describe("mean").endswith("; no class clearly gets more than half of the answers.")
     # One class has most answers from the start: not a collapse.
-    assert removal_of([0.9, 0.6, 0.3], [0.9, 0.6, 0.35], [0.6, 0.7, 0.9]).collapse is None
+    assert removal_of([0.9, 0.6, 0.3], [0.9, 0.6, 0.35], [0.6, 0.7, 0.9], samples=200).collapse is None
+
+
+def test_few_samples_show_neither():
+    """Twelve samples, three quarters of them alike: an interval that reaches below one half."""
+    few = removal_of([0.9, 0.6, 0.3], [0.9, 0.6, 0.35], [0.3, 0.4, 0.75], samples=12)
+    assert few.collapse is None
+    assert "nowhere clearly" in few.describe("mean")
+    none = removal_of([0.9, 0.6, 0.3], [0.9, 0.6, 0.9], [0.3, 0.4, 1.0], samples=5)  # no intervals at all
+    assert none.collapse is None
+    assert none.describe("mean").endswith(
+        "(most with 90% removed, 90.0% against 40.0%); no class clearly gets more than half of the answers."
+    )
+
+
+def test_excess_and_its_intervals_are_those_of_a_loop():
+    draw = np.random.default_rng(0)
+    found = ProbeDistribution(
+        levels=(0.0, 0.5), confidence=draw.random((40, 2)), correct=draw.random((40, 2)) < 0.5,
+        predicted=np.zeros((40, 2), dtype=np.int64), ids=tuple(map(str, range(40))),
+    )  # fmt: skip
+    differences = found.confidence - found.correct
+    drawn = [draw.integers(40, size=40) for _ in range(4000)]
+    farthest = np.array([np.abs(differences[rows].mean(axis=0) - differences.mean(axis=0)) for rows in drawn])
+    scale = np.sqrt((farthest**2).mean(axis=0))
+    reach = np.quantile((farthest / scale).max(axis=1), 0.95)  # both levels together
+    for k, each in enumerate(found.excess):
+        assert each.value == pytest.approx(differences[:, k].mean())
+        assert (each.high - each.low) / 2 == pytest.approx(reach * scale[k], rel=0.12)
 
 
 def test_every_imputer_of_the_run_has_its_rows(measured):

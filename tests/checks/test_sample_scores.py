@@ -34,3 +34,13 @@ def test_the_order_of_samples_does_not_matter():
     one = SampleScores(name="test", values=values, ids=ids).estimate(seed=3)
     other = SampleScores(name="test", values=values[order], ids=tuple(ids[k] for k in order)).estimate(seed=3)
     assert (one.low, one.high) == pytest.approx((other.low, other.high))
+
+
+def test_intervals_stay_within_what_a_score_can_be():
+    """All samples agree: the interval allows for one that does not, but not for a correlation above 1."""
+    agree = np.ones(20)
+    ids = tuple(map(str, range(20)))
+    assert SampleScores(name="test", values=agree, ids=ids).estimate().high > 1
+    within = SampleScores(name="test", values=agree, ids=ids, limits=(-1.0, 1.0)).estimate()
+    assert within.low < 1
+    assert within.high == 1

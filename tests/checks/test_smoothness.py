@@ -32,7 +32,7 @@ def test_changes_are_those_of_the_selftest(measured):
         assert own.values[0].value == pytest.approx(np.mean([each.value for each in own.course[:2]]))  # no baselines
         assert own.values[1] == own.course[3]
     assert check.line.startswith("Blurred copies score clearly higher for this many of 4 methods: soundness ")
-    assert re.search(r" Blurred random maps score higher by [a-z]", check.line)
+    assert re.search(r" Blurred random maps score clearly higher by [a-z]", check.line)
     without = run_check(evaluation, "smoothness", methods=("saliency",), options=CheckOptions(limit=11), model=spec)
     assert without.methods["soundness"].values[1].value is None
     assert "evaluate random as well" in without.notes[0]

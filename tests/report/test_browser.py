@@ -714,4 +714,6 @@ def test_a_check_of_the_measurement_has_rows_that_are_no_methods(browser, tmp_pa
     )
     assert browser.run(values) == ["0.200", "0.700", "0.200"]
     assert len(browser.all("[data-check=lines] .swatch")) == 1
+    switches = browser.run("return [...document.querySelectorAll('.legend .method')].map(one => one.dataset.method)")
+    assert sorted(switches) == sorted(run.methods)
     assert not browser.all("[data-check=names] .swatch")

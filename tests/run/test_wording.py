@@ -129,6 +129,21 @@ def test_a_recommendation_says_which_baselines_are_missing(run):
     assert last(changed(none, data=rows)) == f"No baseline was measured. Add random: {why}"
 
 
+def test_a_recommendation_names_the_imputer_under_which_it_holds(run):
+    def sentences(run, outcome="clear"):
+        return find_headlines(changed(run, advice={"soundness_rank": Advice(outcome=outcome, methods=("a",))}).results)
+
+    said = (
+        "The recommendation holds under the imputer linear; others can reverse it: `twinlens check imputers` compares "
+        "them."
+    )
+    assert said in sentences(run)
+    assert said in sentences(run, "several")
+    assert not any("imputer" in sentence for sentence in sentences(run, "no interval"))  # nothing is recommended
+    tokens = dataclasses.replace(run.results.data, tokens=True)  # nothing is imputed
+    assert not any("imputer" in sentence for sentence in sentences(changed(run, data=tokens)))
+
+
 def test_warnings_about_the_run_itself(run):
     one, two = Skipped(id="x", reason="x.png is cut off."), Skipped(id="y", reason="y.png is empty.")
     for skipped, said in (

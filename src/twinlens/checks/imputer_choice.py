@@ -127,7 +127,7 @@ def imputers_check(run: CheckedRun) -> CheckResult:
         samples=len(run.samples),
         steps=tuple(f"{NAMES[metric]}, {method}" for metric in PAIR for method in run.names),
         notes=tuple(f"Under {name}, {own.describe(NAMES)}." for name, own in changes.items()),
-        line=_line(main, changes, taus, run.evaluation.results.baselines),
+        line=describe_changes(main, changes, taus, run.evaluation.results.baselines),
     )
 
 
@@ -137,7 +137,7 @@ def _random_removal(inner: Evaluation, reference: str, name: str, seed: int) -> 
     return accuracy_of(inner.curve(reference, f"{PAIR[0]} {name}").table, seed)
 
 
-def _line(
+def describe_changes(
     main: str,
     changes: Mapping[str, VerdictChanges],
     taus: Mapping[str, tuple[Estimate, ...]],
@@ -146,9 +146,16 @@ def _line(
     """Return the outcome in two sentences."""
     decided = next(iter(changes.values())).decided
     reversals = {name: len(own.reversed) for name, own in changes.items() if own.reversed}
+    counts, lost = (
+        ", ".join(f"{count} under {name}" for name, count in each.items())
+        for each in (reversals, {name: len(own.lost) for name, own in changes.items() if own.lost})
+    )
     outcome = f"None of {decided} verdicts under {main} is reversed under {', '.join(changes)}"
+    if lost:
+        outcome += f", but not all of them are still decided: {lost} are not"
+    if not decided:
+        outcome = f"Under {main} no verdict is decided, and none can be reversed: more samples are needed"
     if reversals:
-        counts = ", ".join(f"{count} under {name}" for name, count in reversals.items())
         alone = sum(own.without(baselines) for own in changes.values())
         outcome = (
             f"The ranking does not survive every imputer: of {decided} verdicts under {main} these are reversed: "
@@ -159,4 +166,4 @@ def _line(
         for k, metric in enumerate(PAIR)
         if (values := [value for each in taus.values() if (value := each[k].value) is not None])
     ]
-    return f"{outcome}. Kendall's tau with the ranking under {main}: {', '.join(ranges)}."
+    return f"{outcome}." + (f" Kendall's tau with the ranking under {main}: {', '.join(ranges)}." if ranges else "")

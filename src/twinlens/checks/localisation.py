@@ -19,7 +19,7 @@ from scipy.ndimage import distance_transform_edt
 
 from twinlens.checks.check_definition import CheckDefinition, CheckResult
 from twinlens.checks.checked_run import CheckedRun
-from twinlens.checks.sample_scores import SampleScores
+from twinlens.checks.sample_scores import SHARE, SampleScores
 from twinlens.data.boxes import Box, boxes_of_samples, draw_regions, read_boxes
 from twinlens.errors import DataError
 from twinlens.outcome import Evaluation
@@ -58,7 +58,7 @@ def attribution_inside(
     shares = np.full(len(names), np.nan)
     defined = (total > 0) & inside.any(axis=1)
     np.divide((values * inside).sum(axis=1), total, out=shares, where=defined)
-    return SampleScores(name="Attr%", values=shares, ids=names)
+    return SampleScores(name="Attr%", values=shares, ids=names, limits=SHARE)
 
 
 @checked
@@ -94,7 +94,7 @@ def pointing_game(
     peaks = values == values.max(axis=1, keepdims=True)
     hits = (peaks & inside).sum(axis=1) / peaks.sum(axis=1)
     hits[empty | (values.max(axis=1) == 0)] = np.nan
-    return SampleScores(name="pointing game", values=hits, ids=names)
+    return SampleScores(name="pointing game", values=hits, ids=names, limits=SHARE)
 
 
 def _check(

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Unpack
 
 import numpy as np
@@ -37,11 +37,12 @@ from twinlens.run.check_records import CheckColumn, MethodCheck
 from twinlens.support.arguments import checked
 from twinlens.support.arrays import ArrayLike, Floats
 from twinlens.support.estimate import Estimate
+from twinlens.support.resampling import resample_mean
 from twinlens.support.signatures import lists_options
 
 LEVELS = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 _MOST_ANSWERS = 0.5  # of the answers, from which on one class is a collapse
-_CONFIDENT = 0.1  # how far confidence may exceed accuracy
+_RESAMPLES = 1000
 
 
 class _Recorder(nn.Module):
@@ -75,13 +76,16 @@ class ProbeDistribution:
     predicted: NDArray[np.int64]
     """(N, L) the predicted class."""
     ids: tuple[str, ...]
+    seed: int = 0
+    """Seed of the resamples."""
 
     def common(self, level: int) -> int:
         """Return the most frequent answer at a level."""
         return int(np.bincount(self.predicted[:, level]).argmax())
 
-    def shares(self, seed: int = 0) -> dict[str, tuple[Estimate, ...]]:
-        """Return accuracy, mean confidence and the share of the most frequent answer, at each level."""
+    @cached_property
+    def shares(self) -> dict[str, tuple[Estimate, ...]]:
+        """Accuracy, mean confidence and the share of the most frequent answer, at each level."""
         common = np.array([self.common(level) for level in range(len(self.levels))])
         rows = {
             "accuracy": self.correct,
@@ -90,46 +94,54 @@ class ProbeDistribution:
         }
         return {
             name: tuple(
-                Estimate.of_mean(column.astype(np.float64), self.ids, seed=seed).clipped(0.0, 1.0)
+                Estimate.of_mean(column.astype(np.float64), self.ids, seed=self.seed).clipped(0.0, 1.0)
                 for column in values.T
             )
             for name, values in rows.items()
         }
 
-    @property
-    def excess(self) -> Floats:
-        """(L,) by how much mean confidence exceeds accuracy."""
-        return np.asarray(self.confidence.mean(axis=0) - self.correct.mean(axis=0))
+    @cached_property
+    def excess(self) -> list[Estimate]:
+        """By how much mean confidence exceeds accuracy at each level; the intervals hold for all levels together."""
+        columns = (self.confidence - self.correct).T
+        replicates = [resample_mean(column, self.ids, _RESAMPLES, self.seed)[1] for column in columns]
+        found = Estimate.of_differences(
+            columns.mean(axis=1), np.stack(replicates, axis=1), samples=len(self.ids), reach=1.0
+        )
+        return [each.clipped(-1.0, 1.0) for each in found]
 
     @property
     def collapse(self) -> float | None:
-        """The first level at which more than half of the answers are one class, if they are not from the start."""
-        shares = [(self.predicted[:, k] == self.common(k)).mean() for k in range(len(self.levels))]
-        if shares[0] > _MOST_ANSWERS:
+        """The first level at which clearly more than half of the answers are one class, if not from the start."""
+        shares = self.shares["most frequent answer"]
+        if (shares[0].value or 0.0) > _MOST_ANSWERS:
             return None
-        return next((level for level, share in zip(self.levels, shares, strict=True) if share > _MOST_ANSWERS), None)
+        return next(
+            (level for level, s in zip(self.levels, shares, strict=True) if (s.low or 0.0) > _MOST_ANSWERS), None
+        )
 
     def describe(self, name: str) -> str:
         """Return what happens under an imputer, in a sentence."""
-        accuracy, excess, collapse = self.correct.mean(axis=0), self.excess, self.collapse
-        worst = int(excess.argmax())
+        accuracy, confidence, collapse = self.correct.mean(axis=0), self.confidence.mean(axis=0), self.collapse
+        worst = int((confidence - accuracy).argmax())
         half = int(np.abs(np.array(self.levels) - 0.5).argmin())
+        numbers = f"{confidence[worst]:.1%} against {accuracy[worst]:.1%}"
+        most = f"with {self.levels[worst]:.0%} removed, {numbers}{_interval(self.excess[worst])}"
         texts = [
-            f"Under {name}, accuracy falls from {accuracy[0]:.1%} to {accuracy[half]:.1%} with {self.levels[half]:.0%} "
-            "of the features removed at random"
+            f"Under {name}, accuracy is {accuracy[0]:.1%} with nothing and {accuracy[half]:.1%} with "
+            f"{self.levels[half]:.0%} of the features removed at random",
+            f"confidence exceeds it most {most}"
+            if self.excess[worst].decided and confidence[worst] > accuracy[worst]
+            else f"confidence nowhere clearly exceeds it (most {most})",
+            "no class clearly gets more than half of the answers"
+            if collapse is None
+            else f"one class gets more than half of the answers from {collapse:.0%} on",
         ]
-        if excess[worst] > _CONFIDENT:
-            texts.append(
-                f"the model is most overconfident at {self.levels[worst]:.0%}, {accuracy[worst]:.1%} right with a mean "
-                f"confidence of {self.confidence[:, worst].mean():.1%}"
-            )
-        else:
-            texts.append(f"confidence never exceeds accuracy by more than {_CONFIDENT:.0%}")
-        if collapse is None:
-            texts.append("no class gets more than half of the answers")
-        else:
-            texts.append(f"one class gets more than half of the answers from {collapse:.0%} on")
         return "; ".join(texts) + "."
+
+
+def _interval(excess: Estimate) -> str:
+    return "" if excess.interval is None else ", a difference of {:.1%} to {:.1%}".format(*excess.interval)
 
 
 @checked
@@ -178,6 +190,7 @@ def probe_distribution(
         correct=table.correct,
         predicted=table.predicted.astype(np.int64),
         ids=prober.ids,
+        seed=how.get("seed", 0),
     )
 
 
@@ -207,7 +220,7 @@ def distribution_check(run: CheckedRun) -> CheckResult:
     rows: dict[str, MethodCheck] = {}
     for name, removal in removals.items():
         half = int(np.abs(np.array(removal.levels) - 0.5).argmin())
-        for answer, course in removal.shares(run.seed).items():
+        for answer, course in removal.shares.items():
             mean = Estimate(value=float(np.mean([each.value for each in course])), samples=len(run.samples))
             rows[f"{name}: {answer}"] = MethodCheck(values=(course[0], course[half], mean), course=course)
     line, *notes = (removal.describe(name) for name, removal in removals.items())

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from twinlens.checks.check_definition import CheckDefinition, CheckResult
 from twinlens.checks.checked_run import CheckedRun
-from twinlens.checks.sample_scores import SampleScores
+from twinlens.checks.sample_scores import CORRELATION, SampleScores
 from twinlens.imputation.imputers import ConstantImputer, Imputer, find_imputer
 from twinlens.probing.maps import Reading, check_maps
 from twinlens.probing.model_call import Labels, Model, check_inputs, check_labels
@@ -68,7 +68,9 @@ class RandomRemovals:
             removed = values.gather(1, order).cumsum(dim=1)[:, [size - 1 for size in self.sizes]]
             sums[:, :, number] = removed.T.numpy()
         return {
-            size: SampleScores(name="sensitivity-n", values=pearson(attribution, drops), ids=self.ids)
+            size: SampleScores(
+                name="sensitivity-n", values=pearson(attribution, drops), ids=self.ids, limits=CORRELATION
+            )
             for size, attribution, drops in zip(self.sizes, sums, self.drops, strict=True)
         }
 
@@ -183,7 +185,7 @@ def sensitivity_n_check(run: CheckedRun) -> CheckResult:
     def measure(name: str) -> MethodCheck:
         scores = removals.correlate(run.stored_maps(name)).values()
         mean = np.ma.masked_invalid([each.values for each in scores]).mean(axis=0).filled(np.nan)
-        overall = SampleScores(name="sensitivity-n", values=mean, ids=removals.ids)
+        overall = SampleScores(name="sensitivity-n", values=mean, ids=removals.ids, limits=CORRELATION)
         return MethodCheck(values=run.estimates([overall]), course=run.estimates(scores))
 
     note = "Stored maps have no negative values: evidence against the target is missing from the sums."

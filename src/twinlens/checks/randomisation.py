@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from twinlens.checks.check_definition import CheckDefinition, CheckResult
 from twinlens.checks.checked_run import CheckedRun
-from twinlens.checks.sample_scores import SIMILARITIES, SampleScores, Similarity, flat_maps
+from twinlens.checks.sample_scores import CORRELATION, SIMILARITIES, SampleScores, Similarity, flat_maps
 from twinlens.models.training import USUAL, Training, accuracy, check_examples, train
 from twinlens.probing.model_call import Labels, blaming, check_inputs, evaluating, find_device
 from twinlens.run.check_records import CheckColumn, MethodCheck
@@ -73,7 +73,7 @@ def model_randomisation(
     for name, parts in _steps(network, batch[:1]).items():
         _randomise(name, parts, seed)
         values = SIMILARITIES[similarity](original, explain(network))
-        scores[name] = SampleScores(name=f"{similarity} similarity", values=values, ids=names)
+        scores[name] = SampleScores(name=f"{similarity} similarity", values=values, ids=names, limits=CORRELATION)
     return scores
 
 
@@ -111,7 +111,10 @@ def data_randomisation(
     explain = partial(flat_maps, inputs=batch, targets=targets, method=method, ids=names, seed=seed, options=options)
     original = explain(model)
     values = {name: SIMILARITIES[similarity](original, explain(network)) for name, network in networks.items()}
-    return {name: SampleScores(name=f"{similarity} similarity", values=row, ids=names) for name, row in values.items()}
+    return {
+        name: SampleScores(name=f"{similarity} similarity", values=row, ids=names, limits=CORRELATION)
+        for name, row in values.items()
+    }
 
 
 @checked

@@ -23,7 +23,8 @@ Areas = Mapping[str, Mapping[str, Area]]
 def kendall(one: Mapping[str, Area], other: Mapping[str, Area]) -> Estimate:
     """Return Kendall's tau-b of two rankings of the same methods, with its interval over samples.
 
-    Both are resampled alike. Ties, and methods without an area, count as undecided pairs.
+    Both are resampled alike. Ties, and methods without an area, count as undecided pairs. The interval is too narrow
+    where methods are practically tied: their true order is arbitrary.
     """
     first, second = (_stacked(areas, list(one)) for areas in (one, other))
     tau = _tau(first, second)
@@ -85,6 +86,8 @@ class VerdictChanges:
 
     def describe(self, names: Mapping[str, str]) -> str:
         """Count what became of the verdicts, and list the reversed ones as they were; `names` are those of metrics."""
+        if not self.decided:
+            return "there is no verdict to reverse"
         turned = ", ".join(f"{_better(pair)} in {names[pair.metric]}" for pair in self.reversed)
         lost = f"{len(self.lost)} {'is' if len(self.lost) == 1 else 'are'} no longer decided"
         verb = "is" if len(self.reversed) <= 1 else "are"

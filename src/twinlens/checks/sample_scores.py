@@ -22,6 +22,8 @@ from twinlens.support.estimate import Estimate
 Similarity = Literal["spearman", "pearson"]
 SIMILARITIES: dict[str, Callable[[Floats, Floats], Floats]] = {"spearman": spearman, "pearson": pearson}
 """Similarity measures for pairs of maps: 1 for equal, 0 for unrelated, -1 for opposite."""
+CORRELATION = (-1.0, 1.0)
+SHARE = (0.0, 1.0)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -42,6 +44,9 @@ class SampleScores:
     ids: tuple[str, ...]
     """Sample ids."""
 
+    limits: tuple[float, float] = (-np.inf, np.inf)
+    """The smallest and the largest possible score; intervals stay within."""
+
     def __repr__(self) -> str:
         undefined = int(np.isnan(self.values).sum())
         return f"SampleScores({self.name} {self.estimate()}, {len(self.ids)} samples, {undefined} undefined)"
@@ -51,7 +56,8 @@ class SampleScores:
 
         Scores of the same samples are resampled alike if `seed` is the same.
         """
-        return Estimate.of_mean(self.values, self.ids, confidence, resamples=resamples, seed=seed)
+        mean = Estimate.of_mean(self.values, self.ids, confidence, resamples=resamples, seed=seed)
+        return mean.clipped(*self.limits)
 
 
 def flat_maps(

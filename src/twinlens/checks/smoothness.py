@@ -94,4 +94,4 @@ def _line(changes: dict[str, dict[str, Estimate]], reference: str | None) -> str
     if reference is None:
         return line
     fooled = [name for name, own in changes.items() if higher(own[reference])]
-    return f"{line} Blurred random maps score higher by {listed(fooled) if fooled else 'no metric'}."
+    return f"{line} Blurred random maps score clearly higher by {listed(fooled) if fooled else 'no metric'}."

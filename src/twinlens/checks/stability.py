@@ -20,7 +20,7 @@ from torch import Tensor
 
 from twinlens.checks.check_definition import CheckDefinition, CheckResult
 from twinlens.checks.checked_run import CheckedRun
-from twinlens.checks.sample_scores import SIMILARITIES, SampleScores, Similarity, flat_maps
+from twinlens.checks.sample_scores import CORRELATION, SIMILARITIES, SampleScores, Similarity, flat_maps
 from twinlens.probing.execution import choose_batch
 from twinlens.probing.model_call import ANSWER, Labels, Model, Respondent, check_inputs, check_labels, evaluating
 from twinlens.run.check_records import CheckColumn
@@ -124,7 +124,7 @@ def class_similarity(
     steps = [1 + stream(seed, name, "other class") % (respondent.classes - 1) for name in names]
     others = (labels + np.array(steps)) % respondent.classes
     values = SIMILARITIES[similarity](explain(batch, labels), explain(batch, others))
-    return SampleScores(name="class similarity", values=values, ids=names)
+    return SampleScores(name="class similarity", values=values, ids=names, limits=CORRELATION)
 
 
 def _prepare(

@@ -36,9 +36,10 @@ function resultsSwitch() {
   );
 }
 
-/** Switches for the methods, one state for all charts. */
+/** Switches for the methods, one state for all charts; other rows of checks are told in their tables. */
 function legend() {
-  const buttons = methodNames.map(method =>
+  const measured = new Set(content.runs.flatMap(run => run.methods.map(method => method.name)));
+  const buttons = methodNames.filter(method => measured.has(method)).map(method =>
     element(
       'button',
       {

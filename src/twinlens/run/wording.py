@@ -97,7 +97,7 @@ def find_headlines(results: Results) -> list[str]:
         return [_too_few(results, few)]
     advised = [_advised(results, metric, advice) for metric, advice in results.advice.items()]
     skills = [sentence for metric in results.advice for sentence in _other_skills(results, metric)]
-    return [*advised, *skills, *_missing_baselines(results)]
+    return [*advised, *skills, *_other_imputers(results), *_missing_baselines(results)]
 
 
 def _too_few(results: Results, metric: str) -> str:
@@ -200,11 +200,25 @@ def _other_skills(results: Results, metric: str) -> list[str]:
     return sentences
 
 
+def _recommends(results: Results) -> bool:
+    return any(advice.outcome in {"clear", "several"} for advice in results.advice.values())
+
+
+def _other_imputers(results: Results) -> list[str]:
+    """Return how to see whether a recommendation depends on the imputer; removed tokens are not imputed."""
+    if not _recommends(results) or results.data.tokens:
+        return []
+    imputer = results.settings.imputer["name"]
+    return [
+        f"The recommendation holds under the imputer {imputer}; others can reverse it: `twinlens check imputers` "
+        "compares them."
+    ]
+
+
 def _missing_baselines(results: Results) -> list[str]:
     """Return which baselines a recommendation lacks."""
     wanted = ("random", "centre", "sobel") if results.data.has_neighbours else ("random",)
-    recommended = any(advice.outcome in {"clear", "several"} for advice in results.advice.values())
-    if not recommended or len(results.baselines) >= min(2, len(wanted)):
+    if not _recommends(results) or len(results.baselines) >= min(2, len(wanted)):
         return []
     measured = f"The only baseline is {results.baselines[0]}" if results.baselines else "No baseline was measured"
     missing = listed([name for name in wanted if name not in results.baselines])
