@@ -116,8 +116,6 @@ def index_row(name):
         figures, verdicts = (
             [text.replace("smoke run", "the paper's set") for text in texts] for texts in (figures, verdicts)
         )
-    elif verdicts and not any(f"<!-- claims {label} -->" in page for label in ("cifar10", "imagenet")):
-        verdicts.append("on real images a small network only, in prose, without verdicts")
     drawn = ", ".join(figures) or (shown if shown and shown.startswith("[") else "not drawn")
     command = f"`twinlens reproduce {experiment}`, [page]({experiment}.md)"
     return [name, what, command, drawn, "; ".join(verdicts) or "none"]

@@ -74,11 +74,12 @@ def test_the_counterexample_to_theorem_4_11():
     assert not converse_holds(rho, sets @ information)
     assert true_soundness(attribution[None], information > 0) == [1.0]
     assert smallest(rho, sets @ attribution, number=3) / attribution.sum() == 0.25
-    # Algorithm 3 includes a first, after which nothing is gained: b counts as false.
+    # Both algorithms include a first. Algorithm 1 stops there; Algorithm 3 finds that b gains nothing.
     model = lambda x: torch.stack([x.amax(dim=1), torch.full((len(x),), 0.5)], dim=1)  # noqa: E731
     inputs, maps = torch.ones(4, 2), torch.tensor([[3.0, 1.0]] * 4)
     curve = tl.soundness(model, inputs, [0] * 4, maps, levels=(0.5, 0.0), imputer=ZERO)
     assert curve.performance.tolist() == [1.0, 1.0]
+    assert curve.at(1.0) == 1.0
     assert curve.values.tolist() == [1.0, 0.75]
     assert curve.false_features(maps)[0].tolist() == [False, True]
 

@@ -57,6 +57,14 @@ def test_refusals(tmp_path, capsys, calls):
     assert run(capsys, "two", "--out", tmp_path)[0] == 2
 
 
+def test_the_help_names_every_reading(capsys):
+    with pytest.raises(SystemExit):
+        main(["reproduce", "--help"])
+    shown = capsys.readouterr().out
+    assert "--noise deviation|variance|both" in shown
+    assert "--protocol paper|soco|both" in shown
+
+
 def test_by_default_each_has_a_directory_of_its_own(tmp_path, capsys, calls, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run(capsys, "one")

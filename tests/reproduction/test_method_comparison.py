@@ -47,7 +47,7 @@ def test_ensembles(tiny, monkeypatch):
     assert len(group_statements(outcome.claims, ours=True)) == 3
     for claim in (claim for claim in paper if claim.source == "Section 5.3, Fig. 8b"):
         areas = {name: own["completeness"]["area"]["value"] for name, own in readings[claim.reading]["methods"].items()}
-        assert f"ig_sq {areas['ig_sq']:z.3f}" in claim.measured
+        assert f"IG-SQ {areas['ig_sq']:z.3f}" in claim.measured
         gain = min(
             areas["ig_sg"] - areas[ensemble_gains.BASE],
             *(areas[ensemble_gains.BASE] - areas[n] for n in ("ig_sq", "ig_var")),

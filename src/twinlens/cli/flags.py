@@ -92,12 +92,13 @@ def _add_flag(group: argparse._ActionsContainer, field: Field, default: str = ""
 
 
 def _metavar(field: Field) -> str:
-    if field.name in _SPECIAL:
-        return _SPECIAL[field.name]
     kinds = _kinds(field.type)
     for kind in kinds:
         if get_origin(kind) is Literal:
             return "|".join(get_args(kind))
+    if field.name in _SPECIAL:
+        return _SPECIAL[field.name]
+    for kind in kinds:
         if get_origin(kind) in (tuple, Sequence):
             return "A,B,…"
     return _METAVARS.get(kinds[0], "VALUE")

@@ -62,15 +62,18 @@ def draw_families(
         for axes, metric in zip(row, metrics, strict=True):
             _draw_curves(axes, evaluation, metric, styles)
             axes.tick_params(labelsize=6)
-            axes.set_xlabel(axes.get_xlabel(), fontsize=6)
-            axes.set_ylabel("")
+            axes.set_xlabel(axes.get_xlabel() if number == len(families) - 1 else "", fontsize=6)
+            axes.set_ylabel(axes.get_ylabel(), fontsize=6, labelpad=1)
             if number == 0:
                 axes.set_title(TITLES[metric].replace(", ", ",\n"), fontsize=7)
-            if number < len(families) - 1:
-                axes.set_xlabel("")
-        row[0].set_ylabel(family, fontsize=8)
+        name_row(row[0], family, gap=30)
+    for column in grid.T:  # one scale for both families
+        bottoms, tops = zip(*(axes.get_ylim() for axes in column), strict=True)
+        for axes in column:
+            axes.set_ylim(min(bottoms), max(tops))
     handles, _ = grid[0][0].get_legend_handles_labels()
-    labels = ["base", *(paper_name(name).removeprefix("IG-") for name in next(iter(families.values()))[1:])]
+    ensembles = (paper_name(name).removeprefix("IG-") for name in next(iter(families.values()))[1:])
+    labels = [f"{' or '.join(families)} alone", *ensembles]
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), fontsize=7)
 
 
@@ -115,7 +118,15 @@ def draw_maps(
         for axes in row:
             axes.set_axis_off()
     for axes, title in zip(grid[0], ["input", *map(paper_name, methods)], strict=True):
-        axes.set_title(title, fontsize=7)
+        axes.set_title(title.replace("-", "\n") if len(title) > 8 else title, fontsize=7)
+
+
+def name_row(axes: Axes, name: str, gap: float = 4.0) -> None:
+    """Write a name, turned upwards, `gap` points to the left of the first axes of a row."""
+    axes.annotate(
+        name, (0, 0.5), (-gap, 0), xycoords="axes fraction", textcoords="offset points", rotation=90, va="center",
+        ha="right", fontsize=8,
+    )  # fmt: skip
 
 
 def shown_input(model: LoadedModel, samples: Samples, index: int) -> Floats:

@@ -8,7 +8,7 @@ from typing import Any
 from twinlens.data.samples import Samples
 from twinlens.models.loading import LoadedModel
 from twinlens.reproduction.claims import Claim, average, judge, list_values
-from twinlens.reproduction.comparison_figures import draw_families, draw_maps
+from twinlens.reproduction.comparison_figures import draw_families, draw_maps, paper_name
 from twinlens.reproduction.experiment import Experiment, ExperimentOptions, Outcome, refuse_options
 from twinlens.reproduction.map_readings import PAPER, MapReading, Readings, list_readings
 from twinlens.reproduction.method_comparison import (
@@ -28,6 +28,7 @@ from twinlens.support.randomness import drawn_order
 
 METRICS = ("soundness", "completeness", "road_morf", "road_lerf", "deletion")
 ORDER_BASED = METRICS[2:]
+_NAMES = {"road_morf": "ROAD (most relevant first)", "road_lerf": "ROAD (least relevant first)"}
 HEADLINE = ("soundness_rank", "completeness_share")
 """Our own pair of metrics, measured beside the paper's."""
 BASE, ENSEMBLES = "integrated_gradients", ("ig_sg", "ig_sq", "ig_var")
@@ -131,7 +132,7 @@ def _claims(judged: Judged) -> Iterator[Claim]:
         *(order["soundness"] - order[metric] for metric in ORDER_BASED),
         text="The advantage of ensembles is larger in soundness than in ROAD, in either order, and in deletion.",
         source="Section 5.3, Fig. 8c and 8d, Fig. 15",
-        measured=f"mean gain in area: {list_values(order, '+z.3f')}",
+        measured=f"mean gain in area: {_list_gains(order)}",
         cannot=judged.cannot["soundness"],
     )
     both = {
@@ -142,11 +143,15 @@ def _claims(judged: Judged) -> Iterator[Claim]:
         *(gain["soundness"] - gain["completeness"] for gain in both.values()),
         text="What ensembles of either method gain in completeness is less than what they gain in soundness.",
         source="Appendix B: the gain in completeness is very marginal",
-        measured="; ".join(f"{base}: {list_values(gain, '+z.3f')}" for base, gain in both.items()),
+        measured="; ".join(f"{paper_name(base)}: {_list_gains(gain)}" for base, gain in both.items()),
         cannot=judged.cannot["soundness"],
     )
     if HEADLINE[0] in judged.areas:
         yield from _pair(judged, *HEADLINE)
+
+
+def _list_gains(gains: Mapping[str, Estimate]) -> str:
+    return list_values({_NAMES.get(metric, metric): gain for metric, gain in gains.items()}, "+z.3f")
 
 
 def _pair(judged: Judged, soundness: str, completeness: str) -> Iterator[Claim]:

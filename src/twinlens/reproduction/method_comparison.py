@@ -18,6 +18,7 @@ from twinlens.models.loading import PRETRAINED, LoadedModel, load_model
 from twinlens.outcome import Evaluation
 from twinlens.probing.model_call import best_device
 from twinlens.reproduction.claims import Claim, area_of, list_values, too_few
+from twinlens.reproduction.comparison_figures import paper_name
 from twinlens.reproduction.experiment import ExperimentOptions, refuse_options, require_both
 from twinlens.reproduction.map_readings import NOISE
 from twinlens.support.estimate import Estimate
@@ -239,7 +240,7 @@ def describe_areas(areas: Mapping[str, Estimate]) -> str:
 
     Example:
         >>> describe_areas({"gradcam": Estimate(value=0.25, samples=9), "iba": Estimate(value=0.5, samples=9)})
-        'iba 0.500, gradcam 0.250'
+        'IBA 0.500, GradCAM 0.250'
     """
     values = {name: -math.inf if area.value is None else area.value for name, area in areas.items()}
-    return list_values({name: areas[name] for name in sorted(areas, key=lambda name: -values[name])})
+    return list_values({paper_name(name): areas[name] for name in sorted(areas, key=lambda name: -values[name])})

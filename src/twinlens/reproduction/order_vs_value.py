@@ -20,7 +20,7 @@ from twinlens.laboratory.modifications import SCHEMES
 from twinlens.metrics.curves import Curve
 from twinlens.report.styles import styles_of
 from twinlens.reproduction.claims import RESAMPLES, Claim, average, judge, list_values, too_few
-from twinlens.reproduction.comparison_figures import paper_name, shown_input
+from twinlens.reproduction.comparison_figures import name_row, paper_name, shown_input
 from twinlens.reproduction.experiment import (
     MAP_READINGS,
     Experiment,
@@ -222,6 +222,7 @@ def _claims(
         text=f"{text}, completeness and soundness tell them apart.",
         source="Section 5.2",
         measured=_describe(kept),
+        ours=True,
         cannot=few,
     )
     blind = f"{text}, ROAD and deletion do not."
@@ -232,12 +233,13 @@ def _claims(
             source="Section 5.2",
             measured=_describe(kept),
             verdict="by construction",
+            ours=True,
             reading=READINGS[variant],
             reason=reason,
         )
     else:
         overlap = [NEAR_ZERO - kept[metric] for metric in ORDER_BASED]
-        yield decide(*overlap, text=blind, source="Section 5.2", measured=_describe(kept))
+        yield decide(*overlap, text=blind, source="Section 5.2", measured=_describe(kept), ours=True)
     yield from _own_claims(mean, decide)
     yield decide(
         *(correlation - SLIGHT for correlation in orders.values()),
@@ -282,7 +284,7 @@ def draw_modified(figure: Figure, image: Floats, maps: Mapping[str, Mapping[str,
     grid = figure.subplots(len(maps), columns, squeeze=False)
     for number, (row, (method, own)) in enumerate(zip(grid, maps.items(), strict=True)):
         _show_maps(row, {"input": image, **own}, titles=number == 0)
-        row[0].set_title(f"{row[0].get_title()}\n{paper_name(method)}".strip(), fontsize=7)
+        name_row(row[0], paper_name(method))
 
 
 def _show_maps(row: Sequence[Axes], images: Mapping[str, Floats], *, titles: bool = True) -> None:

@@ -144,6 +144,7 @@ def _claims(results: Mapping[str, MarkedResults]) -> Iterator[Claim]:
         text="The watermarks are easily learned: accuracy above 99%.",
         source="Appendix D.1: 99.4% on number watermarks",
         measured=", ".join(f"{own.accuracy.value:.1%} on {kind} watermarks" for kind, own in results.items()),
+        ours=True,
     )
 
 

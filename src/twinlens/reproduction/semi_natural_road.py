@@ -283,7 +283,7 @@ def draw(figure: Figure, curves: Mapping[str, Mapping[str, Mapping[str, RemovalC
                 style, curve = styles[METHODS[method]], own[order]
                 x, y = np.append(0.0, curve.levels), np.append(curve.baseline, curve.performance)
                 low, high = curve.band()
-                ends = curve.baseline - high, curve.baseline - low
+                ends = np.clip([curve.baseline - high, curve.baseline - low], 0, 1)
                 axes.plot(100 * x, y, label=method, color=style.colour, marker=MARKERS[style.symbol], markersize=3)
                 axes.fill_between(100 * curve.levels, *ends, color=style.colour, alpha=0.12, linewidth=0)
             axes.set_title(f"({letter}) {name} data, {_SHORT[order]}", fontsize=7)

@@ -353,8 +353,9 @@ def _draw_curves(axes: Axes, curves: Mapping[str, Any], metric: str, across: tup
     for change, curve in curves.items():
         mean, variance = (np.array(curve[metric][name], dtype=np.float64) for name in ("mean", "variance"))
         colour, dash, marker = _STYLES[change]
+        ends = np.minimum(np.sqrt(variance), [mean, 1 - mean])  # neither metric leaves 0 to 1
         axes.errorbar(
-            across, mean, yerr=np.sqrt(variance), label=change, color=colour, linestyle=dash, marker=marker,
+            across, mean, yerr=ends, label=change, color=colour, linestyle=dash, marker=marker,
             capsize=2, elinewidth=0.8,
         )  # fmt: skip
     axes.set_ylim(0, 1.05)
