@@ -18,6 +18,7 @@ from twinlens.attribution.method import accepted_axes, declared
 from twinlens.checks.check_catalogue import CHECKS
 from twinlens.cli.evaluate import DEMOS
 from twinlens.cli.main import COMMANDS, command_parser
+from twinlens.cli.suite import ACTIONS
 from twinlens.data.sources import DATA_SETS
 from twinlens.imputation.imputers import IMPUTERS
 from twinlens.metrics.catalogue import GROUPS, KINDS, METRICS
@@ -25,7 +26,12 @@ from twinlens.metrics.performance import MEASURES
 from twinlens.models.preprocessing import Preprocessing
 from twinlens.options import Options
 from twinlens.reproduction import EXPERIMENTS
+from twinlens.run.manifest import FORMAT, Manifest
+from twinlens.run.results import Results
+from twinlens.suites import running, submission
+from twinlens.suites.definition import Suite, built_in_suites
 from twinlens.support.fields import fields_of
+from twinlens.support.json_schema import json_schema
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "twinlens"
@@ -48,9 +54,19 @@ LAYERS = (
     "evaluation",
     "checks",
     "reproduction",
+    "suites",
     "cli",
 )
 """The packages and modules below twinlens, each of which may import only from those before it."""
+
+SCHEMAS: dict[str, tuple[type, str]] = {
+    f"results-{FORMAT}": (Results, "results.json of twinlens"),
+    f"run-{FORMAT}": (Manifest, "run.json of twinlens"),
+    f"suite-{running.FORMAT}": (running.SuiteRecord, "suite.json of twinlens"),
+    f"suite-file-{running.FORMAT}": (Suite, "a suite of twinlens, as its TOML file holds it"),
+    f"submission-{submission.FORMAT}": (submission.Submission, "submission of twinlens"),
+}
+"""The class and the title of each published schema, by its name with the version of the layout."""
 
 NAMES = {"methods": METHODS, "metrics": METRICS, "imputers": IMPUTERS}
 """Names that shell completion offers, by kind; plug-ins add to them when it runs."""
@@ -68,6 +84,8 @@ WORDS = {
     "demo which": DEMOS,
     "check name": CHECKS,
     "reproduce name": (*EXPERIMENTS, "all"),
+    "suite action": ACTIONS,
+    "suite names": built_in_suites(),
 }
 """What an argument takes and its parser does not list, by the argument's name, or by command and name."""
 
@@ -259,6 +277,13 @@ def list_kinds() -> str:
     return "\n".join(lines)
 
 
+def list_schema(name: str) -> str:
+    """Return the JSON Schema of a file."""
+    kind, title = SCHEMAS[name]
+    schema = json_schema(kind, address=f"https://twinlens.github.io/twinlens/reference/schema/{name}.json", title=title)
+    return json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
+
+
 def _between(path: Path, mark: str, text: str) -> str:
     """Return a file with another text between two comments."""
     before, start, rest = path.read_text(encoding="utf-8").partition(f"<!-- {mark} -->\n")
@@ -288,10 +313,12 @@ def pages() -> dict[Path, str]:
         reference / "options.md": list_options(),
         reference / "commands.md": list_commands(),
         PACKAGE / "cli" / "completion.json": list_completions(),
+        **{reference / "schema" / f"{name}.json": list_schema(name) for name in SCHEMAS},
     }
 
 
 if __name__ == "__main__":
     for page, text in pages().items():
+        page.parent.mkdir(exist_ok=True)
         page.write_text(text, encoding="utf-8")
         print(page.relative_to(ROOT))

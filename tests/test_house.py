@@ -151,7 +151,9 @@ def test_imports_point_to_earlier_layers():
     assert against_the_layers(SOURCE) == []
 
 
-@pytest.mark.parametrize(("package", "importers"), [("checks", {"reproduction", "cli"}), ("reproduction", {"cli"})])
+@pytest.mark.parametrize(
+    ("package", "importers"), [("checks", {"reproduction", "cli"}), ("reproduction", {"cli"}), ("suites", {"cli"})]
+)
 def test_outbuildings_are_imported_by_the_command_line_and_experiments_only(package, importers):
     rooms = {
         each.importer.split(".")[0]

@@ -100,6 +100,16 @@ COMMANDS = {
         ("twinlens reproduce synthetic --out runs/synthetic",),
         "reproduce",
     ),
+    "suite": Command(
+        "run named tasks, export their numbers, and compare methods in one table",
+        "list|show|run|export|verify|table [NAME …] [options]",
+        (
+            "twinlens suite run digits@1 --out runs/digits",
+            "twinlens suite export runs/digits -o submission.json",
+            "twinlens suite table runs/digits submission.json -o leaderboard/",
+        ),
+        "suite",
+    ),
     "methods": Command(
         "list attribution methods, metrics and imputers, or describe one",
         "[NAME]",

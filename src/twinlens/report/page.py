@@ -133,8 +133,7 @@ def build_page(
     between: dict[str, JSON] | None = None,
 ) -> str:
     """Build the page from its content; `fallback` is markup for browsers without scripts."""
-    style, own = read_part("style.css"), version("twinlens")
-    scripts = [read_part(name) for name in _SCRIPTS]
+    own = version("twinlens")
     content: dict[str, JSON] = {
         "title": title,
         "version": own,
@@ -143,9 +142,14 @@ def build_page(
         "runs": [*runs],
         "between": between,
     }
+    return assemble_page(title, content, read_part("style.css"), [read_part(name) for name in _SCRIPTS], fallback)
+
+
+def assemble_page(title: str, content: JSON, style: str, scripts: Sequence[str], fallback: str) -> str:
+    """Put content, style and scripts into one HTML file; `fallback` is markup for browsers without scripts."""
     parts = {
         "@POLICY@": content_policy(style, scripts),
-        "@VERSION@": html.escape(own),
+        "@VERSION@": html.escape(version("twinlens")),
         "@TITLE@": html.escape(f"twinlens: {title}"),
         "@STYLE@": style,
         "@FALLBACK@": fallback,

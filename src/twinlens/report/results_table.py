@@ -51,6 +51,8 @@ class Column:
     """The area of random maps, where the metric knows it."""
     headline: bool = False
     """Whether it belongs to the headline metrics: soundness and completeness, each with its skill."""
+    digits: int | None = None
+    """Digits after the decimal point; by default those of the table."""
 
     @property
     def title(self) -> str:

@@ -171,21 +171,29 @@ def _latex_row(row: Row, digits: int, intervals: Intervals) -> list[str]:
 
 
 def _markdown(table: ResultsTable, evaluations: Sequence[StoredRun], digits: int, intervals: Intervals) -> str:
-    several = len(evaluations) > 1
+    lines = markdown_table(table, digits, intervals, several=len(evaluations) > 1)
+    return f"{lines}\n{escape_markdown(_note(table, evaluations, intervals))}\n"
+
+
+def markdown_table(table: ResultsTable, digits: int, intervals: Intervals, *, several: bool = False) -> str:
+    """Format a table as Markdown, with the run of each row if there are several."""
     heads = ["run"] * several + ["method"]
     rows = [
-        [*heads, *(_escape_markdown(column.title) for column in table.columns)],
+        [*heads, *(escape_markdown(column.title) for column in table.columns)],
         [*["---"] * len(heads), *["---:"] * len(table.columns)],
     ]
     for row in table.rows:
         names = [row.group] * several + [f"{row.title} (baseline)" if row.baseline else row.title]
-        cells = [_markdown_cell(cell, digits, intervals) for cell in row.cells]
-        rows.append([*map(_escape_markdown, names), *cells])
-    lines = "".join(f"| {' | '.join(row)} |\n" for row in rows)
-    return f"{lines}\n{_escape_markdown(_note(table, evaluations, intervals))}\n"
+        pairs = zip(row.cells, table.columns, strict=True)
+        cells = [
+            _markdown_cell(c, digits if column.digits is None else column.digits, intervals) for c, column in pairs
+        ]
+        rows.append([*map(escape_markdown, names), *cells])
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
-def _escape_markdown(text: str) -> str:
+def escape_markdown(text: str) -> str:
+    """Escape the special characters of Markdown."""
     return re.sub(r"([\\`*_{}\[\]<>|~])", r"\\\1", text)
 
 
@@ -234,21 +242,22 @@ def notebook_html(evaluation: StoredRun) -> str:
     table = results_table([evaluation], run_labels([evaluation]))
     texts = [describe_columns(table), describe_settings(evaluation, table), describe_options(evaluation)]
     legend = html.escape(" ".join(filter(None, texts)))
-    shown = f"{_html_table(table, several=False)}<p><small>{legend}</small></p>"
+    shown = f"{table_html(table, several=False)}<p><small>{legend}</small></p>"
     return f"<p><b>{html.escape(evaluation.title)}</b></p>{items}{shown}"
 
 
 def differences_html(comparison: RunComparison, evaluations: Sequence[StoredRun]) -> str:
     """Format the differences between runs, with notes, for browsers without scripts."""
     table = differences_table(comparison.pairs, [evaluation.results for evaluation in evaluations])
-    return _html_list(comparison.notes) + _html_table(table, several=True)
+    return _html_list(comparison.notes) + table_html(table, several=True)
 
 
 def _html_list(texts: Sequence[str]) -> str:
     return f"<ul>{''.join(f'<li>{html.escape(text)}</li>' for text in texts)}</ul>" if texts else ""
 
 
-def _html_table(table: ResultsTable, *, several: bool) -> str:
+def table_html(table: ResultsTable, *, several: bool) -> str:
+    """Format a table as HTML, with the run of each row if there are several."""
     body = []
     for row in table.rows:
         group, method = [html.escape(row.group)] * several, html.escape(row.method)

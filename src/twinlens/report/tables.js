@@ -115,8 +115,8 @@ function methodRow(row, columns, badges) {
 }
 
 function numberCell({ estimate, signed: sign, bold, direction, details, remark }, column) {
-  const { key, kind } = column;
-  const format = sign ? signed : decimal;
+  const { key, kind, digits } = column;
+  const format = value => (sign ? signed : decimal)(value, digits ?? 3);
   const between = interval(estimate, format);
   const meaning = judgement(direction);
   return element(

@@ -146,13 +146,20 @@ class Run:
             total[task] = total.get(task, 0.0) + duration
         self.write_json(name, dict(total))
 
-    def seconds(self) -> dict[str, float]:
-        """Return the seconds that each method took, maps and probes together."""
+    def seconds_by_task(self) -> dict[str, float]:
+        """Return the seconds that each task took: METHOD/maps, METHOD/probes, …, and original inputs."""
         total: dict[str, float] = {}
         for path in sorted(self.path.glob("timings*.json")):
             for task, duration in _read_seconds(path).items():
-                method = task.partition("/")[0]
-                total[method] = total.get(method, 0.0) + duration
+                total[task] = total.get(task, 0.0) + duration
+        return total
+
+    def seconds(self) -> dict[str, float]:
+        """Return the seconds that each method took, maps and probes together."""
+        total: dict[str, float] = {}
+        for task, duration in self.seconds_by_task().items():
+            method = task.partition("/")[0]
+            total[method] = total.get(method, 0.0) + duration
         return total
 
 

@@ -245,6 +245,7 @@ class EvaluationWorker:
         elif missing or not run.has(run.maps_shard(method.name, unit.shard)):
             with self._timed(f"{method.name}/maps"):
                 maps = self._maps(method, unit.shard)
+            self.progress.advance(method.name, 0, "probes")
             with self._timed(f"{method.name}/probes"):
                 self._probe(method, missing, unit.shard, maps)
 
