@@ -111,9 +111,7 @@ def test_columns_digits_and_intervals_are_chosen(judged):
     latex = format_table([judged], "latex", columns=[*alone, "calibration"], intervals="none")
     assert r" &  & \multicolumn{2}{c}{completeness $\uparrow$} &  \\" in latex
     assert r"\cmidrule(lr){3-4}" in latex
-    assert (
-        r"method & \shortstack[r]{soundness skill $\uparrow$} & value & skill & \shortstack[r]{calibration" in latex
-    )
+    assert r"method & \shortstack[r]{soundness skill $\uparrow$} & value & skill & \shortstack[r]{calibration" in latex
     assert "scriptstyle" not in latex
     everything = format_table([judged], "latex", columns="all")
     assert everything.startswith(r"\begin{table*}")
