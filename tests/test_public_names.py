@@ -23,7 +23,7 @@ PROMISED = """
     open_evaluation Evaluation compare
     ProbeTable SoundnessCurve CompletenessCurve RemovalCurve StepCurve
     DataError ModelError RunError Estimate bootstrap skill
-    load_model open_data format_table write_report write_figures Options
+    load_model open_data format_table write_report write_figures Options NewResult
     attribution checks data imputation laboratory metrics models probing report run statistics
 """
 

@@ -39,6 +39,7 @@ from .probing.probe_table import ProbeTable
 from .report import format_table, write_figures, write_report
 from .run.run_comparison import compare
 from .statistics.bootstrap import bootstrap
+from .statistics.new_result import NewResult
 from .statistics.skill import skill
 from .support.estimate import Estimate
 
@@ -61,6 +62,7 @@ __all__ = [
     "MeanImputer",
     "Metric",
     "ModelError",
+    "NewResult",
     "Options",
     "ProbeTable",
     "RemovalCurve",

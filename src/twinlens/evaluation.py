@@ -15,6 +15,7 @@ from twinlens.report import write_report
 from twinlens.run.directory import Run, RunDirectory
 from twinlens.run.distribution import Distribution
 from twinlens.run.fingerprints import write_fingerprints
+from twinlens.run.listener import Listener
 from twinlens.run.method_sources import at_rest, default_methods, find_maps, find_methods, join_methods
 from twinlens.run.plan import Planner, check_rounds, draw_rounds, needed_sweeps
 from twinlens.run.sample_selection import write_selection
@@ -25,7 +26,7 @@ from twinlens.run.table_reader import TableReader
 from twinlens.run.units import Unit
 from twinlens.run.work import EvaluationWork
 from twinlens.support.files import as_path
-from twinlens.support.progress import Progress, shown_progress
+from twinlens.support.progress import shown_progress
 
 _LOG = logging.getLogger("twinlens")
 
@@ -79,6 +80,7 @@ def evaluate(  # noqa: D417 (the options are listed where they are declared)
 
         # Samples come in growing rounds until they are enough; in a single one without `until`.
         evaluation, failures = None, dict[str, Exception]()
+        listener = Listener(options.on_result, progress)
         with where.connected():
             for drawn in draw_rounds(run, setup):
                 work = EvaluationWork(
@@ -93,7 +95,7 @@ def evaluate(  # noqa: D417 (the options are listed where they are declared)
                     target=options.target,
                     reload=setup.reload,
                 )
-                evaluation, failed = _measure(work, drawn, metrics, planner, where, progress)
+                evaluation, failed = _measure(work, drawn, metrics, planner, where, listener)
                 failures |= failed
                 if evaluation is not None:
                     break
@@ -113,17 +115,17 @@ def _measure(
     metrics: Mapping[str, Metric],
     planner: Planner,
     where: Distribution,
-    progress: Progress,
+    listener: Listener,
 ) -> tuple[Evaluation | None, dict[str, Exception]]:
     """Measure the samples of a round, repairing damaged files; None if more are needed, and the errors by method."""
-    repairs = list[Unit]()
+    progress, repairs = listener.progress, list[Unit]()
     while True:
         try:
             # Shard by shard, for every method: make the maps, rank them once, impute every level of every sweep, and
             # call the model; then the same with maps exchanged between samples, as a control.
             failures = where.do(work, repairs, progress)
             work.run.damaged.clear()  # workers elsewhere have replaced them
-            return _results(work, drawn, metrics, planner, where, failures), failures
+            return _results(work, drawn, metrics, planner, where, failures, listener), failures
         except DamagedError as error:
             unit = work.maker(error.path)
             if unit is None or unit in repairs:
@@ -140,16 +142,17 @@ def _results(
     planner: Planner,
     where: Distribution,
     failures: Mapping[str, Exception],
+    listener: Listener,
 ) -> Evaluation | None:
     """Compute and write the results of a round; None if more samples are needed."""
     run, own = work.run, dict(metrics)
     if reason := where.missing(work):
         results = unfinished_results(run.manifest, reason)
         return Evaluation(run, results, TableReader(run), own, planner.imputer)
-    if len(failures) < len(work.methods) and not where.enough(run, metrics):
+    if len(failures) < len(work.methods) and not where.enough(run, metrics, listener):
         return None
     # From probe tables to curves, intervals and the comparison of methods, over the whole data set.
-    reader, analysis = where.analyse(run, metrics)
+    reader, analysis = where.analyse(run, metrics, listener)
     write_results(run, analysis)
     write_selection(work, analysis.false_share, drawn.options.show)
     write_fingerprints(run, drawn.fingerprints)

@@ -30,6 +30,7 @@ from twinlens.models.loading import PRETRAINED, LoadedModel
 from twinlens.probing.answers import Target
 from twinlens.probing.maps import Features, ReadingOptions
 from twinlens.probing.ranking import check_levels
+from twinlens.statistics.new_result import NewResult
 from twinlens.support.fields import check_count, check_types, fields_of
 from twinlens.support.progress import Progress
 from twinlens.support.signatures import show_options
@@ -269,6 +270,10 @@ class ExecutionOptions:
 
     progress: bool | Progress = True
     """Show progress bars in a terminal or notebook; or an object that receives the progress."""
+
+    on_result: Callable[[NewResult], object] | None = None
+    """Python only: a function that receives each result as soon as it is computed, a `twinlens.NewResult`; of
+    every round with `until`. If it raises an error, there is a warning, and it is not called again."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -132,7 +132,7 @@ def test_every_option_is_a_flag_and_a_key(capsys):
         main(["evaluate", "--help"])
     output = " ".join(capsys.readouterr().out.split())
     for field in fields_of(Options):
-        if field.name not in ("progress", "preprocessing", "target", "tokenizer"):
+        if field.name not in ("on_result", "preprocessing", "progress", "target", "tokenizer"):
             assert f"--{field.name.replace('_', '-')}" in output
             assert " ".join(field.help.rstrip(".").split()[:4]) in output
     for flag in ("--resize", "--crop", "--mean", "--std", "--compile", "--imputer", "--sign", "--channels"):

@@ -319,6 +319,12 @@ CALLS: dict[str, Callable[[Subject], Call]] = {
     "CompletenessCurve": lambda s: Call(tl.CompletenessCurve, _fields(s.curve)),
     "Evaluation": lambda s: Call(tl.Evaluation, _fields(s.evaluation)),
     "Finding": lambda s: Call(tl.statistics.Finding, {"kind": "x", "value": 1.0}),
+    "NewResult": lambda s: Call(
+        tl.NewResult,
+        {"estimate": tl.Estimate(value=0.5, samples=9), "samples": 9, "final": True}
+        | dict.fromkeys(("method", "metric"), "x")
+        | dict.fromkeys(("control", "skill")),
+    ),
     "Estimate": lambda s: Call(tl.Estimate, {"value": 0.5, "low": 0.1, "high": 0.9, "samples": 9}),
     "LoadedModel": lambda s: Call(tl.models.LoadedModel, {"name": "x", "module": s.model}),
     "ProbeTable": lambda s: Call(tl.ProbeTable, _fields(s.table)),

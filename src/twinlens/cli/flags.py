@@ -20,7 +20,7 @@ from twinlens.support.fields import Field, convert, fields_of
 Arguments = dict[str, object]
 """Arguments of `evaluate` by name, as read from text and TOML; `Options` checks them."""
 
-PYTHON_ONLY = ("progress", "target", "tokenizer")
+PYTHON_ONLY = ("on_result", "progress", "target", "tokenizer")
 """Options without a flag."""
 
 _LARGEST_CONFIG = 2**24  # bytes

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -72,11 +72,17 @@ def analyse(
     metrics: Mapping[str, Metric],
     settings: Settings,
     analysed: Mapping[str, MethodAnalysis] | None = None,
+    hear: Callable[[str, MethodResults], object] | None = None,
 ) -> Analysis:
-    """Compute the results of all methods whose maps are complete; others may have `analysed` some of them already."""
-    done = analysed or {}
-    names = [name for name in reader.manifest.methods if reader.complete(name)]
-    methods = {name: done.get(name) or analyse_method(reader, name, metrics, settings) for name in names}
+    """Compute the results of all methods whose maps are complete; others may have `analysed` some of them already.
+
+    `hear` receives the name and the results of each method as soon as it is analysed.
+    """
+    done, methods = analysed or {}, dict[str, MethodAnalysis]()
+    for name in (name for name in reader.manifest.methods if reader.complete(name)):
+        methods[name] = done.get(name) or analyse_method(reader, name, metrics, settings)
+        if hear is not None:
+            hear(name, methods[name].results)
     return combine(reader, metrics, settings, methods)
 
 

@@ -19,6 +19,7 @@ from twinlens.run.analysis import Analysis, MethodAnalysis, analyse, analyse_met
 from twinlens.run.directory import Run
 from twinlens.run.expectation import announce
 from twinlens.run.job_array import Failures, describe_missing, in_turn, missing_units, run_in_order, share_of
+from twinlens.run.listener import Listener
 from twinlens.run.ray_engine import connected, map_ray, run_ray
 from twinlens.run.ray_workers import import_ray
 from twinlens.run.table_reader import TableReader
@@ -98,7 +99,9 @@ class Distribution:
         missing = missing_units(work, units)
         return describe_missing(self.job, units, missing) if missing else None
 
-    def analyse(self, run: Run, metrics: Mapping[str, Metric]) -> tuple[TableReader, Analysis]:
+    def analyse(
+        self, run: Run, metrics: Mapping[str, Metric], listener: Listener, *, final: bool = True
+    ) -> tuple[TableReader, Analysis]:
         """Analyse a run, on the cluster if there is one; this process analyses the methods that fail there."""
         reader, settings = TableReader(run), run.manifest.settings
         done = dict[str, MethodAnalysis]()
@@ -109,14 +112,14 @@ class Distribution:
                 return analyse_method(TableReader(remote), method, metrics, settings)
 
             done = map_ray(analyse_there, [m for m in run.manifest.methods if reader.complete(m)], self.cluster)
-        return reader, analyse(reader, metrics, settings, done)
+        return reader, analyse(reader, metrics, settings, done, listener.of(run, final=final))
 
-    def enough(self, run: Run, metrics: Mapping[str, Metric]) -> bool:
+    def enough(self, run: Run, metrics: Mapping[str, Metric], listener: Listener) -> bool:
         """Return whether the samples of this round are enough; the last round always is."""
         rounds = run.manifest.rounds
         if rounds is None or run.manifest.data.samples == rounds.sizes[-1]:
             return True
-        _, analysis = self.analyse(run, {name: metrics[name] for name in headline(metrics)})
+        _, analysis = self.analyse(run, {name: metrics[name] for name in headline(metrics)}, listener, final=False)
         look = analysis.results.stopping
         assert look is not None
         widest = "nothing to judge by" if look.widest is None else f"{look.widest:.3f} open"
