@@ -1,5 +1,8 @@
 """Models fine-tuned on inputs with features removed: what they see, what they learn, and the check of a run."""
 
+import shutil
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -13,6 +16,7 @@ from twinlens.checks.check_definition import CheckOptions
 from twinlens.checks.fine_tuning import fine_tuned
 from twinlens.checks.probe_distribution import probe_distribution
 from twinlens.models.training import Training, train
+from twinlens.support.tensor_files import save_tensors
 
 SHORT = Training(epochs=10, batch_size=32, rate=0.01)
 
@@ -104,6 +108,50 @@ def test_the_check_measures_both_models_and_resumes(measured, monkeypatch):
     weights.write_bytes(content)
     with pytest.raises(tl.RunError, match="damaged"):
         record_of(measured)
+
+
+def test_stored_weights_of_another_network_are_damage(measured):
+    run, _ = measured
+    record_of(measured)
+    [weights] = (run / "checks" / "fine-tuned").glob("*.safetensors")
+    save_tensors(weights, {"other": torch.zeros(3)})
+    with pytest.raises(tl.RunError, match="is damaged: it holds the weights of another network"):
+        record_of(measured)
+
+
+def test_weights_that_a_network_uses_twice_are_stored(measured, tmp_path):
+    spec = measured[1]
+    path = tmp_path / "tied.py"
+    code = (
+        Path(spec.rpartition(":")[0])
+        .read_text()
+        .replace("return model\n", "model[4].twin = model[0]\n    return model\n")
+    )
+    path.write_text(code)
+    data = tl.open_evaluation(measured[0]).manifest.source.data
+    tl.evaluate(f"{path}:build", data, ["random", "centre"], metrics="headline", out=tmp_path / "tied", resamples=20)
+    record_of((tmp_path / "tied", f"{path}:build"))
+
+
+def test_training_data_with_other_classes_are_refused(measured):
+    run, spec = measured
+    data = Path(tl.open_evaluation(run).manifest.source.data)
+    train = run.parent / "train"
+    shutil.copytree(data, train)
+    shutil.rmtree(sorted(train.iterdir())[0])
+    options = CheckOptions(train=str(train), epochs=1)
+    with pytest.raises(
+        tl.DataError,
+        match=r"`train` .* must have the classes of the run's data; class 0 is 'bee' there, and 'ant' here",
+    ):
+        run_check(tl.open_evaluation(run), "fine-tuned", options=options, model=spec)
+
+
+def test_arguments_are_named():
+    with pytest.raises(TypeError, match="`train_data`: `inputs` must be floating-point"):
+        fine_tuned(network(), (torch.zeros(4, 8).long(), [0, 1, 0, 1]))
+    with pytest.raises(ValueError, match="`train_data`: `labels` must be class indices from 0; got -1"):
+        fine_tuned(network(), (torch.zeros(4, 8), [0, 1, 0, -1]))
 
 
 def test_training_data_are_required(measured):

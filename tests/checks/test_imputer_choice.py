@@ -131,6 +131,7 @@ def test_the_command_reports_and_the_page_shows_one_line(measured, tmp_path, cap
         (("nowhere.py:fill",), r"`imputers` 'nowhere.py:fill' failed: FileNotFoundError"),
         (("{}/own.py:missing",), "must name a function"),
         (("{}/own.py:value",), "must name a function"),
+        (("{0}/own.py:zero", "{0}/own.py:zero"), "`imputers` must have different names; 'zero' occurs twice"),
     ],
 )
 def test_imputers_that_do_not_exist_are_refused(measured, tmp_path, imputers, message):
@@ -160,10 +161,12 @@ def test_the_line_says_what_the_intervals_support():
     )
 
 
-def test_one_method_has_no_rank(measured):
+@pytest.mark.parametrize("check", ["imputers", "fine-tuned"])
+def test_one_method_has_no_ranking(measured, check):
     run, spec = measured
-    with pytest.raises(ValueError, match="`methods` must be two or more"):
-        run_check(tl.open_evaluation(run), "imputers", methods=("saliency",), model=spec)
+    options = CheckOptions(train=tl.open_evaluation(run).manifest.source.data) if check == "fine-tuned" else None
+    with pytest.raises(ValueError, match="`methods` must be two or more, to rank them; got sobel alone"):
+        run_check(tl.open_evaluation(run), check, methods=("sobel",), options=options, model=spec)
 
 
 def test_rows_of_a_table_are_compared_by_mean_and_constant(tmp_path):

@@ -180,3 +180,13 @@ def test_arguments_are_checked(options, message):
 def test_data_is_checked():
     with pytest.raises(ValueError, match="`test_data` must be inputs"):
         roar(build, TRAIN, (torch.zeros(4, 18), [0] * 4), ["random"])
+    with pytest.raises(TypeError, match="`training_data`: `inputs` must be floating-point"):
+        roar(build, (torch.zeros(4, 1, 2, 2).long(), [0] * 4), TRAIN, ["random"])
+
+
+def test_a_stored_result_that_is_no_accuracy_is_measured_again(tmp_path):
+    out = tmp_path / "networks.json"
+    before = run(out=out)["exact"].values
+    stored = networks(out)
+    out.write_text(json.dumps({"format": 1, "results": dict(zip(stored, ["x", 5.0, [1], None], strict=False))}))
+    assert run(out=out)["exact"].values.tolist() == before.tolist()

@@ -21,12 +21,13 @@ def test_without_a_file_results_stay_in_memory():
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", "{}", '{"format": 1}', '{"format": 2, "results": {}}', '{"format": 1, "results": 3}']
+    "text",
+    ["", "[]", "{}", '{"format": 1}', '{"format": 2, "results": {}}', '{"format": 1, "results": 3}', "[" * 10**5],
 )
 def test_other_files_are_refused(tmp_path, text):
     path = tmp_path / "results.json"
     path.write_text(text)
-    with pytest.raises(RunError, match=r"`out` '.*results\.json' holds no stored results, or is damaged"):
+    with pytest.raises(RunError, match=r"'.*results\.json' holds no stored results, or is damaged"):
         ResultStore(path)
 
 

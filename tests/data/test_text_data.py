@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -126,6 +127,33 @@ def test_texts_in_dicts_need_a_tokenizer_that_reads():
         tl.evaluate(Counter(), items, ["random"], **QUICK)
     with pytest.raises(tl.DataError, match=r"`tokenizer` must turn texts into 'input_ids'.* list fails"):
         tl.evaluate(Counter(), items, ["random"], **HOW)
+
+
+@pytest.mark.parametrize(
+    ("ids", "message"),
+    [
+        ([[0.5, 2.5]] * 3, r"got \[0\.5, 2\.5\]"),
+        ([[-1, 2]] * 3, r"got \[-1, 2\]"),
+        ([[1, 2]], "got 1 rows for 3 texts"),
+        (["a"] * 3, "got 'a'"),
+        ([10**25] * 3, "got 1000"),
+    ],
+)
+def test_tokenizers_must_return_ids(ids, message):
+    with pytest.raises(
+        tl.DataError, match=r"`tokenizer` must turn texts into .*integers >= 0 for each text; " + message
+    ):
+        tl.evaluate(Counter(), (TEXTS, LABELS), ["random"], **HOW | {"tokenizer": lambda _: {"input_ids": ids}})
+
+
+def test_a_tokenizer_may_not_end_the_program():
+    with pytest.raises(tl.DataError, match=r"`tokenizer` called sys\.exit\(3\)"):
+        tl.evaluate(Counter(), (TEXTS, LABELS), ["random"], **HOW | {"tokenizer": lambda _: sys.exit(3)})
+
+
+def test_texts_that_are_not_unicode_are_named():
+    with pytest.raises(tl.DataError, match=r"must be Unicode; the one at 1 is 'bad \\ud800 film'"):
+        tl.evaluate(Counter(), ([TEXTS[0], "bad \ud800 film"], [1, 0]), ["random"], **HOW)
 
 
 def test_functions_are_called_by_the_names_of_tokens():

@@ -95,6 +95,23 @@ def test_code_that_comes_with_a_model_is_never_run(copy):
         tl.load_model(f"hf:{copy}")
 
 
+def test_a_configuration_names_no_implementation_on_the_hub(folder, copy):
+    expected = tl.load_model(f"hf:{folder}").call(EXAMPLE).logits
+    change(copy / "config.json", _attn_implementation="somebody/kernel", _experts_implementation="somebody/kernel")
+    assert torch.allclose(tl.load_model(f"hf:{copy}").call(EXAMPLE).logits, expected, atol=1e-6)
+    tl.load_model(f"hf:{copy}", weights="none")
+
+
+def test_quantised_models_and_adapters_are_refused(copy):
+    (copy / "adapter_config.json").write_text("{}")
+    with pytest.raises(tl.ModelError, match=r"has an adapter beside its weights.* Merge it"):
+        tl.load_model(f"hf:{copy}")
+    (copy / "adapter_config.json").unlink()
+    change(copy / "config.json", quantization_config={"quant_method": "mxfp4"})
+    with pytest.raises(tl.ModelError, match="is quantised, and what computes with its weights may be fetched as code"):
+        tl.load_model(f"hf:{copy}")
+
+
 def test_a_model_without_its_head_is_refused(folder, copy):
     body = transformers().BertModel.from_pretrained(folder)
     body.save_pretrained(copy)

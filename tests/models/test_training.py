@@ -1,3 +1,5 @@
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch import nn
@@ -99,6 +101,22 @@ def test_inputs_are_checked():
         train(build, torch.zeros(4, 2, dtype=torch.int64), [0] * 4)
     with pytest.raises(ValueError, match="`labels` must hold one integer for each of the 4 inputs"):
         train(build, torch.zeros(4, 2), [0] * 3)
+
+
+def test_labels_must_be_classes_of_the_network():
+    with pytest.raises(ValueError, match=r"`labels` have class 7, and the network .* logits of shape \(4, 2\)"):
+        train(lambda: nn.Linear(2, 2), torch.zeros(4, 2), [0, 1, 0, 7], training=Training(epochs=1))
+    with pytest.raises(ValueError, match="`labels` must be class indices from 0; got -100"):
+        train(lambda: nn.Linear(2, 2), torch.zeros(4, 2), [0, 1, 0, -100], training=Training(epochs=1))
+
+
+def test_logits_may_be_a_part_of_the_answer():
+    class Named(nn.Linear):
+        def forward(self, x):
+            return SimpleNamespace(logits=super().forward(x))
+
+    network = train(lambda: Named(2, 3), *blobs(), training=Training(epochs=20, rate=0.05))
+    assert accuracy(network, *blobs()) > 0.5
 
 
 def test_seeds_of_retrainings_differ():

@@ -127,9 +127,12 @@ def changed(run, file, path, value):
         (("data", "shape"), []),
         (("rounds",), {"sizes": [0, 5, 3], "digest": "x"}),
         (("rounds",), {"sizes": [-(10**9)], "digest": "x"}),
+        (("settings", "imputer"), {}),
+        (("settings", "metrics"), {"deletion": {}}),
+        (("settings", "metrics", "deletion", "imputer"), {}),
     ],
 )
-def test_numbers_that_no_run_has_are_refused_by_name(run, subject, capsys, path, value):
+def test_values_that_no_run_has_are_refused_by_name(run, subject, capsys, path, value):
     changed(run, "run.json", path, value)
     refused = end_clearly(run, subject, capsys, ["report", "evaluate"])
     assert refused.keys() == {"report", "evaluate"}

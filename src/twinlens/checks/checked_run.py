@@ -21,7 +21,7 @@ from twinlens.data.inputs import load_inputs
 from twinlens.data.samples import Samples, subset
 from twinlens.data.segments import find_segments
 from twinlens.data.sources import open_data
-from twinlens.errors import RunError, first_line
+from twinlens.errors import DataError, RunError, first_line
 from twinlens.models.loading import RANDOM, LoadedModel
 from twinlens.outcome import Evaluation, open_evaluation
 from twinlens.run.check_records import MethodCheck
@@ -112,7 +112,16 @@ class CheckedRun:
     @cached_property
     def training_samples(self) -> Samples:
         """The training data."""
-        return open_data(self.options.required("train"), classes=self.evaluation.run.manifest.source.classes)
+        path = self.options.required("train")
+        training = open_data(path, classes=self.evaluation.run.manifest.source.classes)
+        own, theirs = self.opened[1].classes, training.classes
+        if own is not None and theirs is not None and own != theirs:  # indices would mean other classes
+            index, name = next((k, name) for k, name in enumerate(theirs) if name not in own[k : k + 1])
+            raise DataError(
+                f"`train` {path!r} must have the classes of the run's data; class {index} is {name!r} there, and "
+                f"{own[index] if index < len(own) else 'none'!r} here."
+            )
+        return training
 
     @cached_property
     def training_data(self) -> tuple[Tensor, NDArray[np.int64]]:

@@ -23,13 +23,13 @@ from twinlens.checks.imputer_choice import accuracy_of
 from twinlens.checks.rank_agreement import VerdictChanges, kendall
 from twinlens.checks.remeasuring import NAMES, PAIR, areas_of, headline_pair, main_imputer, random_maps, remeasure
 from twinlens.checks.result_store import digest_of
-from twinlens.errors import short_repr
+from twinlens.errors import DamagedError, first_line, short_repr
 from twinlens.imputation.imputers import Imputer, LinearImputer, describe_imputer, find_imputer
 from twinlens.models.training import Batches, Training, check_examples, train
 from twinlens.probing.answers import CLASSIFICATION
 from twinlens.probing.model_call import Labels, check_inputs, find_device
 from twinlens.run.check_records import FOLDER, CheckColumn, MethodCheck
-from twinlens.support.arguments import checked
+from twinlens.support.arguments import checked, inside
 from twinlens.support.arrays import ArrayLike
 from twinlens.support.fields import to_json
 from twinlens.support.progress import Progress, Quiet
@@ -95,8 +95,9 @@ def fine_tuned(
     if not isinstance(train_data, (tuple, list)) or len(train_data) != 2:
         raise TypeError(f"`train_data` must be inputs and labels, two arrays; got {short_repr(train_data)}.")
     imputer = find_imputer(imputer)
-    inputs, _ = check_inputs(train_data[0], None)
-    _, labels = check_examples(inputs, train_data[1])
+    with inside("train_data"):
+        inputs, _ = check_inputs(train_data[0], None)
+        _, labels = check_examples(inputs, train_data[1])
     shown = progress or Quiet()
     shown.begin({_TASK: training.epochs})
     return train(
@@ -129,9 +130,12 @@ def _fine_tuned_once(run: CheckedRun) -> nn.Module:
         found = fine_tuned(
             model, (inputs, labels), imputer=imputer, training=training, seed=run.seed, progress=run.progress
         )
-        save_tensors(path, found.state_dict())
+        save_tensors(path, {name: value.clone() for name, value in found.state_dict().items()})  # some may be shared
     network = copy.deepcopy(model)
-    network.load_state_dict(load_tensors(path)[0])
+    try:
+        network.load_state_dict(load_tensors(path)[0])
+    except RuntimeError as error:
+        raise DamagedError(path, f"it holds the weights of another network: {first_line(error)}") from None
     return network.eval()
 
 
@@ -157,8 +161,8 @@ def fine_tuned_check(run: CheckedRun) -> CheckResult:
     manifest = run.evaluation.run.manifest
     if manifest.model.task != CLASSIFICATION or manifest.data.tokens:
         raise ValueError("`name` fine-tuned needs a classifier of inputs that are numbers.")
-    reference, extra = random_maps(run)
-    metrics, changed = headline_pair(run), dataclasses.replace(run.opened[0], module=_fine_tuned_once(run))
+    metrics, (reference, extra) = headline_pair(run), random_maps(run)
+    changed = dataclasses.replace(run.opened[0], module=_fine_tuned_once(run))
     before = remeasure(run, "fine-tuned", metrics, methods=extra)
     after = remeasure(run, "fine-tuned", metrics, methods=extra, model=changed)
     areas = [{metric: areas_of(inner, run.names, metric) for metric in PAIR} for inner in (before, after)]

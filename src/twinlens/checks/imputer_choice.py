@@ -40,8 +40,11 @@ def find_imputers(names: tuple[str, ...] | None, main: Imputer, *, neighbours: b
     """
     imputers = {str(describe_imputer(main)["name"]): main}
     for name in names or (_OTHERS if neighbours else _FLAT):
-        if ".py:" in name:
-            imputers[name.rpartition(":")[2]] = _from_file(name)
+        own = name.rpartition(":")[2] if ".py:" in name else None
+        if own in imputers:
+            raise ValueError(f"`imputers` must have different names; {own!r} occurs twice. Rename the function.")
+        if own is not None:
+            imputers[own] = _from_file(name)
         elif name not in imputers:
             imputers[name] = find_imputer(name)
     if len(imputers) < 2:

@@ -31,9 +31,9 @@ NAMES = {"soundness_rank": "soundness", "completeness_share": "completeness"}
 
 
 def headline_pair(run: CheckedRun) -> dict[str, Metric]:
-    """Return the headline pair with the run's options, or with default ones, to rank two or more methods by."""
+    """Return the headline pair with the run's options, or with default ones, to rank methods by it."""
     if len(run.names) < 2:
-        raise ValueError("`methods` must be two or more, to rank them.")
+        raise ValueError(f"`methods` must be two or more, to rank them; got {', '.join(run.names)} alone.")
     own = run.evaluation.metric_values
     return {name: own.get(name, METRICS[name]) for name in PAIR}
 

@@ -37,7 +37,7 @@ from twinlens.probing.model_call import Labels, best_device, check_inputs, check
 from twinlens.probing.ranking import check_levels, keep_features, rank_features
 from twinlens.run.check_records import FOLDER, CheckColumn, MethodCheck
 from twinlens.run.method_sources import Method, find_methods
-from twinlens.support.arguments import checked
+from twinlens.support.arguments import checked, inside
 from twinlens.support.arrays import ArrayLike, Floats
 from twinlens.support.code_digest import describe_function
 from twinlens.support.estimate import Estimate
@@ -174,9 +174,10 @@ def _check_split(kind: str, data: tuple[ArrayLike, Labels]) -> _Split:
     argument = {"train": "training_data", "test": "test_data"}[kind]
     if not isinstance(data, (tuple, list)) or len(data) != 2:
         raise TypeError(f"`{argument}` must be inputs and labels, two arrays; got {short_repr(data)}.")
-    inputs, positions = check_inputs(data[0], None)
-    names = tuple(f"{kind}-{position}" for position in positions)
-    labels = check_labels(data[1], names)
+    with inside(argument):
+        inputs, positions = check_inputs(data[0], None)
+        names = tuple(f"{kind}-{position}" for position in positions)
+        labels = check_labels(data[1], names)
     if labels.dtype.kind == "f" or inputs.dim() < 3:
         raise ValueError(
             f"`{argument}` must be inputs (samples, channels, *spatial) and integer labels; got shape "
@@ -227,7 +228,7 @@ class _Networks:
             for number in range(self.retrainings):
                 key = f"{name} {level:g} {number} {digest}"
                 result: Any = self.store.get(key)
-                if result is None:
+                if not isinstance(result, float) or not 0 <= result <= 1:  # of a damaged file
                     if method is not None and ranks is None:
                         ranks = self._rank(name, method)
                     images = images or self._remove(ranks, level)

@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 
-from twinlens.errors import RunError
+from twinlens.errors import RunError, first_line
 from twinlens.support.fields import JSON
 from twinlens.support.files import as_path, read_whole, write_json
 
@@ -29,9 +29,10 @@ class ResultStore:
                 if content["format"] != _FORMAT:
                     raise ValueError(f"it has format {content['format']}, and this twinlens reads {_FORMAT}")
                 self._results = dict(content["results"])
-            except (ValueError, TypeError, KeyError) as error:
+            except (ValueError, TypeError, KeyError, RecursionError) as error:
                 raise RunError(
-                    f"`out` {str(self.path)!r} holds no stored results, or is damaged: {error}. Choose another file."
+                    f"{str(self.path)!r} holds no stored results, or is damaged: {first_line(error)}. Remove it, or "
+                    "choose another file."
                 ) from None
 
     def get(self, key: str) -> JSON:

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from twinlens.data.naming import Naming
-from twinlens.data.samples import Samples, hash_array, make_samples
+from twinlens.data.samples import Samples, hash_array, is_text, make_samples
 from twinlens.errors import DataError, first_line, short_repr
-from twinlens.probing.model_call import Labels
+from twinlens.probing.model_call import Labels, refusing_exit
 from twinlens.probing.tokens import IDS, MASK
 from twinlens.support.arrays import as_array
 
@@ -80,8 +80,11 @@ def from_texts(
 ) -> Samples:
     """Open texts as samples; without labels, a language model finds its own."""
     for position, text in enumerate(texts):
-        if not isinstance(text, str) or not text.strip():
-            raise DataError(f"Texts must not be empty; the one at {position} is {short_repr(text)}. Leave it out.")
+        if not isinstance(text, str) or not text.strip() or not is_text(text):
+            raise DataError(
+                f"Texts must not be empty, and must be Unicode; the one at {position} is {short_repr(text)}. Leave it "
+                "out."
+            )
     names = [f"{k:05d}" for k in range(len(texts))] if ids is None else ids
     targets = np.zeros(len(texts), dtype=np.int64) if labels is None else as_array(labels, "labels").reshape(-1)
     if len(targets) != len(texts) or targets.dtype.kind not in "iuf":
@@ -130,7 +133,7 @@ def tokenize(samples: Samples, tokenizer: Any, *, longest: int | None = None, ke
         keep_end: cut the beginning of a text, as for a model that continues it.
     """
     texts = [samples.read(k) for k in range(len(samples))]
-    rows = [np.asarray(ids, dtype=np.int64) for ids in _encode(texts, tokenizer, None)]
+    rows = _encode(texts, tokenizer, None)
     if longest is not None and (cut := [k for k, ids in enumerate(rows) if len(ids) > longest]):
         warnings.warn(
             f"{len(cut)} of {len(rows)} texts of {samples.name} have more than {longest} tokens, the most that the "
@@ -139,7 +142,7 @@ def tokenize(samples: Samples, tokenizer: Any, *, longest: int | None = None, ke
         )
         short = [rows[k][-longest:] for k in cut] if keep_end else _encode([texts[k] for k in cut], tokenizer, longest)
         for k, ids in zip(cut, short, strict=True):
-            rows[k] = np.asarray(ids, dtype=np.int64)
+            rows[k] = ids
     for name, ids in zip(samples.ids, rows, strict=True):
         if not ids.size:
             raise DataError(f"`tokenizer` finds no token in sample '{name}'. Leave it out.")
@@ -156,13 +159,24 @@ def tokenize(samples: Samples, tokenizer: Any, *, longest: int | None = None, ke
     )
 
 
-def _encode(texts: Sequence[str], tokenizer: Any, longest: int | None) -> list[Sequence[int]]:
+def _encode(texts: Sequence[str], tokenizer: Any, longest: int | None) -> list[NDArray[np.int64]]:
     """Return the token ids of each text, the first `longest` of them with their special tokens."""
     try:
-        if callable(tokenizer):
-            how = {} if longest is None else {"truncation": True, "max_length": longest}
-            return list(tokenizer(list(texts), **how)[IDS])
-        return [encoding.ids[:longest] for encoding in tokenizer.encode_batch(list(texts))]
+        with refusing_exit("tokenizer"):
+            if callable(tokenizer):
+                how = {} if longest is None else {"truncation": True, "max_length": longest}
+                rows = [np.asarray(ids) for ids in tokenizer(list(texts), **how)[IDS]]
+            else:
+                rows = [np.asarray(encoding.ids[:longest]) for encoding in tokenizer.encode_batch(list(texts))]
+        wrong = [
+            k
+            for k, ids in enumerate(rows)
+            if ids.size and (ids.ndim != 1 or ids.dtype.kind not in "iu" or ids.min() < 0)
+        ]
+        if len(rows) != len(texts) or wrong:
+            got = f"{len(rows)} rows for {len(texts)} texts" if not wrong else short_repr(rows[wrong[0]].tolist())
+            raise ValueError(f"ids must be a row of integers >= 0 for each text; got {got}")
+        return [ids.astype(np.int64) for ids in rows]
     except Exception as error:  # code of others
         raise DataError(
             f"`tokenizer` must turn texts into {IDS!r}, as those of transformers do; {type(tokenizer).__name__} fails: "

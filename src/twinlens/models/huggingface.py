@@ -5,6 +5,7 @@ Weights are read from safetensors only, and code that comes with a model is neve
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import os
@@ -42,9 +43,21 @@ class Checkpoint:
         if os.path.isdir(name):
             if not Path(name, "config.json").is_file():
                 raise ModelError(f"`model` {spec!r}: the directory has no config.json. Write it with save_pretrained.")
+            if Path(name, "adapter_config.json").exists():
+                raise ModelError(
+                    f"`model` {spec!r} has an adapter beside its weights, which changes what it answers. Merge it with "
+                    "merge_and_unload(), and save the model again."
+                )
         elif looks_like_path:
             raise ModelError(f"`model` {spec!r}: there is no directory {name!r}.")
         self.config = self._read_config()
+        if getattr(self.config, "quantization_config", None) is not None:
+            raise ModelError(
+                f"`model` {spec!r} is quantised, and what computes with its weights may be fetched as code. Load it in "
+                "your own FILE.py:FUNCTION."
+            )
+        # A configuration can name implementations on the hub, which would be code.
+        self.config._attn_implementation = self.config._experts_implementation = None
         self.task = self._find_task()
 
     def _read_config(self) -> Any:
@@ -100,20 +113,8 @@ class Checkpoint:
         if not pretrained:
             self.config.dtype = "float32"
             return getattr(self.library, kind).from_config(self.config, trust_remote_code=False)  # type: ignore[no-any-return]
-        # Named here, because a configuration could name an implementation on the hub, which would be code.
-        for attention in ("sdpa", "eager"):
-            try:
-                module, about = self.load(
-                    kind,
-                    use_safetensors=True,
-                    dtype="float32",
-                    attn_implementation=attention,
-                    output_loading_info=True,
-                )
-                break
-            except ModelError as error:
-                if attention == "eager" or "scaled_dot_product" not in str(error.__cause__):
-                    raise
+        options = {"config": copy.deepcopy(self.config), "use_safetensors": True, "dtype": "float32"}
+        module, about = self.load(kind, **options, output_loading_info=True)
         missing = sorted(str(name) for name in about["missing_keys"])
         if missing:
             raise ModelError(

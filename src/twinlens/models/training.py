@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from twinlens.errors import first_line
+from twinlens.probing.answers import find_logits
 from twinlens.probing.execution import using_threads
 from twinlens.probing.model_call import (
     Labels,
@@ -114,7 +115,7 @@ def train(
     with torch.random.fork_rng(devices=[on] if on.type == "cuda" else []), using_threads(training.threads):
         torch.manual_seed(seed)
         with blaming("build"):
-            model = build()
+            model, classes = build(), int(targets.max()) + 1
         if not isinstance(model, nn.Module):
             raise TypeError(f"`build` must return an nn.Module; it returned {type(model).__name__}.")
         model = model.to(on).train()
@@ -126,7 +127,7 @@ def train(
         for epoch in range(training.epochs):
             for batch in torch.split(torch.randperm(len(source)), training.batch_size):
                 optimiser.zero_grad()
-                answer = _ask(model, _as_values(source[batch].to(on), real))
+                answer = _ask(model, _as_values(source[batch].to(on), real), classes)
                 loss = nn.functional.cross_entropy(answer, targets[batch.to(on)])
                 loss.backward()  # type: ignore[no-untyped-call]
                 optimiser.step()
@@ -137,15 +138,20 @@ def train(
     return model.eval()
 
 
-def _ask(model: nn.Module, inputs: Tensor) -> Tensor:
+def _ask(model: nn.Module, inputs: Tensor, classes: int) -> Tensor:
     try:
-        answer: Tensor = model(inputs)
+        answer = find_logits(model(inputs))[0]
     except (RuntimeError, ValueError) as error:
         if is_out_of_memory(error):
             raise
         raise ValueError(
             f"`inputs` of shape {tuple(inputs.shape)} do not fit the network that `build` returns: {first_line(error)}"
         ) from error
+    if not isinstance(answer, Tensor) or answer.dim() != 2 or answer.shape[1] < classes:
+        what = f"logits of shape {tuple(answer.shape)}" if isinstance(answer, Tensor) else type(answer).__name__
+        raise ValueError(
+            f"`labels` have class {classes - 1}, and the network that `build` returns answers with {what}."
+        )
     return answer
 
 
@@ -156,7 +162,8 @@ def recognised(model: nn.Module, inputs: ArrayLike | Batches, labels: Labels) ->
     correct = []
     with evaluating(model), torch.inference_mode():
         for batch in torch.split(torch.arange(len(source)), _ROWS if isinstance(source, Tensor) else _LARGE_ROWS):
-            correct.append(model(_as_values(source[batch].to(on), real)).argmax(dim=1).cpu() == targets[batch])
+            answer = _ask(model, _as_values(source[batch].to(on), real), 1)
+            correct.append(answer.argmax(dim=1).cpu() == targets[batch])
     return torch.cat(correct).numpy()
 
 
@@ -183,6 +190,8 @@ def check_examples(inputs: ArrayLike | Batches, labels: Labels) -> tuple[Tensor 
             f"`labels` must hold one integer for each of the {len(source)} inputs, at least one; got {targets.dtype} "
             f"of shape {tuple(targets.shape)}."
         )
+    if int(targets.min()) < 0:
+        raise ValueError(f"`labels` must be class indices from 0; got {int(targets.min())}.")
     return source, targets.long()
 
 

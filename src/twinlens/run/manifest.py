@@ -187,6 +187,13 @@ class Settings:
     """When to stop: a half-width, or "decided" with a margin; see `Until`."""
     show: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        _check_keys("imputer", self.imputer, ("name",))
+        for name, metric in self.metrics.items():
+            _check_keys(f"metrics.{name}", metric, ("metric", "performance", "imputer"))
+            if isinstance(imputer := metric["imputer"], dict):
+                _check_keys(f"metrics.{name}.imputer", imputer, ("name",))
+
     @staticmethod
     def of(metrics: Mapping[str, Metric], imputer: Imputer, options: EvaluationOptions, *, samples: int) -> Settings:
         """Describe metrics and options, for a run of this many samples in all its rounds."""
@@ -229,6 +236,11 @@ class Settings:
             elif dict(metric.imputer.description) == described:
                 metrics[name] = dataclasses.replace(metric, imputer=imputer)
         return metrics
+
+
+def _check_keys(name: str, part: Mapping[str, JSON], keys: tuple[str, ...]) -> None:
+    if missing := [key for key in keys if key not in part]:
+        raise ValueError(f"`settings.{name}` must have {missing[0]!r}; it is missing.")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import inspect
 import typing
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, TypeVar, get_args, get_origin
 
 import numpy as np
@@ -32,6 +33,24 @@ def checked(function: F) -> F:
         return function(*args, **named)
 
     return typing.cast("F", call)
+
+
+@contextmanager
+def inside(argument: str) -> Iterator[None]:
+    """Let errors about parts of an argument name it, too.
+
+    Example:
+        >>> with inside("train_data"):
+        ...     raise ValueError("`labels` must be integers.")
+        Traceback (most recent call last):
+            ...
+        ValueError: `train_data`: `labels` must be integers.
+    """
+    try:
+        yield
+    except (ValueError, TypeError) as error:
+        kind = ValueError if isinstance(error, ValueError) else TypeError
+        raise kind(f"`{argument}`: {error}") from error
 
 
 def check_arguments(
