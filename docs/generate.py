@@ -1,7 +1,7 @@
 """Write the files that are made from the code.
 
-These are the lists of options and commands, the drawing of the layers, the kinds of inputs that methods explain, and
-the list that shell completion reads.
+These are the lists of options and commands, the drawing of the layers, the kinds of inputs that methods explain, the
+list that shell completion reads, the JSON Schemas, and the table of methods by suite from the stored submissions.
 `make docs` runs this; a test fails if a file is out of date.
 """
 
@@ -30,11 +30,13 @@ from twinlens.run.manifest import FORMAT, Manifest
 from twinlens.run.results import Results
 from twinlens.suites import running, submission
 from twinlens.suites.definition import Suite, built_in_suites
+from twinlens.suites.leaderboard import board_markdown, board_page, board_tasks
 from twinlens.support.fields import fields_of
 from twinlens.support.json_schema import json_schema
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "twinlens"
+LEADERBOARD = ROOT / "docs" / "leaderboard"
 LAYERS = (
     "errors",
     "support",
@@ -284,6 +286,11 @@ def list_schema(name: str) -> str:
     return json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
 
 
+def read_submissions() -> list[submission.Submission]:
+    """Read the submissions of docs/leaderboard."""
+    return [submission.read_submission(path) for path in sorted((LEADERBOARD / "submissions").glob("*.json"))]
+
+
 def _between(path: Path, mark: str, text: str) -> str:
     """Return a file with another text between two comments."""
     before, start, rest = path.read_text(encoding="utf-8").partition(f"<!-- {mark} -->\n")
@@ -305,7 +312,8 @@ def _cell(text: str) -> str:
 
 def pages() -> dict[Path, str]:
     """Return every generated file with its content."""
-    contributing = ROOT / "CONTRIBUTING.md"
+    contributing, submissions = ROOT / "CONTRIBUTING.md", read_submissions()
+    tables = board_markdown(board_tasks(submissions)).rstrip()
     reference = ROOT / "docs" / "reference"
     return {
         contributing: _between(contributing, "layers", f"```text\n{draw_layers()}\n```"),
@@ -313,6 +321,8 @@ def pages() -> dict[Path, str]:
         reference / "options.md": list_options(),
         reference / "commands.md": list_commands(),
         PACKAGE / "cli" / "completion.json": list_completions(),
+        LEADERBOARD / "index.md": _between(LEADERBOARD / "index.md", "tables", tables),
+        LEADERBOARD / "table.html": board_page(submissions),
         **{reference / "schema" / f"{name}.json": list_schema(name) for name in SCHEMAS},
     }
 

@@ -12,7 +12,7 @@ import pytest
 from tests.suites.suites import run_tiny, suite_file
 from twinlens.errors import DataError, RunError
 from twinlens.suites.definition import find_suite
-from twinlens.suites.running import open_suite_run, read_record, run_suite
+from twinlens.suites.running import deviations, open_suite_run, read_record, run_suite
 from twinlens.support.progress import Quiet
 
 
@@ -168,3 +168,18 @@ def test_the_laboratory_has_the_truth_beside_what_was_measured(tmp_path):
     for method, own in truth.items():
         assert abs(values[method, "soundness_rank"] - own["soundness_rank"]) < 0.15
     assert np.isclose(truth["random"]["soundness_rank"], 0.5, atol=0.03)
+
+
+@pytest.mark.parametrize(("name", "task"), [("tables@1", "wine-forest"), ("text@1", "sentences")])
+def test_built_in_suites_find_what_they_expect(tmp_path, name, task):
+    suite = find_suite(name)
+    only = {task: dataclasses.replace(suite.tasks[task], limit=None)}
+    run = run_suite(suite, only, {"random": "random"}, str(tmp_path / "run"), Quiet())
+    record = run.record.tasks[task]
+    assert suite.tasks[task].expected.samples == record.data_digest
+    assert deviations(suite, task, record.data_digest, record.confidence) == []
+    assert deviations(suite, task, "0" * 64, record.confidence + 0.01) == [
+        f"{task}: the samples are not those of {name}: their digest is 000000000000…",
+        f"{task}: the model is not that of {name}: its mean probability of the labels is {record.confidence + 0.01}, "
+        f"and not {suite.tasks[task].expected.confidence}",
+    ]

@@ -150,3 +150,12 @@ def test_the_schema_and_the_reader_agree_on_what_a_submission_is(stored, tmp_pat
     known = {"NaN", "infinity", "another format", "a name with markup"}  # which a schema of types does not refuse
     for case in HOSTILE.keys() - known:
         assert [*validator.iter_errors(set_in(stored, *HOSTILE[case]))], case
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "docs/leaderboard/submissions").glob("*.json")), ids=lambda path: path.stem
+)
+def test_published_submissions_hold_what_their_suites_expect(path):
+    submission = read_submission(path)
+    assert problems(submission) == []
+    assert path.stem == f"{submission.suite.name}-{submission.suite.version}"

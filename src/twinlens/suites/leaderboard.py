@@ -74,9 +74,9 @@ class BoardTask:
 
 def write_leaderboard(submissions: Sequence[Submission], out: str) -> Path:
     """Write index.html and leaderboard.md into a folder, and return it."""
-    tasks, folder = board_tasks(submissions), as_path(out)
-    write_text(folder / "leaderboard.md", board_markdown(tasks))
-    write_text(folder / "index.html", _page(tasks, _styles(submissions)))
+    folder, markdown, page = as_path(out), board_markdown(board_tasks(submissions)), board_page(submissions)
+    write_text(folder / "leaderboard.md", markdown)
+    write_text(folder / "index.html", page)
     return folder
 
 
@@ -233,7 +233,9 @@ def _styles(submissions: Sequence[Submission]) -> dict[str, tuple[str, MethodSty
     return {label: (name, styles[name]) for label, (name, _) in entries.items()}
 
 
-def _page(tasks: Sequence[BoardTask], styles: Mapping[str, tuple[str, MethodStyle]]) -> str:
+def board_page(submissions: Sequence[Submission]) -> str:
+    """Build the page: one HTML file that makes no network requests."""
+    tasks, styles = board_tasks(submissions), _styles(submissions)
     own = resources.files("twinlens.suites")
     script, style = ((own / name).read_text(encoding="utf-8") for name in ("leaderboard.js", "leaderboard.css"))
     kinds = {
