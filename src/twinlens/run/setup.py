@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import shlex
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
@@ -36,7 +37,7 @@ from twinlens.metrics.catalogue import describe_metric
 from twinlens.metrics.metric import Metric
 from twinlens.metrics.performance import check_measure
 from twinlens.models.callables import from_function
-from twinlens.models.loading import LoadedModel, comes_from_a_library, load_model
+from twinlens.models.loading import LoadedModel, comes_from_a_library, from_module, load_model
 from twinlens.options import DataSource, ModelDataOptions, ModelSource, Options
 from twinlens.probing.answers import (
     REGRESSION,
@@ -51,7 +52,7 @@ from twinlens.probing.answers import (
 from twinlens.probing.maps import feature_shape
 from twinlens.probing.model_call import blaming, check_real, find_device, refusing_exit
 from twinlens.probing.steadiness import check_steady
-from twinlens.probing.tokens import TokenModel, are_tokens, called_with_tokens
+from twinlens.probing.tokens import are_tokens, called_with_tokens
 from twinlens.run.fingerprints import read_fingerprints
 from twinlens.run.manifest import DataRecord, ModelRecord, RoundsRecord, SourceRecord
 from twinlens.run.opening import named, open_samples
@@ -154,8 +155,8 @@ class Setup:
         ready = token_imputer(self.tokenizer) if imputer is None else find_imputer(imputer)
         if ready is None or (self.data.tokens and not takes_tokens(ready)):
             raise ValueError(
-                "`imputer` must be tl.TokenImputer(mask_id) for token ids, which integers are taken for; with a "
-                "`tokenizer` of transformers it is. Convert other integers to floating-point numbers."
+                "Integers are token ids, and need a `tokenizer` of transformers, or imputer=tl.TokenImputer(mask_id); "
+                "convert other integers to floating-point numbers."
             )
         return self._with_mean(with_tokenizer(ready, self.tokenizer))
 
@@ -226,6 +227,7 @@ def open_setup(model: ModelSource, data: DataSource, options: Options, *, device
     tried = np.linspace(0, len(samples) - 1, min(options.batch_size or _TRIED, _TRIED, len(samples)))
     inputs = load_inputs(samples.take(tried.astype(int)), loaded, workers=1)
     samples.naming.check(inputs)
+    _warn_of_padding(inputs, find_tokenizer(loaded, options))
     output, unsteady = _check_fit(loaded, samples, inputs, options)
     return Setup(
         model=loaded,
@@ -269,8 +271,7 @@ def _open_model(model: ModelSource, options: ModelDataOptions, device: str | Non
         loaded = model
     elif isinstance(model, nn.Module):
         find_device(model, device)
-        inner = model.model if isinstance(model, TokenModel) else model
-        loaded = LoadedModel(name=getattr(inner, "__qualname__", type(inner).__qualname__), module=model)
+        loaded = from_module(model, options.tokenizer if hasattr(options.tokenizer, "all_special_ids") else None)
     else:
         loaded = from_function(model, on_arrays=on_arrays)
     scale = loaded.scale if options.output == "auto" else options.output
@@ -292,6 +293,20 @@ def _open_segments(options: Options, everything: Samples, inputs: Tensor, tokeni
     if isinstance(imputer, TokenImputer):
         return Segments(identity=f"tokens but {list(imputer.special)}", of=lambda _, inputs: imputer.segments(inputs))
     return None
+
+
+def _warn_of_padding(inputs: Tensor, tokenizer: Any) -> None:
+    """Warn of ids that end in padding, without a mask that tells the model so."""
+    padding = getattr(tokenizer, "pad_token_id", None)
+    if not are_tokens(inputs) or inputs.dim() != 2 or padding is None:
+        return
+    # One id at the beginning may be that of a language model's first token.
+    if bool((inputs[:, -1] == padding).any() or (inputs[:, :2] == padding).all(dim=1).any()):
+        warnings.warn(
+            "Token ids are padded, and come without an attention mask: the model reads padding as text. Pass what the "
+            "tokenizer returns, with its attention_mask.",
+            stacklevel=4,
+        )
 
 
 def _check_fit(model: LoadedModel, samples: Samples, inputs: Tensor, options: ModelDataOptions) -> tuple[str, float]:
@@ -342,13 +357,20 @@ def _check_output(answer: Any, model: LoadedModel, samples: Samples, options: Mo
             "per sample. For classification convert the labels to integers."
         )
     if not values:
-        _check_classes(samples, 2 if single else logits.shape[1], options.classes)
+        _check_classes(samples, model.classes, 2 if single else logits.shape[1], options.classes)
     return output
 
 
-def _check_classes(samples: Samples, outputs: int, classes: str | None) -> None:
-    """Refuse labels that are not among the model's classes."""
+def _check_classes(samples: Samples, known: tuple[str, ...] | None, outputs: int, classes: str | None) -> None:
+    """Refuse labels that are not among the model's classes, or that number them in another order."""
     folders = samples.classes
+    own, theirs = ([name.casefold() for name in names or ()] for names in (known, folders))
+    if own != theirs and sorted(own) == sorted(theirs):
+        first = next(k for k, (name, other) in enumerate(zip(own, theirs, strict=True)) if name != other)
+        raise DataError(
+            f"`data` calls class {first} '{(folders or ())[first]}', and the model calls it '{(known or ())[first]}': "
+            "the same names in another order. Number labels as the model does, or give them as names."
+        )
     if samples.name.startswith("folder:") and classes is None and folders is not None and len(folders) != outputs:
         raise DataError(
             f"`data` holds {len(folders)} class folders and the model knows {outputs} classes, so their indices are "
