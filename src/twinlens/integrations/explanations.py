@@ -183,7 +183,7 @@ class GradCamMethod(Explanation):
 
 
 class ShapMethod(Explanation):
-    """An explainer of shap, which takes arrays of NumPy; options are those of its call."""
+    """An explainer of shap, which takes arrays of NumPy, or tensors if it is of a network; options are of its call."""
 
     reading = AS_OUR_OWN
 
@@ -191,10 +191,12 @@ class ShapMethod(Explanation):
         self, _: Model, inputs: Tensor, targets: Tensor, drawn: Mapping[str, Any], options: Mapping[str, Any]
     ) -> ArrayLike:
         """Return the contributions to the targets."""
+        network = getattr(getattr(self.owner, "explainer", None), "model", None)
+        samples = inputs if isinstance(network, nn.Module) else inputs.cpu().numpy()
         before = np.random.get_state()  # noqa: NPY002 (explainers draw from it)
         np.random.seed(drawn["seed"] % 2**32)  # noqa: NPY002
         try:
-            explanation = self.explain(inputs.cpu().numpy(), **options)
+            explanation = self.explain(samples, **options)
         finally:
             np.random.set_state(before)  # noqa: NPY002
         return contributions_to_targets(explanation, targets, inputs)
