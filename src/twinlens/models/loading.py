@@ -101,6 +101,17 @@ class LoadedModel:
             )
         return index[name.casefold()]
 
+    def check_order(self, names: Sequence[str] | None) -> None:
+        """Refuse classes of data that have the names of the model's, in another order."""
+        own, theirs = self.classes or (), names or ()
+        pairs = [*zip((name.casefold() for name in own), (name.casefold() for name in theirs), strict=False)]
+        first = next((k for k, (name, other) in enumerate(pairs) if name != other), None)
+        if first is not None and sorted(map(str.casefold, own)) == sorted(map(str.casefold, theirs)):
+            raise DataError(
+                f"`data` calls class {first} '{theirs[first]}', and the model calls it '{own[first]}': the same names "
+                "in another order. Number labels as the model does, or give them as names."
+            )
+
     def call(self, inputs: Tensor) -> Any:
         """Call the network in evaluation mode, on its device and in the type of its weights."""
         device, dtype = find_device(self.module, None)

@@ -60,7 +60,7 @@ def open_samples(
     return _from_pair(data[0], data[1], load, estimator, options)
 
 
-def _lines_of(frame: Any) -> list[dict[str, Any]]:
+def _lines_of(frame: Any) -> list[Mapping[str, object]]:
     """Return the lines of a data frame of texts, as of a CSV file."""
     columns = list(map(str, frame.columns))
     if not {*TEXT_NAMES, IDS} & set(columns) or not len(frame):
@@ -68,7 +68,7 @@ def _lines_of(frame: Any) -> list[dict[str, Any]]:
             f"`data` is a data frame with {len(frame)} rows and the columns {', '.join(columns[:8])}. Pass inputs and "
             "labels apart, as in (frame[columns], frame['label'])."
         )
-    lines: list[dict[str, Any]] = frame.to_dict("records")
+    lines: list[Mapping[str, object]] = frame.to_dict("records")
     return lines
 
 

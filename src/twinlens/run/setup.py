@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import shlex
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
@@ -57,7 +56,14 @@ from twinlens.run.fingerprints import read_fingerprints
 from twinlens.run.manifest import DataRecord, ModelRecord, RoundsRecord, SourceRecord
 from twinlens.run.opening import named, open_samples
 from twinlens.run.stored_run import StoredRun
-from twinlens.run.tokenization import find_tokenizer, fit_labels, fit_texts, token_imputer, with_tokenizer
+from twinlens.run.tokenization import (
+    find_tokenizer,
+    fit_labels,
+    fit_texts,
+    token_imputer,
+    warn_of_padding,
+    with_tokenizer,
+)
 from twinlens.statistics.sequential import round_sizes
 from twinlens.support.code_digest import describe_function
 from twinlens.support.fields import JSON
@@ -227,7 +233,7 @@ def open_setup(model: ModelSource, data: DataSource, options: Options, *, device
     tried = np.linspace(0, len(samples) - 1, min(options.batch_size or _TRIED, _TRIED, len(samples)))
     inputs = load_inputs(samples.take(tried.astype(int)), loaded, workers=1)
     samples.naming.check(inputs)
-    _warn_of_padding(inputs, find_tokenizer(loaded, options))
+    warn_of_padding(inputs, find_tokenizer(loaded, options))
     output, unsteady = _check_fit(loaded, samples, inputs, options)
     return Setup(
         model=loaded,
@@ -295,20 +301,6 @@ def _open_segments(options: Options, everything: Samples, inputs: Tensor, tokeni
     return None
 
 
-def _warn_of_padding(inputs: Tensor, tokenizer: Any) -> None:
-    """Warn of ids that end in padding, without a mask that tells the model so."""
-    padding = getattr(tokenizer, "pad_token_id", None)
-    if not are_tokens(inputs) or inputs.dim() != 2 or padding is None:
-        return
-    # One id at the beginning may be that of a language model's first token.
-    if bool((inputs[:, -1] == padding).any() or (inputs[:, :2] == padding).all(dim=1).any()):
-        warnings.warn(
-            "Token ids are padded, and come without an attention mask: the model reads padding as text. Pass what the "
-            "tokenizer returns, with its attention_mask.",
-            stacklevel=4,
-        )
-
-
 def _check_fit(model: LoadedModel, samples: Samples, inputs: Tensor, options: ModelDataOptions) -> tuple[str, float]:
     """Call the model, refuse labels that do not fit it and answers that vary, and return where its logits are."""
     try:
@@ -357,20 +349,14 @@ def _check_output(answer: Any, model: LoadedModel, samples: Samples, options: Mo
             "per sample. For classification convert the labels to integers."
         )
     if not values:
-        _check_classes(samples, model.classes, 2 if single else logits.shape[1], options.classes)
+        model.check_order(samples.classes)
+        _check_classes(samples, 2 if single else logits.shape[1], options.classes)
     return output
 
 
-def _check_classes(samples: Samples, known: tuple[str, ...] | None, outputs: int, classes: str | None) -> None:
-    """Refuse labels that are not among the model's classes, or that number them in another order."""
+def _check_classes(samples: Samples, outputs: int, classes: str | None) -> None:
+    """Refuse labels that are not among the model's classes."""
     folders = samples.classes
-    own, theirs = ([name.casefold() for name in names or ()] for names in (known, folders))
-    if own != theirs and sorted(own) == sorted(theirs):
-        first = next(k for k, (name, other) in enumerate(zip(own, theirs, strict=True)) if name != other)
-        raise DataError(
-            f"`data` calls class {first} '{(folders or ())[first]}', and the model calls it '{(known or ())[first]}': "
-            "the same names in another order. Number labels as the model does, or give them as names."
-        )
     if samples.name.startswith("folder:") and classes is None and folders is not None and len(folders) != outputs:
         raise DataError(
             f"`data` holds {len(folders)} class folders and the model knows {outputs} classes, so their indices are "
