@@ -68,6 +68,10 @@ def test_objects_in_python(folder):
     texts = list(PROMPTS[:6])
     how = QUICK | {"tokenizer": tokenizer}
     found = tl.evaluate(tl.probing.NextToken(model), (texts, None), ["integrated_gradients"], **how)
+    alone = tl.evaluate(tl.probing.NextToken(model), texts, ["integrated_gradients"], **how)
+    named = tl.evaluate(tl.probing.NextToken(model), (texts, list(VERBS[:6])), ["integrated_gradients"], **how)
+    for each in (alone, named):
+        assert torch.equal(found.maps("integrated_gradients"), each.maps("integrated_gradients"))
     tokenizer.pad_token = tokenizer.eos_token
     padded = tokenizer(texts, padding=True, return_tensors="pt")
     again = tl.evaluate(tl.probing.NextToken(model), (padded, None), ["integrated_gradients"], **how)
@@ -109,5 +113,7 @@ def test_logits_of_every_position_tell_the_way():
         tl.evaluate(model, (tokens, [1, 2]), ["random"], imputer=imputer, **QUICK)
     with pytest.raises(ValueError, match=advice):
         tl.road(model, tokens, [1, 2], torch.rand(2, 3), imputer=imputer)
+    with pytest.raises(ValueError, match=advice.replace("shape ", "")):
+        tl.attribute(model, tokens, [1, 2], "occlusion")
     fixed = tl.evaluate(tl.probing.NextToken(model), (tokens, None), ["random"], imputer=imputer, **QUICK)
     assert fixed.results.accuracy == 1

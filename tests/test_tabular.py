@@ -29,6 +29,15 @@ def contributions(linear, train, test, labels):
     return np.clip(towards * linear.coef_[0] * (test - train.mean(axis=0)), 0, None)
 
 
+def test_a_booster_does_not_tell_its_classes(data):
+    class Booster:  # as of XGBoost and LightGBM
+        def predict(self, rows):
+            return rows[:, 0]
+
+    with pytest.raises(TypeError, match=r"`model` is a Booster.* Pass the estimator around it, such as XGBClassifier"):
+        tl.evaluate(Booster(), (data[2], data[3]), ["occlusion"])
+
+
 @pytest.mark.parametrize("performance", ["accuracy", "score"])
 def test_exact_contributions_beat_random_maps(data, performance):
     train, train_labels, test, labels = data

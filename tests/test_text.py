@@ -159,9 +159,9 @@ def test_integrated_gradients_are_complete_and_equal_those_of_captum(model, toke
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        ({"imputer": None}, ValueError, r"`imputer` must be tl\.TokenImputer\(mask_id\) for token ids"),
+        ({"imputer": None}, ValueError, r"need a `tokenizer` of transformers, or imputer=tl\.TokenImputer"),
         ({"methods": ["gradcam"]}, tl.RunError, "`inputs` are token ids, which gradcam cannot explain; saliency"),
-        ({"imputer": tl.ConstantImputer(0.0)}, ValueError, r"`imputer` must be tl\.TokenImputer\(mask_id\)"),
+        ({"imputer": tl.ConstantImputer(0.0)}, ValueError, r"imputer=tl\.TokenImputer\(mask_id\)"),
         ({"metrics": [tl.Deletion(imputer="blur")]}, tl.RunError, r"pass imputer=tl\.TokenImputer\(mask_id\)"),
     ],
 )

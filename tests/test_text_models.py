@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import shutil
 
+import pandas as pd
 import pytest
 import torch
 
 import twinlens as tl
-from tests.checkpoints import REVIEWS, save_classifier, transformers, word_pieces, write_reviews
+from tests.checkpoints import REVIEWS, classifier, save_classifier, transformers, word_pieces, write_reviews
 from twinlens.cli.main import main
 from twinlens.run.sample_selection import read_selection
 from twinlens.run.setup import reopen
@@ -85,6 +86,74 @@ def test_texts_with_a_tokenizer_give_the_same_as_the_table(run, folder):
         each.summary().query("method == 'integrated_gradients'").set_index("metric")["value"] for each in (found, run)
     )
     assert ours["soundness_rank"] == pytest.approx(theirs["soundness_rank"])
+
+
+def forms_of_texts(tokenizer):
+    """Return the same texts and labels in every form that people have."""
+    from datasets import Dataset
+    from torch.utils.data import DataLoader
+
+    ids, lines = tokenizer(list(TEXTS)), [{"text": text, "label": label} for text, label in REVIEWS]
+    numbers = [{"input_ids": row, "label": label} for row, label in zip(ids["input_ids"], LABELS, strict=True)]
+    collate = transformers().DataCollatorWithPadding(tokenizer)
+    return {
+        "names of classes": (list(TEXTS), list(NAMES)),
+        "a data frame": pd.DataFrame(lines),
+        "columns of a data frame": (pd.DataFrame(lines)["text"], pd.DataFrame(lines)["label"]),
+        "dicts": lines,
+        "dicts of ids": numbers,
+        "ids of several lengths": (ids, LABELS),
+        "padded tensors": (tokenizer(list(TEXTS), padding=True, return_tensors="pt"), LABELS),
+        "a data set": Dataset.from_list(lines),
+        "a data set of ids": Dataset.from_list(numbers),
+        "a loader that pads": DataLoader(Dataset.from_list(numbers), batch_size=3, collate_fn=collate),
+    }
+
+
+def test_every_form_of_texts_gives_the_same_numbers(folder):
+    pytest.importorskip("datasets")
+    model, tokenizer = classifier(), word_pieces()
+    expected = None
+    for form, data in forms_of_texts(tokenizer).items():
+        found = tl.evaluate(model, data, ["saliency"], tokenizer=tokenizer, **QUICK).summary()["value"].tolist()
+        expected = found if expected is None else expected
+        assert found == pytest.approx(expected), form
+
+
+def test_other_data_frames_are_refused():
+    frame = pd.DataFrame({"age": [1.0, 2.0], "label": [0, 1]})
+    with pytest.raises(TypeError, match=r"data frame with 2 rows and the columns age, label\. Pass inputs and labels"):
+        tl.evaluate(torch.nn.Linear(1, 2), frame, ["random"], **QUICK)
+
+
+def test_a_module_of_transformers_brings_its_limit(folder):
+    texts = ["the film was good " * 8, "very dull"]
+    with pytest.warns(match="1 of 2 texts of texts have more than 24 tokens"):
+        tl.evaluate(classifier(), (texts, ["positive", "negative"]), ["random"], tokenizer=word_pieces(), **QUICK)
+
+
+def test_padded_ids_without_a_mask_are_a_warning():
+    tokenizer = word_pieces()
+    ids = tokenizer(list(TEXTS), padding=True, return_tensors="pt")["input_ids"]
+    with pytest.warns(match="come without an attention mask: the model reads padding as text"):
+        tl.evaluate(classifier(), (ids, LABELS), ["random"], tokenizer=tokenizer, **QUICK)
+
+
+def test_classes_that_are_numbered_in_another_order_are_refused(folder):
+    data = tl.data.from_arrays(word_pieces()(list(TEXTS), padding=True), LABELS, classes=["Positive", "Negative"])
+    with pytest.raises(tl.DataError, match="calls class 0 'Positive', and the model calls it 'negative'"):
+        tl.evaluate(f"hf:{folder}", data, ["random"], **QUICK)
+
+
+def test_functions_take_what_a_tokenizer_returns():
+    model, tokens = classifier(), word_pieces()(list(TEXTS), padding=True, return_tensors="pt")
+    maps = tl.attribute(model, tokens, LABELS, "integrated_gradients")
+    assert maps.shape == tokens["input_ids"].shape
+    assert float(maps[tokens["attention_mask"] == 0].sum()) == 0
+    curve = tl.soundness(model, tokens, LABELS, maps, imputer=tl.TokenImputer(4, special=(0, 2, 3)))
+    assert not curve.false_features(maps)[tokens["attention_mask"] == 0].any()
+    with pytest.raises(TypeError, match=r"Let the tokenizer pad: padding=True\."):
+        tl.attribute(model, word_pieces()(list(TEXTS)), LABELS, "integrated_gradients")
 
 
 def test_removed_tokens_are_masked_hidden_deleted_or_averaged(folder):

@@ -144,3 +144,16 @@ def test_the_library_itself(two_flowers, model):
     assert torch.allclose(found.maps("explainer"), found.maps("shap"), atol=1e-4)
     values = found.summary().set_index("method")["value"]
     assert values["shap"] > values["random"] + 0.1
+
+
+@pytest.mark.parametrize("kind", ["DeepExplainer", "GradientExplainer"])
+@pytest.mark.filterwarnings("ignore:__array_wrap__ must accept context")  # of shap
+def test_an_explainer_of_a_network_is_a_method(kind):
+    shap = pytest.importorskip("shap")
+    torch.manual_seed(0)
+    network, images = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(48, 3)), torch.randn(12, 3, 4, 4)
+    labels = network(images).argmax(dim=1)
+    explainer = getattr(shap, kind)(network, torch.zeros(2, 3, 4, 4))  # of a linear network both are exact
+    evaluation = tl.evaluate(network, (images, labels), {"shap": explainer}, **QUICK)
+    exact = (images * network[1].weight[labels].reshape(images.shape)).sum(dim=1).clamp(min=0)
+    assert torch.allclose(evaluation.maps("shap"), exact.detach(), atol=1e-4)

@@ -153,13 +153,27 @@ def test_signals_are_lines_with_stretches_that_were_removed(browser, tmp_path):
         f"return ['stands', 'false'].map(kind => document.querySelector(`{card} .attribution .${{kind}}`)"
         ".getAttribute('d'))"
     )
-    strength, false = unpacked(marks["strength"]), unpacked(marks["false"]).astype(bool)
+    (own,) = marks["marks"]
+    strength, false = unpacked(own["strength"]), unpacked(own["false"]).astype(bool)
     assert [bar.count("M") for bar in bars] == [
         int(((strength > 0) & ~false).sum()),
         int(((strength > 0) & false).sum()),
     ]
     sizes = browser.run("return [...document.querySelectorAll('.swatch')].map(e => e.getBoundingClientRect().width)")
     assert set(sizes) == {28}
+
+
+def test_single_channels_have_their_attribution_below_them(browser, tmp_path):
+    shown = opened(browser, signal_run(tmp_path / "run", features="channels"), tmp_path)
+    card = ".card[data-method='random']"
+    drawn = browser.run(
+        f'return [...document.querySelectorAll("{card} .channel")].map(svg => '
+        "[svg.nextSibling.getAttribute('class'), svg.querySelector('.removed').getAttribute('d')])"
+    )
+    assert [kind for kind, _ in drawn] == ["attribution", "attribution"]
+    level = int(browser.one(".level input").get_attribute("value"))
+    for (_, removed), marks in zip(drawn, shown["methods"]["random"]["view"]["marks"], strict=True):
+        assert removed.count("M") == (unpacked(marks["stays"]) <= level).sum()
 
 
 def test_volumes_are_slices_that_a_slider_turns(browser, tmp_path):

@@ -129,7 +129,7 @@ def tokenize(samples: Samples, tokenizer: Any, *, longest: int | None = None, ke
     Args:
         samples: the texts.
         tokenizer: of transformers, or of the tokenizers library.
-        longest: the most tokens that the model reads; longer texts are cut, of which a warning tells.
+        longest: the most tokens that the model reads; longer texts are cut, with a warning.
         keep_end: cut the beginning of a text, as for a model that continues it.
     """
     texts = [samples.read(k) for k in range(len(samples))]

@@ -35,7 +35,7 @@ from twinlens.probing.maps import (
 )
 from twinlens.probing.model_call import Labels, Model, blaming, check_inputs, evaluating, find_device
 from twinlens.probing.shap_values import contributions_to_targets
-from twinlens.probing.tokens import TokenModel, are_tokens
+from twinlens.probing.tokens import TokenModel, are_tokens, called_with_tokens, pack_tokens
 from twinlens.support.arguments import checked
 from twinlens.support.arrays import ArrayLike, as_tensor
 
@@ -183,7 +183,7 @@ class GradCamMethod(Explanation):
 
 
 class ShapMethod(Explanation):
-    """An explainer of shap, which takes arrays of NumPy; options are those of its call."""
+    """An explainer of shap, which takes arrays of NumPy, or tensors if it is of a network; options are of its call."""
 
     reading = AS_OUR_OWN
 
@@ -191,10 +191,12 @@ class ShapMethod(Explanation):
         self, _: Model, inputs: Tensor, targets: Tensor, drawn: Mapping[str, Any], options: Mapping[str, Any]
     ) -> ArrayLike:
         """Return the contributions to the targets."""
+        network = getattr(getattr(self.owner, "explainer", None), "model", None)
+        samples = inputs if isinstance(network, nn.Module) else inputs.cpu().numpy()
         before = np.random.get_state()  # noqa: NPY002 (explainers draw from it)
         np.random.seed(drawn["seed"] % 2**32)  # noqa: NPY002
         try:
-            explanation = self.explain(inputs.cpu().numpy(), **options)
+            explanation = self.explain(samples, **options)
         finally:
             np.random.set_state(before)  # noqa: NPY002
         return contributions_to_targets(explanation, targets, inputs)
@@ -258,7 +260,7 @@ def _check_same(own: object, model: Model) -> None:
 @checked
 def attribute(
     model: Model,
-    inputs: ArrayLike,
+    inputs: ArrayLike | Mapping[str, Any],
     targets: Labels,
     method: Any = "integrated_gradients",
     *,
@@ -271,7 +273,7 @@ def attribute(
 
     Args:
         model: an `nn.Module` that returns logits; for `kernel_shap` also a callable such as `predict_proba`.
-        inputs: (N, C, *S), or (N, D) for tabular rows, as the model expects them.
+        inputs: (N, C, *S), or (N, D) for tabular rows, as the model expects them; or what a tokenizer returns.
         targets: (N,) classes to explain.
         method: a name in `METHODS`; a function `(model, inputs, targets)`, which may also take `ids`, `seed` and
             options; an attribution of Captum, an object of pytorch-grad-cam, `quantus.explain`, an explainer of shap.
@@ -293,6 +295,8 @@ def attribute(
         >>> attribute(linear, torch.tensor([[5.0, 1.0, 7.0]]), [0], "integrated_gradients")
         tensor([[5., 0., 0.]])
     """
+    if isinstance(inputs, Mapping):
+        model, inputs = called_with_tokens(model), pack_tokens(inputs)
     if isinstance(method, str) and method not in METHODS:
         method = plugin_method("method", method, or_else=", or a function")
     if isinstance(method, str):

@@ -73,6 +73,11 @@ def find_estimator(model: object) -> Estimator | None:
     """
     if isinstance(model, (nn.Module, type)) or not hasattr(model, "predict"):
         return None
+    if type(model).__name__ == "Booster":
+        raise TypeError(
+            "`model` is a Booster, which does not tell its classes. Pass the estimator around it, such as "
+            "XGBClassifier or LGBMRegressor, or a function from rows to the probabilities of all classes."
+        )
     regression = _is_regressor(model)
     for name, scale in (("predict_proba", "probabilities"), ("decision_function", "logits")):
         if not regression and callable(ask := getattr(model, name, None)):

@@ -126,10 +126,7 @@ class Checkpoint:
     @property
     def classes(self) -> tuple[str, ...] | None:
         """Names of the classes by index; None where they are only numbered."""
-        names = {int(index): str(name) for index, name in (self.config.id2label or {}).items()}
-        if self.task == "CausalLM" or all(name == f"LABEL_{index}" for index, name in names.items()):
-            return None
-        return tuple(names.get(index, str(index)) for index in range(max(names) + 1))
+        return None if self.task == "CausalLM" else class_names(self.config)
 
     @property
     def digest(self) -> str:
@@ -141,15 +138,34 @@ class Checkpoint:
     @property
     def scale(self) -> str:
         """What the network returns; see `LoadedModel`."""
-        several = getattr(self.config, "problem_type", None) == "multi_label_classification"
-        return "multi_label" if several else "logits"
+        return scale_of(self.config)
+
+
+def class_names(config: Any) -> tuple[str, ...] | None:
+    """Return the names of the classes by index; None where a configuration has none, or only numbers them."""
+    names = {int(index): str(name) for index, name in (getattr(config, "id2label", None) or {}).items()}
+    if all(name == f"LABEL_{index}" for index, name in names.items()):
+        return None
+    return tuple(names.get(index, str(index)) for index in range(max(names) + 1))
+
+
+def scale_of(config: Any) -> str:
+    """Return what the network of a configuration returns; see `LoadedModel`."""
+    several = getattr(config, "problem_type", None) == "multi_label_classification"
+    return "multi_label" if several else "logits"
 
 
 def load_text_model(source: Checkpoint, pretrained: bool) -> tuple[TokenModel, Any, int | None]:
     """Return a classifier or language model, its tokenizer, and the most tokens that it reads."""
     tokenizer, module = source.load("AutoTokenizer"), source.module(pretrained)
+    wrapped = (NextToken if source.task == "CausalLM" else TokenModel)(module)
+    return wrapped, tokenizer, most_tokens(module, tokenizer)
+
+
+def most_tokens(module: nn.Module, tokenizer: Any) -> int | None:
+    """Return how many tokens a network of transformers reads at most, if there is a limit."""
     limits = [int(getattr(tokenizer, "model_max_length", None) or _NO_LIMIT)]
-    if positions := getattr(source.config, "max_position_embeddings", None):
+    if positions := getattr(getattr(module, "config", None), "max_position_embeddings", None):
         # Some count positions from behind the padding's id.
         first = [
             part.padding_idx + 1
@@ -157,8 +173,7 @@ def load_text_model(source: Checkpoint, pretrained: bool) -> tuple[TokenModel, A
             if name.endswith("position_embeddings") and isinstance(part, nn.Embedding) and part.padding_idx is not None
         ]
         limits.append(int(positions) - (first[0] if first else 0))
-    wrapped = (NextToken if source.task == "CausalLM" else TokenModel)(module)
-    return wrapped, tokenizer, min(limits) if min(limits) < _NO_LIMIT else None
+    return min(limits) if min(limits) < _NO_LIMIT else None
 
 
 def load_image_model(source: Checkpoint, pretrained: bool) -> tuple[nn.Module, Preprocessing]:

@@ -26,7 +26,16 @@ from torch import Tensor, nn
 
 from twinlens.errors import DataError, ModelError, first_line, unknown
 from twinlens.models.efficientnet_lite import SIZES, EfficientNetLite
-from twinlens.models.huggingface import Checkpoint, load_image_model, load_text_model, token_of, tokenizer_digest
+from twinlens.models.huggingface import (
+    Checkpoint,
+    class_names,
+    load_image_model,
+    load_text_model,
+    most_tokens,
+    scale_of,
+    token_of,
+    tokenizer_digest,
+)
 from twinlens.models.mnist_cnn import trained_cnn
 from twinlens.models.packages import import_package
 from twinlens.models.preprocessing import Preprocessing
@@ -79,9 +88,10 @@ class LoadedModel:
         if self.continues_text and self.tokenizer is not None:
             return token_of(name, self.tokenizer)
         if self.classes is None:
+            other = "" if self.tokenizer is None else " Of a causal language model pass tl.probing.NextToken(model)."
             raise DataError(
                 f"Labels are names, such as {name!r}, and the classes of `model` have none. Pass `classes`, a file of "
-                "names and indices, or give the labels as numbers."
+                f"names and indices, or give the labels as numbers.{other}"
             )
         index = {each.casefold(): k for k, each in enumerate(self.classes)}
         if name.casefold() not in index:
@@ -90,6 +100,17 @@ class LoadedModel:
                 "it, or pass `classes`, a file of names and indices."
             )
         return index[name.casefold()]
+
+    def check_order(self, names: Sequence[str] | None) -> None:
+        """Refuse classes of data that have the names of the model's, in another order."""
+        own, theirs = self.classes or (), names or ()
+        pairs = [*zip((name.casefold() for name in own), (name.casefold() for name in theirs), strict=False)]
+        first = next((k for k, (name, other) in enumerate(pairs) if name != other), None)
+        if first is not None and sorted(map(str.casefold, own)) == sorted(map(str.casefold, theirs)):
+            raise DataError(
+                f"`data` calls class {first} '{theirs[first]}', and the model calls it '{own[first]}': the same names "
+                "in another order. Number labels as the model does, or give them as names."
+            )
 
     def call(self, inputs: Tensor) -> Any:
         """Call the network in evaluation mode, on its device and in the type of its weights."""
@@ -154,6 +175,23 @@ def load_model(
         load_weights(own.model if isinstance(own, TokenModel) else own, weights)
     loaded.module.eval().to(best_device(device))
     return dataclasses.replace(loaded, preprocessing=loaded.preprocessing.changed(preprocessing or {}))
+
+
+def from_module(module: nn.Module, tokenizer: Any = None) -> LoadedModel:
+    """Return a module as a model; one of transformers with the classes and the limits that its configuration names."""
+    inner: Any = module.model if isinstance(module, TokenModel) else module
+    config = getattr(inner, "config", None)
+    loaded = LoadedModel(
+        name=getattr(inner, "__qualname__", type(inner).__qualname__), module=module, tokenizer=tokenizer
+    )
+    if not isinstance(inner, nn.Module) or not hasattr(config, "id2label"):
+        return loaded
+    return dataclasses.replace(
+        loaded,
+        classes=None if loaded.continues_text else class_names(config),
+        scale=scale_of(config),
+        longest=most_tokens(inner, tokenizer),
+    )
 
 
 def comes_from_a_library(spec: str) -> bool:

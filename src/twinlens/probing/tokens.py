@@ -39,12 +39,16 @@ def pack_tokens(inputs: Mapping[str, Any]) -> Tensor:
     """
     if IDS not in inputs:
         raise ValueError(f"`inputs` must hold {IDS!r} and {MASK!r}; got {sorted(map(str, inputs))}.")
-    ids = as_tensor(inputs[IDS], IDS)
-    mask = as_tensor(inputs[MASK], MASK) if MASK in inputs else torch.ones_like(ids)
+    remedy = "Let the tokenizer pad: padding=True."
+    try:
+        ids = as_tensor(inputs[IDS], IDS)
+        mask = as_tensor(inputs[MASK], MASK) if MASK in inputs else torch.ones_like(ids)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"{error} {remedy}") from None
     if ids.is_floating_point() or ids.dim() != 2 or mask.shape != ids.shape:
         raise ValueError(
             f"`{IDS}` and `{MASK}` must be integers of one shape (samples, tokens); got {ids.dtype} of shape "
-            f"{tuple(ids.shape)}, and shape {tuple(mask.shape)}. Let the tokenizer pad: padding=True."
+            f"{tuple(ids.shape)}, and shape {tuple(mask.shape)}. {remedy}"
         )
     return torch.stack([ids.long(), mask.long()], dim=1)
 

@@ -1,6 +1,6 @@
 'use strict';
 
-// Samples as signals: a line for each channel, attribution below.
+// Samples as signals: a line for each channel, attribution below all of them, or below each if it has its own.
 
 /** The path of a line of numbers from 0 to 255. */
 function linePath(numbers) {
@@ -40,8 +40,21 @@ function timeAxis({ steps, rate }) {
   return element('p', { class: 'quiet axis' }, ...ends.map(end => element('span', {}, end)));
 }
 
-/** All channels of a signal, each with its name and range. */
-function channels({ lines, names, ranges, of }) {
+/** The attribution of time steps as bars. */
+function attribution({ strength: packed, false: judged }) {
+  const strength = unpacked(packed);
+  const wrong = unpacked(judged);
+  return stretched(
+    'attribution',
+    strength.length,
+    100,
+    drawing('path', { class: 'stands', d: barPath(strength, k => !wrong?.[k]) }),
+    drawing('path', { class: 'false', d: barPath(strength, k => wrong?.[k]) }),
+  );
+}
+
+/** All channels of a signal, each with its name and range, and with its own attribution if there is one. */
+function channels({ lines, names, ranges, of }, marks = []) {
   const rows = lines.map((line, k) =>
     element(
       'figure',
@@ -53,6 +66,7 @@ function channels({ lines, names, ranges, of }) {
         element('small', {}, `${readable(ranges[k][0])} to ${readable(ranges[k][1])}`),
       ),
       channel(line),
+      marks.length > 1 ? attribution(marks[k]) : null,
     ),
   );
   const rest = of - lines.length;
@@ -65,27 +79,19 @@ const signalView = {
   key: 'Thin: the signal. Thick: what the model sees. Grey stretches were removed.',
   thumb: ({ input: { lines } }) => element('div', {}, ...lines.slice(0, 3).map(line => channel(line, 'spark'))),
   subject: ({ input }) => element('div', { class: 'signal' }, ...channels(input), timeAxis(input)),
-  card: ({ input }, method, { strength: packed, false: judged }) => {
-    const strength = unpacked(packed);
-    const wrong = unpacked(judged);
-    const map = stretched(
-      'attribution',
-      strength.length,
-      100,
-      drawing('path', { class: 'stands', d: barPath(strength, k => !wrong?.[k]) }),
-      drawing('path', { class: 'false', d: barPath(strength, k => wrong?.[k]) }),
-    );
-    return element(
+  card: ({ input }, method, { marks }) =>
+    element(
       'div',
       { class: 'signal' },
-      ...channels(input),
-      element('figure', {}, element('figcaption', {}, 'attribution'), map),
+      ...channels(input, marks),
+      marks.length > 1
+        ? null
+        : element('figure', {}, element('figcaption', {}, 'attribution'), attribution(marks[0])),
       timeAxis(input),
-    );
-  },
-  level: (card, { input }, method, { stays, frames }, { k }) => {
-    const levels = unpacked(stays);
+    ),
+  level: (card, { input }, method, { marks, frames }, { k }) => {
     card.querySelectorAll('svg.channel').forEach((svg, at) => {
+      const levels = unpacked((marks[at] ?? marks[0]).stays);
       const scale = svg.viewBox.baseVal.width / levels.length;
       const removed = Array.from(levels, (level, bin) =>
         level <= k ? `M${bin * scale} 0h${scale}v255h${-scale}z` : '',

@@ -1,5 +1,7 @@
 """Signals on the page: a line for each channel, the attribution below, and the lines that the model sees.
 
+Attribution is drawn once, of time steps; or below each channel, if each has its own.
+
 Shapes: K levels, C channels, T time steps, B bins of time steps, P points of a line.
 """
 
@@ -22,7 +24,8 @@ def view_signal(scene: Scene, place: int, share: int) -> View:
     channels, steps = min(len(signal), _CHANNELS), signal.shape[1]
     keep = {method: scene.keep_at_levels(place, method) for method in scene.maps}
     frames = {method: scene.impute_at_levels(place, kept) for method, kept in keep.items()}
-    points = int(share / (1.4 * (channels + len(keep) * (channels * len(scene.schedule.levels) + 3))))
+    drawn = max((channels if kept.dim() == 3 else 1 for kept in keep.values()), default=1)  # maps of one method
+    points = int(share / (1.4 * (channels + len(keep) * (channels * len(scene.schedule.levels) + 3 * drawn))))
     points = min(max(points, _FEWEST), _MOST)
     bins = steps if steps <= points else points // 2
     seen = [frame[:, :channels] for frame in frames.values() if frame is not None]
@@ -44,26 +47,29 @@ def view_signal(scene: Scene, place: int, share: int) -> View:
     }
     return view, {
         method: {
-            **_marks(scene, place, method, keep[method], bins),
+            "marks": _marks(scene, place, method, keep[method], bins)[:channels],
             "frames": None if frame is None else [lines(one) for one in frame],
         }
         for method, frame in frames.items()
     }
 
 
-def _marks(scene: Scene, place: int, method: str, keep: Tensor, bins: int) -> dict[str, JSON]:
-    """Return a method's attribution of time steps, and at how many levels each is kept."""
+def _marks(scene: Scene, place: int, method: str, keep: Tensor, bins: int) -> list[JSON]:
+    """Return the attribution of time steps, and at how many levels each is kept: once, or for each channel."""
     strength, judged = scene.strength(place, method), scene.false.get(method)
     false = torch.zeros_like(strength) if judged is None else strength * judged[place]
     stays = keep.sum(dim=0).float()
-    if strength.dim() == 2:  # single channels: the most that any channel of a time step has
-        strength, false, stays = strength.amax(dim=0), false.amax(dim=0), stays.amax(dim=0)
-    own = _binned(strength, bins, "sum")
-    return {
-        "strength": packed(100 * _binned(strength, bins, "amax")),
-        "false": None if judged is None else packed(_binned(false, bins, "sum") > own / 2),
-        "stays": packed(_binned(stays, bins, "mean")),
-    }
+
+    def marks(strength: Tensor, false: Tensor, stays: Tensor) -> JSON:
+        own = _binned(strength, bins, "sum")
+        return {
+            "strength": packed(100 * _binned(strength, bins, "amax")),
+            "false": None if judged is None else packed(_binned(false, bins, "sum") > own / 2),
+            "stays": packed(_binned(stays, bins, "mean")),
+        }
+
+    rows = [each if each.dim() == 2 else each[None] for each in (strength, false, stays)]
+    return [marks(*row) for row in zip(*rows, strict=True)]
 
 
 def _ranges(signals: Tensor) -> list[tuple[float, float]]:

@@ -16,12 +16,12 @@ from twinlens.data.datasets import from_bunch, from_dataset, is_bunch, is_datase
 from twinlens.data.naming import Naming
 from twinlens.data.samples import Samples, from_arrays
 from twinlens.data.sources import open_labelled
-from twinlens.data.texts import are_texts, from_texts
+from twinlens.data.texts import TEXT_NAMES, are_texts, from_texts, from_token_rows
 from twinlens.errors import DataError, short_repr
 from twinlens.models.callables import Estimator, find_estimator
 from twinlens.models.loading import LoadedModel
 from twinlens.options import DataSource, ModelDataOptions, ModelSource
-from twinlens.probing.tokens import IDS
+from twinlens.probing.tokens import IDS, MASK
 
 
 def open_samples(
@@ -36,6 +36,10 @@ def open_samples(
     if options.classes is not None:
         raise ValueError("`classes` belongs to data that is opened by its path; name the classes of your own samples.")
     estimator = find_estimator(model)
+    if are_texts(data):  # of a language model, which finds its own labels
+        data = (data, None)
+    elif hasattr(data, "iloc") and hasattr(data, "columns"):
+        data = _lines_of(data)
     if isinstance(data, Samples) or is_dataset(data) or is_bunch(data):
         samples = data if isinstance(data, Samples) else _from_set(data, load)
         names = None if estimator is None else estimator.class_names
@@ -56,6 +60,18 @@ def open_samples(
     return _from_pair(data[0], data[1], load, estimator, options)
 
 
+def _lines_of(frame: Any) -> list[Mapping[str, object]]:
+    """Return the lines of a data frame of texts, as of a CSV file."""
+    columns = list(map(str, frame.columns))
+    if not {*TEXT_NAMES, IDS} & set(columns) or not len(frame):
+        raise TypeError(
+            f"`data` is a data frame with {len(frame)} rows and the columns {', '.join(columns[:8])}. Pass inputs and "
+            "labels apart, as in (frame[columns], frame['label'])."
+        )
+    lines: list[Mapping[str, object]] = frame.to_dict("records")
+    return lines
+
+
 def _index_of(load: Callable[[], LoadedModel]) -> Callable[[str], int]:
     return lambda name: load().class_index(name)
 
@@ -72,12 +88,20 @@ def _from_pair(
         if are_texts(labels):
             labels = [load().class_index(str(label)) for label in labels]
         return from_texts([str(text) for text in inputs], labels)
+    if isinstance(inputs, Mapping) and _differ_in_length(inputs.get(IDS)):
+        parts = [name for name in (IDS, MASK) if name in inputs]
+        rows = [dict(zip(parts, row, strict=True)) for row in zip(*(inputs[name] for name in parts), strict=True)]
+        return from_token_rows(rows, labels)
     if labels is None and (options.target is not None or load().continues_text):
         zeros = np.zeros(_count(inputs), dtype=np.float64 if options.target else np.int64)
         return dataclasses.replace(from_arrays(inputs, zeros), unlabelled=True)
     if estimator is None or labels is None:
         return from_arrays(inputs, labels)
     return from_arrays(inputs, estimator.indices(labels), classes=estimator.class_names)
+
+
+def _differ_in_length(rows: Any) -> bool:
+    return isinstance(rows, (list, tuple)) and len({len(row) for row in rows if hasattr(row, "__len__")}) > 1
 
 
 def _count(inputs: Any) -> int:

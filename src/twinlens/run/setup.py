@@ -36,7 +36,7 @@ from twinlens.metrics.catalogue import describe_metric
 from twinlens.metrics.metric import Metric
 from twinlens.metrics.performance import check_measure
 from twinlens.models.callables import from_function
-from twinlens.models.loading import LoadedModel, comes_from_a_library, load_model
+from twinlens.models.loading import LoadedModel, comes_from_a_library, from_module, load_model
 from twinlens.options import DataSource, ModelDataOptions, ModelSource, Options
 from twinlens.probing.answers import (
     REGRESSION,
@@ -51,12 +51,19 @@ from twinlens.probing.answers import (
 from twinlens.probing.maps import feature_shape
 from twinlens.probing.model_call import blaming, check_real, find_device, refusing_exit
 from twinlens.probing.steadiness import check_steady
-from twinlens.probing.tokens import TokenModel, are_tokens, called_with_tokens
+from twinlens.probing.tokens import are_tokens, called_with_tokens
 from twinlens.run.fingerprints import read_fingerprints
 from twinlens.run.manifest import DataRecord, ModelRecord, RoundsRecord, SourceRecord
 from twinlens.run.opening import named, open_samples
 from twinlens.run.stored_run import StoredRun
-from twinlens.run.tokenization import find_tokenizer, fit_labels, fit_texts, token_imputer, with_tokenizer
+from twinlens.run.tokenization import (
+    find_tokenizer,
+    fit_labels,
+    fit_texts,
+    token_imputer,
+    warn_of_padding,
+    with_tokenizer,
+)
 from twinlens.statistics.sequential import round_sizes
 from twinlens.support.code_digest import describe_function
 from twinlens.support.fields import JSON
@@ -154,8 +161,8 @@ class Setup:
         ready = token_imputer(self.tokenizer) if imputer is None else find_imputer(imputer)
         if ready is None or (self.data.tokens and not takes_tokens(ready)):
             raise ValueError(
-                "`imputer` must be tl.TokenImputer(mask_id) for token ids, which integers are taken for; with a "
-                "`tokenizer` of transformers it is. Convert other integers to floating-point numbers."
+                "Integers are token ids, and need a `tokenizer` of transformers, or imputer=tl.TokenImputer(mask_id); "
+                "convert other integers to floating-point numbers."
             )
         return self._with_mean(with_tokenizer(ready, self.tokenizer))
 
@@ -226,6 +233,7 @@ def open_setup(model: ModelSource, data: DataSource, options: Options, *, device
     tried = np.linspace(0, len(samples) - 1, min(options.batch_size or _TRIED, _TRIED, len(samples)))
     inputs = load_inputs(samples.take(tried.astype(int)), loaded, workers=1)
     samples.naming.check(inputs)
+    warn_of_padding(inputs, find_tokenizer(loaded, options))
     output, unsteady = _check_fit(loaded, samples, inputs, options)
     return Setup(
         model=loaded,
@@ -269,8 +277,7 @@ def _open_model(model: ModelSource, options: ModelDataOptions, device: str | Non
         loaded = model
     elif isinstance(model, nn.Module):
         find_device(model, device)
-        inner = model.model if isinstance(model, TokenModel) else model
-        loaded = LoadedModel(name=getattr(inner, "__qualname__", type(inner).__qualname__), module=model)
+        loaded = from_module(model, options.tokenizer if hasattr(options.tokenizer, "all_special_ids") else None)
     else:
         loaded = from_function(model, on_arrays=on_arrays)
     scale = loaded.scale if options.output == "auto" else options.output
@@ -342,6 +349,7 @@ def _check_output(answer: Any, model: LoadedModel, samples: Samples, options: Mo
             "per sample. For classification convert the labels to integers."
         )
     if not values:
+        model.check_order(samples.classes)
         _check_classes(samples, 2 if single else logits.shape[1], options.classes)
     return output
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from twinlens.data.inputs import load_inputs
 from twinlens.data.naming import Naming
@@ -18,6 +20,7 @@ from twinlens.models.loading import LoadedModel
 from twinlens.options import ModelDataOptions
 from twinlens.probing.answers import Target, find_logits
 from twinlens.probing.model_call import blaming
+from twinlens.probing.tokens import are_tokens
 
 
 def fit_texts(samples: Samples, model: LoadedModel, tokenizer: Any = None) -> Samples:
@@ -45,6 +48,20 @@ def fit_labels(samples: Samples, model: LoadedModel, target: Target | None = Non
     with blaming("model"):
         labels = [int(find_logits(model.call(row))[0].argmax()) for row in rows]
     return dataclasses.replace(samples, labels=np.array(labels, dtype=np.int64), unlabelled=False)
+
+
+def warn_of_padding(inputs: Tensor, tokenizer: Any) -> None:
+    """Warn of ids that end in padding, without a mask that tells the model so."""
+    padding = getattr(tokenizer, "pad_token_id", None)
+    if not are_tokens(inputs) or inputs.dim() != 2 or padding is None:
+        return
+    # One id at the beginning may be that of a language model's first token.
+    if bool((inputs[:, -1] == padding).any() or (inputs[:, :2] == padding).all(dim=1).any()):
+        warnings.warn(
+            "Token ids are padded, and come without an attention mask: the model reads padding as text. Pass what the "
+            "tokenizer returns, with its attention_mask.",
+            stacklevel=4,
+        )
 
 
 def find_tokenizer(model: LoadedModel, options: ModelDataOptions) -> Any:

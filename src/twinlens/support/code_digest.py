@@ -264,8 +264,8 @@ class _Fingerprint:
             for k, each in enumerate(value):
                 if k < _MOST_ITEMS or isinstance(each, _SCALARS):
                     self._add(each, f"{path}/{k}" if isinstance(each, nn.Module) else path, depth + 1, plain=plain)
-        elif callable(to_numpy := getattr(value, "to_numpy", None)):  # as of pandas, whose attributes include caches
-            for each in (to_numpy(), *(axis.to_numpy() for axis in getattr(value, "axes", ()))):
+        elif callable(getattr(type(value), "to_numpy", None)):  # as of pandas, whose attributes include caches
+            for each in (value.to_numpy(), *(axis.to_numpy() for axis in getattr(value, "axes", ()))):
                 self._add(each, path, depth + 1)
         elif isinstance(value, (set, frozenset)):
             self._text(path, " ".join(sorted(map(_name, value))))
