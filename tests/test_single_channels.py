@@ -1,11 +1,15 @@
 """`features="channels"`: each channel of a position is a feature, as a lead of an ECG at one moment."""
 
+import inspect
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
 import twinlens as tl
+from twinlens.checks.check_catalogue import run_check
+from twinlens.checks.check_definition import CheckOptions
 from twinlens.data.segments import find_segments
 from twinlens.imputation.linear_system import solve_direct
 
@@ -120,6 +124,24 @@ def test_a_run_says_which_lead_is_read(signals, tmp_path):
     assert (tmp_path / "run" / "report.html").exists()
     with pytest.raises(tl.RunError, match="feature_kind"):
         tl.evaluate(model, signals, methods, metrics="headline", out=tmp_path / "run", progress=False)
+
+
+def test_checks_remove_single_channels_or_refuse_them(signals, tmp_path):
+    spec, data = f"{tmp_path / 'leads.py'}:build", tmp_path / "signals.npz"
+    np.savez(data, inputs=signals[0], labels=signals[1])
+    imports = "import torch\nfrom torch import nn\n\n\n"
+    build = "\n\ndef build():\n    return nn.Sequential(nn.Identity(), ReadsOneLead())\n"
+    (tmp_path / "leads.py").write_text(imports + inspect.getsource(ReadsOneLead) + build)
+    evaluation = tl.evaluate(
+        spec, data, ["integrated_gradients", "random"], metrics="headline", features="channels", out=tmp_path / "run",
+        progress=False,
+    )  # fmt: skip
+    check = run_check(evaluation, "sensitivity-n", options=CheckOptions(limit=12, subsets=20), model=spec)
+    own, other = (check.methods[name].values[0].value for name in ("integrated_gradients", "random"))
+    assert own > 0.9
+    assert abs(other) < 0.3
+    with pytest.raises(ValueError, match="`name` ceiling orders segments of positions"):
+        run_check(evaluation, "ceiling", model=spec)
 
 
 def test_equal_parts_do_not_join_channels(signals):

@@ -127,10 +127,10 @@ def _fine_tuned_once(run: CheckedRun) -> nn.Module:
     )
     path = run.evaluation.path / FOLDER / "fine-tuned" / f"{digest[:16]}.safetensors"
     if not path.exists():
-        found = fine_tuned(
+        trained = fine_tuned(
             model, (inputs, labels), imputer=imputer, training=training, seed=run.seed, progress=run.progress
         )
-        save_tensors(path, {name: value.clone() for name, value in found.state_dict().items()})  # some may be shared
+        save_tensors(path, {name: value.clone() for name, value in trained.state_dict().items()})  # some may be shared
     network = copy.deepcopy(model)
     try:
         network.load_state_dict(load_tensors(path)[0])

@@ -62,12 +62,12 @@ def metric_agreement(
         >>> import torch
         >>> x = torch.rand(30, 12, generator=torch.Generator().manual_seed(0))
         >>> maps, zero = {"own": x, "flat": x * 0 + 1, "upside down": 1 - x}, tl.ConstantImputer(0.0)
-        >>> found = metric_agreement({
+        >>> agreement = metric_agreement({
         ...     name: {order: tl.road(model, x, [0] * 30, own, order=order, imputer=zero, performance="logit")
         ...            for order in ("morf", "lerf")}
         ...     for name, own in maps.items()
         ... })
-        >>> found.together.value  # both orders rank the three maps alike
+        >>> agreement.together.value  # both orders rank the three maps alike
         1.0
     """
     rows = list(curves.values()) if isinstance(curves, Mapping) else []
@@ -188,7 +188,7 @@ def agreement_check(run: CheckedRun) -> CheckResult:
     metrics = [name for name in values if all(name in results.methods[method].metrics for method in run.names)]
     if len(run.names) < 2 or not metrics:
         raise ValueError("`methods` must be two or more with a common metric, to rank them.")
-    found = metric_agreement(
+    agreement = metric_agreement(
         {method: {metric: reader.curve(method, values[metric]) for metric in metrics} for method in run.names},
         high=results.soundness_up_to,
         resamples=results.settings.resamples,
@@ -196,16 +196,16 @@ def agreement_check(run: CheckedRun) -> CheckResult:
     )
     reader.forget()
     heads = {metric: results.about(metric).short.rstrip(" ↑↓") for metric in metrics}
-    sides = [f"{heads[name]} {_short(found.over_samples[name])}" for name in results.sides if name in metrics]
+    sides = [f"{heads[name]} {_short(agreement.over_samples[name])}" for name in results.sides if name in metrics]
     single = f" On single samples, rankings agree by {', '.join(sides)}." if sides else ""
     return CheckResult(
         methods={
-            heads[metric]: MethodCheck(values=(found.over_samples[metric], found.with_others[metric]))
+            heads[metric]: MethodCheck(values=(agreement.over_samples[metric], agreement.with_others[metric]))
             for metric in metrics
         },
         samples=results.data.samples,
         line=f"All {len(metrics)} metrics agree on the ranking of {len(run.names)} methods with alpha = "
-        f"{_short(found.together)}.{single}",
+        f"{_short(agreement.together)}.{single}",
     )
 
 

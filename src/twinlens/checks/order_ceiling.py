@@ -243,6 +243,10 @@ def ceiling_check(run: CheckedRun) -> CheckResult:
     """
     options, directory, samples = run.options, run.evaluation.run, run.samples
     model, data = directory.manifest.model, directory.manifest.data
+    if data.feature_kind == "channels":
+        raise ValueError(
+            "`name` ceiling orders segments of positions, and the features of this run are single channels."
+        )
     own = data.segments if data.segments and data.segments.startswith(("slic", "grid")) else "grid"
     segments = options.segments or own
     imputer = run.evaluation.imputer or restore_imputer(run.evaluation.results.settings.imputer)

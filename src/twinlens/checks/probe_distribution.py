@@ -105,10 +105,10 @@ class ProbeDistribution:
         """By how much mean confidence exceeds accuracy at each level; the intervals hold for all levels together."""
         columns = (self.confidence - self.correct).T
         replicates = [resample_mean(column, self.ids, _RESAMPLES, self.seed)[1] for column in columns]
-        found = Estimate.of_differences(
+        differences = Estimate.of_differences(
             columns.mean(axis=1), np.stack(replicates, axis=1), samples=len(self.ids), reach=1.0
         )
-        return [each.clipped(-1.0, 1.0) for each in found]
+        return [each.clipped(-1.0, 1.0) for each in differences]
 
     @property
     def collapse(self) -> float | None:
@@ -168,8 +168,8 @@ def probe_distribution(
         >>> x = torch.randn(50, 8, generator=torch.Generator().manual_seed(0))
         >>> model = nn.Linear(8, 2)
         >>> zero = ConstantImputer(0.0)
-        >>> found = probe_distribution(model, x, model(x).argmax(1), levels=(0.5,), imputer=zero)
-        >>> found.correct[:, 0].all(), found.correct[:, 1].all()
+        >>> answers = probe_distribution(model, x, model(x).argmax(1), levels=(0.5,), imputer=zero)
+        >>> answers.correct[:, 0].all(), answers.correct[:, 1].all()
         (np.True_, np.False_)
     """
     chosen = check_levels("levels", levels, decreasing=False, ends=True)
@@ -251,11 +251,13 @@ def _imputers(run: CheckedRun) -> dict[str, Imputer]:
     if run.evaluation.results.model.task != CLASSIFICATION:
         raise ValueError("`name` distribution needs a classification model, whose answers have a confidence.")
     described = [run.evaluation.results.settings.imputer, *(s.imputer for s in run.evaluation.run.manifest.sweeps)]
-    found: dict[str, Imputer] = {}
+    imputers: dict[str, Imputer] = {}
     for each in described:
         imputer = restore_imputer(each)
         if isinstance(imputer, UnavailableImputer):
             imputer = run.evaluation.imputer or imputer
-        if imputer not in found.values():
-            found[f"{each['name']}" if str(each["name"]) not in found else f"{each['name']} {len(found)}"] = imputer
-    return found
+        if imputer not in imputers.values():
+            imputers[f"{each['name']}" if str(each["name"]) not in imputers else f"{each['name']} {len(imputers)}"] = (
+                imputer
+            )
+    return imputers

@@ -169,7 +169,7 @@ def sensitivity_n_check(run: CheckedRun) -> CheckResult:
     The correlation, over random sets of n features, of their attribution with the drop of the target's logit when they
     are removed: 1 is perfect, 0 is none.
     """
-    options = run.options
+    options, manifest = run.options, run.evaluation.run.manifest
     removals = random_removals(
         run.model,
         run.inputs,
@@ -179,7 +179,9 @@ def sensitivity_n_check(run: CheckedRun) -> CheckResult:
         imputer=find_imputer(options.imputer),
         ids=run.samples.ids,
         seed=run.seed,
-        batch_size=run.evaluation.run.manifest.execution.batch_size,
+        output=manifest.model.scale,
+        features=manifest.data.feature_kind,
+        batch_size=manifest.execution.batch_size,
     )
 
     def measure(name: str) -> MethodCheck:

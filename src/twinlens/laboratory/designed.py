@@ -36,8 +36,8 @@ class ColourCounter(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        known = torch.tensor([COLOURS[name] for name in SIGNS], dtype=torch.float64)
-        count = len(known)
+        colours = torch.tensor([COLOURS[name] for name in SIGNS], dtype=torch.float64)
+        count = len(colours)
         self.differences = nn.Conv2d(3, 6 * count, 1, dtype=torch.float64)
         self.detectors = nn.Conv2d(6 * count, count, 1, dtype=torch.float64)
         self.evidence = nn.Conv2d(count, 1, 1, bias=False, dtype=torch.float64)
@@ -45,7 +45,7 @@ class ColourCounter(nn.Module):
             # Two units per colour and channel: how far a value is above that of the colour, and how far below.
             eye = torch.eye(3, dtype=torch.float64).repeat(count, 1)
             self.differences.weight.copy_(torch.cat([eye, -eye])[:, :, None, None])
-            self.differences.bias = nn.Parameter(torch.cat([-known.flatten(), known.flatten()]))
+            self.differences.bias = nn.Parameter(torch.cat([-colours.flatten(), colours.flatten()]))
             own = torch.eye(count, dtype=torch.float64).repeat_interleave(3, dim=1).repeat(1, 2)
             self.detectors.weight.copy_(-own[:, :, None, None] / _WIDTH)
             self.detectors.bias = nn.Parameter(torch.ones(count, dtype=torch.float64))
