@@ -245,7 +245,7 @@ def ceiling_check(run: CheckedRun) -> CheckResult:
     model, data = directory.manifest.model, directory.manifest.data
     if data.feature_kind == "channels":
         raise ValueError(
-            "`name` ceiling orders segments of positions, and the features of this run are single channels."
+            "`name` ceiling orders segments of positions; the features of this run are single channels."
         )
     own = data.segments if data.segments and data.segments.startswith(("slic", "grid")) else "grid"
     segments = options.segments or own
