@@ -1,11 +1,13 @@
 """What the commands print about a run."""
 
+import dataclasses
 import re
 
 import pytest
 
 from tests.report.runs import changed, make_run, shared_run, with_curve, with_skills
 from twinlens.cli.printing import print_evaluation, print_runs
+from twinlens.data.samples import Skipped
 from twinlens.statistics.advice import Advice
 from twinlens.support.estimate import Estimate
 
@@ -60,6 +62,12 @@ def test_a_run_ends_with_a_sentence_per_side_its_notes_and_the_page(judged, prin
     assert bullets[1].startswith("• Where nothing may be missed, no method can be recommended")
     assert lines[-2] == "Note: saliency: 0 zeros. Look at them. (2 similar, see results.json)"
     assert lines[-1] == f"Page: {judged.path / 'report.html'}"
+
+
+def test_skipped_samples_are_a_line_above_the_table(judged, printed):
+    skipped = (Skipped(id="x", reason="x.png is cut off."), Skipped(id="y", reason="y.png is empty."))
+    data = dataclasses.replace(judged.results.data, skipped=skipped)
+    assert printed(changed(judged, data=data))[1] == "Skipped: 2 samples; the first: x.png is cut off."
 
 
 def test_what_is_undecided_about_other_methods_is_one_note(judged, printed):

@@ -199,6 +199,9 @@ def test_a_run_of_one_sample_and_one_method_says_so(tmp_path):
     said = [group["line"] for group in shown["warnings"]]
     assert "One sample only" in said
     assert "One method only" in said
+    alone, single = evaluation.results.warnings[:2]
+    assert alone == "One sample only: the results do not generalise to other samples."
+    assert single == "One method only: there is nothing to compare it with. Add at least the baseline `random`."
     assert not any("maps from other inputs" in sentence for sentence in shown["headlines"])  # there are none
     assert [sample["reason"] for sample in shown["explorer"]["samples"]] == ["High false attribution"]
 
