@@ -6,7 +6,8 @@ import pytest
 
 from tests.report.runs import changed, shared_run, with_curve
 from twinlens.data.samples import Skipped
-from twinlens.run.wording import find_headlines, find_warnings
+from twinlens.run.results import StoppingResults
+from twinlens.run.wording import describe_stopping, find_headlines, find_warnings
 from twinlens.statistics.advice import Advice
 from twinlens.statistics.verdicts import Comparison, Pair, Rank
 from twinlens.support.estimate import Estimate
@@ -64,17 +65,16 @@ def test_a_clear_choice_need_not_beat_methods_without_skill(run):
 
 
 def test_several_methods(run):
-    start = "Where nothing may be falsely blamed, use "
+    start, better = "Where nothing may be falsely blamed, use ", "clearly better than the baseline random"
     assert said(run, "several", ("a", "c"), samples=1200) == (
-        f"{start}a or c: soundness 0.800 and 0.700, clearly better than the baseline random, not clearly apart with "
-        "300 samples; about 1,200 would decide."
+        f"{start}a or c: soundness 0.800 and 0.700, {better}, but not clearly apart with 300 samples; about 1,200 "
+        "would decide."
     )
     assert said(run, "several", ("a", "c")) == (
-        f"{start}a or c: soundness 0.800 and 0.700, clearly better than the baseline random, apart by less than 0.02."
+        f"{start}a or c: soundness 0.800 and 0.700, {better}, and apart by less than 0.02."
     )
     assert said(run, "several", ("a",), against="b", samples=400) == (
-        f"{start}a: soundness 0.800, clearly better than the baseline random; b is not clearly worse, but its skill is "
-        "not decided."
+        f"{start}a: soundness 0.800, {better}; b is not clearly worse, but its skill is not decided."
     )
 
 
@@ -190,6 +190,37 @@ def test_warnings_about_the_run_itself(run):
     baselines = dict.fromkeys(("random", "centre"), run.results.methods["random"])
     assert only in find_warnings(changed(run, methods=baselines).results)
     assert only not in find_warnings(run.results)
+
+
+def test_why_a_run_stopped():
+    def said(until, *, met, widest, samples=128):
+        return describe_stopping(
+            StoppingResults(
+                until=until,
+                met=met,
+                widest=widest,
+                samples=samples,
+                of=1200,
+                look=2,
+                looks=4,
+                confidence=0.98,
+                spent=0.03,
+            )
+        )
+
+    assert said("0.05", met=True, widest=0.04) == (
+        "Stopped after 128 of 1,200 samples: every interval within ±0.05, 2 of 4 looks."
+    )
+    assert said("decided:0.1", met=True, widest=0.0) == (
+        "Stopped after 128 of 1,200 samples: every comparison decided or within ±0.1, 2 of 4 looks."
+    )
+    assert said("0.05", met=False, widest=0.07, samples=1200) == (
+        "All 1,200 samples were measured, not enough for ±0.05: the widest interval is ±0.070, 2 looks."
+    )
+    assert said("decided:0.1", met=False, widest=0.15) == (
+        "128 of 1,200 samples were measured, not enough for ±0.1: differences up to 0.150 are undecided, 2 looks."
+    )
+    assert said("0.05", met=False, widest=None).endswith("not enough for ±0.05: there is no interval, 2 looks.")
 
 
 def test_a_method_can_be_more_complete():

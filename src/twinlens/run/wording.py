@@ -101,6 +101,12 @@ def find_headlines(results: Results) -> list[str]:
     return [*advised, *skills, *_other_imputers(results), *_missing_baselines(results)]
 
 
+def split_headlines(results: Results) -> tuple[list[str], list[str]]:
+    """Return the headlines in two parts: one sentence per side, and what else to know."""
+    sentences, sides = find_headlines(results), len(results.advice)
+    return sentences[:sides], sentences[sides:]
+
+
 def _too_few(results: Results, metric: str) -> str:
     """Return how many samples it takes; where the run has as many, those with exchanged maps are too few."""
     advice, samples = results.advice[metric], results.data.samples
@@ -162,8 +168,8 @@ def _several(results: Results, metric: str, advice: Advice) -> str:
     values = listed([_value(results, name, metric) for name in advice.methods])
     text = f"{listed(advice.methods, 'or')}: {name_of(results, metric)} {values}, {_better_than_baselines(results)}"
     if len(advice.methods) > 1:
-        undecided = f", not clearly apart with {_count(results.data.samples, 'sample')}{_more(advice.samples)}"
-        text += undecided if advice.samples else f", apart by less than {MARGIN}"
+        undecided = f", but not clearly apart with {_count(results.data.samples, 'sample')}{_more(advice.samples)}"
+        text += undecided if advice.samples else f", and apart by less than {MARGIN}"
     if advice.against:
         text += f"; {advice.against} is not clearly worse, but its skill is not decided"
     return text
