@@ -117,7 +117,7 @@ def test_skill_stands_beside_both_sides_with_a_sign_a_colour_and_words(browser, 
     assert len(cells) == 2 * len(METHODS)
     words_of = {
         "better": "better than maps from other inputs",
-        "undecided": "not decided whether better than maps from other inputs",
+        "undecided": "neither clearly better nor clearly worse than maps from other inputs",
         "worse": "worse than maps from other inputs",
     }
     colours = {}
@@ -131,7 +131,7 @@ def test_skill_stands_beside_both_sides_with_a_sign_a_colour_and_words(browser, 
     assert [len(found) for found in colours.values()] == [1, 1, 1]
     assert len(set.union(*colours.values())) == len(SIGNS)
     note = browser.one(".table-notes").text
-    assert "Bold, in soundness and completeness only: clearly better than all other methods" in note
+    assert "Bold, in soundness and completeness only: clearly better than the baselines and all other" in note
     assert all(f"{SIGNS[found]} {words}" in note for found, words in words_of.items())
     title = browser.one(".standings tr[data-method='sobel'] td[data-skill='completeness_share']").get_attribute("title")
     assert title.startswith("skill −0.030")
@@ -305,7 +305,7 @@ def test_pointing_at_the_plane_tells_own_exchanged_and_skill(browser, judged, sk
         numbers = [area, area - skill, f"{sign} {shown(skill, '+')}", shown(skill - reach, "+")]
         for number in numbers:
             assert (number if isinstance(number, str) else shown(number)) in said
-    assert "completeness: not decided whether better than maps from other inputs" in said
+    assert "completeness: neither clearly better nor clearly worse than maps from other inputs" in said
     assert "soundness 2-sided: " not in said
     assert "a baseline method, which ignores the model" in said
     table, tip = browser.run(

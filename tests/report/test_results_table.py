@@ -89,7 +89,7 @@ def test_a_cell_says_what_is_behind_its_number(run):
     assert details(value=0.21, low=0.1, high=0.3, p=0.001, samples=30) == (
         start.format(" (+0.100 to +0.300): better than maps from other inputs") + ", p = 0.001, 30 samples"
     )
-    assert "(−0.100 to +0.300): not decided whether better than maps" in details(
+    assert "(−0.100 to +0.300): neither clearly better nor clearly worse than maps" in details(
         value=0.1, low=-0.1, high=0.3, samples=30
     )
     assert ": worse than maps from other inputs" in details(value=-0.2, low=-0.3, high=-0.1, samples=30)

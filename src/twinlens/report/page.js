@@ -235,7 +235,7 @@ function metricSection(metric) {
 
 function bandNote() {
   const some = content.runs.find(run =>
-    run.methods.some(method => Object.values(method.metrics).some(curve => curve.low)),
+    run.methods.some(method => Object.values(method.metrics).some(curve => curve.low?.some(isNumber))),
   );
   if (!some) return 'There are no intervals, and therefore no bands.';
   const many = some.resamples ? ` (${some.resamples} resamples)` : '';

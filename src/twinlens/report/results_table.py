@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 UNDEFINED = "–"
 DIRECTIONS = {
     "better": ("▲", "better than maps from other inputs"),
-    "undecided": ("≈", "not decided whether better than maps from other inputs"),
+    "undecided": ("≈", "neither clearly better nor clearly worse than maps from other inputs"),
     "worse": ("▼", "worse than maps from other inputs"),
 }
 """Sign and meaning of a skill."""
