@@ -96,7 +96,7 @@ def main():
     parser.add_argument("--seed", type=int, default=20261120)
     arguments = parser.parse_args()
     evaluation = tl.open_evaluation(arguments.run)
-    results, rng = evaluation.results, np.random.default_rng(arguments.seed)
+    results = evaluation.results
     groups = evaluation.reader.exchange_groups
     numbers = np.unique([groups[name] for name in evaluation.ids()], return_inverse=True)[1]
     print("| side | samples | clear | several | undecided | no recommendation | contradicted | opposite halves |")
@@ -119,6 +119,7 @@ def main():
         print(f"| {name} | all {count} | {whole.advice.outcome}: {', '.join(whole.advice.methods)} | | | | | |")
         for size in arguments.sizes:
             outcomes, wrong, opposite = Counter(), Counter(), 0
+            rng = np.random.default_rng((arguments.seed, size))  # the same draws on both sides
             for _ in range(arguments.draws // 2):
                 pairs = rng.permutation(numbers.max() + 1)[: size // 2 * 2]
                 halves = [draw(np.flatnonzero(np.isin(numbers, half))) for half in np.split(pairs, 2)]
