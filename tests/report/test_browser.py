@@ -269,7 +269,7 @@ def test_the_slider_changes_picture_text_and_chart(browser, page):
         assert text.startswith(f"{100 * shown['levels'][k]:.0f}% of the features")
         assert marker == shown["levels"][k]
         percent = 100 * answers["probability"][k]
-        assert float(probability.removesuffix(" %")) == pytest.approx(percent, abs=0.51)
+        assert float(probability.removesuffix("%")) == pytest.approx(percent, abs=0.51)
         seen.append((text, source, marker))
     assert len(set(seen)) == 3
     thumb = browser.all(".thumb")[1]
