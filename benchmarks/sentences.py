@@ -134,7 +134,7 @@ def main():
             reasons = ", ".join(f"{key} {value}" for key, value in wrong.items() if key != "any" and value)
             print(
                 f"| {name} | {size} | {share.get('clear', '0')} | {share.get('several', '0')} | "
-                f"{share.get('undecided', '0')} | {nobody:.1%} | {wrong['any'] / arguments.draws:.1%} {reasons} | "
+                f"{share.get('undecided', '0')} | {nobody:.1%} | {wrong['any'] / arguments.draws:.1%}{reasons and f' {reasons}'} | "
                 f"{opposite / (arguments.draws // 2):.1%} |",
                 flush=True,
             )
