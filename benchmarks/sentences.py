@@ -131,10 +131,10 @@ def main():
                 opposite += bool(contradictions(*halves) or contradictions(*halves[::-1]))
             share = {key: f"{value / arguments.draws:.1%}" for key, value in outcomes.items()}
             nobody = sum(outcomes[key] for key in ("no skill", "baseline")) / arguments.draws
-            reasons = ", ".join(f"{key} {value}" for key, value in wrong.items() if key != "any" and value)
+            reasons = "".join(f", {key} {value}" for key, value in wrong.items() if key != "any" and value)
             print(
                 f"| {name} | {size} | {share.get('clear', '0')} | {share.get('several', '0')} | "
-                f"{share.get('undecided', '0')} | {nobody:.1%} | {wrong['any'] / arguments.draws:.1%}{reasons and f' {reasons}'} | "
+                f"{share.get('undecided', '0')} | {nobody:.1%} | {wrong['any'] / arguments.draws:.1%}{reasons} | "
                 f"{opposite / (arguments.draws // 2):.1%} |",
                 flush=True,
             )
