@@ -6,8 +6,12 @@ RUN is a run of the headline pair with `control_share=1`. Its results on all sam
 samples that exchanged their maps are drawn without replacement, and everything is computed again from the stored probes
 of these samples. A draw contradicts the truth where it
 - recommends a method alone that is clearly worse than another method with skill, or than a baseline, by all samples,
-- calls methods apart by less than the margin that are further apart, or the maps of a method no better than those of
-  other inputs although their skill is beyond the margin.
+- recommends no method because of a baseline that its best method clearly beats by more than the margin,
+- calls methods apart by less than the margin that are further apart, or says that a method lacks skill although it is
+  beyond the margin,
+- has a verdict on two methods in the other direction, or says that they differ by less than the margin and they do not.
+
+Two disjoint draws are opposite where one contradicts the other, both read as above.
 """
 
 import argparse
@@ -16,10 +20,10 @@ from collections import Counter
 import numpy as np
 
 import twinlens as tl
-from twinlens.statistics.advice import advise, refuted
+from twinlens.statistics.advice import advise, judge_skill
 from twinlens.statistics.bootstrap import bootstrap
 from twinlens.statistics.comparison import compare_areas
-from twinlens.statistics.margin import MARGIN
+from twinlens.statistics.margin import MARGIN, within_margin
 
 
 class Sample:
@@ -44,25 +48,41 @@ class Sample:
         """Whether another method with skill, or a baseline, is clearly better."""
         better = [p.second for p in self.pairs if p.first == name and (p.difference.high or 0) < 0]
         better += [p.first for p in self.pairs if p.second == name and (p.difference.low or 0) > 0]
-        return any(other in self.baselines or not refuted(self.skills[other]) for other in better)
+        return any(other in self.baselines or judge_skill(self.skills[other]) is not False for other in better)
 
     def apart(self, names):
         """Whether some of these methods are clearly further apart than the margin."""
-        return any(
-            abs(p.difference.value) > MARGIN and p.decided for p in self.pairs if {p.first, p.second} <= set(names)
-        )
+        return any(beyond(p.difference) for p in self.pairs if {p.first, p.second} <= set(names))
+
+    def ahead(self, name, other):
+        """Whether a method is clearly better than another one by more than the margin."""
+        signs = {(p.first, p.second): p.difference for p in self.pairs}
+        one, turned = signs.get((name, other)), signs.get((other, name))
+        return bool((one and one.low is not None and one.low > MARGIN) or (turned and (turned.high or 0) < -MARGIN))
+
+
+def beyond(difference):
+    """Whether a difference is clearly larger than the margin."""
+    return difference.interval is not None and (difference.low > MARGIN or difference.high < -MARGIN)
 
 
 def contradictions(few, whole):
-    """What a draw says that all samples contradict."""
+    """What a draw says that all samples, or another draw, contradict."""
     advice, wrong = few.advice, []
     if advice.outcome == "clear" and whole.beaten(advice.methods[0]):
         wrong.append("recommended")
+    if advice.outcome == "baseline" and advice.samples is None and whole.ahead(advice.methods[0], advice.against):
+        wrong.append("behind a baseline")
     if advice.outcome == "several" and advice.samples is None and whole.apart(advice.methods):
         wrong.append("apart by less than the margin")
     for name, skill in few.skills.items():
-        if name not in few.baselines and refuted(skill) and whole.skills[name].low > MARGIN:
-            wrong.append("no skill")
+        if name not in few.baselines and judge_skill(skill) is False and whole.skills[name].low > MARGIN:
+            wrong.append("lacks skill")
+    for one, other in zip(few.pairs, whole.pairs, strict=True):
+        if one.decided and other.decided and one.difference.value * other.difference.value < 0:
+            wrong.append("verdict turned")
+        if within_margin(one.difference) and beyond(other.difference):
+            wrong.append("verdict apart by less than the margin")
     return wrong
 
 
@@ -76,11 +96,11 @@ def main():
     parser.add_argument("--seed", type=int, default=20261120)
     arguments = parser.parse_args()
     evaluation = tl.open_evaluation(arguments.run)
-    results, rng = evaluation.results, np.random.default_rng(arguments.seed)
+    results = evaluation.results
     groups = evaluation.reader.exchange_groups
     numbers = np.unique([groups[name] for name in evaluation.ids()], return_inverse=True)[1]
-    print("| side | samples | clear | several | undecided | no recommendation | contradicted |")
-    print("|---|---|---|---|---|---|---|")
+    print("| side | samples | clear | several | undecided | no recommendation | contradicted | opposite halves |")
+    print("|---|---|---|---|---|---|---|---|")
     for name in results.sides:
         metric = evaluation.metric_values[name]
         tables = {}
@@ -96,22 +116,26 @@ def main():
             return Sample(*arguments_of, index, results.baselines, groups, arguments.resamples)
 
         whole = draw(np.arange(count))
-        print(f"| {name} | all {count} | {whole.advice.outcome}: {', '.join(whole.advice.methods)} | | | | |")
+        print(f"| {name} | all {count} | {whole.advice.outcome}: {', '.join(whole.advice.methods)} | | | | | |")
         for size in arguments.sizes:
-            outcomes, wrong = Counter(), Counter()
-            for _ in range(arguments.draws):
-                pairs = rng.choice(numbers.max() + 1, size // 2, replace=False)
-                few = draw(np.flatnonzero(np.isin(numbers, pairs)))
-                outcomes[few.advice.outcome] += 1
-                reasons = contradictions(few, whole)
-                wrong["any"] += bool(reasons)
-                wrong.update(reasons)
+            outcomes, wrong, opposite = Counter(), Counter(), 0
+            rng = np.random.default_rng((arguments.seed, size))  # the same draws on both sides
+            for _ in range(arguments.draws // 2):
+                pairs = rng.permutation(numbers.max() + 1)[: size // 2 * 2]
+                halves = [draw(np.flatnonzero(np.isin(numbers, half))) for half in np.split(pairs, 2)]
+                for few in halves:
+                    outcomes[few.advice.outcome] += 1
+                    reasons = contradictions(few, whole)
+                    wrong["any"] += bool(reasons)
+                    wrong.update(reasons)
+                opposite += bool(contradictions(*halves) or contradictions(*halves[::-1]))
             share = {key: f"{value / arguments.draws:.1%}" for key, value in outcomes.items()}
             nobody = sum(outcomes[key] for key in ("no skill", "baseline")) / arguments.draws
-            reasons = ", ".join(f"{key} {value}" for key, value in wrong.items() if key != "any" and value)
+            reasons = "".join(f", {key} {value}" for key, value in wrong.items() if key != "any" and value)
             print(
                 f"| {name} | {size} | {share.get('clear', '0')} | {share.get('several', '0')} | "
-                f"{share.get('undecided', '0')} | {nobody:.1%} | {wrong['any'] / arguments.draws:.1%} {reasons} |",
+                f"{share.get('undecided', '0')} | {nobody:.1%} | {wrong['any'] / arguments.draws:.1%}{reasons} | "
+                f"{opposite / (arguments.draws // 2):.1%} |",
                 flush=True,
             )
 

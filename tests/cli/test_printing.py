@@ -1,11 +1,15 @@
 """What the commands print about a run."""
 
+import dataclasses
 import re
 
+import pandas as pd
 import pytest
 
 from tests.report.runs import changed, make_run, shared_run, with_curve, with_skills
-from twinlens.cli.printing import print_evaluation, print_runs
+from twinlens.cli.printing import print_differences, print_evaluation, print_runs, print_selftest
+from twinlens.data.samples import Skipped
+from twinlens.run.run_comparison import compare_evaluations
 from twinlens.statistics.advice import Advice
 from twinlens.support.estimate import Estimate
 
@@ -62,6 +66,12 @@ def test_a_run_ends_with_a_sentence_per_side_its_notes_and_the_page(judged, prin
     assert lines[-1] == f"Page: {judged.path / 'report.html'}"
 
 
+def test_skipped_samples_are_a_line_above_the_table(judged, printed):
+    skipped = (Skipped(id="x", reason="x.png is cut off."), Skipped(id="y", reason="y.png is empty."))
+    data = dataclasses.replace(judged.results.data, skipped=skipped)
+    assert printed(changed(judged, data=data))[1] == "Skipped: 2 samples; the first: x.png is cut off."
+
+
 def test_what_is_undecided_about_other_methods_is_one_note(judged, printed):
     unclear = Estimate(value=0.03, low=-0.02, high=0.08, samples=10)
     methods = {**judged.results.methods, "other": judged.results.methods["saliency"]}
@@ -93,6 +103,30 @@ def test_several_runs_are_one_table_with_one_legend(judged, tmp_path, capsys):
     for run in (judged, other):
         assert f"{run.path}: {run.title}. Soundness" in text.replace("- ", "-")
     assert f"twinlens report {judged.path} {other.path} --table markdown --columns all" in text
+
+
+def test_differences_between_runs_have_a_legend_and_name_the_columns_that_do_not_fit(judged, tmp_path, capsys):
+    other = make_run(tmp_path / "other", seed=1, performance="probability")
+    runs = {"one": judged, "two": other}
+    print_differences(compare_evaluations(runs, resamples=50), [judged, other], verdicts=True)
+    text = " ".join(capsys.readouterr().out.split())
+    assert (
+        "Differences between the runs, the first minus the second; below, 95% intervals that hold simultaneously for "
+        "all methods; bold: significant." in text
+    )
+    assert re.search(r"More columns \([^)]*insertion\) are on the page", text)
+
+
+def test_a_selftest_has_a_row_per_metric_and_method(capsys):
+    row = {"metric": "soundness_rank", "method": "a", "share 0": 0.8, "share 1": 0.5, "correlation": -1.0}
+    ends = {"departure": 0.01, "departure_low": -0.01, "departure_high": 0.03, "difference": -0.3}
+    more = {"difference_low": -0.4, "difference_high": -0.2, "blurred": -0.1, "blurred_low": -0.2, "blurred_high": 0.0}
+    print_selftest(pd.DataFrame([row | ends | more]), 30)
+    text = " ".join(capsys.readouterr().out.split())
+    assert text.startswith("30 samples; below, the share of exchanged maps in the mixture")
+    assert "metric method 0 1 Spearman off the line blurred" in text
+    assert "a 0.800 0.500 -1.000 +0.010 ± 0.020 -0.100 ± 0.100" in text
+    assert "Blurred: how much better a blurred copy scores than the map. 95% intervals." in text
 
 
 def test_numbers_above_one_keep_their_digits(judged, printed):

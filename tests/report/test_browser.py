@@ -30,7 +30,7 @@ from twinlens.report.page import _SCRIPTS, build_page, read_part
 from twinlens.report.run_summary import describe_run
 from twinlens.report.styles import method_styles
 from twinlens.run.check_records import Check, CheckColumn, MethodCheck, store_check
-from twinlens.run.wording import describe_power, find_headlines
+from twinlens.run.wording import describe_power, split_headlines
 from twinlens.statistics.advice import Advice
 from twinlens.support.estimate import Estimate
 from twinlens.support.fields import to_json
@@ -117,7 +117,7 @@ def test_skill_stands_beside_both_sides_with_a_sign_a_colour_and_words(browser, 
     assert len(cells) == 2 * len(METHODS)
     words_of = {
         "better": "better than maps from other inputs",
-        "undecided": "not decided whether better than maps from other inputs",
+        "undecided": "neither clearly better nor clearly worse than maps from other inputs",
         "worse": "worse than maps from other inputs",
     }
     colours = {}
@@ -131,7 +131,7 @@ def test_skill_stands_beside_both_sides_with_a_sign_a_colour_and_words(browser, 
     assert [len(found) for found in colours.values()] == [1, 1, 1]
     assert len(set.union(*colours.values())) == len(SIGNS)
     note = browser.one(".table-notes").text
-    assert "Bold, in soundness and completeness only: clearly better than all other methods" in note
+    assert "Bold, in soundness and completeness only: clearly better than the baselines and all other" in note
     assert all(f"{SIGNS[found]} {words}" in note for found, words in words_of.items())
     title = browser.one(".standings tr[data-method='sobel'] td[data-skill='completeness_share']").get_attribute("title")
     assert title.startswith("skill −0.030")
@@ -206,9 +206,15 @@ def test_the_plane_has_no_arrows_without_a_control(browser, run, tmp_path):
 
 def test_headlines_are_a_list_on_top_and_warnings_are_a_line_each(browser, judged, tmp_path):
     warnings = ("sobel: 3 maps are odd at 0.5. Use others.", "random: 4 maps are odd at 0.5. Use others.", "One. Two.")
-    browser.open(write_report([changed(judged, warnings=warnings)], tmp_path / "r.html"))
-    headlines = browser.run("return [...document.querySelectorAll('.headlines li')].map(li => li.innerText)")
-    assert headlines == find_headlines(judged.results)
+    advice = {"soundness_rank": Advice(outcome="clear", methods=("saliency",))}
+    judged = changed(judged, warnings=warnings, advice=advice)
+    browser.open(write_report([judged], tmp_path / "r.html"))
+    read = "return [...document.querySelectorAll('{}')].map(e => e.innerText)"
+    advised, others = split_headlines(judged.results)
+    assert browser.run(read.format(".headlines li")) == advised
+    remarks = browser.run(read.format(".remark"))
+    assert remarks[: len(others)] == [text.replace("`", "") for text in others]
+    assert browser.run(read.format(".remark code")) == re.findall("`(.+?)`", " ".join(others)) != []
     tops = browser.run(
         "return ['.headlines', '.warnings', '.standings', '.verdicts'].map("
         "e => document.querySelector(e).getBoundingClientRect().top)"
@@ -260,10 +266,10 @@ def test_the_slider_changes_picture_text_and_chart(browser, page):
         k = int(slider.get_attribute("value"))
         text, source, probability, marker = state()
         assert source == answers["view"]["frames"][k]
-        assert text.startswith(f"{100 * shown['levels'][k]:.0f} % of the features")
+        assert text.startswith(f"{100 * shown['levels'][k]:.0f}% of the features")
         assert marker == shown["levels"][k]
         percent = 100 * answers["probability"][k]
-        assert float(probability.removesuffix(" %")) == pytest.approx(percent, abs=0.51)
+        assert float(probability.removesuffix("%")) == pytest.approx(percent, abs=0.51)
         seen.append((text, source, marker))
     assert len(set(seen)) == 3
     thumb = browser.all(".thumb")[1]
@@ -299,7 +305,7 @@ def test_pointing_at_the_plane_tells_own_exchanged_and_skill(browser, judged, sk
         numbers = [area, area - skill, f"{sign} {shown(skill, '+')}", shown(skill - reach, "+")]
         for number in numbers:
             assert (number if isinstance(number, str) else shown(number)) in said
-    assert "completeness: not decided whether better than maps from other inputs" in said
+    assert "completeness: neither clearly better nor clearly worse than maps from other inputs" in said
     assert "soundness 2-sided: " not in said
     assert "a baseline method, which ignores the model" in said
     table, tip = browser.run(
@@ -424,7 +430,7 @@ def test_methods_are_told_with_their_options(browser, tmp_path):
 
 def test_the_page_says_how_sure_it_can_be(browser, run, page):
     browser.open(page)
-    assert browser.one(".certainty").text == describe_power(run.results, run.comparison())
+    assert browser.all(".remark")[-1].text == describe_power(run.results, run.comparison())
 
 
 def test_everything_can_be_reached_by_keyboard_with_a_visible_focus(browser, page):

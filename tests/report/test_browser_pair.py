@@ -92,7 +92,7 @@ def test_soundness_is_drawn_against_completeness(browser, paired, pair_page, wid
         assert marked == pytest.approx([0.1, 0.25, 0.5, 1.0])
         assert max(data, key=lambda point: point["symbolSize"]) == data[-1]
     assert texts.count("chance") == 1
-    assert [share for share in texts if share.endswith(" %")] == ["10 %", "25 %", "50 %"]
+    assert [share for share in texts if share.endswith("%")] == ["10%", "25%", "50%"]
     assert all((method in texts) == named for method in METHODS)
     browser.one(".legend button[data-method='sobel']").click()
     assert "sobel" not in dict(browser.series())["tradeoff"]
@@ -113,12 +113,12 @@ def test_the_trade_off_tells_its_values_and_has_a_table(browser, paired, pair_pa
         )
     ):
         assert time.monotonic() < deadline
-    assert re.search(rf"sobel\s+{sound.values[k]:.3f}\s+{100 * sound.levels[k]:.0f} % of the features", said)
+    assert re.search(rf"sobel\s+{sound.values[k]:.3f}\s+{100 * sound.levels[k]:.0f}% of the features", said)
     browser.one("#tradeoff summary").click()
     heads = browser.run("return [...document.querySelectorAll('#tradeoff th[scope=col]')].map(th => th.textContent)")
     assert [head.rsplit(" ", 1)[1] for head in heads[1:]] == [
-        *("10\u00a0%", "25\u00a0%", "50\u00a0%", "100\u00a0%"),
-        *("10\u00a0%", "25\u00a0%", "50\u00a0%"),
+        *("10%", "25%", "50%", "100%"),
+        *("10%", "25%", "50%"),
     ]
     row = browser.run(
         "return [...document.querySelectorAll('#tradeoff tr[data-method=sobel] td > span')].map(e => e.textContent)"

@@ -2,16 +2,19 @@
 
 from types import SimpleNamespace
 
-from tests.report.runs import changed, make_run
+from tests.report.runs import changed, make_run, with_curve
 from twinlens.report.results_table import (
     describe_columns,
     describe_options,
     describe_settings,
+    differences_table,
     method_options,
     method_title,
     results_table,
 )
 from twinlens.run.manifest import MethodRecord
+from twinlens.statistics.contrasts import RunPair
+from twinlens.support.estimate import Estimate
 
 
 def test_columns_have_the_chance_level_of_their_metric(paired):
@@ -72,6 +75,72 @@ RECORDS = {
     "lrp": MethodRecord(maps="5678"),
     "gone": MethodRecord(method="gone", options={"steps": 3}),
 }
+
+
+def test_a_cell_says_what_is_behind_its_number(run):
+    def details(**numbers):
+        curve = with_curve(run, "saliency", "soundness_rank", skill=Estimate(**numbers))
+        table = results_table([curve], ["run"])
+        [row] = [row for row in table.rows if row.method == "saliency"]
+        return row.cells[1].details
+
+    control = run.results.methods["saliency"].metrics["soundness_rank"].control.value
+    start = f"skill +0.210{{}}, exchanged {control:.3f}"
+    assert details(value=0.21, low=0.1, high=0.3, p=0.001, samples=30) == (
+        start.format(" (+0.100 to +0.300): better than maps from other inputs") + ", p = 0.001, 30 samples"
+    )
+    assert "(−0.100 to +0.300): neither clearly better nor clearly worse than maps" in details(
+        value=0.1, low=-0.1, high=0.3, samples=30
+    )
+    assert ": worse than maps from other inputs" in details(value=-0.2, low=-0.3, high=-0.1, samples=30)
+    few = ", no interval and no p-value with fewer than 12 samples, 8 samples"
+    assert details(value=0.21, samples=8) == start.format("") + few
+    sparse = results_table([run], ["run"]).rows[0].cells[-1]
+    assert sparse.details == f"{sparse.estimate.samples} samples have a value"
+
+
+def test_the_line_below_the_table_says_where_intervals_are(run):
+    table = results_table([run], ["run"]).select(["headline"])
+    assert describe_columns(table).startswith("↑ more is better; below, 95% intervals. ")
+    assert describe_columns(table, "inline").startswith("↑ more is better; in brackets, 95% intervals. ")
+    assert describe_columns(table, "none").startswith("↑ more is better. ")
+    few = run
+    for method in run.methods:
+        for metric in ("soundness_rank", "completeness_share"):
+            few = with_curve(few, method, metric, area=Estimate(value=0.5, samples=9))
+    text = describe_columns(results_table([few], ["run"]).select(["headline"]))
+    assert text.startswith("↑ more is better; no intervals with fewer than 10 samples. ")
+    clear = changed(run, advice={"soundness_rank": SimpleNamespace(outcome="clear", methods=("saliency",))})
+    assert describe_columns(results_table([clear], ["run"])).endswith(
+        " Bold: clearly better than the baselines and all other methods with skill."
+    )
+    assert describe_columns(table).endswith(
+        " Nothing is bold: no method is clearly better than the baselines and all other methods with skill."
+    )
+
+
+def test_a_difference_between_runs_says_how_sure_it_is(run):
+    def details(quantity="area", paired=True, samples=(50, 50), **numbers):
+        pair = RunPair(
+            metric="soundness_rank",
+            first="a",
+            second="b",
+            method="saliency",
+            quantity=quantity,
+            difference=Estimate(samples=min(samples), **numbers),
+            p_alone=0.004,
+            paired=paired,
+            samples=samples,
+            higher_is_better=True,
+        )
+        [row] = differences_table([pair], [run.results]).rows
+        return row.cells[0].details
+
+    assert details(value=0.1, low=0.05, high=0.15, p=0.01) == "p = 0.010, by itself 0.004, 50 samples, paired"
+    few = details(value=0.1, paired=False, samples=(9, 30))
+    assert few == "no interval and no p-value with fewer than 10 samples, 9 and 30 independent samples"
+    assert details("skill", value=0.1, samples=(11, 11)).startswith("no interval and no p-value with fewer than 12 sam")
+    assert details(value=0.1) == "without an interval, 50 samples, paired"
 
 
 def test_titles_and_options_of_methods():

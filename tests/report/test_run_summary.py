@@ -10,6 +10,7 @@ from tests.report.runs import METHODS, changed, content_of, image_samples, make_
 from twinlens.report import write_report
 from twinlens.report.explorer import describe_samples
 from twinlens.report.run_summary import describe_run
+from twinlens.run.results import StoppingResults
 from twinlens.run.wording import find_warnings, group_warnings
 from twinlens.statistics.bootstrap import bootstrap
 from twinlens.statistics.comparison import _pareto
@@ -199,6 +200,9 @@ def test_a_run_of_one_sample_and_one_method_says_so(tmp_path):
     said = [group["line"] for group in shown["warnings"]]
     assert "One sample only" in said
     assert "One method only" in said
+    alone, single = evaluation.results.warnings[:2]
+    assert alone == "One sample only: the results do not generalise to other samples."
+    assert single == "One method only: there is nothing to compare it with. Add at least the baseline `random`."
     assert not any("maps from other inputs" in sentence for sentence in shown["headlines"])  # there are none
     assert [sample["reason"] for sample in shown["explorer"]["samples"]] == ["High false attribution"]
 
@@ -308,19 +312,35 @@ def test_methods_are_shown_with_their_options(tmp_path):
     assert all(each["seconds"] is None or each["seconds"] >= 0 for each in about.values())
 
 
+def test_the_page_says_how_a_run_stopped_and_what_its_features_are(run):
+    stopping = StoppingResults(
+        until="0.05", met=True, widest=0.04, samples=12, of=40, look=2, looks=4, confidence=0.98, spent=0.031
+    )
+    data = dataclasses.replace(run.results.data, feature_kind="channels")
+    shown = describe_run(changed(run, stopping=stopping, data=data), "r")
+    sentence = "Stopped after 12 of 40 samples: every interval within ±0.05, 2 of 4 looks."
+    assert sentence in shown["remarks"]
+    facts = dict(shown["facts"])
+    assert facts["Until"] == (
+        f"{sentence} Intervals hold simultaneously for all looks: each has a confidence of 98.0%, and 3.1% of the 5% "
+        "are spent."
+    )
+    assert facts["Features"] == "channels of positions"
+
+
 def test_the_page_says_how_small_a_difference_the_samples_show(run, tmp_path):
-    shown = describe_run(run, "r")["certainty"]
+    shown = describe_run(run, "r")["remarks"]
     sizes = {
         metric: visible_difference(pair.difference for pair in run.comparison().pairs if pair.metric == metric)
         for metric in run.results.sides
     }
-    [text] = shown
+    text = shown[-1]
     numbers = [float(number) for number in re.findall(r"0\.\d+", text)]
     assert text.startswith("12 samples are enough to see differences of about ")
     assert text.endswith(" in completeness.")
     for number, size in zip(numbers, sizes.values(), strict=True):
         assert size <= number <= 1.1 * size
     alone = make_run(tmp_path / "run", samples=image_samples(4), methods=["saliency"], metrics=["soundness_rank"])
-    assert describe_run(alone, "r")["certainty"] == []  # no other method
+    assert describe_run(alone, "r")["remarks"] == []  # no other method
     paper = make_run(tmp_path / "paper", samples=image_samples(4), metrics=["soundness"])
-    assert describe_run(paper, "r")["certainty"] == []  # no interval
+    assert describe_run(paper, "r")["remarks"] == []  # no interval

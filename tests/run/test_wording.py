@@ -6,7 +6,8 @@ import pytest
 
 from tests.report.runs import changed, shared_run, with_curve
 from twinlens.data.samples import Skipped
-from twinlens.run.wording import find_headlines, find_warnings
+from twinlens.run.results import StoppingResults
+from twinlens.run.wording import describe_stopping, find_headlines, find_warnings
 from twinlens.statistics.advice import Advice
 from twinlens.statistics.verdicts import Comparison, Pair, Rank
 from twinlens.support.estimate import Estimate
@@ -39,8 +40,8 @@ def said(run, outcome, methods, *, metric="soundness_rank", **entries):
 
 def test_a_clear_choice(run):
     assert said(run, "clear", ("a",)) == (
-        "Where nothing may be falsely blamed, use a: soundness 0.800, skill +0.210, clearly better than all other "
-        "methods and the baseline random."
+        "Where nothing may be falsely blamed, use a: soundness 0.800, skill +0.210, clearly better than the "
+        "baseline random and all other methods with skill."
     )
     assert said(run, "clear", ("a",), metric="completeness_share").startswith(
         "Where nothing may be missed, use a: comp"
@@ -49,29 +50,43 @@ def test_a_clear_choice(run):
     assert said(changed(run, methods=names), "clear", ("a",)).endswith("clearly better than the baseline random.")
     both = changed(run, methods={**names, "centre": run.results.methods["random"]})
     assert said(both, "clear", ("a",)).endswith("clearly better than the baselines random and centre.")
-    alone = changed(run, methods={"a": run.results.methods["a"]})
-    assert said(alone, "clear", ("a",)).endswith("with no other method to compare it with.")
     unknown = with_curve(run, "a", "soundness_rank", skill=None)
     assert said(unknown, "clear", ("a",)).startswith(
-        "Where nothing may be falsely blamed, use a: soundness 0.800, clearly"
+        "Where nothing may be falsely blamed, use a: soundness 0.800, skill not measured, clearly"
+    )
+
+
+def test_a_clear_choice_need_not_beat_methods_without_skill(run):
+    lacking = Estimate(value=0.0, low=-0.01, high=0.01, samples=150)
+    higher = with_curve(run, "b", "soundness_rank", skill=lacking)  # of value 0.85, above that of a
+    assert said(higher, "clear", ("a",)).endswith(
+        "clearly better than the baseline random and all other methods with skill."
     )
 
 
 def test_several_methods(run):
-    start = "Where nothing may be falsely blamed, use "
+    start, better = "Where nothing may be falsely blamed, use ", "clearly better than the baseline random"
     assert said(run, "several", ("a", "c"), samples=1200) == (
-        f"{start}a or c: soundness 0.800 and 0.700, not clearly apart with 300 samples; about 1,200 would decide."
+        f"{start}a or c: soundness 0.800 and 0.700, {better}, but not clearly apart with 300 samples; about 1,200 "
+        "would decide."
     )
-    assert said(run, "several", ("a", "c")) == f"{start}a or c: soundness 0.800 and 0.700, apart by less than 0.02."
+    assert said(run, "several", ("a", "c")) == (
+        f"{start}a or c: soundness 0.800 and 0.700, {better}, and apart by less than 0.02."
+    )
     assert said(run, "several", ("a",), against="b", samples=400) == (
-        f"{start}a: soundness 0.800; b is not clearly worse, but its skill is not decided."
+        f"{start}a: soundness 0.800, {better}; b is not clearly worse, but its skill is not decided."
     )
 
 
 def test_nobody_can_be_recommended(run):
     start = "Where nothing may be falsely blamed, no method can be recommended"
     assert said(run, "baseline", ("c",), against="random") == (
-        f"{start}: c, the best method, has soundness 0.700 and is not better than the baseline random (0.500). "
+        f"{start}: c, the best method, has soundness 0.700 and is apart from the baseline random (0.500) by less than "
+        "0.02. Try others: `twinlens methods` lists them."
+    )
+    ahead = with_curve(run, "random", "soundness_rank", area=Estimate(value=0.75, samples=300))
+    assert said(ahead, "baseline", ("c",), against="random") == (
+        f"{start}: c, the best method, has soundness 0.700 and is behind the baseline random (0.750). "
         "Try others: `twinlens methods` lists them."
     )
     assert said(run, "baseline", ("c",), against="random", samples=900) == (
@@ -79,7 +94,7 @@ def test_nobody_can_be_recommended(run):
         "about 900 would decide."
     )
     assert said(run, "no skill", ("c", "b")) == (
-        f"{start}: in soundness, maps of c and b are no better than maps from other inputs. "
+        f"{start}: in soundness, maps of c and b are better than maps from other inputs by less than 0.02, if at all. "
         "Try others: `twinlens methods` lists them."
     )
     assert said(run, "undecided", ("b",), samples=1200) == (
@@ -91,6 +106,9 @@ def test_nobody_can_be_recommended(run):
         f"{start}: soundness has no interval here. Its best value is 0.850 (b). Add --metrics headline."
     )
     alone = changed(run, methods={name: run.results.methods[name] for name in ("c", "random")})
+    assert "other inputs; about 900 would decide." in said(
+        with_curve(run, "b", "soundness_rank", skill=None), "undecided", ("b",), samples=900
+    )
     alone = with_curve(alone, "random", "soundness_rank", area=Estimate(value=0.9, samples=300))
     assert "(random, a baseline)" in said(alone, "no interval", ("c",))
 
@@ -120,13 +138,27 @@ def test_a_recommendation_says_which_baselines_are_missing(run):
     why = "where a baseline does as well, a map says little about the model."
     assert last(run) == f"The only baseline is random. Add centre and sobel: {why}"
     methods = run.results.methods
-    none = changed(run, methods={"a": methods["a"]})
-    assert last(none, "several") == f"No baseline was measured. Add random, centre and sobel: {why}"
     assert "baseline" not in last(run, "no interval")  # nothing is recommended
     assert "Add" not in last(changed(run, methods={**methods, "centre": methods["random"]}))
     rows = dataclasses.replace(run.results.data, shape=(30,))  # positions of a table have no neighbours
     assert "Add" not in last(changed(run, data=rows))
-    assert last(changed(none, data=rows)) == f"No baseline was measured. Add random: {why}"
+
+
+def test_without_baselines_the_sentence_says_which_to_add(run):
+    alone = changed(run, methods={name: run.results.methods[name] for name in "ab"})
+    start = (
+        "Where nothing may be falsely blamed, no method can be recommended yet, because no baseline was measured: add"
+    )
+    top = "The best value so far is that of b: soundness 0.850, skill +0.030."
+    assert said(alone, "no baseline", ("b", "a")) == f"{start} random, centre and sobel. {top}"
+    rows = dataclasses.replace(run.results.data, shape=(30,))
+    assert said(changed(alone, data=rows), "no baseline", ("b", "a")) == f"{start} random. {top}"
+    assert (
+        find_headlines(
+            changed(alone, advice={"soundness_rank": Advice(outcome="no baseline", methods=("b", "a"))}).results
+        )[1:]
+        == []
+    )
 
 
 def test_a_recommendation_names_the_imputer_under_which_it_holds(run):
@@ -134,8 +166,8 @@ def test_a_recommendation_names_the_imputer_under_which_it_holds(run):
         return find_headlines(changed(run, advice={"soundness_rank": Advice(outcome=outcome, methods=("a",))}).results)
 
     said = (
-        "The recommendation holds under the imputer linear; others can reverse it: `twinlens check imputers` compares "
-        "them."
+        "All of this was measured with the imputer linear. Another one can reverse a recommendation: `twinlens check "
+        "imputers` compares them."
     )
     assert said in sentences(run)
     assert said in sentences(run, "several")
@@ -154,6 +186,41 @@ def test_warnings_about_the_run_itself(run):
         assert f"{said} skipped. The first: x.png is cut off." in find_warnings(changed(run, data=data).results)
     nothing = "No method is complete yet: start the run again with the same command to resume it."
     assert nothing in find_warnings(changed(run, methods={}, advice={}).results)
+    only = "Baseline methods only: add methods that explain the model."
+    baselines = dict.fromkeys(("random", "centre"), run.results.methods["random"])
+    assert only in find_warnings(changed(run, methods=baselines).results)
+    assert only not in find_warnings(run.results)
+
+
+def test_why_a_run_stopped():
+    def said(until, *, met, widest, samples=128):
+        return describe_stopping(
+            StoppingResults(
+                until=until,
+                met=met,
+                widest=widest,
+                samples=samples,
+                of=1200,
+                look=2,
+                looks=4,
+                confidence=0.98,
+                spent=0.03,
+            )
+        )
+
+    assert said("0.05", met=True, widest=0.04) == (
+        "Stopped after 128 of 1,200 samples: every interval within ±0.05, 2 of 4 looks."
+    )
+    assert said("decided:0.1", met=True, widest=0.0) == (
+        "Stopped after 128 of 1,200 samples: every comparison decided or within ±0.1, 2 of 4 looks."
+    )
+    assert said("0.05", met=False, widest=0.07, samples=1200) == (
+        "All 1,200 samples were measured, not enough for ±0.05: the widest interval is ±0.070, 2 looks."
+    )
+    assert said("decided:0.1", met=False, widest=0.15) == (
+        "128 of 1,200 samples were measured, not enough for ±0.1: differences up to 0.150 are undecided, 2 looks."
+    )
+    assert said("0.05", met=False, widest=None).endswith("not enough for ±0.05: there is no interval, 2 looks.")
 
 
 def test_a_method_can_be_more_complete():
@@ -174,7 +241,7 @@ def test_a_method_can_be_more_complete():
 def test_skills_that_are_none_or_not_decided(run):
     advice = {"soundness_rank": Advice(outcome="clear", methods=("a",))}
     assert find_headlines(changed(run, advice=advice).results)[1:3] == [
-        "In soundness, maps of c are no better than maps from other inputs.",
+        "In soundness, maps of c are better than maps from other inputs by less than 0.02, if at all.",
         "In soundness, it is not decided with 300 samples whether maps of b are better than maps from other inputs; "
         "about 1,200 would decide.",
     ]

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from twinlens.statistics.advice import Advice, advise, refuted
+from twinlens.statistics.advice import Advice, advise, judge_skill
 from twinlens.statistics.margin import MARGIN, samples_needed
 from twinlens.statistics.verdicts import Contrast
 from twinlens.support.estimate import Estimate
@@ -55,7 +55,7 @@ def test_a_higher_value_of_undecided_skill_prevents_a_recommendation():
     advice = choice({"a": 0.8, "b": 0.6, "random": 0.5}, skills)
     assert (advice.outcome, advice.methods) == ("undecided", ("a", "b"))
     assert advice.samples == samples_needed(skills["a"]) == 450
-    # Once its skill is refuted, the other one is clear.
+    # Once it is known to lack skill, the other one is clear.
     assert choice({"a": 0.8, "b": 0.6, "random": 0.5}, {"a": 0.0, "b": 0.1}) == Advice(outcome="clear", methods=("b",))
 
 
@@ -106,11 +106,47 @@ def test_few_samples_and_missing_intervals_decide_nothing():
 
 
 @pytest.mark.parametrize(
-    ("skill", "none"),
-    [(estimate(0.0, 0.02), True), (estimate(0.011, 0.01), False), (estimate(-0.1), True), (None, False)],
+    ("skill", "judged"),
+    [
+        (estimate(0.3), True),
+        (estimate(0.011, 0.01), True),  # beyond the margin at one end
+        (estimate(0.0, 0.02), False),
+        (estimate(0.01, 0.005), False),  # clear, and less than what matters
+        (estimate(-0.1), False),
+        (estimate(0.05, 0.1), None),
+        (Estimate(value=0.3, samples=9), None),
+        (None, None),
+    ],
 )
-def test_a_skill_is_refuted_only_within_the_margin_or_below_zero(skill, none):
-    assert refuted(skill) is none
+def test_a_skill_is_lacking_only_within_the_margin_or_below_zero(skill, judged):
+    assert judge_skill(skill) is judged
+
+
+def test_a_skill_within_the_margin_recommends_nobody():
+    """With thousands of samples, skill of +0.01 is clear and does not matter."""
+    assert choice({"a": 0.8, "random": 0.5}, {"a": estimate(0.01, 0.005)}).outcome == "no skill"
+    advice = choice({"a": 0.8, "b": 0.7, "random": 0.5}, {"a": estimate(0.01, 0.005), "b": 0.2})
+    assert advice == Advice(outcome="clear", methods=("b",))
+
+
+def test_without_a_baseline_nothing_is_recommended():
+    assert choice({"a": 0.8, "b": 0.6}, {"a": 0.3, "b": 0.2}, baselines=()) == Advice(
+        outcome="no baseline", methods=("a", "b")
+    )
+    assert choice({"a": 0.8}, {"a": 0.3}, baselines=()).outcome == "no baseline"
+    assert choice({"a": 0.8, "b": 0.6}, samples=9, baselines=()).outcome == "few samples"
+
+
+def test_the_named_baseline_is_one_that_is_not_beaten():
+    """The lower baseline may have the wider interval."""
+    values = {"a": 0.8, "sobel": 0.7, "centre": 0.6}
+    contrasts = [
+        Contrast(metric="m", first="a", second="sobel", difference=estimate(0.1, 0.05), p_alone=None),
+        Contrast(metric="m", first="a", second="centre", difference=estimate(0.2, 0.3), p_alone=None),
+    ]
+    areas = {name: estimate(value) for name, value in values.items()}
+    advice = advise(areas, {}, contrasts, baselines=("sobel", "centre"))
+    assert (advice.outcome, advice.against, advice.samples) == ("baseline", "centre", 230)
 
 
 def test_samples_that_would_decide():

@@ -280,12 +280,17 @@ def test_what_cannot_be_compared_is_refused(measured):
     with pytest.raises(ValueError, match="at least two methods to compare; got 1"):
         compare_curves({"truth": complete["truth"]})
     few = tl.completeness_from_probes(complete["half"].table.take(range(100)), performance="probability")
-    with pytest.raises(ValueError, match=r"completeness of 'half' has 100, the first curve 150, and 50 ids are in one"):
+    with pytest.raises(
+        ValueError, match=r"completeness of 'half' has 100, the first curve 150, and 50 ids are in one"
+    ) as refused:
         compare_curves({"truth": complete["truth"], "half": few})
+    assert str(refused.value).endswith("to both, or take the common samples with ProbeTable.take.")
     with pytest.raises(ValueError, match="'half' has no completeness"):
         compare_curves({"truth": measured["truth"], "half": {"soundness_rank": measured["half"]["soundness_rank"]}})
     other = tl.completeness_from_probes(complete["half"].table)
-    with pytest.raises(ValueError, match=r"completeness of 'half' was measured as completeness, accuracy.*truth"):
+    with pytest.raises(
+        ValueError, match=r"completeness of 'half' was measured as completeness, accuracy.*, that of 'truth' as"
+    ):
         compare_curves({"truth": complete["truth"], "half": other})
     with pytest.raises(ValueError, match="`confidence` must lie within"):
         compare_curves(complete, confidence=5)

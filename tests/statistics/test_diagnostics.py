@@ -56,7 +56,10 @@ def test_degenerate_maps_are_counted(task):
     curve = tl.completeness(task.model, task.inputs, task.labels, maps, imputer=task.imputer)
     found = by_kind(diagnose(curve))["degenerate maps"]
     assert found.value == 0.01
-    assert "Of 400 maps, 3 all constant and 1 all zero" in found.message
+    assert found.message == (
+        "Of 400 maps, 3 all constant and 1 all zero: they rank no feature above another; soundness leaves zero maps "
+        "out. Check the attribution method on these samples."
+    )
 
 
 def test_base_performance_too_low(task, table):
@@ -93,6 +96,10 @@ def test_decisions_that_chance_takes(table):
     assert noisy["noisy decisions"].value == 1.0
     assert noisy["noisy performance"].value == 1.0
     wanted = int(noisy["noisy decisions"].message.split("about ")[1].split()[0])
+    assert noisy["noisy decisions"].message == (
+        "In 100% of the steps the standard error of the gain exceeds epsilon (0.01): they are decided by chance. Use "
+        f"about {wanted} samples, a larger epsilon, or the metric soundness_rank."
+    )
     assert noisy["noisy decisions"].message.removesuffix(".").split()[-1] in tl.METRICS  # advice for every way to ask
     assert wanted == pytest.approx(0.5 / 0.01**2, rel=0.1)
     calm = by_kind(diagnose(many))
@@ -109,8 +116,10 @@ def test_one_sample_worth_more_than_epsilon(table):
     assert by_kind(diagnose(table))["one sample"].message is None
     few = by_kind(diagnose(table.take(range(32))))["one sample"]
     assert few.value == 1 / 32
-    assert "One of 32 samples is worth 0.031" in few.message
-    assert "at least 200 samples" in few.message
+    assert few.message == (
+        "One of 32 samples is worth 0.031 of performance, more than epsilon (0.01): any gain passes. Use at least 200 "
+        "samples, or a larger epsilon."
+    )
 
 
 def test_ties_of_quantised_maps():
@@ -163,7 +172,10 @@ def test_ties_are_reported_with_a_remedy(task):
     assert "100% of the features with attribution share their value" in found["tied values"].message
     attributed, kept = maps.sum(axis=1)[:, None], 60 - curve.table.removed
     assert found["resolved levels"].value == (kept == attributed).sum() / (kept <= attributed).sum()
-    assert "only 4% fall between two values" in found["resolved levels"].message
+    assert found["resolved levels"].message == (
+        "Of the levels at which maps still have attribution, only 4% fall between two values of a map; the others "
+        "separate equal values. Use values before rounding or thresholding, or fewer levels."
+    )
     assert found["zeros"].value == (maps == 0).mean() > 0
     assert found["zeros"].message is None
     tensor = by_kind(diagnose(curve, maps=torch.from_numpy(maps)))

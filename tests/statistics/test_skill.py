@@ -68,8 +68,12 @@ def test_samples_are_matched_by_id_and_resampled_alike(task, both):
     again = tl.skill(own, shuffled, resamples=100)
     assert (again.value, *again.interval, again.p) == pytest.approx((found.value, *found.interval, found.p))
     renamed = measure_maps(task, np.roll(task.information + 0.01, 1, axis=0), ids=[f"x{k}" for k in range(120)])
-    with pytest.raises(ValueError, match="`exchanged` must be measured on the same samples as `own`; 240 ids"):
+    with pytest.raises(
+        ValueError, match="`exchanged` must be measured on the same samples as `own`; 240 ids"
+    ) as refused:
         tl.skill(own, renamed["completeness"])
+    remedy = "Give the same `ids` to both, or take the common samples with ProbeTable.take."
+    assert str(refused.value).endswith(remedy)
     with pytest.raises(ValueError, match="must be a CompletenessCurve as `own` is; got a RemovalCurve"):
         tl.skill(own, both[1]["road"])
     with pytest.raises(ValueError, match="`confidence` must lie within"):

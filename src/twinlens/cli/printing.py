@@ -28,7 +28,7 @@ from twinlens.report.results_table import (
     without_zeros,
 )
 from twinlens.run.stored_run import run_labels
-from twinlens.run.wording import describe_stopping, find_headlines, group_warnings
+from twinlens.run.wording import describe_stopping, group_warnings, split_headlines
 from twinlens.statistics.contrasts import RunComparison
 
 _COLOURS = {"better": "green", "worse": "red"}
@@ -69,13 +69,10 @@ def print_evaluation(evaluation: Evaluation, where: str | None = None) -> None:
         print_plain(console, f"Skipped: {len(skipped)} samples; the first: {skipped[0].reason}")
     if evaluation.metrics:
         _print_results(console, [evaluation])
-    headlines, sides = find_headlines(results), len(results.advice)  # one sentence per side, then about other methods
-    for sentence in headlines[:sides]:
+    advised, others = split_headlines(results)
+    for sentence in advised:
         print_plain(console, f"• {sentence}")
-    notes = [
-        *([" ".join(headlines[sides:])] if headlines[sides:] else []),
-        *(g.summary for g in group_warnings(results)),
-    ]
+    notes = [*([" ".join(others)] if others else []), *(group.summary for group in group_warnings(results))]
     for note in [*evaluation.notes, *notes]:
         print_plain(console, f"Note: {note}")
     page = evaluation.path / "report.html"

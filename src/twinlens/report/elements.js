@@ -27,6 +27,12 @@ function name(text, attributes = {}) {
   return element('bdi', attributes, String(text));
 }
 
+/** A sentence from a run; what it has between backticks is a command. */
+function sentence(text) {
+  const parts = String(text).split('`');
+  return element('bdi', {}, ...parts.map((part, k) => (k % 2 ? element('code', {}, part) : part)));
+}
+
 const isNumber = value => typeof value === 'number';
 
 function decimal(value, digits = 3) {
@@ -43,7 +49,7 @@ function signed(value, digits = 3) {
 }
 
 function percent(value) {
-  return isNumber(value) ? `${(100 * value).toFixed(value > 0 && value < 0.1 ? 1 : 0)} %` : '–';
+  return isNumber(value) ? `${(100 * value).toFixed(value > 0 && value < 0.1 ? 1 : 0)}%` : '–';
 }
 
 function duration(seconds) {

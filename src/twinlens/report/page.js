@@ -87,19 +87,19 @@ function warnings(run) {
 }
 
 function warning({ line, texts }) {
-  const inside = texts.length > 1 ? sentences(texts) : element('p', {}, name(texts[0]));
-  return element('li', {}, line === texts[0] ? name(line) : fold(name(line), inside));
+  const inside = texts.length > 1 ? sentences(texts) : element('p', {}, sentence(texts[0]));
+  return element('li', {}, line === texts[0] ? sentence(line) : fold(sentence(line), inside));
 }
 
-/** The advice, and how sure it can be. */
+/** The advice, and below it what else to know: other methods, what it depends on, how sure it can be. */
 function headlines(run) {
   return element(
     'div',
     {},
     run.headlines.length
-      ? element('ul', { class: 'headlines' }, ...run.headlines.map(sentence => element('li', {}, name(sentence))))
+      ? element('ul', { class: 'headlines' }, ...run.headlines.map(text => element('li', {}, sentence(text))))
       : null,
-    ...run.certainty.map(sentence => element('p', { class: 'certainty' }, name(sentence))),
+    ...run.remarks.map(text => element('p', { class: 'remark' }, sentence(text))),
   );
 }
 
@@ -113,7 +113,7 @@ function verdicts(run) {
 }
 
 function sentences(list) {
-  return element('ul', {}, ...list.map(sentence => element('li', {}, name(sentence))));
+  return element('ul', {}, ...list.map(text => element('li', {}, sentence(text))));
 }
 
 function planeFigure({ plane, missing, methods, query }) {
@@ -235,7 +235,7 @@ function metricSection(metric) {
 
 function bandNote() {
   const some = content.runs.find(run =>
-    run.methods.some(method => Object.values(method.metrics).some(curve => curve.low)),
+    run.methods.some(method => Object.values(method.metrics).some(curve => curve.low?.some(isNumber))),
   );
   if (!some) return 'There are no intervals, and therefore no bands.';
   const many = some.resamples ? ` (${some.resamples} resamples)` : '';
@@ -271,7 +271,7 @@ function checks() {
     'section',
     { id: 'checks' },
     heading('h2', 'checks', 'Checks'),
-    element('p', { class: 'lead' }, 'Tests of the methods from other papers, and of the measurement itself, with 95 % intervals.'),
+    element('p', { class: 'lead' }, 'Tests of the methods from other papers, and of the measurement itself, with 95% intervals.'),
     ...checked.map(run =>
       element(
         'div',

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 UNDEFINED = "–"
 DIRECTIONS = {
     "better": ("▲", "better than maps from other inputs"),
-    "undecided": ("≈", "not decided whether better than maps from other inputs"),
+    "undecided": ("≈", "neither clearly better nor clearly worse than maps from other inputs"),
     "worse": ("▼", "worse than maps from other inputs"),
 }
 """Sign and meaning of a skill."""
@@ -252,9 +252,10 @@ def _skill_details(curve: CurveResults) -> str | None:
         f"skill {skill.value:+z.3f}{ends}{meaning}",
         f"exchanged {format_number(control.value if control else None)}",
     ]
+    texts = [number.replace("-", "−") for number in numbers]
     few = [_too_few(fewest_controlled())] if skill.samples < fewest_controlled() else []
-    numbers += few if skill.p is None else [f"p = {skill.p:.3f}"]
-    return ", ".join([*numbers, f"{skill.samples} samples"]).replace("-", "−")
+    texts += few if skill.p is None else [f"p = {skill.p:.3f}"]
+    return ", ".join([*texts, f"{skill.samples} samples"])
 
 
 def _too_few(fewest: int) -> str:

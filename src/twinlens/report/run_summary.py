@@ -23,11 +23,11 @@ from twinlens.run.stored_run import StoredRun
 from twinlens.run.wording import (
     describe_power,
     describe_stopping,
-    find_headlines,
     group_warnings,
     name_of,
     performance_of,
     settings_of,
+    split_headlines,
 )
 from twinlens.statistics.contrasts import RunComparison, RunPair
 from twinlens.statistics.verdicts import Comparison
@@ -61,6 +61,7 @@ def describe_comparison(comparison: RunComparison, evaluations: Sequence[StoredR
 def describe_run(evaluation: StoredRun, label: str) -> dict[str, JSON]:
     """Return the content about one run."""
     results, compared, seconds = evaluation.results, evaluation.comparison(), evaluation.seconds()
+    advised, others = split_headlines(results)
     return {
         "name": label,
         "query": evaluation.query,
@@ -70,8 +71,8 @@ def describe_run(evaluation: StoredRun, label: str) -> dict[str, JSON]:
         "quality": results.describe_quality(),
         "facts": to_json(_facts(evaluation)),
         "warnings": _grouped_warnings(evaluation),
-        "headlines": to_json(find_headlines(results)),
-        "certainty": _certainty(results, compared),
+        "headlines": to_json(advised),
+        "remarks": [*others, *_certainty(results, compared)],
         "verdicts": to_json(compared.among(results.best_first()[:_COMPARED]).verdicts if compared else ()),
         "comparisons": math.comb(len(evaluation.methods), 2),
         "metrics": [_metric(results, name) for name in evaluation.metrics],

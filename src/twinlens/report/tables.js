@@ -193,7 +193,7 @@ function tableNotes(run) {
   if (columns.some(column => column.headline)) {
     notes.push([
       element('b', {}, 'Bold'),
-      ', in soundness and completeness only: clearly better than all other methods and the baselines, with clear skill.',
+      ', in soundness and completeness only: clearly better than the baselines and all other methods with skill.',
     ]);
   }
   if (cells.some(({ estimate }) => isNumber(estimate?.low))) {

@@ -26,7 +26,7 @@ function wordList({ texts, flags, first }, marks) {
     ];
     const said = [
       `token ${first + k}`,
-      strength ? `${strength[k]} % of the largest attribution` : null,
+      strength ? `${strength[k]}% of the largest attribution` : null,
       wrong?.[k] ? 'judged false' : null,
       bits[k] & FEATURE ? null : 'always kept',
     ];

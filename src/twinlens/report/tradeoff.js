@@ -152,7 +152,7 @@ function tradeoffTable(run) {
       .filter((_, k) => side === 0 || k < marks.length - 1) // the completeness of a whole map is 1
       .map(k => {
         const share = percent(bothCurves(run, methods[0]).sound.levels[k]);
-        const heading = `${titles[side]} at ${share.replace(' ', '\u00a0')}`;
+        const heading = `${titles[side]} at ${share}`;
         return { key: heading, heading, kind: 'side', descending: true, side, k };
       }),
   );

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,7 +13,7 @@ from pathlib import Path
 from twinlens.metrics.catalogue import described_metric, first_of
 from twinlens.metrics.metric import About, ForeignMetric, Metric
 from twinlens.run.manifest import FORMAT, DataRecord, ModelRecord, Settings
-from twinlens.statistics.advice import Advice, refuted
+from twinlens.statistics.advice import Advice, judge_skill
 from twinlens.statistics.diagnostics import Finding
 from twinlens.statistics.verdicts import Rank
 from twinlens.support.estimate import Estimate
@@ -180,14 +180,11 @@ class Results:
         return any(self.skill(method, metric) is not None for method in self.methods)
 
     def has_skill(self, method: str, metric: str) -> bool | None:
-        """Return whether a method's maps are clearly better, or no better, than exchanged ones; None if undecided."""
-        skill = self.skill(method, metric)
-        if skill is None or skill.low is None:
-            return None
-        return True if skill.low > 0 else False if refuted(skill) else None
+        """Return whether a method's maps are clearly better than exchanged ones; None if undecided or not measured."""
+        return judge_skill(self.skill(method, metric))
 
     def lacks_skill(self, method: str) -> bool:
-        """Return whether a method's own maps are clearly no better than exchanged ones, on every measured side."""
+        """Return whether a method's maps are better than exchanged ones by less than the margin, on every side."""
         judged = [self.has_skill(method, metric) for metric in self.sides]
         return bool(judged) and all(each is False for each in judged)
 
@@ -238,10 +235,10 @@ class Results:
         advice = self.advice.get(metric)
         return advice.methods[0] if advice is not None and advice.outcome == "clear" else None
 
-    def best_value(self, metric: str) -> str:
-        """Return the method with the best value by a metric, baselines included."""
+    def best_value(self, metric: str, methods: Collection[str] | None = None) -> str:
+        """Return which of the methods, by default of all with baselines, has the best value by a metric."""
         areas, best = self.areas(metric), max if self.about(metric).higher_is_better else min
-        return best(areas, key=areas.__getitem__)
+        return best(areas if methods is None else methods, key=areas.__getitem__)
 
     def best_first(self) -> list[str]:
         """Return all methods, best first: by the sum of their ranks in soundness and completeness.

@@ -15,6 +15,7 @@ from twinlens.statistics.power import visible_difference
 from twinlens.statistics.verdicts import Comparison
 
 _OTHERS = ". Try others: `twinlens methods` lists them"
+_WITHOUT_SKILL = f"better than maps from other inputs by less than {MARGIN}, if at all"
 
 
 def name_of(results: Results, metric: str) -> str:
@@ -88,7 +89,7 @@ def describe_stopping(stopping: StoppingResults) -> str:
 
 
 def find_headlines(results: Results) -> list[str]:
-    """Return which method to use for what, how sure that is, and whose maps are no better than those of other inputs.
+    """Return which method to use for what, how sure that is, and which methods lack skill.
 
     docs/concepts/statistics.md has the rules.
     """
@@ -98,6 +99,12 @@ def find_headlines(results: Results) -> list[str]:
     advised = [_advised(results, metric, advice) for metric, advice in results.advice.items()]
     skills = [sentence for metric in results.advice for sentence in _other_skills(results, metric)]
     return [*advised, *skills, *_other_imputers(results), *_missing_baselines(results)]
+
+
+def split_headlines(results: Results) -> tuple[list[str], list[str]]:
+    """Return the headlines in two parts: one sentence per side, and what else to know."""
+    sentences, sides = find_headlines(results), len(results.advice)
+    return sentences[:sides], sentences[sides:]
 
 
 def _too_few(results: Results, metric: str) -> str:
@@ -117,8 +124,8 @@ def _advised(results: Results, metric: str, advice: Advice) -> str:
     purpose, best = results.about(metric).purpose, advice.methods[0]
     start = f"{purpose[:1].upper()}{purpose[1:]}"
     if advice.outcome == "clear":
-        number = f"{name_of(results, metric)} {_value(results, best, metric)}{_skill(results, best, metric)}"
-        return f"{start}, use {best}: {number}, {_better_than(results, best)}."
+        number = f"{name_of(results, metric)} {_value(results, best, metric)}, {_skill(results, best, metric)}"
+        return f"{start}, use {best}: {number}, {_better_than(results, best, metric)}."
     if advice.outcome == "several":
         return f"{start}, use {_several(results, metric, advice)}."
     return f"{start}, no method can be recommended{_nobody(results, metric, advice)}."
@@ -133,60 +140,65 @@ def _nobody(results: Results, metric: str, advice: Advice) -> str:
         remark = f"{top}, a baseline" if top in results.baselines else top
         value = _value(results, top, metric)
         return f": {title} has no interval here. Its best value is {value} ({remark}). Add --metrics headline"
+    if advice.outcome == "no baseline":
+        missing = listed(_wanted_baselines(results))
+        top = f"The best value so far is that of {best}: {number}, {_skill(results, best, metric)}"
+        return f" yet, because no baseline was measured: add {missing}. {top}"
     if advice.outcome == "no skill":
-        return f": in {title}, maps of {listed(advice.methods)} are no better than maps from other inputs{_OTHERS}"
+        return f": in {title}, maps of {listed(advice.methods)} are {_WITHOUT_SKILL}{_OTHERS}"
     if advice.outcome == "baseline":
         baseline = f"the baseline {advice.against} ({_value(results, str(advice.against), metric)})"
         if more:
             return f" yet: with {samples}, {best} ({number}) is not clearly better than {baseline}{more}"
-        return f": {best}, the best method, has {number} and is not better than {baseline}{_OTHERS}"
+        behind = results.best_value(metric, (best, str(advice.against))) != best
+        place = f"is behind {baseline}" if behind else f"is apart from {baseline} by less than {MARGIN}"
+        return f": {best}, the best method, has {number} and {place}{_OTHERS}"
     unclear = next(name for name in advice.methods if not results.has_skill(name, metric))
     other = next((name for name in advice.methods if results.has_skill(name, metric)), None)
     than = f", more than {other} ({_value(results, other, metric)})" if other else ""
-    skill = _skill(results, unclear, metric, interval=True)
-    undecided = f"it is not decided whether its maps are better than maps from other inputs{skill}{more}"
-    return f" yet: {best} has {number}{than}, but with {samples} {undecided}"
+    undecided = "it is not decided whether its maps are better than maps from other inputs"
+    skill = results.skill(unclear, metric)
+    if skill is not None and skill.low is not None:
+        undecided += f" (skill {skill.value:+z.3f} [{skill.low:z.3f}, {skill.high:z.3f}])"
+    return f" yet: {best} has {number}{than}, but with {samples} {undecided}{more}"
 
 
 def _several(results: Results, metric: str, advice: Advice) -> str:
     """Return the methods that are not clearly apart, with their values and what would decide."""
     values = listed([_value(results, name, metric) for name in advice.methods])
-    text = f"{listed(advice.methods, 'or')}: {name_of(results, metric)} {values}"
+    text = f"{listed(advice.methods, 'or')}: {name_of(results, metric)} {values}, {_better_than_baselines(results)}"
     if len(advice.methods) > 1:
-        undecided = f", not clearly apart with {_count(results.data.samples, 'sample')}{_more(advice.samples)}"
-        text += undecided if advice.samples else f", apart by less than {MARGIN}"
+        undecided = f", but not clearly apart with {_count(results.data.samples, 'sample')}{_more(advice.samples)}"
+        text += undecided if advice.samples else f", and apart by less than {MARGIN}"
     if advice.against:
         text += f"; {advice.against} is not clearly worse, but its skill is not decided"
     return text
 
 
-def _better_than(results: Results, best: str) -> str:
+def _better_than(results: Results, best: str, metric: str) -> str:
     """Return what a method is clearly better than."""
     others = [name for name in results.methods if name != best and name not in results.baselines]
-    groups = ["all other methods"] * bool(others)
-    if baselines := results.baselines:
-        groups.append(f"the baseline{'s' if len(baselines) > 1 else ''} {listed(baselines)}")
-    return f"clearly better than {listed(groups)}" if groups else "with no other method to compare it with"
+    which = " with skill" if any(results.has_skill(name, metric) is False for name in others) else ""
+    return _better_than_baselines(results) + (f" and all other methods{which}" if others else "")
 
 
-def _skill(results: Results, method: str, metric: str, *, interval: bool = False) -> str:
-    """Return the skill of a method as a clause; empty where it was not measured."""
+def _better_than_baselines(results: Results) -> str:
+    return f"clearly better than the baseline{'s' if len(results.baselines) > 1 else ''} {listed(results.baselines)}"
+
+
+def _skill(results: Results, method: str, metric: str) -> str:
     skill = results.skill(method, metric)
-    if skill is None or skill.value is None:
-        return ""
-    ends = f" [{skill.low:z.3f}, {skill.high:z.3f}]" if interval and skill.low is not None else ""
-    clause = f"skill {skill.value:+z.3f}{ends}"
-    return f" ({clause})" if interval else f", {clause}"
+    return "skill not measured" if skill is None or skill.value is None else f"skill {skill.value:+z.3f}"
 
 
 def _other_skills(results: Results, metric: str) -> list[str]:
-    """Return the methods, no baselines, whose skill by a metric is refuted or not decided."""
+    """Return the methods, no baselines, that lack skill by a metric, or whose skill is not decided."""
     title, sentences = name_of(results, metric), []
     mentioned = {*results.advice[metric].methods, results.advice[metric].against}
     methods = [name for name in results.methods if name not in {*results.baselines, *mentioned}]
     none = [name for name in methods if results.has_skill(name, metric) is False]
     if none:
-        sentences.append(f"In {title}, maps of {listed(none)} are no better than maps from other inputs.")
+        sentences.append(f"In {title}, maps of {listed(none)} are {_WITHOUT_SKILL}.")
     skills = {name: skill for name in methods if (skill := results.skill(name, metric)) is not None}
     unclear = [
         name for name, skill in skills.items() if skill.low is not None and results.has_skill(name, metric) is None
@@ -210,19 +222,25 @@ def _other_imputers(results: Results) -> list[str]:
         return []
     imputer = results.settings.imputer["name"]
     return [
-        f"The recommendation holds under the imputer {imputer}; others can reverse it: `twinlens check imputers` "
-        "compares them."
+        f"All of this was measured with the imputer {imputer}. Another one can reverse a recommendation: "
+        "`twinlens check imputers` compares them."
     ]
 
 
 def _missing_baselines(results: Results) -> list[str]:
     """Return which baselines a recommendation lacks."""
-    wanted = ("random", "centre", "sobel") if results.data.has_neighbours else ("random",)
+    wanted = _wanted_baselines(results)
     if not _recommends(results) or len(results.baselines) >= min(2, len(wanted)):
         return []
-    measured = f"The only baseline is {results.baselines[0]}" if results.baselines else "No baseline was measured"
     missing = listed([name for name in wanted if name not in results.baselines])
-    return [f"{measured}. Add {missing}: where a baseline does as well, a map says little about the model."]
+    return [
+        f"The only baseline is {results.baselines[0]}. Add {missing}: where a baseline does as well, a map says little "
+        "about the model."
+    ]
+
+
+def _wanted_baselines(results: Results) -> tuple[str, ...]:
+    return ("random", "centre", "sobel") if results.data.has_neighbours else ("random",)
 
 
 def _value(results: Results, method: str, metric: str) -> str:
@@ -251,6 +269,8 @@ def find_warnings(results: Results) -> list[str]:
         warnings.append("No method is complete yet: start the run again with the same command to resume it.")
     if len(methods) == 1:
         warnings.append("One method only: there is nothing to compare it with. Add at least the baseline `random`.")
+    elif methods and len(results.baselines) == len(methods):
+        warnings.append("Baseline methods only: add methods that explain the model.")
     if not results.settings.metrics:
         warnings.append("No metrics were requested: the run holds maps only.")
     soundness = [name for name in results.settings.metrics if results.about(name).side == "soundness"]

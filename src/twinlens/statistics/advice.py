@@ -2,9 +2,10 @@
 
 A method is recommended only if three things are clear, by intervals that hold for all pairs of methods at once: it is
 better than every baseline method, its own maps are better than maps from other inputs (skill), and no method that could
-still have skill is better. "Clear" means that an interval excludes 0. What is not clear is undecided, and not absent:
-a skill counts as refuted only if its interval lies within the margin, or below 0. Methods that differ by less than the
-margin are recommended together, even if one is clearly better by less.
+still have skill is better. Without a baseline method nothing is recommended. "Clear" means that an interval excludes 0.
+What is not clear is undecided, and not absent: a method lacks skill only if the interval of its skill lies within the
+margin, or below 0. Methods that differ by less than the margin are recommended together, even if one is clearly better
+by less.
 """
 
 from __future__ import annotations
@@ -23,10 +24,13 @@ from twinlens.support.resampling import FEWEST
 class Advice:
     """What one metric says about the choice of a method."""
 
-    outcome: Literal["clear", "several", "undecided", "no skill", "baseline", "no interval", "few samples"]
-    """"clear": use the method; "several": use any of the methods; "undecided": more samples may decide; "no skill": no
-    method is better than maps from other inputs; "baseline": none is clearly better than a baseline method; "few
-    samples": too few, or too few with exchanged maps, for an interval."""
+    outcome: Literal[
+        "clear", "several", "undecided", "no skill", "baseline", "no baseline", "no interval", "few samples"
+    ]
+    """"clear": use the method; "several": use any of the methods; "undecided": more samples may decide; "no skill": the
+    methods are better than maps from other inputs by less than the margin, if at all; "baseline": no method is clearly
+    better than all baseline methods; "no baseline": none was measured; "few samples": too few, or too few with
+    exchanged maps, for an interval."""
 
     methods: tuple[str, ...]
     """The methods that the outcome is about, best first."""
@@ -92,6 +96,8 @@ class _Choice:
             return Advice(outcome="few samples", methods=tuple(self.methods), samples=fewest)
         if estimate.interval is None:
             return Advice(outcome="no interval", methods=tuple(self.methods))
+        if not self.baselines:
+            return Advice(outcome="no baseline", methods=tuple(self.methods))
         above = [name for name in self.methods if all(self.beats(name, other) for other in self.baselines)]
         if not above:
             return self._held_back()
@@ -120,7 +126,8 @@ class _Choice:
 
     def _held_back(self) -> Advice:
         """Advise where no method is clearly better than all baselines."""
-        best, baseline = self.methods[0], self.baselines[0]
+        best = self.methods[0]
+        baseline = next(name for name in self.baselines if not self.beats(best, name))
         difference = self.differences.get((best, baseline))
         lost = difference is None or difference.high is None or difference.high < 0 or within_margin(difference)
         samples = None if lost or difference is None else samples_needed(difference)
@@ -151,17 +158,29 @@ class _Choice:
 
     def has_skill(self, name: str) -> bool:
         """Return whether a method's maps are clearly better than exchanged ones; true where nobody measured it."""
-        skill = self.skills.get(name)
-        return not self.skills or (skill is not None and skill.low is not None and skill.low > 0)
+        return not self.skills or judge_skill(self.skills.get(name)) is True
 
     def without_skill(self, name: str) -> bool:
-        """Return whether a method's maps are clearly no better than exchanged ones."""
-        return refuted(self.skills.get(name))
+        """Return whether a method's maps are better than exchanged ones by less than the margin, if at all."""
+        return judge_skill(self.skills.get(name)) is False
 
 
-def refuted(skill: Estimate | None) -> bool:
-    """Return whether a skill is clearly none: its interval lies below 0, or within the margin."""
-    return skill is not None and skill.high is not None and (skill.high < 0 or within_margin(skill))
+def judge_skill(skill: Estimate | None) -> bool | None:
+    """Return whether a skill is clear (True), below the margin if there is any (False), or not decided (None).
+
+    Example:
+        >>> for low, high in ((0.01, 0.05), (0.005, 0.015), (-0.3, -0.1), (-0.01, 0.05)):
+        ...     print(judge_skill(Estimate(value=(low + high) / 2, low=low, high=high, samples=100)))
+        True
+        False
+        False
+        None
+    """
+    if skill is None or skill.low is None or skill.high is None:
+        return None
+    if skill.high < 0 or within_margin(skill):
+        return False
+    return True if skill.low > 0 else None
 
 
 def _turned(difference: Estimate) -> Estimate:
