@@ -327,7 +327,7 @@ def pages() -> dict[Path, str]:
         reference / "options.md": list_options(),
         reference / "commands.md": list_commands(),
         PACKAGE / "cli" / "completion.json": list_completions(),
-        LEADERBOARD / "index.md": _filled(LEADERBOARD / "index.md", tables=tables),
+        LEADERBOARD / "methods.md": _filled(LEADERBOARD / "methods.md", tables=tables),
         which: _filled(which, **which_method.tables(submissions)),
         LEADERBOARD / "table.html": board_page(submissions),
         **{reference / "schema" / f"{name}.json": list_schema(name) for name in SCHEMAS},

@@ -190,10 +190,8 @@ def list_published(found: Sequence[Board]) -> str:
     """Return what the statements of publications are here, on every model of images."""
     rows = []
     for board in (each for each in found if each.kind == "images"):
-        common = [name for name in IDSDS if name in board.methods]
-        published = {name: -float(place) for place, name in enumerate(IDSDS)}
         orders = [
-            _correlation(common, published.__getitem__, _of(board, metric))
+            ", ".join(title(name) for name in board.ranked(metric) if name in IDSDS)
             for metric in ("soundness_rank", "completeness_share")
         ]
         rows.append(
@@ -209,8 +207,8 @@ def list_published(found: Sequence[Board]) -> str:
         )
     heads = [
         "model",
-        "IDSDS order, with soundness",
-        "IDSDS order, with completeness",
+        "methods of IDSDS by soundness, best first",
+        "by completeness, best first",
         "IG-SG less IG, soundness",
         "GradientSHAP: place in soundness, completeness",
         "IBA: place in soundness",

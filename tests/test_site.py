@@ -134,3 +134,9 @@ def test_links_of_the_repository_lead_somewhere(name):
     text = (ROOT / name).read_text(encoding="utf-8")
     links = re.findall(r"\]\((?![a-z]+:|#)([^)#\s]+)", text)
     assert [link for link in links if not (ROOT / link).exists()] == []
+
+
+def test_every_titled_page_is_in_the_navigation():
+    """The navigation hides an index page: it takes the place of its section."""
+    nav = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2]
+    assert re.findall(r": (\S+/index\.md)", nav) == []
