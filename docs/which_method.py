@@ -62,7 +62,7 @@ def boards(submissions: Sequence[Submission]) -> list[Board]:
             model = _MODELS.get(suite) or name.replace("-", " ")
             found.append(Board(suite, submission.suite.tasks[name].kind, model, task))
     kinds = ("images", "text", "language models", "tables", "laboratory")
-    return sorted(found, key=lambda board: (kinds.index(board.kind), board.suite))
+    return sorted(found, key=lambda board: (kinds.index(board.kind), board.suite.split("@")))
 
 
 def goodness(score: Score, metric: str) -> float:

@@ -105,7 +105,7 @@ def board_tasks(submissions: Sequence[Submission]) -> list[BoardTask]:
     tasks = [
         _board_task(suite, name, group, _variants(groups, suite, name)) for (suite, name, _), group in groups.items()
     ]
-    return sorted(tasks, key=lambda task: (get_args(Kind).index(task.kind), task.suite))
+    return sorted(tasks, key=lambda task: (get_args(Kind).index(task.kind), task.suite.split("@")))
 
 
 def _variants(groups: Mapping[tuple[str, str, str], object], suite: str, name: str) -> int:
