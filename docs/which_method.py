@@ -83,9 +83,12 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def list_choices(found: Sequence[Board]) -> str:
     """Return, for each model, the methods with skill that are not told apart from the best one."""
-    heads = ["model", "suite", "samples", *METRICS.values()]
+    heads = ["model", "suite", "samples", "methods", *METRICS.values()]
     rows = [
-        [board.model, f"`{board.suite}`", str(board.task.samples), *(_choice(board, metric) for metric in METRICS)]
+        [
+            *(board.model, f"`{board.suite}`", str(board.task.samples), str(len(board.methods))),
+            *(_choice(board, metric) for metric in METRICS),
+        ]
         for board in found
         if board.kind != "laboratory"
     ]
