@@ -62,11 +62,13 @@ hooks: $(VENV)/installed
 # The files made from the code (options, commands, layers, shell completion), and the site: site/index.html.
 docs: $(VENV)/installed
 	$(BIN)/python docs/generate.py
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	$(BIN)/python docs/pages.py
+	$(BIN)/zensical build --clean --strict
 
-# The site at http://127.0.0.1:8000, rebuilt when a page changes.
+# The site at http://localhost:8000, rebuilt when a page in build/pages changes; docs/pages.py writes these from docs.
 docs-serve: $(VENV)/installed
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
+	$(BIN)/python docs/pages.py
+	$(BIN)/zensical serve
 
 # Execute the notebooks in docs/tutorials and store their output in place; only one: `make tutorials NAMES=images`.
 tutorials: $(VENV)/installed

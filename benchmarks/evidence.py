@@ -20,15 +20,14 @@ import numpy as np
 import torch
 from evidence_tables import fill_page
 from PIL import Image
-from safetensors.torch import load_file, save_file
 
 import twinlens as tl
 from twinlens.attribution.perturbation import blur
 from twinlens.metrics.sweeps import merge_sweeps
 from twinlens.models.mnist_cnn import mnist_digits
-from twinlens.models.training import Training, train
 from twinlens.probing.exchange import exchange_maps
 from twinlens.probing.probe import Prober
+from twinlens.suites.digit_vit import trained_vit
 from twinlens.support.resampling import draw
 
 HERE = Path(__file__).resolve().parent
@@ -77,29 +76,6 @@ KINDS = {"main": _with_epsilons(MAIN), "fine": _with_epsilons(FINE)} | {
 }
 
 
-class TinyViT(torch.nn.Module):
-    """A vision transformer for 28 × 28 digits: 49 patches and a class token of 48 values, four layers of four heads."""
-
-    def __init__(self, width: int = 48, depth: int = 4) -> None:
-        super().__init__()
-        self.patches = torch.nn.Conv2d(1, width, 4, stride=4)
-        self.token = torch.nn.Parameter(torch.zeros(1, 1, width))
-        self.positions = torch.nn.Parameter(0.02 * torch.randn(1, 50, width))
-        layer = [width, 4, 2 * width, 0.0, "gelu"]
-        self.layers = torch.nn.ModuleList(
-            torch.nn.TransformerEncoderLayer(*layer, batch_first=True, norm_first=True) for _ in range(depth)
-        )
-        self.norm, self.classifier = torch.nn.LayerNorm(width), torch.nn.Linear(width, 10)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Compute logits (N, 10) of images (N, 1, 28, 28)."""
-        tokens = self.patches(x).flatten(2).transpose(1, 2)
-        tokens = torch.cat([self.token.expand(len(x), -1, -1), tokens], dim=1) + self.positions
-        for layer in self.layers:
-            tokens = layer(tokens)
-        return self.classifier(self.norm(tokens[:, 0]))
-
-
 def drawn(count: int, of: int, skip: int = 0) -> np.ndarray:
     """Draw positions without replacement, by the page's seed."""
     return np.random.default_rng(DRAW).permutation(of)[skip : skip + count]
@@ -114,16 +90,9 @@ def digits(count, out, skip=0):
 
 
 def vit(count, out):
-    """Other held-out digits and a small transformer, trained on the digits that are not held out."""
+    """Other held-out digits and the transformer of the suite digits-vit@1."""
     _, inputs, labels, rows = digits(count, out, skip=200)
-    model, path = TinyViT(), out / "vit.safetensors"
-    if not path.is_file():
-        pixels, classes = mnist_digits(held_out=False)
-        how = Training(epochs=30, batch_size=64, rate=2e-3, schedule="one_cycle")
-        model = train(TinyViT, torch.from_numpy(pixels).unsqueeze(1).float() / 255, classes, training=how, device="cpu")
-        save_file(model.state_dict(), path)
-    model.load_state_dict(load_file(path))
-    return model.eval(), inputs, labels, rows
+    return trained_vit(), inputs, labels, rows
 
 
 def cifar10(count, out):

@@ -13,6 +13,8 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import which_method
+
 from twinlens.attribution import METHODS
 from twinlens.attribution.method import accepted_axes, declared
 from twinlens.checks.check_catalogue import CHECKS
@@ -291,11 +293,14 @@ def read_submissions() -> list[submission.Submission]:
     return [submission.read_submission(path) for path in sorted((LEADERBOARD / "submissions").glob("*.json"))]
 
 
-def _between(path: Path, mark: str, text: str) -> str:
-    """Return a file with another text between two comments."""
-    before, start, rest = path.read_text(encoding="utf-8").partition(f"<!-- {mark} -->\n")
-    _, end, after = rest.partition(f"<!-- end of {mark} -->")
-    return f"{before}{start}{text}\n{end}{after}"
+def _filled(path: Path, **texts: str) -> str:
+    """Return a file with other texts between pairs of comments, by the names of the comments."""
+    page = path.read_text(encoding="utf-8")
+    for mark, text in texts.items():
+        before, start, rest = page.partition(f"<!-- {mark} -->\n")
+        _, end, after = rest.partition(f"<!-- end of {mark} -->")
+        page = f"{before}{start}{text}\n{end}{after}"
+    return page
 
 
 def _default(value: object) -> str:
@@ -313,15 +318,17 @@ def _cell(text: str) -> str:
 def pages() -> dict[Path, str]:
     """Return every generated file with its content."""
     contributing, submissions = ROOT / "CONTRIBUTING.md", read_submissions()
+    which = LEADERBOARD / "which-method.md"
     tables = board_markdown(board_tasks(submissions)).rstrip()
     reference = ROOT / "docs" / "reference"
     return {
-        contributing: _between(contributing, "layers", f"```text\n{draw_layers()}\n```"),
-        reference / "methods.md": _between(reference / "methods.md", "kinds", list_kinds()),
+        contributing: _filled(contributing, layers=f"```text\n{draw_layers()}\n```"),
+        reference / "methods.md": _filled(reference / "methods.md", kinds=list_kinds()),
         reference / "options.md": list_options(),
         reference / "commands.md": list_commands(),
         PACKAGE / "cli" / "completion.json": list_completions(),
-        LEADERBOARD / "index.md": _between(LEADERBOARD / "index.md", "tables", tables),
+        LEADERBOARD / "methods.md": _filled(LEADERBOARD / "methods.md", tables=tables),
+        which: _filled(which, **which_method.tables(submissions)),
         LEADERBOARD / "table.html": board_page(submissions),
         **{reference / "schema" / f"{name}.json": list_schema(name) for name in SCHEMAS},
     }

@@ -2,6 +2,7 @@
 
 import ast
 import importlib.util
+import sys
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -10,7 +11,9 @@ from typing import NamedTuple
 import pytest
 
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "twinlens"
-_LOCATION = importlib.util.spec_from_file_location("generate", SOURCE.parents[1] / "docs" / "generate.py")
+_DOCS = SOURCE.parents[1] / "docs"
+sys.path.append(str(_DOCS))  # generate.py imports a module beside it
+_LOCATION = importlib.util.spec_from_file_location("generate", _DOCS / "generate.py")
 GENERATE = importlib.util.module_from_spec(_LOCATION)
 _LOCATION.loader.exec_module(GENERATE)
 LAYERS = (*GENERATE.LAYERS, "__main__")

@@ -35,7 +35,7 @@ def test_from_a_suite_file_to_a_page(run, tmp_path):
     assert output.startswith("tiny@1: 2 methods on images.")
     code, output, _ = run("suite", "table", out, tmp_path / "submission.json", "-o", tmp_path / "board")
     assert (code, output) == (0, f"Page: {tmp_path}/board/index.html\n")
-    assert (tmp_path / "board" / "leaderboard.md").read_text().count("| saliency |") == 1
+    assert (tmp_path / "board" / "leaderboard.md").read_text().count("| Saliency |") == 1
     for name, file in (("suite-1", out / "suite.json"), ("submission-1", tmp_path / "submission.json")):
         schema = json.loads((ROOT / "docs" / "reference" / "schema" / f"{name}.json").read_text())
         assert [*Draft202012Validator(schema).iter_errors(json.loads(file.read_text()))] == []

@@ -10,9 +10,13 @@ from twinlens.suites.definition import built_in_suites, find_suite, requested_me
 
 DIGESTS = {
     "cifar10@1": "6ad6715281d00b64466de131643a4a5d",
+    "cifar10-slow@1": "a194376fadd0a161179c67bddacc8fda",
+    "digits-vit@1": "4b85e4250aa768a5e40ca308a3c42a18",
     "digits@1": "67d8aaf5126a4b702137974420dfea22",
     "grammar@1": "304c72926016b9f46725d62549bf20ce",
     "imagenet@1": "e89da5e88badec2b6c7fbaaf2c187fa0",
+    "imagenet-lite1@1": "c63a481ad04626f872a7b6acb458c325",
+    "imagenet-lite2@1": "2df94e55e99d29204b1a08e32208c677",
     "laboratory@1": "38140b8a90735c2dab3c0ef70cb529df",
     "photos20@1": "ae153b5815facfdd571b67b4347e0aed",
     "tables@1": "d5db70abcf022fe2d87a8265eaf35fda",

@@ -30,20 +30,20 @@ def with_methods(stored, **changes):
 
 def test_methods_by_suite_with_intervals_skill_and_cost(submission):
     text = board_markdown(board_tasks([submission]))
-    assert "### tiny@1\n" in text
-    [row] = [line for line in text.splitlines() if line.startswith("| saliency |")]
+    assert "### tiny@1: Tiny images\n" in text
+    [row] = [line for line in text.splitlines() if line.startswith("| Saliency |")]
     score = submission.tasks["images"].methods["saliency"].scores["soundness_rank"]
     assert f"| {score.value:.3f} [{score.low:.3f}, {score.high:.3f}] | {score.skill:+.3f} [" in row
     assert row.endswith("| 1 |")
-    assert "| random (baseline) |" in text
+    assert "| Random (baseline) |" in text
 
 
 def test_refused_methods_are_listed_with_their_reasons(stored):
     changed = copy.deepcopy(stored)
     changed["tasks"]["images"]["refused"] = {"cam": "cam needs pooling", "lrp": "lrp needs pooling", "rise": "no"}
     text = board_markdown(board_tasks([from_json(Submission, changed, "submission")]))
-    assert "- Refused by cam, lrp: it needs pooling" in text
-    assert "- Refused by rise: no" in text
+    assert "- Refused by CAM, LRP: it needs pooling" in text
+    assert "- Refused by RISE: no" in text
 
 
 def test_equal_submissions_are_one_row_and_others_are_numbered(stored, submission):

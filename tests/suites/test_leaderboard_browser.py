@@ -4,6 +4,8 @@ import pytest
 
 from tests.distribution import ROOT
 from tests.report.browser import Browser, needs_browser
+from twinlens.attribution import METHODS
+from twinlens.attribution.method import declared
 from twinlens.suites.leaderboard import write_leaderboard
 from twinlens.suites.submission import read_submission
 
@@ -48,17 +50,21 @@ def test_filters_by_suite_kind_and_metric(board):
     browser, [text, grammar] = board
     assert browser.complaints() == []
     assert browser.requests() == [browser.driver.current_url]
-    methods = {*text.tasks["sentences"].methods, *grammar.tasks["grammar"].methods}
+    assert len(browser.all(".board thead th")) == 1 + 3 * 2 + 2  # all of the first suite
+    choose(browser, "Suite", "")
+    choose(browser, "Metric", "soundness_rank")
+    names = {*text.tasks["sentences"].methods, *grammar.tasks["grammar"].methods}
+    methods = {declared(METHODS[name]).title for name in names}
     assert set(texts(browser, ".board tbody th bdi")) == methods
     assert len(browser.all(".board thead th")) == 1 + 2 * 2
     choose(browser, "Suite", "text@1")
     assert len(browser.all(".board thead th")) == 1 + 2
     choose(browser, "Metric", "cost")
-    assert [name.split()[0] for name in texts(browser, ".board thead button")] == ["seconds", "calls"]
+    assert [name.split()[0] for name in texts(browser, ".board thead button")] == ["milliseconds", "model"]
     choose(browser, "Metric", "")
     assert len(browser.all(".board thead th")) == 1 + 3 * 2 + 2
     choose(browser, "Kind of method", "hidden layers")
-    assert set(texts(browser, ".board tbody th bdi")) == {"attention_rollout", "gradient_attention"}
+    assert set(texts(browser, ".board tbody th bdi")) == {"Attention Rollout", "Gradient Attention"}
 
 
 def test_a_click_on_a_column_sorts_with_baselines_last(board):
@@ -67,9 +73,9 @@ def test_a_click_on_a_column_sorts_with_baselines_last(board):
     browser.one(".board thead button").click()
     values = [float(one.text) for one in browser.all(".board tbody td:nth-child(2) span")]
     assert values[:-1] == sorted(values[:-1], reverse=True)
-    assert texts(browser, ".board tbody th bdi")[-1] == "random"
+    assert texts(browser, ".board tbody th bdi")[-1] == "Random"
     best = max(text.tasks["sentences"].methods.items(), key=lambda item: item[1].scores["soundness_rank"].value)[0]
-    assert texts(browser, ".board tbody th bdi")[0] == best
+    assert texts(browser, ".board tbody th bdi")[0] == declared(METHODS[best]).title
 
 
 @pytest.mark.parametrize("width", [420, 1400])

@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 import torch
 
+from twinlens.models.mnist_cnn import mnist_digits
 from twinlens.probing.answers import find_logits
 from twinlens.probing.tokens import pack_tokens
 from twinlens.suites.definition import built_in_suites
+from twinlens.suites.digit_vit import trained_vit
 from twinlens.suites.small_transformers import GRAMMAR, SENTENCES, load_transformer, train_transformer
 from twinlens.suites.task_sources import SOURCES
 
@@ -42,3 +44,10 @@ def test_the_start_of_the_training_is_repeatable(language):
     one, other = train_transformer(short).state_dict(), train_transformer(short).state_dict()
     assert all(torch.equal(one[name], other[name]) for name in one)
     assert load_transformer(language).model.state_dict().keys() == one.keys()
+
+
+def test_the_transformer_of_digits_knows_held_out_digits():
+    pixels, labels = mnist_digits(held_out=True)
+    with torch.no_grad():
+        logits = trained_vit()(torch.from_numpy(pixels).unsqueeze(1).float() / 255)
+    assert (logits.argmax(dim=1).numpy() == labels).mean() > 0.94

@@ -106,7 +106,7 @@ def _print_run(run: SuiteRun) -> None:
         table = new_table(plain(task.label), space=0)
         table.add_column("method", no_wrap=True)
         for column in task.table.columns:
-            table.add_column(plain(column.name), justify="right", no_wrap=True)
+            table.add_column(plain(column.name), justify="right")
         for row in task.table.rows:
             cells = [
                 cell.text(3 if column.digits is None else column.digits)

@@ -8,8 +8,8 @@ const METRICS = [
   ['calibration', 'calibration'],
 ];
 const OWN = { skill: key => key.replace(/_(skill|truth)$/, '') };
-const metricOf = ({ key }) => (key === 'seconds' || key === 'calls' ? 'cost' : OWN.skill(key));
-const state = { suite: '', kind: '', metric: 'soundness_rank' };
+const metricOf = ({ key }) => (key === 'milliseconds' || key === 'calls' ? 'cost' : OWN.skill(key));
+const state = { suite: content.tasks[0].suite, kind: '', metric: '' };
 const page = document.getElementById('page');
 const board = element('div', { class: 'board' });
 
@@ -28,7 +28,8 @@ function filter(label, key, choices) {
 }
 
 function suiteChoices() {
-  return [['', 'all'], ...[...new Set(content.tasks.map(task => task.suite))].map(suite => [suite, suite])];
+  const titles = new Map(content.tasks.map(({ suite, title }) => [suite, `${title} (${suite})`]));
+  return [...titles, ['', 'all']];
 }
 
 function kindChoices() {
@@ -71,7 +72,7 @@ function described(task) {
   return element(
     'div',
     {},
-    element('dt', {}, name(task.label)),
+    element('dt', {}, name(`${task.label}: ${task.title}`)),
     ...[task.about, task.note, ...task.refusals].filter(Boolean).map(text => element('dd', {}, name(text))),
   );
 }

@@ -6,11 +6,15 @@ Names and reasons come from files of others. They enter the page as data and as 
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
+from typing import get_args
 
+from twinlens.attribution import METHODS
+from twinlens.attribution.method import declared
 from twinlens.errors import RunError
 from twinlens.metrics.catalogue import described_metric
 from twinlens.report.method_summary import show_setting
@@ -19,6 +23,7 @@ from twinlens.report.results_table import DIRECTIONS, Cell, Column, ResultsTable
 from twinlens.report.styles import BUILT_IN, MethodStyle, styles_of
 from twinlens.report.table_formats import escape_markdown, markdown_table, table_html
 from twinlens.run.results import CurveResults
+from twinlens.suites.definition import Kind
 from twinlens.suites.submission import MethodEntry, Score, Submission, TaskEntry
 from twinlens.support.estimate import Estimate
 from twinlens.support.fields import JSON, to_json
@@ -38,23 +43,25 @@ _OTHERS = "methods of other packages"
 _SCRIPTS = ("elements.js", "downloads.js", "tables.js")
 _COST = (
     Column(
-        key="seconds",
-        heading="seconds ↓",
-        summary="Seconds per sample for the maps, on the machine of the run",
+        key="milliseconds",
+        heading="milliseconds per sample ↓",
+        summary="Milliseconds per sample for the maps, on the machine of the run",
         descending=False,
+        digits=1,
     ),
     Column(
         key="calls",
-        heading="calls ↓",
+        heading="model calls per sample ↓",
         summary="Inputs that the method passes to the model per sample",
         descending=False,
         digits=0,
     ),
 )
 _LEGEND = (
-    "Each number has its 95% interval. Skill is how much better a method's maps are than the same maps exchanged "
-    "between the samples. Soundness and completeness are ½ by chance. Seconds are per sample, and depend on the "
-    "machine. Calls are the inputs that a method passes to the model per sample."
+    "Each number has its 95% interval. Soundness and completeness are ½ by chance. Skill is how much better a method's "
+    "maps are than the same maps exchanged between the samples. Model calls are the inputs that a method passes to the "
+    "whole model; IBA also calls its later layers. Milliseconds depend on the machine. Methods are sorted by the "
+    "sum of their ranks in soundness and completeness, baseline methods last."
 )
 
 
@@ -64,6 +71,8 @@ class BoardTask:
 
     label: str
     suite: str
+    title: str
+    """Title of the suite."""
     kind: str
     about: str
     """Model, data, samples and versions in a line."""
@@ -93,9 +102,10 @@ def board_tasks(submissions: Sequence[Submission]) -> list[BoardTask]:
             )
         for name, task in submission.tasks.items():
             groups.setdefault((suite, name, task.data_digest), []).append((submission, task))
-    return [
+    tasks = [
         _board_task(suite, name, group, _variants(groups, suite, name)) for (suite, name, _), group in groups.items()
     ]
+    return sorted(tasks, key=lambda task: (get_args(Kind).index(task.kind), task.suite.split("@")))
 
 
 def _variants(groups: Mapping[tuple[str, str, str], object], suite: str, name: str) -> int:
@@ -109,7 +119,13 @@ def _board_task(suite: str, name: str, group: Sequence[tuple[Submission, TaskEnt
     known = {key for entry in entries.values() for key, score in entry.scores.items() if score.truth is not None}
     columns = [*(c for key, settings in metrics.items() for c in _columns(key, settings, known=key in known)), *_COST]
     rows = tuple(
-        Row(group=suite, method=label, title=label, cells=tuple(_cells(entry, columns)), baseline=entry.baseline)
+        Row(
+            group=suite,
+            method=label,
+            title=_title(label, entry.method),
+            cells=tuple(_cells(entry, columns)),
+            baseline=entry.baseline,
+        )
         for label, entry in sorted(entries.items(), key=lambda item: _rank(item[1], entries.values()))
     )
     versions = dict.fromkeys(", ".join(f"{k} {v}" for k, v in each.versions.items()) for each, _ in group)
@@ -119,6 +135,7 @@ def _board_task(suite: str, name: str, group: Sequence[tuple[Submission, TaskEnt
     return BoardTask(
         label=(suite if len(first.suite.tasks) == 1 else f"{suite} {name}") + where,
         suite=suite,
+        title=first.suite.title,
         kind=first.suite.tasks[name].kind,
         about=f"{task.model} on {task.samples} samples of {task.data}{quality}{models}. {'; '.join(versions)}.",
         note=first.suite.note,
@@ -145,6 +162,11 @@ def method_label(name: str, entry: MethodEntry) -> str:
     options = ", ".join(f"{key} {show_setting(value)}" for key, value in entry.options.items())
     alias = "" if entry.method in (None, name) else f"{entry.method}, " if options else entry.method
     return f"{name} ({alias}{options})" if alias or options else name
+
+
+def _title(label: str, method: str | None) -> str:
+    """Return a label in which the name of a built-in method is as papers write it."""
+    return label if method is None else re.sub(rf"\b{method}\b", declared(METHODS[method]).title, label, count=1)
 
 
 def _rank(entry: MethodEntry, entries: Collection[MethodEntry]) -> tuple[bool, int]:
@@ -174,14 +196,16 @@ def _columns(key: str, settings: Mapping[str, JSON], *, known: bool) -> Iterator
         summary = "The same number from the known Shapley value of every feature"
         yield replace(area, key=f"{key}_truth", heading=f"true {about.heading}", summary=summary, chance=None)
     summary = f"How much better in {about.title.lower()} than the same maps exchanged between the samples"
-    yield Column(key=f"{key}_skill", heading="skill ↑", summary=summary, kind="skill")
+    yield Column(key=f"{key}_skill", heading=f"skill in {about.heading} ↑", summary=summary, kind="skill")
 
 
 def _cells(entry: MethodEntry, columns: Sequence[Column]) -> Iterator[Cell]:
     for column in columns:
         metric = column.key.removesuffix("_skill").removesuffix("_truth")
-        if column.key in ("seconds", "calls"):
-            yield Cell(estimate=Estimate(value=getattr(entry, column.key), samples=0))
+        if column.key == "milliseconds":
+            yield Cell(estimate=Estimate(value=None if entry.seconds is None else 1000 * entry.seconds, samples=0))
+        elif column.key == "calls":
+            yield Cell(estimate=Estimate(value=entry.calls, samples=0))
         elif (score := entry.scores.get(metric)) is None:
             yield Cell()
         elif column.kind == "skill":
@@ -203,7 +227,7 @@ def board_markdown(tasks: Sequence[BoardTask]) -> str:
     """Format the tables of all tasks as Markdown."""
     parts = [_LEGEND]
     for task in tasks:
-        lines = [f"### {escape_markdown(task.label)}", escape_markdown(task.about)]
+        lines = [f"### {escape_markdown(f'{task.label}: {task.title}')}", escape_markdown(task.about)]
         lines += [escape_markdown(task.note)] if task.note else []
         lines.append(markdown_table(task.table, 3, "inline").rstrip())
         lines += [f"- {escape_markdown(name)}: {escape_markdown(why)}" for name, why in _refusals(task).items()]
@@ -215,14 +239,15 @@ def _refusals(task: BoardTask) -> dict[str, str]:
     """Return the reasons for which methods are missing, each once, by the names of the methods."""
     by_reason: dict[str, list[str]] = {}
     for name, why in sorted(task.refused.items()):
-        by_reason.setdefault(why.replace(name, "it"), []).append(name)
+        title = _title(name, name if name in METHODS else None)
+        by_reason.setdefault(why.replace(name, "it"), []).append(title)
     return {f"Refused by {', '.join(names)}": why for why, names in by_reason.items()}
 
 
 def _styles(submissions: Sequence[Submission]) -> dict[str, tuple[str, MethodStyle]]:
-    """Return the name in `METHODS` and the style of every label."""
+    """Return the name in `METHODS` and the style of every method, by its title."""
     entries = {
-        method_label(name, entry): (entry.method or name, entry.baseline)
+        _title(method_label(name, entry), entry.method): (entry.method or name, entry.baseline)
         for submission in submissions
         for task in submission.tasks.values()
         for name, entry in task.methods.items()
@@ -263,15 +288,18 @@ def _described(task: BoardTask) -> JSON:
     columns, rows = to_json(task.table.columns), to_json(task.table.rows)
     for column in columns:
         del column["headline"]  # all columns are shown
+    for row, own in zip(rows, task.table.rows, strict=True):
+        row["method"] = own.title
     about: dict[str, JSON] = {
         "label": task.label,
         "suite": task.suite,
+        "title": task.title,
         "kind": task.kind,
         "about": task.about,
         "note": task.note,
         "columns": columns,
         "rows": rows,
-        "refused": dict(task.refused),
+        "refused": {_title(name, name if name in METHODS else None): why for name, why in task.refused.items()},
         "refusals": [f"{names}: {why}" for names, why in _refusals(task).items()],
     }
     return about

@@ -20,6 +20,7 @@ import numpy as np
 from torch import nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
+from twinlens.attribution import find_ensemble
 from twinlens.data.samples import Samples
 from twinlens.data.sources import open_data
 from twinlens.errors import DataError, RunError, first_line
@@ -27,7 +28,7 @@ from twinlens.evaluation import evaluate
 from twinlens.laboratory.truth import true_steps
 from twinlens.metrics.step_curve import area_under
 from twinlens.outcome import Evaluation, open_evaluation
-from twinlens.run.manifest import Settings, differences
+from twinlens.run.manifest import Manifest, MethodRecord, Settings, differences
 from twinlens.suites.definition import Suite, SuiteTask
 from twinlens.suites.task_sources import SOURCES
 from twinlens.support.arrays import Floats
@@ -105,7 +106,7 @@ class CallCounter:
     """Passes on the progress of a run, and counts the inputs on which methods call the model to make their maps."""
 
     def __init__(self, progress: Progress) -> None:
-        self.progress, self.rows = progress, Counter[str]()
+        self.progress, self.rows, self.shards = progress, Counter[str](), Counter[str]()
         self._model: nn.Module | None = None
         self._method, self._hook = "", register_module_forward_pre_hook(self._first)
 
@@ -122,7 +123,7 @@ class CallCounter:
         self._hook.remove()
         if stage == "maps":
             self._method = task
-            self.rows[task] += 0
+            self.shards[task] += 1
             self._hook = register_module_forward_pre_hook(self._count)
         self.progress.advance(task, rows, stage)
 
@@ -141,6 +142,14 @@ class CallCounter:
     def stop(self) -> None:
         """Count no longer."""
         self._hook.remove()
+
+    def per_sample(self, manifest: Manifest) -> dict[str, float]:
+        """Return the inputs per sample of each method; an interrupted run resumes with a method's last shards."""
+        calls = {}
+        for name, shards in self.shards.items():
+            first = manifest.positions(manifest.shards - shards).start
+            calls[name] = float(round(self.rows[name] / (manifest.data.samples - first)))
+        return calls
 
 
 @contextmanager
@@ -189,18 +198,31 @@ def _run_task(
     evaluating: Any = evaluate
     with _counting(progress) as counter:
         evaluation: Evaluation = evaluating(model, data, dict(methods), out=str(out), progress=counter, **arguments)
-    samples, known = evaluation.results.data.samples, earlier or TaskRecord(**_identity(evaluation))
-    calls = {name: counter.rows[name] / samples for name in counter.rows if name in evaluation.methods}
+    known = earlier or TaskRecord(**_identity(evaluation))
+    calls = _with_siblings({**counter.per_sample(evaluation.manifest), **known.calls}, evaluation.manifest.methods)
     refused = {name: _reason(error) for name, error in evaluation.failures.items()}
     own = TaskRecord(
         **_identity(evaluation),
-        calls=dict(sorted({**calls, **known.calls}.items())),
+        calls={name: calls[name] for name in sorted(calls) if name in evaluation.methods},
         refused={
             name: why for name, why in sorted({**known.refused, **refused}.items()) if name not in evaluation.methods
         },
         truth={} if effects is None else {name: _truth(evaluation, name, effects) for name in evaluation.methods},
     )
     return evaluation, own
+
+
+def _with_siblings(calls: Mapping[str, float], methods: Mapping[str, MethodRecord]) -> dict[str, float]:
+    """Add the calls of ensembles whose maps were made from the noisy copies of another one."""
+    copies = {
+        name: (ensemble[0], {key: value for key, value in record.options.items() if key != "ensemble"})
+        for name, record in methods.items()
+        if record.method is not None and (ensemble := find_ensemble(record.method, record.options)) is not None
+    }
+    shared = {
+        name: calls[other] for name in copies for other in copies if other in calls and copies[name] == copies[other]
+    }
+    return shared | dict(calls)
 
 
 def _opened(suite: Suite, task: SuiteTask) -> tuple[Any, Any, Floats | None, dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Models and data of built-in suites that no spec can name: scikit-learn's, small transformers, and the laboratory's.
+"""Models and data of built-in suites that no spec can name: scikit-learn's, transformers, and the laboratory's.
 
 Shapes: N samples, S = spatial shape of a map.
 """
@@ -15,8 +15,12 @@ import numpy as np
 from torch import Tensor, nn
 
 from twinlens.data.samples import Samples, from_arrays
+from twinlens.data.sources import open_data
 from twinlens.imputation.imputers import MeanImputer, TokenImputer
 from twinlens.laboratory.tasks import TASKS, Task
+from twinlens.models.loading import LoadedModel
+from twinlens.models.preprocessing import Preprocessing
+from twinlens.suites.digit_vit import trained_vit
 from twinlens.suites.small_transformers import GRAMMAR, SENTENCES, Language, load_transformer
 from twinlens.support.arrays import Floats
 
@@ -61,6 +65,12 @@ def _sklearn(data: str, model: str) -> TaskSource:
     )
 
 
+def _digits_vit() -> TaskSource:
+    grey = Preprocessing(mean=(0.0,), std=(1.0,))
+    model = LoadedModel(name="digit-vit", module=trained_vit(), preprocessing=grey, classes=tuple("0123456789"))
+    return TaskSource(model=model, samples=open_data("mnist"))
+
+
 def _language(language: Language) -> TaskSource:
     tokens, labels = language.sentences(_LANGUAGE_SAMPLES, seed=0)
     samples = from_arrays(tokens, labels, name=language.name, tokenizer=list(language.words))
@@ -96,6 +106,7 @@ SOURCES: dict[str, Callable[[], TaskSource]] = {
         for data in ("breast_cancer", "wine", "digits")
         for model in ("forest", "boosting")
     },
+    "mnist/vit": _digits_vit,
     **{language.name: partial(_language, language) for language in (SENTENCES, GRAMMAR)},
     **{f"laboratory/{name.replace(' ', '-')}": partial(_laboratory, name) for name in TASKS},
 }
