@@ -27,6 +27,7 @@ TABLE = tl.probe(
 CURVE = tl.completeness(tiny_model(), INPUTS, LABELS, MAPS, thresholds=(0.5,), performance="probability")
 
 
+CEILING = tl.checks.ceiling(tiny_model(), INPUTS, LABELS, width=1, orders=1, segments=(MAPS > 0.5).long())
 HUGE, ROWS = 10**40, (torch.nn.Linear(5, 3), torch.ones(4, 5))
 
 
@@ -70,6 +71,13 @@ def explain(method, **changed):
         ("performance", lambda: tl.soundness_from_probes(TABLE, performance=lambda a, b: a)),
         ("build", lambda: tl.checks.roar(lambda: 3, (INPUTS, LABELS), (INPUTS, LABELS), "random")),
         ("test_data", lambda: tl.checks.roar(tiny_model, (INPUTS, LABELS), 3, "random")),
+        ("targets", lambda: tl.checks.sensitivity_n(tiny_model(), INPUTS, [-1] * 4, MAPS)),
+        ("imputer", lambda: tl.checks.fine_tuned(tiny_model(), (INPUTS, LABELS), imputer=lambda *_: "x")),
+        ("imputer", lambda: tl.checks.fine_tuned(tiny_model(), (INPUTS, LABELS), imputer=lambda x, *_: x.to("meta"))),
+        ("imputer", lambda: tl.checks.fine_tuned(tiny_model(), (INPUTS, LABELS), imputer=lambda x, *_: x[0])),
+        ("model", lambda: tl.checks.fine_tuned(tiny_model()[:1], (INPUTS, LABELS))),
+        ("ids", lambda: dataclasses.replace(CEILING, ids=("a",))),
+        ("metrics", lambda: tl.laboratory.selftest(tiny_model(), INPUTS, LABELS, MAPS, metrics=[])),
         ("retrainings", lambda: tl.checks.roar(tiny_model, *[(INPUTS, LABELS)] * 2, "random", retrainings=2**64)),
         # imputers, schedules, protocols
         ("sigma", lambda: tl.BlurImputer(sigma="x")),

@@ -81,7 +81,7 @@ class Ceiling:
         check_types(self, but=("maps", "segments", "values", "chance", "calls"))
         for name in ("values", "chance", "calls"):
             if as_array(getattr(self, name), name).shape != (len(self.ids),):
-                raise ValueError(f"`{name}` must hold one number for each of the {len(self.ids)} samples.")
+                raise ValueError(f"`{name}` must hold one number for each of the {len(self.ids)} samples of `ids`.")
 
     def __repr__(self) -> str:
         return (
