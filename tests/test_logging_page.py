@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 import twinlens as tl
-from tests.run.test_until import INPUTS, LABELS, METHODS, OPTIONS, Model
+from tests.growing_runs import INPUTS, LABELS, METHODS, OPTIONS, Model
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "guide" / "logging.md"
 EXAMPLES = dict(re.findall(r"^## (.+?)\n.*?^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), flags=re.S | re.M))

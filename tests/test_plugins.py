@@ -117,7 +117,7 @@ def test_an_installed_metric_and_method_by_their_names_on_the_command_line(tmp_p
         "--memory-format", "contiguous", "--option", "comprehensiveness.levels=[0.1, 0.5]",
     )  # fmt: skip
     assert (code, said) == (0, "")
-    assert "compre-" in shown
+    assert "comprehensiveness" in shown
     stored = tl.open_evaluation(out)
     assert set(stored.methods) == {"ones_first", "random"}
     assert stored.curve("ones_first", "comprehensiveness").levels.tolist() == [0.1, 0.5]

@@ -130,7 +130,9 @@ def test_weights_that_a_network_uses_twice_are_stored(measured, tmp_path):
     path.write_text(code)
     data = tl.open_evaluation(measured[0]).manifest.source.data
     tl.evaluate(f"{path}:build", data, ["random", "centre"], metrics="headline", out=tmp_path / "tied", resamples=20)
-    record_of((tmp_path / "tied", f"{path}:build"))
+    record = record_of((tmp_path / "tied", f"{path}:build"))
+    assert list(record.methods) == ["random", "centre"]
+    assert list((tmp_path / "tied" / "checks" / "fine-tuned").glob("*.safetensors"))
 
 
 def test_training_data_with_other_classes_are_refused(measured):

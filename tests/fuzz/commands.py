@@ -47,14 +47,17 @@ def actions_of(command: str) -> list[argparse.Action]:
 def base_of(fuzzer, command: str) -> list[str]:
     """A valid command, which takes moments, and writes nowhere else than into `new`."""
     new = str(fuzzer.folder / "new")
-    if command in ("evaluate", "attribute"):
-        return [*fuzzer.base, "--out", new]
-    if command == "demo":
-        return ["mnist", *fuzzer.base[4:], "--limit", "6", "--out", new]
-    if command in ("reproduce", "suite"):
-        return [*(["synthetic", "--quiet"] if command == "reproduce" else ["run", "digits@1"]), "--out", new]
-    if command in ("methods", "metrics"):
-        return []
+    without_a_run = {
+        "evaluate": [*fuzzer.base, "--out", new],
+        "attribute": [*fuzzer.base, "--out", new],
+        "demo": ["mnist", *fuzzer.base[4:], "--limit", "6", "--out", new],
+        "reproduce": ["synthetic", "--out", new, "--quiet"],
+        "suite": ["run", "digits@1", "--out", new],
+        "methods": [],
+        "metrics": [],
+    }
+    if command in without_a_run:
+        return without_a_run[command]
     run = str(fuzzer.subject.fresh_run())
     if command == "check":
         return ["sensitivity-n", run, "--model", fuzzer.spec, "--methods", "random", "--limit", "4", "--quiet"]

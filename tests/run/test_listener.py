@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.run.test_until import METHODS, OPTIONS, run
+from tests.growing_runs import METHODS, OPTIONS, run
 from tests.small_runs import contents
 
 

@@ -16,6 +16,7 @@ from twinlens.run.manifest import Settings
 from twinlens.run.queries import query_digest, query_name
 from twinlens.run.verification import verify_run
 
+IMPUTER = {"name": "constant"}
 BY_PROBABILITY = tl.Deletion(performance="probability")
 
 
@@ -32,10 +33,9 @@ def run(tmp_path, whole):
 
 
 def settings(resamples=100, **metrics):
-    described = {
-        name: {"metric": name, "epsilon": 0.01, "performance": "accuracy", **own} for name, own in metrics.items()
-    }
-    return Settings(metrics=described, imputer={}, control="none", control_share=0.5, resamples=resamples)
+    common = {"epsilon": 0.01, "performance": "accuracy", "imputer": IMPUTER}
+    described = {name: {"metric": name, **common, **own} for name, own in metrics.items()}
+    return Settings(metrics=described, imputer=IMPUTER, control="none", control_share=0.5, resamples=resamples)
 
 
 OWN = settings(soundness={}, completeness={})

@@ -77,10 +77,8 @@ def run_check(
     definition, options = CHECKS[name], options or CheckOptions()
     for option in fields_of(CheckOptions):
         if option.name not in definition.options and getattr(options, option.name) != option.default:
-            raise ValueError(
-                f"`{option.name}` has no effect on the check {name}, which has {', '.join(definition.options)}. Leave "
-                "it out."
-            )
+            own = ", ".join(definition.options) or "no options"
+            raise ValueError(f"`{option.name}` has no effect on the check {name}, which has {own}. Leave it out.")
     run = CheckedRun(
         evaluation=evaluation,
         names=_choose_methods(evaluation, methods),

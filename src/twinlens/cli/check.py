@@ -1,4 +1,4 @@
-"""The command check: run a test from another paper on the methods of a run."""
+"""The command check: tests of the methods of a run, and of the measurement itself."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ COMMANDS = {
         "selftest",
     ),
     "check": Command(
-        "run a test from another paper on a run, such as ROAR or the pointing game",
+        "check a run: its methods, by tests from other papers such as ROAR, or the measurement itself, such as its imputer",
         "NAME RUN [options]",
         ("twinlens check model-randomisation runs/resnet50 --limit 50",),
         "check",
