@@ -31,6 +31,17 @@ CEILING = tl.checks.ceiling(tiny_model(), INPUTS, LABELS, width=1, orders=1, seg
 HUGE, ROWS = 10**40, (torch.nn.Linear(5, 3), torch.ones(4, 5))
 
 
+class Complex(torch.nn.Module):
+    """Answers with complex numbers."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = tiny_model()
+
+    def forward(self, x):
+        return self.inner(x).to(torch.complex64)
+
+
 def explain(method, **changed):
     return tl.METHODS[method](**{"model": tiny_model(), "inputs": INPUTS, "targets": LABELS} | changed)
 
@@ -76,6 +87,9 @@ def explain(method, **changed):
         ("imputer", lambda: tl.checks.fine_tuned(tiny_model(), (INPUTS, LABELS), imputer=lambda x, *_: x.to("meta"))),
         ("imputer", lambda: tl.checks.fine_tuned(tiny_model(), (INPUTS, LABELS), imputer=lambda x, *_: x[0])),
         ("model", lambda: tl.checks.fine_tuned(tiny_model()[:1], (INPUTS, LABELS))),
+        ("model", lambda: tl.checks.fine_tuned(Complex(), (INPUTS, LABELS))),
+        ("build", lambda: tl.checks.roar(Complex, (INPUTS, LABELS), (INPUTS, LABELS), "random")),
+        ("tokenizer", lambda: tl.data.from_arrays(INPUTS, LABELS, tokenizer={1: None})),
         ("ids", lambda: dataclasses.replace(CEILING, ids=("a",))),
         ("metrics", lambda: tl.laboratory.selftest(tiny_model(), INPUTS, LABELS, MAPS, metrics=[])),
         ("retrainings", lambda: tl.checks.roar(tiny_model, *[(INPUTS, LABELS)] * 2, "random", retrainings=2**64)),
