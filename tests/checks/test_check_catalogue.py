@@ -108,7 +108,7 @@ def test_the_record_is_replaced_and_survives_a_round(evaluation, tmp_path):
 def test_options_that_a_check_does_not_have_are_refused(evaluation, made, capsys):
     with pytest.raises(ValueError, match="`epochs` has no effect on the check localisation"):
         run_check(evaluation, "localisation", options=CheckOptions(boxes="b.csv", epochs=3))
-    with pytest.raises(ValueError, match="check agreement, which has no options. Leave it out."):
+    with pytest.raises(ValueError, match=r"check agreement, which has no options\. Leave it out\."):
         run_check(evaluation, "agreement", options=CheckOptions(limit=3))
     for arguments, message in (
         (["localisation", made[0]], "`boxes` is missing: pass --boxes"),

@@ -86,7 +86,8 @@ COMMANDS = {
         "selftest",
     ),
     "check": Command(
-        "check a run: its methods, by tests from other papers such as ROAR, or the measurement itself, such as its imputer",
+        "check a run: its methods, by tests from other papers such as ROAR, or the measurement itself, such as its "
+        "imputer",
         "NAME RUN [options]",
         ("twinlens check model-randomisation runs/resnet50 --limit 50",),
         "check",
