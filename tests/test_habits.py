@@ -1,6 +1,8 @@
 """Habits of the tests themselves: each can fail, a skip says why, and what several need is no test module."""
 
 import ast
+import importlib.util
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -64,6 +66,22 @@ def trees():
 @pytest.mark.parametrize("find", [without_an_assertion, without_a_reason, imported_tests])
 def test_habits(trees, find):
     assert {name: found for name, tree in trees.items() if (found := find(tree))} == {}
+
+
+def skipped_without(tree):
+    """Modules without which tests are skipped."""
+    names = [call.args[0] for name, call in calls(tree) if name == "pytest.importorskip"]
+    return {name.value for name in names if isinstance(name, ast.Constant)}
+
+
+def test_no_skip_hides_a_package_that_is_installed_and_broken(trees):
+    names = set().union(*map(skipped_without, trees.values()))
+    assert {"timm", "torchvision", "captum.attr"} <= names
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of other packages
+        for name in sorted(names):
+            if importlib.util.find_spec(name.partition(".")[0]) is not None:
+                assert importlib.import_module(name)
 
 
 def test_what_a_module_is_called_says_what_is_in_it(trees):

@@ -30,6 +30,13 @@ def test_selftest_loads_no_code_that_run_json_names(tmp_path, run, subject):
     assert "no function of that name" in error
 
 
+def test_a_run_without_metrics_is_refused(tmp_path, run, subject):
+    assert run("attribute", *subject, "--methods", "random", "--out", tmp_path / "run", "--quiet")[0] == 0
+    code, output, error = run("selftest", tmp_path / "run", "--model", subject[1])
+    assert (code, output, error.count("\n")) == (2, "", 1)
+    assert "holds maps only" in error
+
+
 @pytest.mark.slow
 def test_selftest_of_a_run(tmp_path, run, subject):
     metrics = "soundness_rank,completeness"

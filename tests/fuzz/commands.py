@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import re
 from unittest import mock
@@ -10,6 +11,7 @@ from unittest import mock
 from tests.fuzz.values import TEXTS
 from twinlens.cli import reproduce
 from twinlens.cli.main import COMMANDS
+from twinlens.suites import running
 
 WORDS = (
     *("nan", "inf", "-inf", "-1", "0", "1e400", "1" + 40 * "0", "9" * 5000, "0.5", "1", "x", "1,2,3", "true", "auto"),
@@ -50,7 +52,7 @@ def base_of(fuzzer, command: str) -> list[str]:
         "attribute": [*fuzzer.base, "--out", new],
         "demo": ["mnist", *fuzzer.base[4:], "--limit", "6", "--out", new],
         "reproduce": ["synthetic", "--out", new, "--quiet"],
-        "suite": ["show", "digits@1"],
+        "suite": ["run", "digits@1", "--out", new],
         "methods": [],
         "metrics": [],
     }
@@ -83,8 +85,10 @@ def flag_case(fuzzer) -> str:
 
 
 def attempt(fuzzer, command: str, arguments: list[str], action: argparse.Action | None, text: str) -> int:
-    """Run a command whose experiments, which take minutes, are left out."""
-    with mock.patch.object(reproduce, "reproduce", _not_done), mock.patch.object(reproduce, "reproduce_all", _not_done):
+    """Run a command whose experiments and suites, which take minutes, are left out."""
+    with contextlib.ExitStack() as stack:
+        for module, name in ((reproduce, "reproduce"), (reproduce, "reproduce_all"), (running, "run_suite")):
+            stack.enter_context(mock.patch.object(module, name, _not_done))
         try:
             code, said = fuzzer.run_command([command, *arguments])
         except LeftOut:
@@ -107,7 +111,7 @@ def names_option(said: str, action: argparse.Action, text: str) -> bool:
 
 
 class LeftOut(BaseException):
-    """An experiment that would be done by now."""
+    """An experiment or a suite that would be done by now."""
 
 
 def _not_done(*_: object) -> object:

@@ -27,7 +27,19 @@ TABLE = tl.probe(
 CURVE = tl.completeness(tiny_model(), INPUTS, LABELS, MAPS, thresholds=(0.5,), performance="probability")
 
 
+CEILING = tl.checks.ceiling(tiny_model(), INPUTS, LABELS, width=1, orders=1, segments=(MAPS > 0.5).long())
 HUGE, ROWS = 10**40, (torch.nn.Linear(5, 3), torch.ones(4, 5))
+
+
+class Complex(torch.nn.Module):
+    """Answers with complex numbers."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = tiny_model()
+
+    def forward(self, x):
+        return self.inner(x).to(torch.complex64)
 
 
 def explain(method, **changed):
@@ -70,6 +82,16 @@ def explain(method, **changed):
         ("performance", lambda: tl.soundness_from_probes(TABLE, performance=lambda a, b: a)),
         ("build", lambda: tl.checks.roar(lambda: 3, (INPUTS, LABELS), (INPUTS, LABELS), "random")),
         ("test_data", lambda: tl.checks.roar(tiny_model, (INPUTS, LABELS), 3, "random")),
+        ("targets", lambda: tl.checks.sensitivity_n(tiny_model(), INPUTS, [-1] * 4, MAPS)),
+        ("imputer", lambda: tl.checks.fine_tuned(tiny_model(), (INPUTS, LABELS), imputer=lambda *_: "x")),
+        ("imputer", lambda: tl.checks.fine_tuned(tiny_model(), (INPUTS, LABELS), imputer=lambda x, *_: x.to("meta"))),
+        ("imputer", lambda: tl.checks.fine_tuned(tiny_model(), (INPUTS, LABELS), imputer=lambda x, *_: x[0])),
+        ("model", lambda: tl.checks.fine_tuned(tiny_model()[:1], (INPUTS, LABELS))),
+        ("model", lambda: tl.checks.fine_tuned(Complex(), (INPUTS, LABELS))),
+        ("build", lambda: tl.checks.roar(Complex, (INPUTS, LABELS), (INPUTS, LABELS), "random")),
+        ("tokenizer", lambda: tl.data.from_arrays(INPUTS, LABELS, tokenizer={1: None})),
+        ("ids", lambda: dataclasses.replace(CEILING, ids=("a",))),
+        ("metrics", lambda: tl.laboratory.selftest(tiny_model(), INPUTS, LABELS, MAPS, metrics=[])),
         ("retrainings", lambda: tl.checks.roar(tiny_model, *[(INPUTS, LABELS)] * 2, "random", retrainings=2**64)),
         # imputers, schedules, protocols
         ("sigma", lambda: tl.BlurImputer(sigma="x")),

@@ -35,6 +35,8 @@ class Browser:
             options.add_argument(flag)
         options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
         self.driver = webdriver.Chrome(options=options, service=Service(DRIVER))
+        self.driver.set_script_timeout(PATIENCE)  # by default 30 s
+        self.driver.command_executor.client_config.timeout = 2 * PATIENCE
 
     def open(self, path, *, width=1400, scheme="light", fragment="", folded=False):
         """Opens a file and waits until its charts are drawn, with all metrics and columns unless it stays `folded`."""

@@ -1,14 +1,19 @@
 """Functions are told apart by their source and by whatever they read, and by nothing else."""
 
+import argparse
 import array
 import collections
+import contextlib
 import copy
 import datetime
 import decimal
+import enum
 import functools
 import importlib
 import linecache
+import re
 import sys
+import types
 import warnings
 
 import numpy as np
@@ -119,6 +124,121 @@ def test_what_a_class_or_a_decorator_holds_tells_functions_apart(make):
     one, same, other = Net(), Net(), Net()
     one.extra, same.extra, other.extra = make(1.0), make(1.0), make(2.0)
     assert model_digest(one) == model_digest(same) != model_digest(other)
+
+
+@pytest.mark.parametrize(
+    "decorator",
+    [
+        torch.no_grad(),
+        torch.inference_mode(),
+        torch.autocast("cpu"),
+        torch.compiler.disable,
+        torch.vmap,
+        np.errstate(all="ignore"),
+        contextlib.contextmanager,
+        functools.singledispatch,
+        lambda function: torch.no_grad()(torch.autocast("cpu")(function)),
+    ],
+)
+def test_a_function_counts_below_the_decorator_of_a_library(decorator):
+    def make(value):
+        return decorator(lambda inputs: value * inputs)
+
+    class Decorated(Net):
+        forward = make(1.0)
+
+    class Other(Net):
+        forward = make(2.0)
+
+    Other.__qualname__ = Decorated.__qualname__
+    assert digest(make(1.0)) == digest(make(1.0)) != digest(make(2.0))
+    assert model_digest(Decorated()) == model_digest(Decorated()) != model_digest(Other())
+
+
+def chain(length, value):
+    """A function that calls one that calls one … that reads a value."""
+    inner = reading(value)
+    for _ in range(length):
+        inner = reading(inner)
+    return inner
+
+
+def test_long_chains_of_functions_and_attributes_are_followed():
+    assert digest(chain(60, 1.0)) == digest(chain(60, 1.0)) != digest(chain(60, 2.0))
+
+
+def with_attribute(value):
+    function = reading(0)
+    function.scale = value
+    return function
+
+
+class _List(list):
+    pass
+
+
+class _Number(float):
+    pass
+
+
+class _Slots:
+    __slots__ = ("__dict__", "value")
+
+
+def attribute(made, value):
+    made.value, made.more = value, 0
+    return made
+
+
+class _Kind(enum.Enum):
+    ONE = 1.0
+    TWO = 2.0
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        with_attribute,
+        lambda value: attribute(_List([1]), value),
+        lambda value: attribute(_Number(1), value),
+        lambda value: attribute(_Slots(), value),
+        lambda value: {_Kind(value)},
+        lambda value: {(_Kind(value), 1): 1},
+        lambda value: re.compile(f"{value}|" + 300 * "x"),
+        lambda value: np.ma.array([1.0, 2.0], mask=[value == 1, False]),
+        lambda value: torch.tensor([complex(0, value)]).conj(),
+        lambda value: torch.full((3,), value).to_mkldnn(),
+        lambda value: types.SimpleNamespace(scale=value),
+        lambda value: argparse.Namespace(scale=value),
+        lambda value: torch.distributions.Normal(0.0, value),
+        lambda value: np.poly1d([value, 1.0]),
+        lambda value: [np.zeros(1) for _ in range(10_001)] + [np.array([value])],
+    ],
+    ids=[
+        *("function", "list", "number", "slots", "enum", "key", "pattern", "mask", "conjugate", "mkldnn", "namespace"),
+        *("arguments", "distribution", "polynomial", "long"),
+    ],
+)
+def test_attributes_and_values_of_unusual_classes_count(make):
+    assert digest(reading(make(1.0))) == digest(reading(make(1.0))) != digest(reading(make(2.0)))
+    one, same, other = Net(), Net(), Net()
+    one.extra, same.extra, other.extra = make(1.0), make(1.0), make(2.0)
+    assert model_digest(one) == model_digest(same) != model_digest(other)
+
+
+def test_nested_tensors_are_read():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch calls them a prototype
+        one, same, other = (
+            torch.nested.nested_tensor([torch.full((2,), value), torch.ones(1)]) for value in (1.0, 1.0, 2.0)
+        )
+    assert digest(reading(one)) == digest(reading(same)) != digest(reading(other))
+
+
+@pytest.mark.filterwarnings("ignore:.*is deprecated:DeprecationWarning:torch")
+def test_a_compiled_model_is_the_same_each_time_it_is_compiled():
+    assert model_digest(torch.compile(Net())) == model_digest(torch.compile(Net()))
+    assert model_digest(torch.compile(Net())) != model_digest(torch.compile(Net(factor=2.0)))
 
 
 def test_defaults_of_keywords_tell_functions_apart():

@@ -24,10 +24,10 @@ from twinlens.checks.rank_agreement import VerdictChanges, kendall
 from twinlens.checks.remeasuring import NAMES, PAIR, areas_of, headline_pair, main_imputer, random_maps, remeasure
 from twinlens.checks.result_store import digest_of
 from twinlens.errors import DamagedError, first_line, short_repr
-from twinlens.imputation.imputers import Imputer, LinearImputer, describe_imputer, find_imputer
+from twinlens.imputation.imputers import Imputer, LinearImputer, check_imputed, describe_imputer, find_imputer
 from twinlens.models.training import Batches, Training, check_examples, train
 from twinlens.probing.answers import CLASSIFICATION
-from twinlens.probing.model_call import Labels, check_inputs, find_device
+from twinlens.probing.model_call import Labels, blaming, check_inputs, find_device
 from twinlens.run.check_records import FOLDER, CheckColumn, MethodCheck
 from twinlens.support.arguments import checked, inside
 from twinlens.support.arrays import ArrayLike
@@ -58,7 +58,10 @@ class _Masked(Batches):
         # All draws are from torch's global generator, which `train` seeds. At least one feature stays.
         removed = (torch.rand(len(batch), 1) * features).long()
         keep = torch.rand(len(batch), features).argsort(dim=1).argsort(dim=1) >= removed
-        return self.imputer(batch, keep.reshape(len(batch), *spatial), torch.randint(_SEEDS, (len(batch),)).tolist())
+        streams = torch.randint(_SEEDS, (len(batch),)).tolist()
+        with blaming("imputer"):
+            imputed = self.imputer(batch, keep.reshape(len(batch), *spatial), streams)
+        return check_imputed(imputed, batch)
 
 
 @checked
@@ -100,15 +103,16 @@ def fine_tuned(
         _, labels = check_examples(inputs, train_data[1])
     shown = progress or Quiet()
     shown.begin({_TASK: training.epochs})
-    return train(
-        lambda: copy.deepcopy(model),
-        _Masked(inputs.cpu(), imputer),
-        labels.numpy(),
-        training=training,
-        seed=seed,
-        device=find_device(model, None)[0],
-        advance=lambda done, total: shown.advance(_TASK, 1, f"epoch {done} of {total}"),
-    )
+    with inside("model"):
+        return train(
+            lambda: copy.deepcopy(model),
+            _Masked(inputs.cpu(), imputer),
+            labels.numpy(),
+            training=training,
+            seed=seed,
+            device=find_device(model, None)[0],
+            advance=lambda done, total: shown.advance(_TASK, 1, f"epoch {done} of {total}"),
+        )
 
 
 def _fine_tuned_once(run: CheckedRun) -> nn.Module:

@@ -81,7 +81,7 @@ class Ceiling:
         check_types(self, but=("maps", "segments", "values", "chance", "calls"))
         for name in ("values", "chance", "calls"):
             if as_array(getattr(self, name), name).shape != (len(self.ids),):
-                raise ValueError(f"`{name}` must hold one number for each of the {len(self.ids)} samples.")
+                raise ValueError(f"`{name}` must hold one number for each of the {len(self.ids)} samples of `ids`.")
 
     def __repr__(self) -> str:
         return (
@@ -244,9 +244,7 @@ def ceiling_check(run: CheckedRun) -> CheckResult:
     options, directory, samples = run.options, run.evaluation.run, run.samples
     model, data = directory.manifest.model, directory.manifest.data
     if data.feature_kind == "channels":
-        raise ValueError(
-            "`name` ceiling orders segments of positions; the features of this run are single channels."
-        )
+        raise ValueError("`name` ceiling orders segments of positions; the features of this run are single channels.")
     own = data.segments if data.segments and data.segments.startswith(("slic", "grid")) else "grid"
     segments = options.segments or own
     imputer = run.evaluation.imputer or restore_imputer(run.evaluation.results.settings.imputer)

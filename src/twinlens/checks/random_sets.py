@@ -112,7 +112,10 @@ def random_removals(
     original: ProbeTable | None = None
     for number in range(subsets):
         noise = _draw_orders(prober.ids, features, number, seed).reshape(-1, *prober.spatial)
-        table = prober.sweep(prober.rank(noise), schedule, imputer, original=original)
+        try:
+            table = prober.sweep(prober.rank(noise), schedule, imputer, original=original)
+        except ValueError as error:  # the prober calls them labels
+            raise ValueError(str(error).replace("`labels`", "`targets`", 1)) from error
         original = original or table
         drops[:, :, number] = (table.logit[:, :1] - table.logit[:, 1:]).T
     if not np.ptp(drops, axis=2).any():

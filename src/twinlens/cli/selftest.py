@@ -10,7 +10,7 @@ from twinlens.cli.flags import add_model, names_of
 from twinlens.cli.printing import print_selftest
 from twinlens.data.inputs import load_inputs
 from twinlens.data.samples import subset
-from twinlens.errors import unknown
+from twinlens.errors import RunError, unknown
 from twinlens.imputation.imputers import restore_imputer
 from twinlens.laboratory.mixing import selftest
 from twinlens.outcome import open_evaluation
@@ -29,6 +29,8 @@ def add_selftest(parser: argparse.ArgumentParser) -> None:
 def run_selftest(arguments: argparse.Namespace) -> None:
     """Test the metrics of a run on its model and data."""
     evaluation = open_evaluation(arguments.run)
+    if not evaluation.metrics:
+        raise RunError(f"{evaluation.run} holds maps only, and selftest tests metrics. Add some: --metrics headline")
     methods = names_of(arguments.methods) if arguments.methods else evaluation.methods
     for method in methods:
         if method not in evaluation.methods:

@@ -115,7 +115,12 @@ def find_words(tokenizer: Any) -> Words:
         return convert  # type: ignore[no-any-return]
     if isinstance(tokenizer, Mapping):
         pairs = [(key, word) if isinstance(word, str) else (word, key) for key, word in tokenizer.items()]
-        return partial(_look_up, {int(number): str(word) for number, word in pairs})
+        try:
+            return partial(_look_up, {int(number): str(word) for number, word in pairs})
+        except (TypeError, ValueError):
+            raise TypeError(
+                f"`tokenizer` must map words to ids, or ids to words; got {short_repr(tokenizer)}."
+            ) from None
     if not isinstance(tokenizer, (str, bytes)) and hasattr(tokenizer, "__getitem__") and hasattr(tokenizer, "__len__"):
         return partial(_look_up, dict(enumerate(map(str, tokenizer))))
     if callable(tokenizer):

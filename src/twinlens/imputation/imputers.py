@@ -25,7 +25,7 @@ from twinlens.errors import RunError, short_repr, unknown
 from twinlens.imputation.multigrid import solve
 from twinlens.imputation.multigrid_compiled import add_noise, load_library
 from twinlens.support.arguments import checked
-from twinlens.support.arrays import ArrayLike, as_array
+from twinlens.support.arrays import ArrayLike, as_array, check_dense
 from twinlens.support.code_digest import describe_function
 from twinlens.support.fields import JSON, check_types, from_json, to_json
 
@@ -379,6 +379,14 @@ IMPUTERS: dict[str, type[Imputer]] = {
 def takes_tokens(imputer: Imputer) -> bool:
     """Return whether an imputer may accept token ids: `TokenImputer`, or a custom one."""
     return isinstance(imputer, TokenImputer) or type(imputer) not in IMPUTERS.values()
+
+
+def check_imputed(imputed: object, inputs: Tensor) -> Tensor:
+    """Return what an imputer made of inputs (B, C, *S), refused if it is anything else than inputs of this shape."""
+    if not isinstance(imputed, Tensor) or imputed.shape != inputs.shape:
+        what = f"shape {tuple(imputed.shape)}" if isinstance(imputed, Tensor) else type(imputed).__name__
+        raise TypeError(f"`imputer` must return inputs of shape {tuple(inputs.shape)}; it returned {what}.")
+    return check_dense(imputed, "imputer")
 
 
 def find_imputer(imputer: str | Mapping[str, Any] | Imputer) -> Imputer:

@@ -106,6 +106,9 @@ def selftest(
     """
     if len(shares) < 3 or (shares[0], shares[-1]) != (0, 1) or (np.diff(shares) <= 0).any():
         raise ValueError(f"`shares` must increase from 0 to 1, with at least one between; got {tuple(shares)}.")
+    requested = find_metrics(metrics, {"performance": performance})
+    if not requested:
+        raise ValueError("`metrics` must name at least one metric to test.")
     prober = Prober(model, inputs, labels, **how)
     original, neighbours = prober.rank(maps), prober.inputs.dim() > 2
     tested = {
@@ -113,7 +116,7 @@ def selftest(
         name: metric.bound(imputer, neighbours=True)
         if neighbours
         else replaced(metric, {"imputer": metric.imputer or imputer}, name)
-        for name, metric in find_metrics(metrics, {"performance": performance}).items()
+        for name, metric in requested.items()
     }
     others = exchange_maps(original.maps, prober.respondent.labels, ids=prober.ids, seed=prober.how["seed"])
     versions: dict[float | str, Tensor] = {float(share): mix_maps(original.maps, others, share) for share in shares}

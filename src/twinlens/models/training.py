@@ -152,6 +152,8 @@ def _ask(model: nn.Module, inputs: Tensor, classes: int) -> Tensor:
         raise ValueError(
             f"`labels` have class {classes - 1}, and the network that `build` returns answers with {what}."
         )
+    if answer.is_complex():
+        raise TypeError(f"`build` must return a network whose answers are real numbers; they are {answer.dtype}.")
     return answer
 
 

@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from twinlens.imputation.imputers import Imputer, LinearImputer, TokenImputer, find_imputer, takes_tokens
+from twinlens.imputation.imputers import Imputer, LinearImputer, TokenImputer, check_imputed, find_imputer, takes_tokens
 from twinlens.probing.answers import Target
 from twinlens.probing.execution import choose_batch, wants_channels_last
 from twinlens.probing.maps import PARTS, Features, Reading, check_maps, feature_shape, map_kinds, warn_of_zeros
@@ -47,7 +47,7 @@ from twinlens.probing.ranking import (
 from twinlens.probing.shap_values import contributions_to_targets, is_explanation, read_contributions
 from twinlens.probing.tokens import are_tokens, called_with_tokens, pack_tokens
 from twinlens.support.arguments import checked, fill_options
-from twinlens.support.arrays import ArrayLike, Floats, check_dense
+from twinlens.support.arrays import ArrayLike, Floats
 from twinlens.support.fields import Default, check_count
 from twinlens.support.memory import is_out_of_memory, keeps_freed_memory, teach_allocator
 from twinlens.support.progress import Progress, shown_progress
@@ -389,10 +389,7 @@ class _Sweep:
             chosen = inputs.index_select(0, i)
         with blaming("imputer"):
             imputed = self.impute(chosen, keep, streams)
-        if not isinstance(imputed, Tensor) or imputed.shape != chosen.shape:
-            what = f"shape {tuple(imputed.shape)}" if isinstance(imputed, Tensor) else type(imputed).__name__
-            raise TypeError(f"`imputer` must return inputs of shape {tuple(chosen.shape)}; it returned {what}.")
-        return self.respondent.ask(check_dense(imputed, "imputer"), i + start)
+        return self.respondent.ask(check_imputed(imputed, chosen), i + start)
 
     def _halve(self, error: Exception) -> None:
         if not is_out_of_memory(error):

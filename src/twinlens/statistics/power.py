@@ -11,9 +11,9 @@ from twinlens.support.estimate import Estimate
 def visible_difference(differences: Iterable[Estimate]) -> float | None:
     """Return the size from which on a difference between two methods is typically decided.
 
-    It is the median half-width of the intervals. They are symmetric, and a measured difference is decided where it
-    exceeds the half-width. If the true difference has this size, about half of all data sets of as many samples decide
-    it; if it is 1.4 times as large, at least four of five do.
+    It is the median half-width of the intervals. They are nearly symmetric, and a measured difference is decided where
+    it exceeds about its half-width. If the true difference has this size, about half of all data sets of as many
+    samples decide it; if it is 1.4 times as large, at least four of five do.
 
     Args:
         differences: the difference of each pair of methods by one metric, with intervals that hold for all pairs.

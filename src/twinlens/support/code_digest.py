@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import array
 import ast
+import collections
+import contextlib
+import copyreg
 import dis
 import enum
 import functools
@@ -30,15 +33,15 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-_DEEPEST = 12  # levels of references that are followed; beyond them, only types count
-_MOST_ITEMS = 10_000  # of a container; beyond them, only numbers and texts count
+_DEEPEST = 100  # levels of references that are followed; beyond them, only types count
 _SCALARS = (bool, int, float, complex, str, bytes)
 _BUFFERS = (bytearray, memoryview, array.array)
-# Packages whose objects are values: attributes of a module that are objects of other packages do not count, because
+# Modules whose objects are values: attributes of a network that are objects of other packages do not count, because
 # they may hold caches and handles of this process.
-_VALUES = {
-    *("array", "builtins", "collections", "datetime", "decimal", "fractions", "functools", "scipy", "sklearn"),
-}
+_VALUES = (
+    *("argparse", "array", "builtins", "collections", "datetime", "decimal", "fractions", "functools", "numpy"),
+    *("operator", "re", "scipy", "sklearn", "string", "torch.distributions", "torchvision.transforms", "types", "uuid"),
+)
 _ROUTINES = (
     *(types.FunctionType, types.MethodType, types.BuiltinFunctionType, types.MethodWrapperType),
     *(types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType),
@@ -50,7 +53,7 @@ _LIBRARIES = (sysconfig.get_path("stdlib") + os.sep, str(Path(__file__).parents[
 _FUNCTIONS = ("__func__", "fget", "fset", "func")  # of static methods, properties and cached properties
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 # What every module has; the rest are its attributes. A copy of a model of transformers elsewhere is the same model.
-_OWN = {*vars(nn.Module()), "_is_hf_initialized", "name_or_path"}
+_OWN = {*vars(nn.Module()), "_is_hf_initialized", "_torchdynamo_wrapper_id", "name_or_path"}
 
 
 def describe_function(
@@ -129,7 +132,7 @@ class _Fingerprint:
     def _add(self, value: Any, path: str, depth: int = 0, *, plain: bool = False) -> None:
         """Add a value, and what it refers to, to an entry; with `plain`, no objects of other packages."""
         self._text(path, type(value).__qualname__)
-        if value is None or isinstance(value, _SCALARS):
+        if value is None or type(value) in _SCALARS:
             self._text(path, repr(value))
             return
         if id(value) in self._seen:
@@ -138,8 +141,9 @@ class _Fingerprint:
         self._seen[id(value)] = path, value  # kept, so that no other object gets its address
         if depth > _DEEPEST or isinstance(value, _IGNORED):
             return
-        if isinstance(value, _PRINTED):
-            self._text(path, str(value))
+        own = self._own_class(value, path, depth)
+        if isinstance(value, (*_SCALARS, *_PRINTED)):
+            self._text(path, _printed(value))
         elif isinstance(value, _BUFFERS):
             self._hashes[path].update(bytes(value))
         elif isinstance(value, (Tensor, np.ndarray, np.generic)):
@@ -154,23 +158,40 @@ class _Fingerprint:
         elif isinstance(value, nn.Module):
             self._network(value, path, depth)
         else:
-            self._object(value, path, depth, plain=plain)
+            self._object(value, path, depth, plain=plain, own=own)
+
+    def _own_class(self, value: Any, path: str, depth: int) -> bool:
+        """Add the class and the attributes of a value, and return True, if the class belongs to no package.
+
+        Classes, functions and networks are added in other ways.
+        """
+        kind = type(value)
+        other = isinstance(value, (type, types.ModuleType, nn.Module, *_ROUTINES))
+        if kind.__module__ == "builtins" or other or _is_installed(kind):
+            return False
+        self._add(kind, f"{path}/class", depth + 1)
+        for name, each in sorted(_attributes(value).items()):
+            self._add(each, f"{path}.{name}", depth + 1)
+        return True
 
     def _text(self, path: str, text: str) -> None:
         self._hashes[path].update(f"{len(text)}:{text}".encode("utf-8", "backslashreplace"))
 
     def _array(self, value: Any, path: str, depth: int) -> None:
-        self._text(path, f"{value.dtype} {tuple(value.shape)}")
-        if isinstance(value, Tensor) and value.layout != torch.strided:
-            for part in _sparse_parts(value):
+        nested = isinstance(value, Tensor) and value.is_nested
+        self._text(path, f"{value.dtype} {'' if nested else tuple(value.shape)}")
+        if isinstance(value, Tensor) and (nested or value.layout != torch.strided):
+            for part in _parts(value):
                 self._array(part, path, depth)
             return
+        if isinstance(value, np.ma.MaskedArray):
+            self._array(np.ma.getmaskarray(value), path, depth)
         try:
             if isinstance(value, Tensor):
                 if value.is_quantized:
                     self._text(path, str(value.qscheme()))
                     value = value.dequantize()
-                array = value.detach().cpu().contiguous()
+                array = value.detach().cpu().resolve_conj().resolve_neg().contiguous()
                 raw = array.view(torch.uint8).numpy() if array.dim() else array.numpy()
             else:
                 raw = np.ascontiguousarray(value)
@@ -203,10 +224,13 @@ class _Fingerprint:
         self._text(path, f"{module}.{getattr(function, '__qualname__', '')}")
         if not isinstance(function, types.FunctionType) or _is_installed(function):
             self._text(path, _distribution(module))
+            for k, each in enumerate(_wrapped(function)):
+                self._add(each, f"{path}/{k}", depth + 1)
             return
         self._text(path, _source(function))
         self._items(function.__kwdefaults__ or {}, path, depth)
         self._items(dict(enumerate(function.__defaults__ or ())), path, depth)
+        self._items({name: each for name, each in vars(function).items() if name[0] != "_"}, path, depth, plain=True)
         names, imports = _names(function.__code__)
         for k, cell in enumerate(function.__closure__ or ()):
             try:
@@ -233,10 +257,9 @@ class _Fingerprint:
                 self._add(value, f"{path}/{name}", depth + 1)
 
     def _items(self, items: Mapping[Any, Any], path: str, depth: int, *, plain: bool = False) -> None:
-        for k, (key, value) in enumerate(sorted(items.items(), key=lambda item: _name(item[0]))):
+        for key, value in sorted(items.items(), key=lambda item: _name(item[0])):
             self._text(path, _name(key))
-            if k < _MOST_ITEMS or isinstance(value, _SCALARS):
-                self._add(value, path, depth + 1, plain=plain)
+            self._add(value, path, depth + 1, plain=plain)
 
     def _network(self, value: nn.Module, path: str, depth: int) -> None:
         self._add(type(value), f"{path}/class", depth)
@@ -252,7 +275,7 @@ class _Fingerprint:
             self._text(path, name)
             self._add(part, f"{path}.{name}", depth)
 
-    def _object(self, value: Any, path: str, depth: int, *, plain: bool) -> None:
+    def _object(self, value: Any, path: str, depth: int, *, plain: bool, own: bool) -> None:
         if isinstance(value, functools.partial):
             self._add(value.func, f"{path}/func", depth + 1)
             self._items({**dict(enumerate(value.args)), **value.keywords}, path, depth)
@@ -260,42 +283,77 @@ class _Fingerprint:
             self._text(path, _seed(value))
         elif isinstance(value, Mapping):
             self._items(value, path, depth, plain=plain)
-        elif isinstance(value, (list, tuple)):
+        elif isinstance(value, (list, tuple, collections.deque)):
             for k, each in enumerate(value):
-                if k < _MOST_ITEMS or isinstance(each, _SCALARS):
-                    self._add(each, f"{path}/{k}" if isinstance(each, nn.Module) else path, depth + 1, plain=plain)
+                self._add(each, f"{path}/{k}" if isinstance(each, nn.Module) else path, depth + 1, plain=plain)
         elif callable(getattr(type(value), "to_numpy", None)):  # as of pandas, whose attributes include caches
             for each in (value.to_numpy(), *(axis.to_numpy() for axis in getattr(value, "axes", ()))):
                 self._add(each, path, depth + 1)
         elif isinstance(value, (set, frozenset)):
             self._text(path, " ".join(sorted(map(_name, value))))
-        elif not _is_installed(type(value)):
-            self._add(type(value), f"{path}/class", depth + 1)
-            for name, each in sorted(_state(value).items()):
-                self._add(each, f"{path}.{name}", depth + 1)
-        elif not plain or isinstance(value, torch.ScriptObject) or type(value).__module__.partition(".")[0] in _VALUES:
+        elif own and _attributes(value):
+            return
+        elif own or not plain or isinstance(value, torch.ScriptObject) or _is_plain(value):
             # A script object holds the weights of quantised modules.
             self._add(type(value), path, depth + 1)
             self._items(_state(value), path, depth)
 
 
+def _is_plain(value: Any) -> bool:
+    """Return whether an object of a package is a value; the state of a `RandomState` may be that of this process."""
+    module = type(value).__module__
+    return any(f"{module}.".startswith(f"{name}.") for name in _VALUES) and not isinstance(value, np.random.RandomState)
+
+
+def _wrapped(function: Any) -> list[Any]:
+    """Return the functions and classes that a function of a library holds, as those of decorators do."""
+    if not isinstance(function, types.FunctionType):
+        return []
+    held = [vars(function).get("__wrapped__")]
+    for cell in function.__closure__ or ():
+        with contextlib.suppress(ValueError):  # not assigned yet
+            content = cell.cell_contents
+            held += content.values() if isinstance(content, Mapping) else [content]
+    classes = [each for each in held if isinstance(each, type) and not _is_installed(each)]
+    return [*(each for each in held if isinstance(each, _ROUTINES)), *classes]
+
+
+def _attributes(value: Any) -> dict[str, Any]:
+    """Return what `__dict__` and `__slots__` of a value hold."""
+    state = object.__getstate__(value)
+    both = state if isinstance(state, tuple) else (state, None)
+    return {name: each for part in both for name, each in (part or {}).items()}
+
+
+def _printed(value: Any) -> str:
+    """Return a number, a text or another simple value as text, regardless of methods of its own class."""
+    base = next((kind for kind in _SCALARS if isinstance(value, kind)), None)
+    return str(value) if base is None else base.__repr__(value)
+
+
 def _state(value: Any) -> Mapping[str, Any]:
     """Return the attributes of an object; of a compiled one, such as a tree of scikit-learn, what it is copied from."""
     try:
-        state = getattr(value, "__dict__", None) or value.__getstate__()
+        state = _attributes(value) or value.__getstate__()
         if not state:
-            _, arguments, *more = value.__reduce_ex__(4)
+            reduce = copyreg.dispatch_table.get(type(value))
+            reduced: Any = value.__reduce_ex__(4) if reduce is None else reduce(value)
+            _, arguments, *more = reduced
             state = {"arguments": arguments, "items": [list(each) for each in more[1:3] if each is not None]}
     except Exception:  # code of any library
         return {}
     return state if isinstance(state, Mapping) else {"state": state}
 
 
-def _sparse_parts(value: Tensor) -> list[Tensor]:
-    """Return the indices and the values of a sparse tensor."""
+def _parts(value: Tensor) -> list[Tensor]:
+    """Return the dense tensors that a nested one, a sparse one or one in another layout consists of."""
+    if value.is_nested:
+        return [*value.unbind()]
     if value.layout == torch.sparse_coo:
         whole = value.detach().coalesce()
         return [whole.indices(), whole.values()]
+    if value.layout not in (torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc):  # such as MKL-DNN
+        return [value.detach().to_dense()]
     rows = value.layout in (torch.sparse_csr, torch.sparse_bsr)
     names = ("crow_indices", "col_indices") if rows else ("ccol_indices", "row_indices")
     return [getattr(value.detach(), name)() for name in (*names, "values")]
@@ -303,7 +361,10 @@ def _sparse_parts(value: Tensor) -> list[Tensor]:
 
 def _name(key: object) -> str:
     """Return a key of a dict or an item of a set as text without addresses."""
-    plain = isinstance(key, (str, bytes, int, float, tuple))
+    if isinstance(key, (tuple, frozenset)):
+        names = [_name(each) for each in key]
+        return str(names if isinstance(key, tuple) else sorted(names))
+    plain = isinstance(key, (str, bytes, int, float, enum.Enum))
     return str(key) if plain else str(getattr(key, "__qualname__", type(key).__qualname__))
 
 
@@ -326,11 +387,12 @@ def _module_source(module: types.ModuleType) -> str:
 def _is_installed(value: Any) -> bool:
     """Return whether a function, class or module belongs to an installed package, Python or twinlens itself."""
     if isinstance(value, type):  # a file that was loaded as a model may share its name with another module
-        own = [each for each in vars(value).values() if isinstance(each, types.FunctionType)]
-        files = [each.__code__.co_filename for each in own if not each.__code__.co_filename.startswith("<")]
+        functions = [inspect.unwrap(each) for each in vars(value).values() if isinstance(each, types.FunctionType)]
+        files = [each.__code__.co_filename for each in functions if isinstance(each, types.FunctionType)]
+        if any(not _is_library(each) and not each.startswith("<") for each in files):
+            return False
         module = sys.modules.get(value.__module__)
-        file = files[0] if files else getattr(module, "__file__", None)
-        known = module is not None and value.__module__ != "__main__"
+        file, known = getattr(module, "__file__", None), module is not None and value.__module__ != "__main__"
     elif isinstance(value, types.FunctionType):
         file, known = value.__code__.co_filename, False
     else:
