@@ -31,8 +31,8 @@ def open_samples(
 
     `load` returns the model, which is needed only for labels that are names or missing.
     """
-    if isinstance(data, (str, os.PathLike)):
-        return open_labelled(os.fspath(data), classes=options.classes, index_of=_index_of(load))
+    if (path := path_of(data)) is not None:
+        return open_labelled(path, classes=options.classes, index_of=_index_of(load))
     if options.classes is not None:
         raise ValueError("`classes` belongs to data that is opened by its path; name the classes of your own samples.")
     estimator = find_estimator(model)
@@ -58,6 +58,11 @@ def open_samples(
             f"{short_repr(data)}."
         )
     return _from_pair(data[0], data[1], load, estimator, options)
+
+
+def path_of(data: object) -> str | None:
+    """Return the path or the name by which data are opened; None for data that are Python objects."""
+    return str(data) if isinstance(data, (str, os.PathLike)) else None
 
 
 def _lines_of(frame: Any) -> list[Mapping[str, object]]:

@@ -54,7 +54,7 @@ from twinlens.probing.steadiness import check_steady
 from twinlens.probing.tokens import are_tokens, called_with_tokens
 from twinlens.run.fingerprints import read_fingerprints
 from twinlens.run.manifest import DataRecord, ModelRecord, RoundsRecord, SourceRecord
-from twinlens.run.opening import named, open_samples
+from twinlens.run.opening import named, open_samples, path_of
 from twinlens.run.stored_run import StoredRun
 from twinlens.run.tokenization import (
     find_tokenizer,
@@ -251,7 +251,7 @@ def open_setup(model: ModelSource, data: DataSource, options: Options, *, device
         source=SourceRecord(
             model=model if isinstance(model, str) else None,
             weights=options.weights,
-            data=data if isinstance(data, str) else None,
+            data=path_of(data),
             classes=options.classes,
         ),
         # First on the CPU; the work moves it to the worker's device.
