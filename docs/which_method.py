@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 from scipy.stats import spearmanr
 
-from twinlens.attribution import METHODS
-from twinlens.attribution.method import declared
+from twinlens.attribution import METHODS, title_of
 from twinlens.suites.submission import MethodEntry, Score, Submission, TaskEntry
 
 METRICS = {"soundness_rank": "soundness", "completeness_share": "completeness", "calibration": "calibration"}
@@ -53,16 +52,16 @@ class Board(NamedTuple):
         return sorted(self.methods, key=lambda name: -goodness(self.methods[name].scores[metric], metric))
 
 
-def boards(submissions: Sequence[Submission]) -> list[Board]:
+def read_boards(submissions: Sequence[Submission]) -> list[Board]:
     """Return all tasks, by kind of input."""
-    found = []
+    boards = []
     for submission in submissions:
         suite = str(submission.suite)
         for name, task in submission.tasks.items():
             model = _MODELS.get(suite) or name.replace("-", " ")
-            found.append(Board(suite, submission.suite.tasks[name].kind, model, task))
+            boards.append(Board(suite, submission.suite.tasks[name].kind, model, task))
     kinds = ("images", "text", "language models", "tables", "laboratory")
-    return sorted(found, key=lambda board: (kinds.index(board.kind), board.suite.split("@")))
+    return sorted(boards, key=lambda board: (kinds.index(board.kind), board.suite.split("@")))
 
 
 def goodness(score: Score, metric: str) -> float:
@@ -71,17 +70,12 @@ def goodness(score: Score, metric: str) -> float:
     return -value if metric in _LESS_IS_BETTER else value
 
 
-def title(name: str) -> str:
-    """Return the name of a method as papers write it."""
-    return declared(METHODS[name]).title if name in METHODS else name
-
-
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [heads, ["---"] * len(heads), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def list_choices(found: Sequence[Board]) -> str:
+def list_choices(boards: Sequence[Board]) -> str:
     """Return, for each model, the methods with skill that are not told apart from the best one."""
     heads = ["model", "suite", "samples", "methods", *METRICS.values()]
     rows = [
@@ -89,7 +83,7 @@ def list_choices(found: Sequence[Board]) -> str:
             *(board.model, f"`{board.suite}`", str(board.task.samples), str(len(board.methods))),
             *(_choice(board, metric) for metric in METRICS),
         ]
-        for board in found
+        for board in boards
         if board.kind != "laboratory"
     ]
     return _table(heads, rows)
@@ -102,10 +96,10 @@ def _choice(board: Board, metric: str) -> str:
         return "none has skill"
     best = scores[skilled[0]]
     close = [name for name in skilled if _overlap(scores[name], best)]
-    names = [f"{title(name)} {scores[name].value:.2f}" for name in close[:_SHOWN]]
+    names = [f"{title_of(name)} {scores[name].value:.2f}" for name in close[:_SHOWN]]
     more = f" and {len(close) - _SHOWN} more" if len(close) > _SHOWN else ""
     better = [
-        f"{title(name)} {score.value:.2f}"
+        f"{title_of(name)} {score.value:.2f}"
         for name, score in scores.items()
         if board.task.methods[name].baseline and goodness(score, metric) > goodness(best, metric)
     ]
@@ -119,15 +113,15 @@ def _overlap(one: Score, other: Score) -> bool:
     return max(one.low, other.low) <= min(one.high, other.high)  # type: ignore[type-var]
 
 
-def list_numbers(found: Sequence[Board], kinds: Sequence[str]) -> str:
+def list_numbers(boards: Sequence[Board], kinds: Sequence[str]) -> str:
     """Return soundness and completeness of every method on the models of some kinds."""
-    columns = [board for board in found if board.kind in kinds]
+    columns = [board for board in boards if board.kind in kinds]
     names = [name for name in METHODS if any(name in board.task.methods for board in columns)]
     heads = ["method", *(f"{board.model} ({board.task.samples})" for board in columns)]
     rows = []
     for name in names:
         baseline = any(name in b.task.methods and b.task.methods[name].baseline for b in columns)
-        label = f"{title(name)} (baseline)" if baseline else title(name)
+        label = f"{title_of(name)} (baseline)" if baseline else title_of(name)
         rows.append([label, *(_numbers(board, name) for board in columns)])
     return _table(heads, rows)
 
@@ -147,9 +141,9 @@ def _correlation(names: Sequence[str], *values: Callable[[str], float]) -> str:
     return "–" if math.isnan(number) else f"{number:+.2f} ({len(names)})"
 
 
-def list_agreement(found: Sequence[Board]) -> str:
+def list_agreement(boards: Sequence[Board]) -> str:
     """Return rank correlations of soundness between models of images, and of soundness with completeness."""
-    images = [board for board in found if board.kind == "images"]
+    images = [board for board in boards if board.kind == "images"]
     rows = []
     for board in images:
         cells = []
@@ -169,10 +163,10 @@ def _soundness(board: Board) -> Callable[[str], float]:
     return _of(board, "soundness_rank")
 
 
-def list_truth(found: Sequence[Board]) -> str:
+def list_truth(boards: Sequence[Board]) -> str:
     """Return, for tasks with known answers, how well measured numbers order the methods."""
     rows = []
-    for board in (each for each in found if each.kind == "laboratory"):
+    for board in (each for each in boards if each.kind == "laboratory"):
         cells = []
         for metric in ("soundness_rank", "completeness_share"):
             scores = {name: entry.scores[metric] for name, entry in board.task.methods.items()}
@@ -189,12 +183,12 @@ def _field(scores: Mapping[str, Score], field: str) -> Callable[[str], float]:
     return lambda name: getattr(scores[name], field)  # type: ignore[no-any-return]
 
 
-def list_published(found: Sequence[Board]) -> str:
+def list_published(boards: Sequence[Board]) -> str:
     """Return what the statements of publications are here, on every model of images."""
     rows = []
-    for board in (each for each in found if each.kind == "images"):
+    for board in (each for each in boards if each.kind == "images"):
         orders = [
-            ", ".join(title(name) for name in board.ranked(metric) if name in IDSDS)
+            ", ".join(title_of(name) for name in board.ranked(metric) if name in IDSDS)
             for metric in ("soundness_rank", "completeness_share")
         ]
         rows.append(
@@ -238,12 +232,12 @@ def _place(board: Board, name: str, metrics: Sequence[str] = ("soundness_rank", 
 
 def tables(submissions: Sequence[Submission]) -> dict[str, str]:
     """Return the tables of the page by the names of their places."""
-    found = boards(submissions)
+    boards = read_boards(submissions)
     return {
-        "choices": list_choices(found),
-        "images": list_numbers(found, ("images",)),
-        "others": list_numbers(found, ("text", "language models", "tables")),
-        "agreement": list_agreement(found),
-        "truth": list_truth(found),
-        "published": list_published(found),
+        "choices": list_choices(boards),
+        "images": list_numbers(boards, ("images",)),
+        "others": list_numbers(boards, ("text", "language models", "tables")),
+        "agreement": list_agreement(boards),
+        "truth": list_truth(boards),
+        "published": list_published(boards),
     }

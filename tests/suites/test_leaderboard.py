@@ -62,6 +62,13 @@ def test_a_method_under_another_name_is_told(submission):
     assert method_label("mine", dataclasses.replace(entry, method=None)) == "mine"
 
 
+def test_a_method_of_a_newer_version_has_a_row_by_its_own_name(stored, tmp_path):
+    newer = with_methods(stored, saliency={"method": "newest("})
+    text = board_markdown(board_tasks([newer]))
+    assert "| saliency (newest() |" in text
+    assert (write_leaderboard([newer], str(tmp_path / "board")) / "index.html").is_file()
+
+
 def test_other_samples_have_a_column_of_their_own(stored, submission):
     changed = copy.deepcopy(stored)
     changed["tasks"]["images"]["data_digest"] = "f" * 64

@@ -49,6 +49,16 @@ def plugin_method(argument: str, name: str, *, or_else: str = "") -> Any:
     return load_plugin("twinlens.methods", name)
 
 
+def title_of(name: str) -> str:
+    """Return the name of a built-in method as papers write it; other names as they are.
+
+    Example:
+        >>> title_of("integrated_gradients"), title_of("mine")
+        ('IG', 'mine')
+    """
+    return declared(METHODS[name]).title if name in METHODS else name
+
+
 def find_ensemble(method: str, options: Mapping[str, Any]) -> tuple[str, str] | None:
     """Return the explanation that a method makes noisy copies of, and how it combines them; None for other methods."""
     needs = declared(METHODS[method])

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
-from twinlens.attribution import METHODS
-from twinlens.attribution.method import declared
+from twinlens.attribution import title_of
 from twinlens.errors import unknown
 from twinlens.report.method_summary import changed_options
 from twinlens.run.results import CurveResults, Results
@@ -160,8 +159,7 @@ def without_zeros(text: str) -> str:
 def method_title(run: StoredRun, method: str) -> str:
     """Return the name of a run's method as papers write it; your own names and methods keep theirs."""
     record = run.manifest.methods.get(method)
-    built_in = record is not None and record.method == method and method in METHODS
-    return declared(METHODS[method]).title if built_in else method
+    return title_of(method) if record is not None and record.method == method else method
 
 
 def method_options(run: StoredRun, method: str) -> dict[str, JSON]:

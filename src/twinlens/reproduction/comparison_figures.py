@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from twinlens.attribution import METHODS
-from twinlens.attribution.method import declared
+from twinlens.attribution import METHODS, title_of
 from twinlens.data.samples import Samples
 from twinlens.models.loading import LoadedModel
 from twinlens.outcome import Evaluation
@@ -47,7 +46,7 @@ def paper_name(method: str) -> str:
     base, _, kind = method.rpartition("_")
     if base in METHODS and kind in _ENSEMBLES and method not in METHODS:
         return f"{paper_name(base)}-{paper_name(_ENSEMBLES[kind]).removeprefix('IG-')}"
-    return method if method == "random" or method not in METHODS else declared(METHODS[method]).title
+    return method if method == "random" else title_of(method)
 
 
 def draw_families(

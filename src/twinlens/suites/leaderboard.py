@@ -13,8 +13,7 @@ from importlib import resources
 from pathlib import Path
 from typing import get_args
 
-from twinlens.attribution import METHODS
-from twinlens.attribution.method import declared
+from twinlens.attribution import METHODS, title_of
 from twinlens.errors import RunError
 from twinlens.metrics.catalogue import described_metric
 from twinlens.report.method_summary import show_setting
@@ -165,8 +164,11 @@ def method_label(name: str, entry: MethodEntry) -> str:
 
 
 def _title(label: str, method: str | None) -> str:
-    """Return a label in which the name of a built-in method is as papers write it."""
-    return label if method is None else re.sub(rf"\b{method}\b", declared(METHODS[method]).title, label, count=1)
+    """Return a label in which the name of a built-in method is as papers write it.
+
+    The method may be one that this version does not have.
+    """
+    return label if method not in METHODS else re.sub(rf"\b{method}\b", title_of(method), label, count=1)
 
 
 def _rank(entry: MethodEntry, entries: Collection[MethodEntry]) -> tuple[bool, int]:
@@ -239,8 +241,7 @@ def _refusals(task: BoardTask) -> dict[str, str]:
     """Return the reasons for which methods are missing, each once, by the names of the methods."""
     by_reason: dict[str, list[str]] = {}
     for name, why in sorted(task.refused.items()):
-        title = _title(name, name if name in METHODS else None)
-        by_reason.setdefault(why.replace(name, "it"), []).append(title)
+        by_reason.setdefault(why.replace(name, "it"), []).append(title_of(name))
     return {f"Refused by {', '.join(names)}": why for why, names in by_reason.items()}
 
 
@@ -299,7 +300,7 @@ def _described(task: BoardTask) -> JSON:
         "note": task.note,
         "columns": columns,
         "rows": rows,
-        "refused": {_title(name, name if name in METHODS else None): why for name, why in task.refused.items()},
+        "refused": {title_of(name): why for name, why in task.refused.items()},
         "refusals": [f"{names}: {why}" for names, why in _refusals(task).items()],
     }
     return about
