@@ -9,8 +9,8 @@ from torch import nn
 import twinlens as tl
 from tests.checkpoints import save_language_model, sentences, toy_language_model, transformers, write_reviews
 from twinlens.cli.main import main
+from twinlens.run.reopening import reopen
 from twinlens.run.sample_selection import read_selection
-from twinlens.run.setup import reopen
 
 QUICK = {"metrics": "headline", "resamples": 50, "threads": 1, "batch_size": 64}
 PROMPTS, VERBS = zip(*sentences(), strict=True)

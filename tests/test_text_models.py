@@ -12,8 +12,8 @@ import torch
 import twinlens as tl
 from tests.checkpoints import REVIEWS, classifier, save_classifier, transformers, word_pieces, write_reviews
 from twinlens.cli.main import main
+from twinlens.run.reopening import reopen
 from twinlens.run.sample_selection import read_selection
-from twinlens.run.setup import reopen
 
 QUICK = {"metrics": "headline", "resamples": 50, "threads": 1, "batch_size": 64}
 TEXTS, NAMES = zip(*REVIEWS, strict=True)

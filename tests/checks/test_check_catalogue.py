@@ -24,7 +24,7 @@ from twinlens.data.segments import equal_parts
 from twinlens.metrics.catalogue import METRICS
 from twinlens.run.check_records import Check
 from twinlens.run.directory import read_run
-from twinlens.run.setup import reopen
+from twinlens.run.reopening import reopen
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -18,7 +18,7 @@ from twinlens.cli.main import main
 from twinlens.data.inputs import load_inputs
 from twinlens.probing.probe import Prober
 from twinlens.run.directory import Run
-from twinlens.run.setup import reopen
+from twinlens.run.reopening import reopen
 from twinlens.statistics.verdicts import Pair
 from twinlens.support.estimate import Estimate
 

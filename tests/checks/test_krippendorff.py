@@ -97,8 +97,8 @@ def test_what_cannot_be_ranked_is_refused():
 
 
 def test_the_check_reads_stored_probes_alone(measured, monkeypatch, capsys):
-    for name in ("twinlens.run.setup.load_model", "twinlens.run.setup.open_labelled"):
-        monkeypatch.setattr(name, lambda *_, **__: pytest.fail("model or data are loaded"))
+    for name in ("setup.load_model", "reopening.load_model", "reopening.open_labelled"):
+        monkeypatch.setattr(f"twinlens.run.{name}", lambda *_, **__: pytest.fail("model or data are loaded"))
     run, _ = measured
     before = content_of_run(run)
     assert main(["check", "agreement", str(run)]) == 0

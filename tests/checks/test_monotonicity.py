@@ -151,8 +151,8 @@ def made(tmp_path_factory):
 
 
 def test_the_check_reads_every_stored_sweep_and_calls_no_model(made, monkeypatch):
-    for name in ("load_model", "open_samples", "open_labelled"):
-        monkeypatch.setattr(f"twinlens.run.setup.{name}", lambda *_, **__: pytest.fail("model or data are loaded"))
+    for name in ("setup.load_model", "setup.open_samples", "reopening.load_model", "reopening.open_labelled"):
+        monkeypatch.setattr(f"twinlens.run.{name}", lambda *_, **__: pytest.fail("model or data are loaded"))
     evaluation = tl.open_evaluation(made)
     check = run_check(evaluation, "monotonicity", options=CheckOptions(fall=0.02))
     assert evaluation.checks()["monotonicity"] == check

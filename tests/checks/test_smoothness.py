@@ -11,7 +11,7 @@ from tests.checks.conftest import content_of_run
 from twinlens.checks.check_catalogue import run_check
 from twinlens.checks.check_definition import CheckOptions
 from twinlens.data.inputs import load_inputs
-from twinlens.run.setup import reopen
+from twinlens.run.reopening import reopen
 
 
 def test_changes_are_those_of_the_selftest(measured):

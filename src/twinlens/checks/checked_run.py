@@ -26,7 +26,7 @@ from twinlens.models.loading import RANDOM, LoadedModel
 from twinlens.outcome import Evaluation, open_evaluation
 from twinlens.run.check_records import MethodCheck
 from twinlens.run.method_sources import find_methods
-from twinlens.run.setup import load_again, model_spec, reopen
+from twinlens.run.reopening import load_again, model_spec, reopen
 from twinlens.run.work import load_reference
 from twinlens.support.estimate import Estimate
 from twinlens.support.progress import Progress, Quiet

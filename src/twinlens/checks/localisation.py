@@ -25,7 +25,7 @@ from twinlens.errors import DataError
 from twinlens.outcome import Evaluation
 from twinlens.probing.maps import Reading, check_ids, check_maps, warn_of_zeros
 from twinlens.run.check_records import CheckColumn, MethodCheck
-from twinlens.run.setup import reopen_samples
+from twinlens.run.reopening import reopen_samples
 from twinlens.support.arguments import checked
 from twinlens.support.arrays import ArrayLike, Floats, as_tensor
 

@@ -14,7 +14,7 @@ from twinlens.errors import RunError, unknown
 from twinlens.imputation.imputers import restore_imputer
 from twinlens.laboratory.mixing import selftest
 from twinlens.outcome import open_evaluation
-from twinlens.run.setup import reopen
+from twinlens.run.reopening import reopen
 
 
 def add_selftest(parser: argparse.ArgumentParser) -> None:
